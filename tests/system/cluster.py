@@ -73,6 +73,20 @@ def text(fields, number):
     return fields.get(number, [b""])[0].decode()
 
 
+def merged(object, patch):
+    """RFC 7396."""
+    if not isinstance(patch, dict):
+        return patch
+    whole = {**(object if isinstance(object, dict) else {}), **{k: merged(object.get(k) if isinstance(object, dict) else None, v)
+                                                               for k, v in patch.items()}}
+    return {k: v for k, v in whole.items() if v is not None}
+
+
+def without_mark(pod):
+    """The annotations of a job's pod, but for the one that says that it is followed."""
+    return {k: v for k, v in pod["metadata"]["annotations"].items() if k != "carve.dev/followed"}
+
+
 # ---- the API server ---------------------------------------------------------------------------
 
 class ApiServer:
@@ -277,7 +291,11 @@ class ApiServer:
                 return self.status(409, "the object has been modified")
             return 200, self.put(path, body)
         if method == "DELETE":
+            if (body or {}).get("preconditions", {}).get("uid", self.objects[path]["metadata"]["uid"]) != self.objects[path]["metadata"]["uid"]:
+                return self.status(409, "the UID in the precondition does not match")
             return 200, self.delete(path)
+        if method == "PATCH":
+            return 200, self.put(path, merged(self.objects[path], body))
         return self.status(405, "no such method")
 
     # What tests ask of it.

@@ -16,6 +16,7 @@
 #include "client/client.h"
 #include "daemon/host/log.h"
 #include "integrations/kubernetes/claim.h"
+#include "integrations/kubernetes/follow.h"
 #include "integrations/kubernetes/informer.h"
 #include "integrations/kubernetes/leader.h"
 #include "integrations/kubernetes/slices.h"
@@ -27,6 +28,8 @@
 /* Between two writes, so that a new size of GPU, which changes every template, is no burst. */
 #define WRITE_PAUSE_NS 20000000L
 #define PATH_SIZE 512
+/* Between two looks for pods that nobody follows; each lists the pods of jobs. */
+#define ORPHANS_SECONDS_MAX 600u
 
 /* The state that the threads share. `lock` is held while templates are made: the API server hears
  * of one at a time. */
@@ -36,6 +39,7 @@ struct controller {
 	struct leader leader;
 	atomic_bool stop;
 	unsigned collect_s;
+	struct orphans orphans;
 	pthread_mutex_t lock;
 	json_t *sizes;  /* memoryMiB of GPUs, by slice: {slice: [mib, ...]} */
 	json_t *wanted; /* templates that pods name: {"namespace/name": made}, where made says
@@ -356,6 +360,33 @@ static void *collect_main(void *arg)
 	return NULL;
 }
 
+/* ---- pods that nobody follows ------------------------------------------------------------ */
+
+/* Often enough that a pod goes within a tenth of its time more, and at most once a second. */
+static unsigned orphans_every_s(const struct orphans *orphans)
+{
+	return (unsigned)MIN(MAX(orphans->gone_s / 10, 1u), ORPHANS_SECONDS_MAX);
+}
+
+static void *orphans_main(void *arg)
+{
+	struct controller *controller = arg;
+	long long every = orphans_every_s(&controller->orphans) * 1000LL;
+	long long next = now_monotonic_ms() + every;
+
+	while (controller->orphans.gone_s && goes_on(controller)) {
+		struct error err = {0};
+
+		nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+		if (now_monotonic_ms() < next)
+			continue;
+		if (orphans_look(&controller->orphans, &err) < 0)
+			log_event(LOG_WARNING, "jobs.unknown error=\"%s\"", err.message);
+		next = now_monotonic_ms() + every;
+	}
+	return NULL;
+}
+
 /* ---- leading ----------------------------------------------------------------------------- */
 
 static void pause_ms(long ms)
@@ -378,7 +409,8 @@ static void lease_turn(struct controller *controller)
 /* While it leads. */
 static int lead(struct controller *controller, struct error *err)
 {
-	static void *(*const mains[])(void *arg) = {slices_main, pods_main, collect_main};
+	static void *(*const mains[])(void *arg) = {slices_main, pods_main, collect_main,
+						    orphans_main};
 	pthread_t threads[ARRAY_SIZE(mains)];
 	size_t started = 0;
 
@@ -429,6 +461,10 @@ int controller_run(const struct controller_options *options, struct error *err)
 	pthread_mutex_init(&controller.lock, NULL);
 	controller.driver = options->driver;
 	controller.collect_s = options->collect_s;
+	controller.orphans = (struct orphans){.api = &controller.api,
+					      .gone_s = options->gone_s,
+					      .goes_on = goes_on,
+					      .arg = &controller};
 	controller.sizes = json_object();
 	controller.wanted = json_object();
 	controller.leader = (struct leader){
@@ -446,6 +482,7 @@ int controller_run(const struct controller_options *options, struct error *err)
 		return rc;
 	json_decref(controller.sizes);
 	json_decref(controller.wanted);
+	json_decref(controller.orphans.seen);
 	api_close(&controller.api);
 	return 0;
 }

@@ -14,6 +14,7 @@
 #include "base/units.h"
 #include "integrations/kubernetes/check.h"
 #include "integrations/kubernetes/controller.h"
+#include "integrations/kubernetes/follow.h"
 #include "integrations/kubernetes/node.h"
 #include "integrations/kubernetes/reserve.h"
 #include "integrations/kubernetes/role.h"
@@ -65,6 +66,9 @@ static const char help[] =
 	"  --namespace NAME     where the controller's lease is, or run's pod (also POD_NAMESPACE;\n"
 	"                       carve, for run: default)\n"
 	"  --collect-every SECONDS  controller: so often templates that no pod names are deleted (3600)\n"
+	"  --collect-pods-after SECONDS  controller: pods of jobs that nobody has followed for so long are\n"
+	"                       deleted (86400; 0: never)\n"
+	"  --follow-every SECONDS  run: so often it marks its pod as followed (300; 0: never)\n"
 	"  --pod-template FILE  the pod, but for its command, YAML or JSON: a pod, a PodTemplate, or\n"
 	"                       basePodTemplate and queues.NAME.templateOverrides\n"
 	"  --image IMAGE        its image (the template's)\n"
@@ -100,6 +104,8 @@ enum {
 	OPTION_DRIVER,
 	OPTION_NAMESPACE,
 	OPTION_COLLECT,
+	OPTION_COLLECT_PODS,
+	OPTION_FOLLOW,
 	OPTION_TEMPLATE,
 	OPTION_IMAGE,
 	OPTION_FRACTION,
@@ -132,6 +138,8 @@ static const struct option options[] = {
 	{"namespace", required_argument, NULL, OPTION_NAMESPACE},
 	{"collect-every", required_argument, NULL, OPTION_COLLECT},
 	{"driver-name", required_argument, NULL, OPTION_DRIVER},
+	{"collect-pods-after", required_argument, NULL, OPTION_COLLECT_PODS},
+	{"follow-every", required_argument, NULL, OPTION_FOLLOW},
 	{"pod-template", required_argument, NULL, OPTION_TEMPLATE},
 	{"image", required_argument, NULL, OPTION_IMAGE},
 	{"fraction", required_argument, NULL, OPTION_FRACTION},
@@ -153,7 +161,7 @@ static const struct option options[] = {
 struct arguments {
 	struct node_options node;
 	struct run_options run;
-	const char *grace, *replicas, *collect;
+	const char *grace, *replicas, *collect, *collect_pods, *follow;
 	const char *namespace;
 	bool json;
 };
@@ -202,6 +210,8 @@ static const char **text_place(int option, struct arguments *to)
 		{OPTION_RESERVE_LABEL, &to->node.reserve_label},
 		{OPTION_NAMESPACE, &to->namespace},
 		{OPTION_COLLECT, &to->collect},
+		{OPTION_COLLECT_PODS, &to->collect_pods},
+		{OPTION_FOLLOW, &to->follow},
 		{OPTION_DRIVER, &to->node.driver},
 		{OPTION_TEMPLATE, &to->run.pod_template},
 		{OPTION_IMAGE, &to->run.image},
@@ -303,13 +313,17 @@ static int controller_main(const struct arguments *to, struct error *err)
 		.token = to->node.token,
 		.ca = to->node.ca,
 	};
-	uint64_t collect_s = COLLECT_SECONDS;
+	uint64_t collect_s = COLLECT_SECONDS, gone_s = FOLLOW_GONE_SECONDS;
 	int rc = name_check("--namespace", controller.namespace, 63, err);
 
 	if (rc == 0 && to->collect)
 		rc = units_parse_count(to->collect, "--collect-every", 1, COLLECT_SECONDS_MAX,
 				       &collect_s, err);
+	if (rc == 0 && to->collect_pods)
+		rc = units_parse_count(to->collect_pods, "--collect-pods-after", 0,
+				       COLLECT_SECONDS_MAX, &gone_s, err);
 	controller.collect_s = (unsigned)collect_s;
+	controller.gone_s = (unsigned)gone_s;
 	if (rc == 0)
 		rc = name_check("--driver-name", controller.driver, DRIVER_MAX, err);
 	return rc < 0 ? rc : controller_run(&controller, err);
@@ -355,11 +369,16 @@ static int run_main(const struct arguments *to, bool only_template, char *const 
 	run.api_url = to->node.api_url;
 	run.token = to->node.token;
 	run.ca = to->node.ca;
+	uint64_t follow_s = FOLLOW_SECONDS;
 	int rc = name_check("--namespace", run.namespace, 63, err);
 	if (rc == 0 && run.name)
 		rc = name_check("--name", run.name, 63, err);
 	if (rc == 0)
 		rc = grace_read(to->grace, &run.grace_s, err);
+	if (rc == 0 && to->follow)
+		rc = units_parse_count(to->follow, "--follow-every", 0, FOLLOW_SECONDS_MAX,
+				       &follow_s, err);
+	run.follow_s = (unsigned)follow_s;
 	if (rc == 0 && run.fraction && run.gpu_memory)
 		rc = error_set(err, EXIT_CODE_USAGE,
 			       "--fraction and --gpu-memory exclude each other");

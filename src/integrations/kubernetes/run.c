@@ -17,6 +17,7 @@
 #include "base/macros.h"
 #include "client/client.h"
 #include "integrations/kubernetes/api.h"
+#include "integrations/kubernetes/follow.h"
 #include "integrations/kubernetes/pod_template.h"
 #include "integrations/kubernetes/run_pod.h"
 #include "proto/shim.h"
@@ -41,6 +42,7 @@
 
 struct run {
 	struct api api;
+	struct follow follow;
 	const struct run_options *options;
 	bool created;      /* its pod was: it is not created once more */
 	const char *phase; /* as it was written last; NULL: nothing was */
@@ -326,6 +328,9 @@ static bool on_bytes(void *arg, const char *bytes, size_t size)
 
 static bool on_tick(void *arg)
 {
+	struct run *run = arg;
+
+	follow_renew(&run->follow);
 	return !told;
 }
 
@@ -418,8 +423,9 @@ static int pod_follow(struct run *run, struct error *err)
 
 	while (!told) {
 		cleanup_json json_t *pod = NULL;
-		int rc = pod_get(run, &pod);
 
+		follow_renew(&run->follow);
+		int rc = pod_get(run, &pod);
 		if (rc > 0)
 			return pod_lost(run, err, "was deleted by another");
 		enum run_phase phase = rc == 0 ? run_pod_phase(pod, &code) : RUN_WAITS;
@@ -483,6 +489,7 @@ int run_pod(const struct run_options *options, struct error *err)
 			       err)) < 0 ||
 	    (rc = api_open(&run.api, options->api_url, options->token, options->ca, err)) < 0)
 		return rc;
+	run.follow = (struct follow){.api = &run.api, .pod = run.pod, .every_s = options->follow_s};
 	snprintf(run.container, sizeof(run.container), "%s", run_pod_container(pod));
 	rc = pod_whole(&run, pod, err);
 	api_close(&run.api);

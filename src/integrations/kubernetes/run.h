@@ -19,6 +19,7 @@ struct run_options {
 	const char *name;
 	const char *state_file; /* proto/shim.h, SHIM_POD_STATE; NULL: none */
 	bool log_anew;          /* standard output, a file, is emptied before the log is printed */
+	unsigned follow_s;      /* follow.h, every_s */
 	long grace_s;           /* of the pod's end where a signal asks for it; negative: its own */
 	const char *env[64];    /* NAME=VALUE of the first container, beside the template's */
 	size_t env_count;

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("grpc", reason="needs python3-grpcio")
 
-from cluster import ApiServer
+from cluster import ApiServer, without_mark
 from conftest import wait_until
 
 PODS = "/api/v1/namespaces/research/pods"
@@ -97,7 +97,7 @@ def test_each_job_is_a_pod_with_the_queues_fraction_and_the_templates_fields(pod
     pods.enqueue("--array", "4-4")
     wait_until(pods.pods)
     [pod] = pods.pods().values()
-    assert pod["metadata"]["annotations"] == {"gpu-fraction": "0.5"} and pod["metadata"]["labels"]["team"] == "a"
+    assert without_mark(pod) == {"gpu-fraction": "0.5"} and pod["metadata"]["labels"]["team"] == "a"
     [container] = pod["spec"]["containers"]
     assert container["command"] == ["python3", "train.py"] and container["image"] == "cuda"
     env = {e["name"]: e["value"] for e in container["env"]}
@@ -310,8 +310,8 @@ agentk8sglue:
 
 def test_a_job_may_ask_for_less_than_its_queue_and_not_for_more(pods):
     pods.agent("half=0.5", "any")
-    assert pods.pod(pods.enqueue("--gpu", "0.25"))[1]["metadata"]["annotations"] == {"gpu-fraction": "0.25"}
-    assert pods.pod(pods.enqueue("--vram", "4", queue="any"))[1]["metadata"]["annotations"] == {"gpu-memory": "4096"}
+    assert without_mark(pods.pod(pods.enqueue("--gpu", "0.25"))[1]) == {"gpu-fraction": "0.25"}
+    assert without_mark(pods.pod(pods.enqueue("--vram", "4", queue="any"))[1]) == {"gpu-memory": "4096"}
     done = pods.host.carve("enqueue", "--queue", "half", "--gpu", "0.75", "--", "true")
     assert done.returncode == 2 and "more than queue half gives" in done.stderr
 

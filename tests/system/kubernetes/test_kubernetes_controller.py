@@ -186,3 +186,40 @@ def test_five_thousand_pods_cost_calls_by_the_page_and_memory_by_the_template(co
     assert len(writes) == len(controllers.api.templates())
     rss = next(int(line.split()[1]) for line in open(f"/proc/{process.pid}/status") if line.startswith("VmHWM"))
     assert rss < 64 * 1024
+
+
+def job_pod(api, name, mark, namespace="team"):
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+    api.put(path, {"metadata": {"name": name, "namespace": namespace, "labels": {"carve.dev/pod": name},
+                                "annotations": {"carve.dev/followed": mark} if mark else {}}, "spec": {}})
+    return path
+
+
+def test_pods_of_jobs_that_nobody_follows_are_deleted_and_no_others(controllers):
+    api = controllers.api
+    left, followed = job_pod(api, "left", "100/0"), job_pod(api, "followed", "100/0")
+    kept = [job_pod(api, "unmarked", None), job_pod(api, "odd", "yesterday"), job_pod(api, "slow", "100/300")]
+    api.pod("other", "carve-memory-500", "team")
+    controllers.start("--collect-pods-after", "2")
+    beats = 101
+
+    def left_is_gone():
+        nonlocal beats
+        job_pod(api, "followed", f"{beats}/0")
+        beats += 1
+        return left not in api.objects
+
+    wait_until(left_is_gone, step=0.2)
+    assert "pod.deleted path=" + left in controllers.log()
+    assert all(path in api.objects for path in [*kept, followed, "/api/v1/namespaces/team/pods/other"])
+    wait_until(lambda: followed not in api.objects)  # once nobody does
+    assert all(path in api.objects for path in kept)
+
+
+def test_a_controller_that_is_told_so_deletes_no_pods(controllers):
+    api = controllers.api
+    job_pod(api, "left", "100/0")
+    api.pod("p", "carve-memory-500")
+    controllers.start("--collect-pods-after", "0", "--collect-every", "1")
+    wait_until(lambda: any("managed-by" in path for _, path in api.calls))
+    assert not any("dev%2Fpod" in path for _, path in api.calls)

@@ -31,7 +31,7 @@ def rights(objects, account):
 
 
 def used(calls):
-    verbs = {"POST": "create", "PUT": "update", "DELETE": "delete", "WATCH": "watch"}
+    verbs = {"POST": "create", "PUT": "update", "DELETE": "delete", "WATCH": "watch", "PATCH": "patch"}
     found = set()
     for method, path in calls:
         path = path.partition("?")[0]

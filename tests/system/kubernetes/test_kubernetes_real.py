@@ -28,7 +28,7 @@ def plane():
         plane.kubectl("apply", "-k", MANIFESTS / "mig-limits")
         log = open(plane.dir / "controller", "w")
         controller = subprocess.Popen([BUILD / "carve-kubernetes", "controller", "--api", plane.url, "--ca-file", plane.ca, "--namespace", "carve",
-                                       "--token-file", plane.token("carve-controller")], env=clean_env({}), stdout=log, stderr=log)
+                                       "--token-file", plane.token("carve-controller"), "--collect-pods-after", "5"], env=clean_env({}), stdout=log, stderr=log)
         plane.running.append(controller)
         wait_until(lambda: "is no fraction" in plane.refusal(pod("probe", {"gpu-fraction": "2"})), step=0.2)
         yield plane
@@ -290,3 +290,22 @@ def test_check_finds_nothing_missing(make_cluster, plane):
     done = subprocess.run([BUILD / "carve-kubernetes", "check", "--api", plane.url, "--ca-file", plane.ca, "--token-file", token, "--json"],
                           env=clean_env({}), capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_jobs_pod_is_followed_with_the_rights_of_its_role_and_deleted_when_nobody_does(make_cluster, plane):
+    make_cluster().started()
+    plane.kubectl("apply", "-f", MANIFESTS / "jobs" / "role.yaml")
+    token = plane.dir / "jobs.token"
+    token.write_text(plane.kubectl("create", "token", "carve-jobs").stdout.strip())
+    words = [BUILD / "carve-kubernetes", "run", "--api", plane.url, "--ca-file", plane.ca, "--token-file", token, "--image", "x",
+             "--fraction", "0.5", "--name", "job-1", "--follow-every", "1", "--grace", "0", "--", "true"]
+    process = subprocess.Popen(words, env=clean_env({}), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        mark = wait_until(lambda: (p := plane.get("pod", "job-1")) and p["metadata"]["annotations"].get("carve.dev/followed"), step=0.2)
+        wait_until(lambda: plane.get("pod", "job-1")["metadata"]["annotations"]["carve.dev/followed"] != mark, step=0.5)
+        assert claims_of(plane, scheduled(plane, "job-1"))
+    finally:
+        process.kill()
+        process.wait()
+    # It has no kubelet that would confirm its end.
+    wait_until(lambda: (p := plane.get("pod", "job-1")) is None or "deletionTimestamp" in p["metadata"], step=0.5)

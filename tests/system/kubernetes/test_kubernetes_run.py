@@ -1,5 +1,6 @@
 """carve-kubernetes run: a command as a pod, for an API server that the test plays."""
 import json
+import re
 import signal
 import subprocess
 
@@ -7,7 +8,7 @@ import pytest
 
 pytest.importorskip("grpc", reason="needs python3-grpcio")
 
-from cluster import ApiServer
+from cluster import ApiServer, without_mark
 from conftest import BUILD, clean_env, run, wait_until
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -72,7 +73,7 @@ def start(api):
 def test_a_pod_runs_the_command_and_its_exit_code_is_the_programs(start):
     one = start("--image", "cuda:12", "--fraction", "0.5")
     pod = one.pod()
-    assert pod["metadata"]["annotations"] == {"gpu-fraction": "0.5"}
+    assert without_mark(pod) == {"gpu-fraction": "0.5"}
     assert pod["spec"]["restartPolicy"] == "Never"
     [container] = pod["spec"]["containers"]
     assert container["image"] == "cuda:12" and container["command"] == ["python3", "train.py"]
@@ -131,7 +132,7 @@ def test_a_pod_that_is_refused_is_an_error_and_not_tried_again(start, api, tmp_p
 
 def test_whole_gpus_are_different_devices(start):
     one = start("--image", "i", "--fraction", "2")
-    assert one.pod()["metadata"]["annotations"] == {"gpu-fraction": "1", "gpu-fraction-num-devices": "2"}
+    assert without_mark(one.pod()) == {"gpu-fraction": "1", "gpu-fraction-num-devices": "2"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -381,3 +382,38 @@ def test_a_queues_job_is_a_pod(api, make_host):
     host.carve("job", "cancel", str(job))
     wait_until(lambda: state(job) == "cancelled")
     assert pod.pods() == []
+
+
+def test_a_pod_is_marked_as_followed_while_its_log_is_read_and_after_a_kill(api, start, tmp_path):
+    words = ["--image", "i", "--name", "job-1", "--state-file", tmp_path / "state", "--follow-every", "1"]
+    one = start(*words)
+    one.pod()
+
+    def mark():
+        return api.objects[one.path]["metadata"]["annotations"].get("carve.dev/followed")
+
+    first = wait_until(mark)
+    assert re.fullmatch(r"[0-9]+/1", first)
+    one.status("Running")
+    one.print("step 1\n")
+    assert one.process.stdout.readline() == "step 1\n"
+    for _ in range(2):
+        last = mark()
+        wait_until(lambda: mark() != last)
+    one.process.kill()
+    one.process.wait()
+    last = mark()
+    again = start(*words)
+    again.path = one.path
+    wait_until(lambda: mark() != last)
+    again.status("Succeeded", code=0)
+    assert again.end()[0] == 0
+
+
+def test_a_server_that_takes_no_mark_is_no_reason_to_end(api, start):
+    serve = api.serve
+    api.serve = lambda method, *more: api.status(403, "pods is forbidden") if method == "PATCH" else serve(method, *more)
+    one = start("--image", "i", "--follow-every", "1")
+    one.pod()
+    one.status("Succeeded", code=3)
+    assert one.end()[0] == 3
