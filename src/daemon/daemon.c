@@ -367,6 +367,20 @@ static int serve_in_background(struct node *node)
 	return code;
 }
 
+/* 0 or -1 with errno. */
+static int path_absolute(const char *path, char ret[static PATH_MAX])
+{
+	char cwd[PATH_MAX] = "";
+	bool relative = path[0] != '/';
+
+	if (relative && !getcwd(cwd, sizeof(cwd)))
+		return -1;
+	if (snprintf(ret, PATH_MAX, "%s%s%s", cwd, relative ? "/" : "", path) < PATH_MAX)
+		return 0;
+	errno = ENAMETOOLONG;
+	return -1;
+}
+
 static int config_take(const struct arguments *args, struct node *node, struct error *err)
 {
 	static char path[PATH_MAX]; /* absolute: the daemon leaves this directory */
@@ -374,14 +388,13 @@ static int config_take(const struct arguments *args, struct node *node, struct e
 	node->config = config_default;
 	if (!args->config)
 		return EXIT_CODE_OK;
-	if (realpath(args->config, path))
-		node->options.config_path = path;
-	if (config_read(args->config, &node->config, err) < 0)
-		return err->code;
-	if (!node->options.config_path)
+	/* A file that is gone may come back. */
+	if (!realpath(args->config, path) &&
+	    (errno != ENOENT || path_absolute(args->config, path) < 0))
 		return -error_set(err, EXIT_CODE_FAILED, "%.300s: %s", args->config,
 				  strerrordesc_np(errno));
-	return EXIT_CODE_OK;
+	node->options.config_path = path;
+	return config_read(args->config, &node->config, err) < 0 ? err->code : EXIT_CODE_OK;
 }
 
 /* A start with a file that is wrong: the settings hold that were right last, if there are some.

@@ -361,6 +361,10 @@ static int node_open(struct node *node, struct error *err)
 		rc = takeover_run(node);
 	if (rc == 0)
 		rc = cgroups_start(&node->sessions, &node->sessions.cgroups);
+	if (rc == -EUCLEAN) {
+		state_explain(&node->state, rc, err);
+		return rc;
+	}
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "the sessions cannot be read back: %s",
 				 strerrordesc_np(-rc));
@@ -483,9 +487,12 @@ static void on_reload(uv_signal_t *handle, int number)
 		log_event(LOG_ERROR, "config.refused error=\"%s\"", node->config_wrong);
 		return;
 	}
-	node->config_wrong[0] = '\0';
-	config_keep(node);
-	if (strcmp(before.state_dir, node->config.state_dir) != 0)
+	bool same_dir = !strcmp(before.state_dir, node->config.state_dir);
+	snprintf(node->config_wrong, sizeof(node->config_wrong), "%s",
+		 same_dir ? node->state.stays : "");
+	if (!node->config_wrong[0])
+		config_keep(node);
+	if (!same_dir)
 		log_event(LOG_WARNING, "config.later key=state_dir dir=%s", node->state.dir);
 	store_keep_history(node->store, node->config.history_sessions,
 			   node->config.history_per_minute);
@@ -541,6 +548,8 @@ int serve_run(struct node *node, struct error *err)
 		return EXIT_CODE_FAILED;
 	store_keep_history(node->store, node->config.history_sessions,
 			   node->config.history_per_minute);
+	if (!node->config_wrong[0])
+		snprintf(node->config_wrong, sizeof(node->config_wrong), "%s", node->state.stays);
 	if (!node->config_wrong[0])
 		config_keep(node);
 	int rc = leases_start(&node->leases);

@@ -75,7 +75,8 @@ int state_choose(struct state *state, const struct runtime *runtime, const char 
 		 const char *configured, struct error *err)
 {
 	state->lock_fd = -1;
-	if (named && *named)
+	state->named = named && *named;
+	if (state->named)
 		return dir_set(state->wanted, named, err);
 	if (configured && *configured)
 		return dir_set(state->wanted, configured, err);
@@ -139,11 +140,12 @@ static int dir_take(const char *dir, int *ret_fd, struct error *err)
 	return 0;
 }
 
+/* EACCES: the directory is the worker's, and this root may not look into it. */
 static bool exists(const char *path)
 {
 	struct stat st;
 
-	return stat(path, &st) == 0;
+	return stat(path, &st) == 0 || errno == EACCES;
 }
 
 /* The directory that has the living sessions. False: there are none. */
@@ -278,8 +280,14 @@ static int place(struct state *state, const struct runtime *runtime, struct hand
 	return rc < 0 ? rc : move(state, runtime, from, err);
 }
 
-/* An upgrade must not end the daemon because the new one would rather keep its sessions elsewhere:
- * a service's sandbox, for one, is that of the unit with which it was started. */
+static void stay_tell(struct state *state, const char *dir, const struct error *why)
+{
+	snprintf(state->stays, sizeof(state->stays), "%.300s; the sessions stay in %.150s",
+		 why->message, dir);
+	log_event(LOG_WARNING, "state.stays dir=%s error=\"%s\"", dir, why->message);
+}
+
+/* A service's sandbox, for one, is that of the unit with which it was started. */
 static int stay(struct state *state, const struct runtime *runtime, struct handover *handover,
 		struct error *err)
 {
@@ -291,7 +299,7 @@ static int stay(struct state *state, const struct runtime *runtime, struct hando
 	*err = (struct error){0};
 	int rc = lock_take(runtime, state->dir, handover, &state->lock_fd, err);
 	if (rc == 0)
-		log_event(LOG_WARNING, "state.stays dir=%s error=\"%s\"", state->dir, why.message);
+		stay_tell(state, state->dir, &why);
 	return rc;
 }
 
@@ -409,6 +417,21 @@ static int bring(struct state *state, const struct runtime *runtime, const char 
 	return rc;
 }
 
+static int wanted_prepare(struct state *state, const struct runtime *runtime, uid_t uid, gid_t gid,
+			  struct error *err)
+{
+	char from[PATH_MAX / 2];
+	int rc = dirs_make(state->wanted);
+	if (rc < 0)
+		return dir_error(state->wanted, -rc, err);
+	rc = give(state->wanted, uid, gid, err);
+	if (rc < 0)
+		return rc;
+	if (current_dir(runtime, from) && strcmp(from, state->wanted) != 0)
+		return bring(state, runtime, from, uid, gid, err);
+	return link_set(runtime, state->wanted, err);
+}
+
 int state_prepare(struct state *state, const struct runtime *runtime, uid_t uid, gid_t gid,
 		  struct error *err)
 {
@@ -420,15 +443,16 @@ int state_prepare(struct state *state, const struct runtime *runtime, uid_t uid,
 		snprintf(state->wanted, sizeof(state->wanted), "%s/state", runtime->dir);
 	else if (in_runtime)
 		return 0;
-	int rc = dirs_make(state->wanted);
-	if (rc < 0)
-		return dir_error(state->wanted, -rc, err);
-	rc = give(state->wanted, uid, gid, err);
-	if (rc < 0)
+	int rc = wanted_prepare(state, runtime, uid, gid, err);
+	if (rc == 0 || state->named || !current_dir(runtime, from) || !strcmp(from, state->wanted))
 		return rc;
-	if (current_dir(runtime, from) && strcmp(from, state->wanted) != 0)
-		return bring(state, runtime, from, uid, gid, err);
-	return link_set(runtime, state->wanted, err);
+	/* Nobody but root writes in the runtime directory. */
+	if (uid && !strcmp(from, runtime->dir))
+		return rc;
+	stay_tell(state, from, err);
+	*err = (struct error){0};
+	snprintf(state->wanted, sizeof(state->wanted), "%s", from);
+	return give(from, uid, gid, err);
 }
 
 /* ---- the life of the host ---------------------------------------------------------------- */
@@ -451,7 +475,7 @@ int state_open(struct state *state, const struct runtime *runtime, struct handov
 	unsigned ended = 0;
 	int rc = place(state, runtime, handover, err);
 
-	if (rc < 0 && handover)
+	if (rc < 0 && (handover || !state->named))
 		rc = stay(state, runtime, handover, err);
 	if (rc < 0)
 		return rc;
@@ -461,12 +485,21 @@ int state_open(struct state *state, const struct runtime *runtime, struct handov
 		return rc;
 	boot_read(&boot);
 	rc = store_boot(*ret, &boot, &ended);
-	if (rc < 0)
-		return error_set(err, EXIT_CODE_FAILED, "cannot read the session database %s: %s",
-				 path, strerrordesc_np(-rc));
+	if (rc < 0) {
+		store_explain(path, rc, err);
+		return rc;
+	}
 	if (ended)
 		log_event(LOG_INFO, "host.restarted sessions_ended=%u", ended);
 	return 0;
+}
+
+void state_explain(const struct state *state, int rc, struct error *err)
+{
+	char path[PATH_MAX];
+
+	database_path(state->dir, path);
+	store_explain(path, rc, err);
 }
 
 int state_check(const struct state *state, const struct runtime *runtime, struct error *err)

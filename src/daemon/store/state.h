@@ -24,6 +24,8 @@ struct state {
 	char wanted[PATH_MAX / 2]; /* where it is to be */
 	char dir[PATH_MAX / 2];    /* where it is, once it was opened; absolute */
 	int lock_fd;               /* keeps other daemons out of `dir`; -1: runtime's lock does */
+	bool named;                /* `wanted` was, by the option of this start */
+	char stays[512];           /* why it is not where it is to be; "": it is */
 };
 
 /* Chooses the directory: `named` (by the option) or `configured`, each "" or NULL for none; else
@@ -33,17 +35,20 @@ struct state {
 int state_choose(struct state *state, const struct runtime *runtime, const char *named,
 		 const char *configured, struct error *err);
 /* Opens the database there, moved from where it was if need be. Sessions of before the host's
- * restart are ended in it. `handover` (or NULL) may have the lock; then what cannot be moved stays
- * where it is, which is logged. */
+ * restart are ended in it. `handover` (or NULL) may have the lock. A database that is elsewhere and
+ * cannot be moved stays there, which is logged: a wrong file stops no service, and no upgrade. But
+ * who names a directory by the option is refused. */
 int state_open(struct state *state, const struct runtime *runtime, struct handover *handover,
 	       struct store **ret, struct error *err);
+/* Why the open database cannot be read, as store_explain(). */
+void state_explain(const struct state *state, int rc, struct error *err);
 /* Whether state_open() of a daemon that takes over would find databases that it understands,
  * without touching them. */
 int state_check(const struct state *state, const struct runtime *runtime, struct error *err);
 /* Before a system daemon gives up being root: has its directories and files, where they are and
  * where they are to be, belong to the user that it becomes (0: it stays root), and the link say
- * where they are. Only what root or a worker of carve's had is given away. 0 or negative with *err.
- */
+ * where they are, or stay as in state_open(). Only what root or a worker of carve's had is given
+ * away. 0 or negative with *err. */
 int state_prepare(struct state *state, const struct runtime *runtime, uid_t uid, gid_t gid,
 		  struct error *err);
 /* Gives a directory, and what of a database is in it, to a user. 0 or -errno; -EPERM: it, or a

@@ -360,7 +360,7 @@ static int file_open(struct store *store, const char *path)
 	return rc == -EACCES ? -EROFS : rc;
 }
 
-static void open_error(const char *path, int rc, struct error *err)
+void store_explain(const char *path, int rc, struct error *err)
 {
 	error_set(err, EXIT_CODE_FAILED, "cannot use the session database %s: %s", path,
 		  rc == -EUCLEAN           ? "it is damaged"
@@ -388,7 +388,7 @@ int store_check(const char *path, struct error *err)
 		rc = -EPROTONOSUPPORT;
 	sqlite3_close(db);
 	if (rc < 0)
-		open_error(path, rc, err);
+		store_explain(path, rc, err);
 	return rc;
 }
 
@@ -427,7 +427,7 @@ int store_open(struct store **ret, const char *path, bool on_disk, struct error 
 		*ret = store;
 		return 0;
 	}
-	open_error(path, rc, err);
+	store_explain(path, rc, err);
 	store_close(store);
 	return rc;
 }

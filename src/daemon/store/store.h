@@ -78,6 +78,8 @@ int store_write_anew(struct store *store);
 bool store_usable(const struct store *store);
 /* Whether store_open() would take this database, without touching it. 0, or negative with *err. */
 int store_check(const char *path, struct error *err);
+/* Why the database cannot be used, by an error of these, and the way out. */
+void store_explain(const char *path, int rc, struct error *err);
 /* Puts all that `from` has into `to`, which may have something of its own, too: what is in `from`
  * goes before it. Wholly or not at all; a second time changes nothing. 0 or negative with *err. */
 int store_move(const char *from, const char *to, struct error *err);

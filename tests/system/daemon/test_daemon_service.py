@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import socket
 import subprocess
 
@@ -149,6 +150,52 @@ def test_with_the_units_rights_a_wrong_file_does_not_take_the_service_down(unser
         assert "config.refused" in log and "settings=last" in log
         assert host.carve("session", "request", "--vram", "1").returncode == 0
         assert "carved.json" in host.carve("check").stdout
+    finally:
+        stop(daemon)
+
+
+@pytest.mark.parametrize("wrong", ["a directory under a file", "a directory that is another's"])
+def test_with_the_units_rights_an_unusable_state_directory_does_not_take_the_service_down(unserved, wrong):
+    """The file is right in itself: a reload takes it, and a restart goes on where the sessions are."""
+    host, place = unserved
+    config, elsewhere = place.parent / "carved.json", place.parent / "elsewhere"
+    config.write_text('{"history_sessions": 123}')
+    daemon = serve_confined(host, place, "--config", config)
+    session = host.carve_json("session", "request", "--vram", "1")["id"]
+    stop(daemon)
+    if wrong == "a directory under a file":
+        (place.parent / "file").write_text("")
+        elsewhere = place.parent / "file" / "none"
+    else:
+        elsewhere.mkdir()
+        os.chown(elsewhere, 61234, 61234)
+    config.write_text(json.dumps({"state_dir": str(elsewhere)}))
+    daemon = serve_confined(host, place, "--config", config)
+    try:
+        assert "state.stays" in (place.parent / "service.log").read_text()
+        assert host.carve_json("session", "show", session)["state"] == "active"
+        said = host.carve("check").stdout
+        assert str(elsewhere) in said and "the sessions stay in" in said
+        last = next(p for p in (place / "state" / "carved.json.last", place / "carved.json.last") if p.exists())
+        assert json.loads(last.read_text()) == {"history_sessions": 123}  # the copy that was good
+    finally:
+        stop(daemon)
+
+
+def test_with_the_units_rights_a_file_that_is_gone_does_not_take_the_service_down(unserved):
+    host, place = unserved
+    config = place.parent / "carved.json"
+    config.write_text('{"history_sessions": 123}')
+    stop(serve_confined(host, place, "--config", config))
+    config.unlink()
+    daemon = serve_confined(host, place, "--config", config)
+    try:
+        log = (place.parent / "service.log").read_text()
+        assert "config.refused" in log and "settings=last" in log
+        assert str(config) in host.carve("check").stdout
+        config.write_text("{}")
+        daemon.send_signal(signal.SIGHUP)
+        wait_until(lambda: "config.read" in (place.parent / "service.log").read_text())
     finally:
         stop(daemon)
 

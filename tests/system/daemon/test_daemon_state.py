@@ -273,6 +273,20 @@ def test_the_database_in_the_state_directory_is_damaged(durable, state):
     assert living(durable) == {}
 
 
+def test_pages_of_the_database_are_damaged(durable, state):
+    """Its first page is whole, so it opens."""
+    durable.kill()
+    file = state / "carve.db"
+    with database(state) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:4096] + b"\xa5" * (len(whole) - 4096))
+    refused(durable, f"{file}: it is damaged")
+    file.rename(state / "away")
+    durable.start()
+    assert living(durable) == {}
+
+
 # ---- a configuration that is wrong ----
 
 def test_a_wrong_configuration_leaves_the_last_good_settings(make_daemon, tmp_path, state):
