@@ -309,6 +309,24 @@ static void order_answer(struct order *o)
 
 static unsigned board_collect(struct mig *mig, uint32_t gpu, uint64_t older_ns);
 
+/* The driver certainly made nothing: an instance at that place is somebody's who was first, also
+ * where it is of the same profile. */
+static bool op_made_nothing(const struct op *op)
+{
+	return op->kind == OP_MAKE &&
+	       (!op->done || op->rc == -ENOSPC || op->rc == -EBUSY || op->rc == -EACCES);
+}
+
+/* Before the books are compared with the driver's list. */
+static void op_disown(struct mig *mig, const struct op *op)
+{
+	struct mig_board *board = &mig->board[op->gpu];
+	int at = op_made_nothing(op) ? mig_entry_find(board, &op->place) : -1;
+
+	if (at >= 0 && board->instance[at].state == MIG_CREATING)
+		board->instance[at].state = MIG_GONE;
+}
+
 static void order_end(struct order *o)
 {
 	struct mig *mig = o->mig;
@@ -364,6 +382,8 @@ static void order_done(uv_work_t *work, int status)
 	struct order *o = work->data;
 	struct mig *mig = o->mig;
 
+	for (uint32_t i = 0; i < o->op_count && !mig->stopping; i++)
+		op_disown(mig, &o->op[i]);
 	for (uint32_t gpu = 0; gpu < mig->gpus->count && !mig->stopping; gpu++)
 		if (o->outcome[gpu].wanted)
 			board_learn(mig, gpu, &o->outcome[gpu]);

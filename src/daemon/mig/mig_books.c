@@ -325,7 +325,7 @@ static bool entry_settle(struct mig *mig, uint32_t gpu, uint32_t at, const struc
 	struct mig_board *board = &mig->board[gpu];
 	struct mig_detail *detail = &board->detail[at];
 
-	if (!found || !is_that(detail, found)) {
+	if (!found || board->instance[at].state == MIG_GONE || !is_that(detail, found)) {
 		/* Ending it may change the board. */
 		struct mig_detail lost = *detail;
 

@@ -129,6 +129,29 @@ def test_a_place_that_the_driver_refuses_is_not_tried_again(make_host):
     assert books_are_nvmls(host)
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_one_made_by_hand_just_before_is_not_taken_for_carves(make_host, count):
+    """At the place that carve decides on, and of the same profile: carve looks once a second, and mostly has not seen it yet."""
+    host = with_role(make_host)
+    carve(host, "run", "--vram", "5", "--gpus", str(count), "--", "true")
+    places = sorted(i["start"] for i in by_hand(host, 0, "list"))
+    carve(host, "mig", "gc")
+    wait_until(lambda: not by_hand(host, 0, "list"))
+    for _ in range(3):
+        by_hand(host, 0, "make", 19, places[0], 1)
+        [foreign] = by_hand(host, 0, "list")
+        carve(host, "session", "request", "--vram", "5", "--gpus", str(count))
+        carve(host, "mig", "gc")
+        wait_until(lambda: books_are_nvmls(host))
+        assert [i["start"] for i in instances(host, "foreign")] == [places[0]]
+        assert foreign["uuids"][0] not in {i["uuid"] for i in instances(host, "busy")}
+        carve(host, "session", "release")
+        carve(host, "mig", "gc")
+        wait_until(lambda: len(by_hand(host, 0, "list")) == 1)
+        by_hand(host, 0, "destroy", foreign["id"])
+        wait_until(lambda: not instances(host))
+
+
 @pytest.mark.parametrize("model", ["h100-80gb", "a100-80gb"])
 def test_a_reset_ends_sessions_with_the_reason(make_host, model):
     host = with_role(make_host, model + "+mig")

@@ -30,6 +30,11 @@ def wish(rng):
     return words
 
 
+# 1g.10gb+me, which nobody asks carve for. Where a daemon was killed before it made what it had written down, an instance of just
+# that profile at just that place would be taken for carve's: no driver tells who made it.
+MEDIA = 20
+
+
 def foreign_hand(host, rng, foreign):
     """Carve may be first at a place: then nothing came of it."""
     gpu = rng.randrange(GPUS)
@@ -44,7 +49,7 @@ def foreign_hand(host, rng, foreign):
     free = [u for u in range(7) if u not in taken]
     if free:
         start = rng.choice(free)
-        if host.run(python("mig_hand", gpu, "make", 19, start, 1)).returncode == 0:
+        if host.run(python("mig_hand", gpu, "make", MEDIA, start, 1)).returncode == 0:
             foreign.append((gpu, start))
 
 
