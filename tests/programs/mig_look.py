@@ -37,6 +37,8 @@ assert nvml.nvmlDeviceGetIndex(gpu, c.byref(index)) == 0
 seen["gpu index"] = index.value
 assert nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, 0, c.byref(mig)) == 0
 seen["mig uuid"] = uuid(mig)
+assert nvml.nvmlDeviceGetIndex(mig, c.byref(index)) == 0
+seen["mig index"] = index.value
 seen["other mig"] = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, 1, c.byref(c.c_void_p()))
 seen["neighbour"] = nvml.nvmlDeviceGetHandleByUUID(os.environ["NEIGHBOUR"].encode(), c.byref(c.c_void_p()))
 seen["memory of gpu and mig"] = [memory(gpu), memory(mig)]

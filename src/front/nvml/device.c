@@ -75,13 +75,31 @@ nvmlReturn_t hook_nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *
 	return found(real_nvmlDeviceGetHandleBySerial(serial, device), device);
 }
 
+/* From the driver's number of a MIG device to that among the slice's on its GPU. */
+static nvmlReturn_t mig_index(nvmlDevice_t device, unsigned int *index)
+{
+	struct process *p = process_get();
+	nvmlDevice_t gpu, other;
+	unsigned int own = 0;
+	nvmlReturn_t result = real_nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device, &gpu);
+
+	for (unsigned int i = 0; p && result == NVML_SUCCESS && i < *index; i++)
+		own += real_nvmlDeviceGetMigDeviceHandleByIndex(gpu, i, &other) == NVML_SUCCESS &&
+		       slice_gpus(p, other);
+	*index = own;
+	return result;
+}
+
 nvmlReturn_t hook_nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 {
 	nvmlReturn_t result = real_nvmlDeviceGetIndex(device, index);
+	unsigned int is_mig = 0;
 	nvmlDevice_t other;
 
 	if (result != NVML_SUCCESS)
 		return result;
+	if (real_nvmlDeviceIsMigDeviceHandle(device, &is_mig) == NVML_SUCCESS && is_mig)
+		return mig_index(device, index);
 	for (unsigned int i = 0; slice_device(i, &other) == NVML_SUCCESS; i++) {
 		if (other == device) {
 			*index = i;

@@ -35,6 +35,21 @@ def test_the_workload_sees_its_instance_alone(make_host):
     assert seen.strip() == instances(host, "idle")[0]["uuid"]
 
 
+def test_a_program_in_an_instance_neither_sees_nor_changes_those_of_others(make_host):
+    """Also root's by NVML's calls for administrators, as `nvidia-smi mig` makes them."""
+    host = with_role(make_host)
+    others = request_kept(host, ("mig_profile", "2g.20gb"), vram=None)
+    mine = request_kept(host, ("mig_profile", "1g.10gb"), vram=None)
+    run = [CARVE, "run", "--session", mine["id"], "--"]
+    [seen] = json.loads(host.run([*run, *python("mig_hand", 0, "list")]).stdout)
+    assert seen["uuids"] == [mine["gpus"][0]["instance"]]
+    [other] = [i["id"] for i in by_hand(host, 0, "list") if i["uuids"] == [others["gpus"][0]["instance"]]]
+    for words, why in ((["make", 19, 0, 1], "make: 4"), (["destroy", seen["id"]], "destroy compute: 4"),
+                       (["take-apart", seen["id"]], "destroy compute: 4"), (["destroy", other], "find: 6")):
+        assert why in host.run([*run, *python("mig_hand", 0, *words)]).stderr, words
+    assert len(by_hand(host, 0, "list")) == 2 and len(instances(host, "busy")) == 2
+
+
 @pytest.mark.parametrize("driver, count", [("550", 1), ("580", 2)])
 def test_a_program_is_told_where_it_can_use_one_instance_only(make_host, driver, count):
     host = with_role(make_host, driver=driver)
@@ -210,9 +225,9 @@ def test_a_pool_of_both_says_why_neither_has_room(make_host):
     assert "no slices of it are granted" not in listed and "79.25 GiB" in listed
 
 
-def request_kept(host, *words, status=201):
+def request_kept(host, *words, status=201, vram="4"):
     """A session beside the user's others, as API clients make them; its JSON."""
-    body = {"vram": "4", "kept": True, **dict(words)}
+    body = {"kept": True, **({"vram": vram} if vram else {}), **dict(words)}
     done = host.run(["curl", "-s", "-X", "POST", "--unix-socket", f"{host.env['CARVE_RUNTIME_DIR']}/carved.sock", "-H",
                      "Content-Type: application/json", "-d", json.dumps(body), "-w", "\n%{http_code}",
                      "http://localhost/v1/sessions"])

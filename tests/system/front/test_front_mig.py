@@ -38,7 +38,7 @@ def test_the_mig_device_is_the_slice_is_the_gpu(mig):
     assert seen.pop("cuda uuid") == mig.uuid.removeprefix("MIG-").replace("-", "")
     assert seen == {
         "cuda devices": 1, "cuda total": SLICE, "memory": [free, SLICE], "too much": 2, "all": 0,
-        "gpus": 1, "gpu index": 0, "gpu uuid": mig.gpu_uuid, "mig uuid": mig.uuid,
+        "gpus": 1, "gpu index": 0, "gpu uuid": mig.gpu_uuid, "mig uuid": mig.uuid, "mig index": 0,
         "other mig": 6, "neighbour": 6,  # NVML_ERROR_NOT_FOUND
         "memory of gpu and mig": [[SLICE, 0, SLICE]] * 2, "processes are own": True}
     assert books["peak"] == SLICE and books["refused"] == 1
