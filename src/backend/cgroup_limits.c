@@ -122,7 +122,7 @@ int limits_probe(const struct limits *limits)
 
 	if (limits->link_fd >= 0)
 		return ask(limits, &request, "");
-	int rc = cgroup_own(path);
+	int rc = cgroup_of(0, path, sizeof(path));
 	if (rc == 0)
 		rc = limits_get(limits, 0, path, &bytes);
 	if (rc < 0)
@@ -134,17 +134,12 @@ int limits_probe(const struct limits *limits)
 
 static int process_put(struct process_id process, const char *path)
 {
-	char file[LIMITS_PATH_SIZE + 32], text[32];
-
-	snprintf(file, sizeof(file), "%s/cgroup.procs", path);
-	cleanup_close int fd = open(file, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0)
-		return -errno;
+	char text[32];
 	cleanup_close int pidfd = process_open(process);
 	if (pidfd < 0)
 		return pidfd;
-	int n = snprintf(text, sizeof(text), "%d", (int)process.pid);
-	return write(fd, text, (size_t)n) == n ? 0 : -errno;
+	snprintf(text, sizeof(text), "%d", (int)process.pid);
+	return cgroup_write(path, "cgroup.procs", text);
 }
 
 int limits_enter(const struct limits *limits, struct process_id process, const char *path)
@@ -155,7 +150,7 @@ int limits_enter(const struct limits *limits, struct process_id process, const c
 
 	if (limits->link_fd >= 0)
 		return ask(limits, &request, path);
-	int rc = cgroup_of(process, own);
+	int rc = cgroup_of_process(process, own);
 	if (rc < 0)
 		return rc;
 	size_t length = strlen(own);
@@ -188,7 +183,7 @@ static bool is_in_cgroups(const char *path)
 {
 	char root[LIMITS_PATH_SIZE], real[PATH_MAX];
 
-	if (cgroup_root(root) < 0)
+	if (cgroup_mount(root, sizeof(root)) < 0)
 		return false;
 	size_t length = strlen(root);
 	if (strncmp(path, root, length) != 0 || path[length] != '/')

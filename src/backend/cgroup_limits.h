@@ -27,8 +27,8 @@ int limits_probe(const struct limits *limits);
 int limits_get(const struct limits *limits, uint32_t gpu, const char *path, uint64_t *ret);
 /* Sets it, or with LIMIT_NO_BYTES takes it away. */
 int limits_put(const struct limits *limits, uint32_t gpu, const char *path, uint64_t bytes);
-/* Makes a cgroup (called LIMITS_LEAF...) below the one that the process is in, where there is none,
- * and puts it there. -EROFS, -EACCES, -EBUSY: not here; -ESRCH. */
+/* Makes a cgroup (called CGROUP_SESSION...) below the one that the process is in, where there is
+ * none, and puts it there. -EROFS, -EACCES, -EBUSY: not here; -ESRCH. */
 int limits_enter(const struct limits *limits, struct process_id process, const char *path);
 /* Removes such a cgroup. 0, also where there is none; -EBUSY: somebody is in it. */
 int limits_leave(const struct limits *limits, const char *path);

@@ -9,11 +9,9 @@
 #include "base/process.h"
 #include "proto/cgroup_limits.h"
 
-/* Where cgroup v2 is mounted. 0 or -errno; -ENOENT: nowhere. */
-int cgroup_root(char ret[static LIMITS_PATH_SIZE]);
-/* The cgroup that the process is in. -ENOENT: none that is to be seen from here; -ESRCH: it is
+/* As cgroup_of() (base/cgroup.h). -ENOENT: none that is to be seen from here; -ESRCH: it is
  * gone; -ENAMETOOLONG. */
-int cgroup_of(struct process_id process, char ret[static LIMITS_PATH_SIZE]);
+int cgroup_of_process(struct process_id process, char ret[static LIMITS_PATH_SIZE]);
 /* The processes in it, not below it. -E2BIG: more than `max`. */
 int cgroup_processes(const char *cgroup, pid_t *list, size_t max, size_t *ret_count);
 /* Nobody is in it or below it, or it is gone. Reads a few bytes of the kernel's. */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <mntent.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,45 +15,84 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/macros.h"
 
 /* Deeper ones are not removed. */
 #define DEPTH_MAX 8
 
-/* Where the hierarchy of version 2 is; the second place is that of hosts that have both versions.
- */
-static const char *mount_find(void)
-{
-	static const char *const places[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
-	char path[64];
+/* Of /proc/PID/cgroup: a line for each hierarchy of version 1, and that of version 2. */
+#define TEXT_SIZE 16384u
 
-	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
-		snprintf(path, sizeof(path), "%s/cgroup.controllers", places[i]);
-		if (access(path, F_OK) == 0)
-			return places[i];
-	}
-	return NULL;
+static bool is_mount(const struct mntent *entry)
+{
+	char path[PATH_MAX];
+
+	return !strcmp(entry->mnt_type, "cgroup2") &&
+	       snprintf(path, sizeof(path), "%s/cgroup.controllers", entry->mnt_dir) <
+		       (int)sizeof(path) &&
+	       access(path, F_OK) == 0;
 }
 
-int cgroup_own(char ret[static PATH_MAX])
+int cgroup_mount(char *ret, size_t size)
 {
-	const char *mount = mount_find();
 	char text[PATH_MAX];
-	ssize_t n = mount ? file_read("/proc/self/cgroup", text, sizeof(text)) : -ENOENT;
+	struct mntent entry;
+	FILE *mounts = setmntent("/proc/self/mounts", "re");
+	int rc = mounts ? -ENOENT : -errno;
 
-	ret[0] = '\0';
+	while (rc == -ENOENT && getmntent_r(mounts, &entry, text, sizeof(text)))
+		if (is_mount(&entry))
+			rc = snprintf(ret, size, "%s", entry.mnt_dir) < (int)size ? 0
+										  : -ENAMETOOLONG;
+	if (mounts)
+		endmntent(mounts);
+	return rc;
+}
+
+/* The path in a line "NUMBER:CONTROLLERS:PATH", NULL: the line is another hierarchy's. */
+static const char *line_path(const char *line, const char *controllers)
+{
+	size_t length = strlen(controllers);
+
+	line += strcspn(line, ":");
+	return *line && !strncmp(line + 1, controllers, length) && line[1 + length] == ':'
+		       ? line + length + 2
+		       : NULL;
+}
+
+int cgroup_path(pid_t pid, const char *controllers, char *ret, size_t size)
+{
+	char file[64] = "/proc/self/cgroup", text[TEXT_SIZE], *rest = text, *line;
+	const char *path = NULL;
+
+	if (pid)
+		snprintf(file, sizeof(file), "/proc/%d/cgroup", (int)pid);
+	ssize_t n = file_read(file, text, sizeof(text));
 	if (n < 0)
 		return (int)n;
-	/* A line a hierarchy; "0::PATH" is that of version 2. */
-	for (char *line = text; line && *line; line = strchr(line, '\n')) {
-		line += *line == '\n';
-		if (strncmp(line, "0::/", 4) != 0)
-			continue;
-		line[strcspn(line, "\n")] = '\0';
-		const char *path = strcmp(line, "0::/") != 0 ? line + 3 : "";
-		return snprintf(ret, PATH_MAX, "%s%s", mount, path) < PATH_MAX ? 0 : -ENAMETOOLONG;
-	}
-	return -ENOENT;
+	while (!path && (line = strsep(&rest, "\n")))
+		path = line_path(line, controllers);
+	if (!path)
+		return -ENOENT;
+	return snprintf(ret, size, "%s", path) < (int)size ? 0 : -ENAMETOOLONG;
+}
+
+int cgroup_of(pid_t pid, char *ret, size_t size)
+{
+	char path[PATH_MAX];
+	int rc = cgroup_mount(ret, size);
+
+	if (rc == 0)
+		rc = cgroup_path(pid, "", path, sizeof(path));
+	/* One outside of what this process sees of cgroups, or a removed one. */
+	if (rc == 0 && (!strncmp(path, "/..", 3) || strstr(path, " (deleted)")))
+		rc = -ENOENT;
+	size_t used = rc == 0 ? strlen(ret) : 0;
+	if (rc == 0 && strcmp(path, "/") != 0 &&
+	    snprintf(ret + used, size - used, "%s", path) >= (int)(size - used))
+		rc = -ENAMETOOLONG;
+	if (rc < 0)
+		ret[0] = '\0';
+	return rc;
 }
 
 int cgroup_make(const char *parent, const char *name, char ret[static PATH_MAX])
@@ -74,7 +114,7 @@ pid_t cgroup_fork(const char *path)
 	return pid < 0 ? fork() : pid;
 }
 
-static int file_write(const char *dir, const char *file, const char *text)
+int cgroup_write(const char *dir, const char *file, const char *text)
 {
 	char path[PATH_MAX];
 
@@ -86,7 +126,7 @@ static int file_write(const char *dir, const char *file, const char *text)
 
 int cgroup_kill(const char *path)
 {
-	return file_write(path, "cgroup.kill", "1");
+	return cgroup_write(path, "cgroup.kill", "1");
 }
 
 static int remove_below(const char *path, unsigned depth);
@@ -137,12 +177,12 @@ void cgroup_leave_job(void)
 	char path[PATH_MAX], *slash;
 	bool leaves = false;
 
-	if (cgroup_own(path) < 0)
+	if (cgroup_of(0, path, sizeof(path)) < 0)
 		return;
 	while ((slash = strrchr(path, '/')) && is_carves(slash + 1)) {
 		*slash = '\0';
 		leaves = true;
 	}
 	if (leaves)
-		(void)file_write(path, "cgroup.procs", "0");
+		(void)cgroup_write(path, "cgroup.procs", "0");
 }

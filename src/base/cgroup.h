@@ -4,20 +4,31 @@
 #pragma once
 
 #include <limits.h>
+#include <stddef.h>
 #include <sys/types.h>
 
 /* The beginning of the name of a job's cgroup, which its shim makes in its own. */
 #define CGROUP_JOB "carve-job-"
-/* Of a session's, which carries the driver's limit of its memory (proto/cgroup_limits.h). */
+/* Of a session's, which carries the driver's limit of its memory: part of the ABI of
+ * proto/cgroup_limits.h. */
 #define CGROUP_SESSION "carve-s-"
 
-/* This process's: 0, or -errno; -ENOENT: there is no such hierarchy. */
-int cgroup_own(char ret[static PATH_MAX]);
+/* Where the hierarchy is mounted. 0 or -errno; -ENOENT: nowhere; -ENAMETOOLONG. */
+int cgroup_mount(char *ret, size_t size);
+/* The path of a process (0: this one) as /proc/PID/cgroup has it, in the hierarchy of version 1 of
+ * these controllers, or ("") in that of version 2. 0 or -errno; -ENOENT: there is no such
+ * hierarchy. */
+int cgroup_path(pid_t pid, const char *controllers, char *ret, size_t size);
+/* The directory of the cgroup that a process (0: this one) is in. 0 or -errno, with "" then;
+ * -ENOENT: none that is to be seen from here; -ENAMETOOLONG. */
+int cgroup_of(pid_t pid, char *ret, size_t size);
 /* Makes the one of this name in another; one that is there is taken. 0 or -errno, with "" then. */
 int cgroup_make(const char *parent, const char *name, char ret[static PATH_MAX]);
 /* As fork(), but the child is born in that cgroup, where the kernel can do so (5.7). "": in this
  * process's. */
 pid_t cgroup_fork(const char *path);
+/* Writes a text to a file of the cgroup in one piece. 0 or -errno. */
+int cgroup_write(const char *path, const char *file, const char *text);
 /* Kills all processes in it and below, also those that are being forked. 0 or -errno. Needs Linux
  * 5.14. */
 int cgroup_kill(const char *path);

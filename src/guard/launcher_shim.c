@@ -71,7 +71,7 @@ void launcher_shims_begin(struct launcher_place *place)
 
 	place->cgroup[0] = '\0';
 	place->left = true;
-	if (fstat(place->jobs_fd, &st) < 0 || cgroup_own(own) < 0)
+	if (fstat(place->jobs_fd, &st) < 0 || cgroup_of(0, own, sizeof(own)) < 0)
 		return;
 	snprintf(name, sizeof(name), "carve-jobs-%llx", (unsigned long long)st.st_ino);
 	if (cgroup_make(own, name, place->cgroup) == 0)

@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/cgroup.h"
+
 /* More GPUs than any host has. */
 #define GPU_MOST 256u
 /* The kernel's own bound on PIDs. */
@@ -23,7 +25,7 @@ static bool is_leaf(const char path[static LIMITS_PATH_SIZE])
 {
 	const char *name = is_path(path) ? strrchr(path, '/') : NULL;
 
-	return name && !strncmp(name + 1, LIMITS_LEAF, strlen(LIMITS_LEAF));
+	return name && !strncmp(name + 1, CGROUP_SESSION, strlen(CGROUP_SESSION));
 }
 
 int limits_request_check(const struct limits_request *r, size_t size)

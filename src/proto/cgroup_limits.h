@@ -11,12 +11,11 @@
 #define LIMITS_MAGIC 0x54494d4cu /* "LIMT" */
 #define LIMITS_VERSION 1u
 #define LIMITS_PATH_SIZE 1024u
-/* How the cgroups that carve makes are called; no other is made or removed. */
-#define LIMITS_LEAF "carve-s-"
 
 enum limits_op {
 	LIMITS_PROBE = 1, /* whether the driver has such limits, and permits them */
 	LIMITS_PUT = 2,   /* on `path`, `hard` bytes of GPU `gpu`; UINT64_MAX: none */
+	/* Cgroups called CGROUP_SESSION... (base/cgroup.h) only: */
 	LIMITS_ENTER = 3, /* makes `path` below the cgroup that the process is in, and puts it there
 			   */
 	LIMITS_LEAVE = 4, /* removes `path`, which has no processes */

@@ -338,7 +338,7 @@ static void cgroup_begin(struct shim *shim)
 	char own[PATH_MAX], name[128];
 
 	snprintf(name, sizeof(name), CGROUP_JOB "%.64s-%d", shim->place.name, (int)getpid());
-	if (cgroup_own(own) == 0)
+	if (cgroup_of(0, own, sizeof(own)) == 0)
 		(void)cgroup_make(own, name, shim->cgroup);
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cgroup.h"
 #include "proto/cgroup_limits.h"
 #include "proto/guard.h"
 #include "proto/instances.h"
@@ -79,7 +80,7 @@ static void limits_look(const uint8_t *data, size_t size)
 	    strstr(request.path, "/../"))
 		abort();
 	if (request.op != LIMITS_PUT &&
-	    strncmp(strrchr(request.path, '/') + 1, LIMITS_LEAF, strlen(LIMITS_LEAF)) != 0)
+	    strncmp(strrchr(request.path, '/') + 1, CGROUP_SESSION, strlen(CGROUP_SESSION)) != 0)
 		abort();
 }
 

@@ -89,7 +89,7 @@ static void leftovers_end(const struct job *job)
 		 job->record.attempt, job->record.shim.pid);
 	if (path && strstr(path, "/" CGROUP_JOB))
 		snprintf(q->cgroup, sizeof(q->cgroup), "%s", path);
-	else if (!start && cgroup_own(q->cgroup) == 0 &&
+	else if (!start && cgroup_of(0, q->cgroup, sizeof(q->cgroup)) == 0 &&
 		 strlen(q->cgroup) + strlen(name) < sizeof(q->cgroup))
 		memcpy(q->cgroup + strlen(q->cgroup), name, strlen(name) + 1);
 	if (*q->cgroup)

@@ -8,6 +8,7 @@
 
 #include "backend/cgroup_limits.h"
 #include "backend/cgroup_look.h"
+#include "base/cgroup.h"
 #include "base/kill_point.h"
 #include "base/macros.h"
 #include "core/leaf.h"
@@ -176,9 +177,9 @@ static void order_look(struct order *o)
 {
 	char root[LIMITS_PATH_SIZE], name[STORE_ID_SIZE + 16], path[LIMITS_PATH_SIZE];
 
-	o->rc = cgroup_root(root);
+	o->rc = cgroup_mount(root, sizeof(root));
 	if (o->rc == 0)
-		o->rc = cgroup_of(o->process, path);
+		o->rc = cgroup_of_process(o->process, path);
 	if (o->rc < 0)
 		return;
 	int length = leaf_name(o->session, name);

@@ -12,6 +12,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
@@ -110,29 +111,12 @@ static void known_drop(const json_t *config, json_t *edits)
 
 /* ---- its cgroup -------------------------------------------------------------------------- */
 
-/* The path of a process's cgroup, of the hierarchy with this name in /proc/PID/cgroup. False: there
- * is none. */
-static bool cgroup_find(const char *pid, const char *name, char *buf, size_t size)
-{
-	char path[64], text[8192];
-
-	snprintf(path, sizeof(path), "/proc/%s/cgroup", pid);
-	if (file_read(path, text, sizeof(text)) < 0)
-		return false;
-	char *at = strstr(text, name);
-	if (!at)
-		return false;
-	at += strlen(name);
-	at[strcspn(at, "\n")] = '\0';
-	return snprintf(buf, size, "%s", at) < (int)size;
-}
-
 /* The file that takes rules for the container, of version 1. False: there is none. */
-static bool rules_file(const char *pid, char *buf, size_t size)
+static bool rules_file(pid_t pid, char *buf, size_t size)
 {
 	char of[PATH_MAX];
 
-	return cgroup_find(pid, ":devices:", of, sizeof(of)) && strcmp(of, "/") != 0 &&
+	return cgroup_path(pid, "devices", of, sizeof(of)) == 0 && strcmp(of, "/") != 0 &&
 	       !strstr(of, "..") &&
 	       snprintf(buf, size, "/sys/fs/cgroup/devices%s/devices.allow", of) < (int)size;
 }
@@ -160,12 +144,12 @@ bool oci_devices_are_settled(void)
 
 /* Whether rules bind the container, as far as this user knows: without a cgroup of its own none do.
  */
-static bool is_restricted(const char *pid)
+static bool is_restricted(pid_t pid)
 {
 	char its[PATH_MAX], own[PATH_MAX];
 
-	return is_root() && cgroup_find(pid, "0::", its, sizeof(its)) &&
-	       cgroup_find("self", "0::", own, sizeof(own)) && strcmp(its, own) != 0;
+	return is_root() && cgroup_path(pid, "", its, sizeof(its)) == 0 &&
+	       cgroup_path(0, "", own, sizeof(own)) == 0 && strcmp(its, own) != 0;
 }
 
 static int rule_write(const char *path, const struct oci_device *device, struct error *err)
@@ -197,16 +181,15 @@ int oci_devices_allow(const struct oci_container *container, const json_t *confi
 {
 	struct oci_device list[OCI_DEVICES_MAX];
 	size_t count = oci_devices_list(edits, list);
-	char path[PATH_MAX], pid[16];
+	char path[PATH_MAX];
 	int rc = 0;
 
-	snprintf(pid, sizeof(pid), "%d", (int)container->pid);
-	bool version_1 = rules_file(pid, path, sizeof(path));
+	bool version_1 = rules_file(container->pid, path, sizeof(path));
 	for (size_t i = 0; i < count && rc == 0; i++)
 		if (version_1 && geteuid() == 0)
 			rc = rule_write(path, &list[i], err);
 		else if (!version_1 && !oci_config_allows(config, list[i].major, list[i].minor) &&
-			 is_restricted(pid))
+			 is_restricted(container->pid))
 			rc = refuse(&list[i], err);
 	known_drop(config, edits);
 	return rc;
