@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/nvml_abi.h"
 #include "host/command.h"
 #include "host/host.h"
 #include "host/stat.h"
@@ -147,9 +148,11 @@ static int fault_take(struct host *h, struct exchange *x)
 		return -EPROTO;
 	reply->hit = faults_take(&h->faults, request->fault, request->device, x->process->pid,
 				 request->call, h->now, &reply->error, &reply->delay_ns);
-	/* An allocation that is only slow does not fail. */
+	/* What is only slow does not fail. */
 	if (request->fault == WIRE_FAULT_ALLOC && reply->hit && !reply->error && !reply->delay_ns)
 		reply->error = -ENOMEM;
+	if (request->fault == WIRE_FAULT_NVML && reply->hit && !reply->error && !reply->delay_ns)
+		reply->error = NVML_ERROR_UNKNOWN;
 	return 0;
 }
 

@@ -22,7 +22,7 @@ static const char help[] =
 	"                   Contexts opened later are not hit\n"
 	"  lost             the GPU fell off the bus, for CUDA and NVML\n"
 	"  hang             calls take --delay longer; with --error they end with that\n"
-	"  nvml             NVML's calls fail\n"
+	"  nvml             NVML's calls fail; with --delay they are only slow\n"
 	"  list-managed     processes' figures have managed memory in them\n"
 	"  mig-create       making a MIG instance fails: too few resources, or --error\n"
 	"  mig-destroy      destroying one says that it is in use, or --error\n"

@@ -196,7 +196,7 @@ static nvmlReturn_t library_fault(struct client *c, wire_device device, const ch
 	int error = 0;
 
 	if (client_fault(c, WIRE_FAULT_NVML, device, call, &error))
-		return error ? (nvmlReturn_t)error : NVML_ERROR_UNKNOWN;
+		return (nvmlReturn_t)error;
 	return NVML_SUCCESS;
 }
 

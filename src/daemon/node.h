@@ -24,6 +24,7 @@
 #include "daemon/waiting/waiting.h"
 
 struct attach_server;
+struct binding;
 struct fresh;
 struct handover;
 struct http_server;
@@ -72,7 +73,8 @@ struct node {
 	struct slicing slicing;
 	struct quotas quotas;
 	struct waiting waiting;
-	struct fresh *fresh; /* calls that wait for the next sample */
+	struct fresh *fresh;      /* calls that wait for the next sample */
+	struct binding *bindings; /* calls that wait for a limit of a cgroup */
 	struct leases *leases;
 	struct queues *queues;     /* NULL: they cannot be had, */
 	struct error queues_error; /* and why */

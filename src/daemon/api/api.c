@@ -15,6 +15,7 @@
 #include "base/units.h"
 #include "daemon/api/answer.h"
 #include "daemon/api/api_agent.h"
+#include "daemon/api/api_command.h"
 #include "daemon/api/api_job.h"
 #include "daemon/api/api_quota.h"
 #include "daemon/api/api_sessions.h"
@@ -23,15 +24,12 @@
 #include "daemon/api/http.h"
 #include "daemon/api/mig_api.h"
 #include "daemon/api/view.h"
-#include "daemon/host/owner.h"
-#include "daemon/host/privileges.h"
 #include "daemon/mig/mig.h"
 #include "daemon/node.h"
 #include "daemon/queue/queue.h"
 #include "daemon/request/request.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
-#include "daemon/settle/cgroups.h"
 #include "daemon/waiting/quotas.h"
 #include "daemon/waiting/refusal.h"
 #include "daemon/waiting/waiting.h"
@@ -62,8 +60,7 @@ static bool ended_meant(const struct call *call, const char *id, struct store_se
 	       store_session_named(call->node->store, call->peer.uid, id, ret) == 0;
 }
 
-/* The session of the path that the caller may change; NULL: answered. */
-static struct session *session_or_reply(struct call *call, const char *id)
+struct session *api_session_or_reply(struct call *call, const char *id)
 {
 	struct session *s = session_meant(call, id);
 	struct error err = {0};
@@ -115,7 +112,7 @@ static void get_session(struct call *call, const char *id)
 	} else if (!s && ended_meant(call, id, &record) &&
 		   peer_permitted(&call->peer, record.uid)) {
 		call_reply(call, MHD_HTTP_OK, view_ended(&record, &call->peer));
-	} else if ((s = session_or_reply(call, id)) != NULL) {
+	} else if ((s = api_session_or_reply(call, id)) != NULL) {
 		call_reply(call, MHD_HTTP_OK, view_session(s, &call->peer));
 	}
 }
@@ -250,7 +247,7 @@ static void get_explain(struct call *call, const char *id)
 {
 	const struct waiter *w = waiting_find(&call->node->waiting, id);
 
-	if (!w && session_or_reply(call, id))
+	if (!w && api_session_or_reply(call, id))
 		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED, "session %s does not wait",
 			      id);
 	else if (w && peer_permitted(&call->peer, w->peer.uid))
@@ -564,7 +561,7 @@ static void reply_waits(struct call *call, const struct waiter *w)
 static void patch_session(struct call *call, const char *id)
 {
 	const struct waiter *w = waiter_meant(call, id);
-	struct session *s = w ? NULL : session_or_reply(call, id);
+	struct session *s = w ? NULL : api_session_or_reply(call, id);
 	struct place_request request;
 	struct error err = {0};
 
@@ -730,7 +727,7 @@ static void delete_session(struct call *call, const char *id)
 		delete_waiter(call, w);
 		return;
 	}
-	struct session *s = session_or_reply(call, id);
+	struct session *s = api_session_or_reply(call, id);
 	if (!s)
 		return;
 	pids_text(s, call, pids, sizeof(pids));
@@ -744,66 +741,6 @@ static void delete_session(struct call *call, const char *id)
 		return;
 	}
 	refuse_used(call, s->record.id, pids);
-}
-
-/* ---- commands ---------------------------------------------------------------------------- */
-
-/* A process of the caller's own: its end may be the session's. */
-static int command_find(const struct call *call, const json_t *value, struct process_id *ret,
-			struct error *err)
-{
-	json_int_t pid = json_integer_value(value);
-	uid_t uid;
-
-	if (!json_is_integer(value) || pid <= 0 || pid > INT32_MAX)
-		return error_set(err, EXIT_CODE_USAGE, "'pid' takes a process ID");
-	if (process_identify((pid_t)pid, ret) < 0 || !process_user((pid_t)pid, &uid) ||
-	    !process_alive(*ret))
-		return error_set(err, EXIT_CODE_FAILED, "there is no process %d", (int)pid);
-	if (call->peer.uid == 0 || uid == call->peer.uid || owner_of(uid) == call->peer.uid)
-		return 0;
-	return error_set(err, EXIT_CODE_NOT_PERMITTED, "process %d is another user's", (int)pid);
-}
-
-/* A container's first process becomes a command of a session. One of root's has a mount namespace
- * of its own: all who are in there, as whichever user, are in the session then. */
-static void post_command(struct call *call, const char *id)
-{
-	struct error err = {0};
-	json_t *root = answer_body(call, &err);
-	char session[STORE_ID_SIZE] = "";
-	struct process_id process = {0};
-	struct session *s;
-	int rc = root ? command_find(call, json_object_get(root, "pid"), &process, &err) : -1;
-	const char *named = json_string_value(json_object_get(root, "session"));
-
-	if (rc == 0 && !named)
-		rc = error_set(&err, EXIT_CODE_USAGE, "'session' takes a session's ID");
-	snprintf(session, sizeof(session), "%s", named ? named : "");
-	json_decref(root);
-	if (rc < 0) {
-		call_reply_error(call, answer_status(&err), &err);
-		return;
-	}
-	if (!(s = session_or_reply(call, session)))
-		return;
-	rc = s->state == SESSION_ACTIVE
-		     ? session_command_add(
-			       s, &process,
-			       call->peer.uid == 0
-				       ? privileges_namespace(&call->node->privileges, process)
-				       : -1)
-		     : -ESRCH;
-	if (rc == 0)
-		(void)cgroups_bind(s, process, false, NULL, NULL, 0);
-	if (rc < 0)
-		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
-			      "process %d cannot be in session %s: %s", (int)process.pid, session,
-			      rc == -EMFILE ? "this user has too many commands in slices"
-					    : strerrordesc_np(-rc));
-	else
-		call_reply(call, MHD_HTTP_OK,
-			   json_pack("{s:s, s:i}", "session", session, "pid", (int)process.pid));
 }
 
 /* ---- upgrades ---------------------------------------------------------------------------- */
@@ -838,7 +775,7 @@ static const struct route routes[] = {
 	{"GET", "/v1/gpus", false, get_gpus},
 	{"GET", "/v1/sessions", false, api_get_sessions},
 	{"POST", "/v1/sessions", false, post_session},
-	{"POST", "/v1/commands", false, post_command},
+	{"POST", "/v1/commands", false, api_post_command},
 	{"POST", "/v1/upgrade", false, post_upgrade},
 	{"POST", "/v1/explain", false, post_explain},
 	{"GET", "/v1/explain/", true, get_explain},

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -183,13 +184,20 @@ static int daemon_error(const json_t *answer, int status, struct error *err)
 int oci_daemon_call(const struct oci_daemon *daemon, const char *method, const char *path,
 		    const json_t *body, json_t **ret, struct error *err)
 {
+	const struct timeval patience = {.tv_sec = daemon->patience_s};
 	cleanup_close int fd = daemon_connect(daemon->socket);
 	cleanup_free char *text = NULL;
 	size_t size = 0;
 	int status = 0, rc = fd < 0 ? fd : request_send(fd, method, path, body);
 
+	if (rc == 0 && daemon->patience_s)
+		(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	if (rc == 0)
 		rc = answer_read(fd, &text, &size);
+	if (rc == -EAGAIN)
+		return error_set(err, EXIT_CODE_UNREACHABLE,
+				 "the daemon at %s does not answer within %u s", daemon->socket,
+				 daemon->patience_s);
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_UNREACHABLE, "the daemon at %s: %s", daemon->socket,
 				 strerrordesc_np(-rc));

@@ -8,7 +8,8 @@ struct error;
 
 struct oci_daemon {
 	char socket[108];
-	char attach[108]; /* beside it */
+	char attach[108];    /* beside it */
+	unsigned patience_s; /* how long it may be silent in a call; 0: as long as the hook lives */
 };
 
 /* Finds the daemon, and starts the user's own where no other is there. `host`: its socket, or NULL.

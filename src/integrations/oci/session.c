@@ -14,6 +14,10 @@
 #include "slice/driver_find.h"
 #include "slice/places.h"
 
+/* How long the daemon may take to have the driver limit the container's cgroup: shorter than the
+ * hook's own life (main.c), so that the words are of this. */
+#define REGISTER_PATIENCE_S 10
+
 int oci_session_wanted(const struct oci_session *session, const struct oci_container *container,
 		       const json_t *config, const json_t *given, json_t **ret, struct error *err)
 {
@@ -131,9 +135,14 @@ int oci_session_register(const struct oci_session *session, const char *id, pid_
 			 struct error *err)
 {
 	json_t *body = json_pack("{s:s, s:i}", "session", id, "pid", (int)pid);
-	int rc = oci_daemon_call(&session->daemon, "POST", "/v1/commands", body, NULL, err);
+	struct oci_daemon daemon = session->daemon;
 
+	daemon.patience_s = REGISTER_PATIENCE_S;
+	int rc = oci_daemon_call(&daemon, "POST", "/v1/commands", body, NULL, err);
 	json_decref(body);
+	if (rc == -EXIT_CODE_UNREACHABLE)
+		error_hint(err, "the driver may be slow to take the limit of the container: "
+				"carve check; a container does not start without it");
 	return rc;
 }
 

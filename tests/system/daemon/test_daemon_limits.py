@@ -116,7 +116,6 @@ def test_a_cgroup_that_others_share_is_left_alone(newer, cgroups):  # noqa: F811
         with newer.popen(within(shared, "sh", "-c", "echo in; cat"), stdin=subprocess.PIPE) as contained:
             assert contained.stdout.readline() == "in\n"
             hold(newer, session, contained.pid)
-            wait_until(lambda: newer.carve_json("session", "show", session)["front_only_reason"])
             shown = newer.carve_json("session", "show", session)
             assert shown["backend"] == "front" and "others share" in shown["front_only_reason"]
             assert "others share" in newer.carve("session", "show", session).stdout
@@ -140,11 +139,47 @@ def test_a_containers_own_cgroup_carries_the_limit(newer, cgroups, around):  # n
                      stdin=subprocess.PIPE) as contained:
         assert contained.stdout.readline() == "in\n"
         hold(newer, session, contained.pid)
-        wait_until(lambda: [one["path"] for one in limits(newer)] == [str(leaf)])
+        assert [one["path"] for one in limits(newer)] == [str(leaf)]
         out, _ = contained.communicate("go\n")
         assert json.loads(out)[2] < 2048
     wait_until(lambda: not limits(newer))
     assert leaf.exists(), "it is its runtime's"
+
+
+def slow_limits(host, seconds):
+    done = host.carve("sim", "fault", "nvml", "--call", "nvmlDeviceSetMemoryLimits_v1", "--delay", str(seconds))
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_container_is_answered_for_when_the_driver_has_its_limit(newer, cgroups):  # noqa: F811
+    """Its program begins after that answer, so it never runs without the limit."""
+    available(newer)
+    session = newer.carve_json("session", "request", "--vram", "2")["id"]
+    leaf = cgroups.make()
+    with newer.popen(within(leaf, "sh", "-c", "echo in; cat"), stdin=subprocess.PIPE) as contained:
+        assert contained.stdout.readline() == "in\n"
+        slow_limits(newer, 1)
+        hold(newer, session, contained.pid)
+        assert [one["path"] for one in limits(newer)] == [str(leaf)]
+        contained.stdin.close()
+
+
+@pytest.mark.long
+def test_a_container_does_not_start_where_the_driver_does_not_answer(newer, cgroups, tmp_path):  # noqa: F811
+    available(newer)
+    (tmp_path / "config.json").write_text('{"root": {"path": "/"}, "annotations": {"carve.vram": "2GiB"}}')
+    leaf = cgroups.make()
+    with newer.popen(within(leaf, "sh", "-c", "echo in; cat"), stdin=subprocess.PIPE) as contained:
+        assert contained.stdout.readline() == "in\n"
+        slow_limits(newer, 13)
+        state = json.dumps({"id": "x", "pid": contained.pid, "bundle": str(tmp_path)})
+        (tmp_path / "state").write_text(state)
+        with open(tmp_path / "state") as file:
+            done = newer.run([BUILD / "carve-hook"], stdin=file)
+        assert done.returncode != 0 and "does not answer within 10 s" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+        contained.stdin.close()
+    assert newer.carve("sim", "fault", "nvml", "--clear").returncode == 0
+    none_is_left(newer)
 
 
 def test_below_615_nothing_is_made(host):
