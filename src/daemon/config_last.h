@@ -8,6 +8,8 @@ struct error;
 
 /* Copies the file, if it is right still. 0 or -errno: the copy in `dir` is as it was. */
 int config_last_keep(const char *path, const char *dir);
+/* Makes that copy anew where somebody removed it. 1: made; 0: it is there; or -errno. */
+int config_last_look(const char *path, const char *dir);
 /* Reads the copy. Of one that another user may have written (the worker's, read by root) no place
  * is believed: state_dir is as in config_default. 0; negative where there is none, *ret as it was.
  */

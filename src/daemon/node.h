@@ -20,6 +20,7 @@
 #include "daemon/settle/settling.h"
 #include "daemon/slicing/slicing.h"
 #include "daemon/store/state.h"
+#include "daemon/vanished.h"
 #include "daemon/waiting/quotas.h"
 #include "daemon/waiting/waiting.h"
 
@@ -50,6 +51,9 @@ struct node {
 	struct node_options options;
 	struct config config;    /* read anew on SIGHUP */
 	char config_wrong[1024]; /* why the file was not taken; "": it was */
+	struct {
+		bool state, runtime; /* in which directories its copy is */
+	} config_kept;
 	struct runtime runtime;
 	struct state state;
 	int64_t started; /* CLOCK_REALTIME, ns */
@@ -61,8 +65,8 @@ struct node {
 	struct launcher launcher;
 	struct separation separation;
 	struct handover
-		*handover;  /* what the last program left, until it is taken up; NULL: nothing */
-	bool vanished_told; /* that a file cannot be made anew */
+		*handover; /* what the last program left, until it is taken up; NULL: nothing */
+	struct vanished vanished;
 	struct upgrade *upgrade; /* NULL: none is asked for */
 	/* Inventory, context costs and a sample without the probe's memory are in: requests are
 	 * decided. */

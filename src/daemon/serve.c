@@ -444,13 +444,15 @@ static void on_signal(uv_signal_t *handle, int number)
 
 /* For a start with a file that is wrong by then. A system daemon may not write in its runtime
  * directory. */
-static void config_keep(const struct node *node)
+static void config_keep(struct node *node)
 {
 	if (!node->options.config_path)
 		return;
 	int rc = config_last_keep(node->options.config_path, node->state.dir);
 	int other = config_last_keep(node->options.config_path, node->runtime.dir);
 
+	node->config_kept.state = rc == 0;
+	node->config_kept.runtime = other == 0;
 	if (rc < 0 && other < 0)
 		log_event(LOG_WARNING, "config.not_kept dir=%s error=\"%s\"", node->state.dir,
 			  strerrordesc_np(-rc));

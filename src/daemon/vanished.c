@@ -2,26 +2,57 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "daemon/api/http.h"
 #include "daemon/attach/attach.h"
+#include "daemon/config_last.h"
 #include "daemon/host/log.h"
 #include "daemon/node.h"
 #include "daemon/queue/queue.h"
 #include "daemon/store/store.h"
 
-/* Each second would fill the log with one line. */
-static void tell(struct node *node, const char *file, int rc, const char *why)
+/* All that is looked at, each with a bit in vanished.failing. */
+enum entry {
+	ENTRY_LOCK = RUNTIME_LOCK,
+	ENTRY_ATTACH = RUNTIME_ATTACH,
+	ENTRY_HTTP = RUNTIME_HTTP,
+	ENTRY_LOG,
+	ENTRY_CONTAINERS,
+	ENTRY_STATE,
+	ENTRY_SESSIONS,
+	ENTRY_JOBS,
+	ENTRY_JOB_DIRECTORIES,
+	ENTRY_KEEPER,
+	ENTRY_CONFIG,
+	ENTRY_CONFIG_RUNTIME,
+};
+
+/* `rc` > 0: it was made anew; 0: it is there; negative: it cannot be made, and `why`. Each second
+ * would fill the log with one line. */
+static void tell(struct node *node, enum entry entry, const char *file, int rc, const char *why)
 {
-	if (rc < 0 && node->vanished_told)
+	struct vanished *v = &node->vanished;
+	bool told = v->failing >> entry & 1;
+
+	if (rc >= 0)
+		v->failing &= ~(1u << entry);
+	if (rc == 0 || (rc < 0 && told))
 		return;
-	node->vanished_told = rc < 0;
-	if (rc < 0)
+	snprintf(v->file, sizeof(v->file), "%s", file);
+	v->at = now_realtime_ns();
+	if (rc < 0) {
+		v->failing |= 1u << entry;
+		snprintf(v->error, sizeof(v->error), "%s cannot be made anew: %.180s", file, why);
 		log_event(LOG_ERROR, "runtime.vanished file=%s error=\"%s\"", file, why);
-	else
+	} else {
+		v->count++;
 		log_event(LOG_WARNING, "runtime.vanished file=%s made=anew", file);
+	}
 }
 
 /* By the guard: the directory of a system daemon is root's. */
@@ -54,24 +85,92 @@ static const char *socket_look(struct node *node, enum runtime_file file)
 					  : attach_server_listen(node->attach, fd);
 	if (rc == 0 && file == RUNTIME_ATTACH)
 		node->runtime.attach_fd = attach_listening(node->attach);
-	tell(node, runtime_file_name(file), rc,
+	tell(node, (enum entry)file, runtime_file_name(file), rc < 0 ? rc : 1,
 	     err.message[0] ? err.message : strerrordesc_np(-rc));
 	return fd < 0 && file == RUNTIME_HTTP ? "its socket was removed" : NULL;
 }
 
 static const char *databases_look(struct node *node)
 {
-	if (!store_intact(node->store)) {
+	const char *missing = store_missing(node->store), *name = NULL;
+
+	if (missing) {
 		int rc = store_write_anew(node->store);
 
-		tell(node, "carve.db", rc, strerrordesc_np(-rc));
+		tell(node, ENTRY_SESSIONS, missing, rc < 0 ? rc : 1, strerrordesc_np(-rc));
 		if (rc < 0 && !store_usable(node->store))
 			return "its database was removed";
 	}
-	int rc = queues_database_look(node->queues);
-	if (rc)
-		tell(node, "queue.db", rc, strerrordesc_np(rc < 0 ? -rc : 0));
+	int rc = queues_database_look(node->queues, &name);
+	tell(node, ENTRY_JOBS, name, rc, strerrordesc_np(rc < 0 ? -rc : 0));
 	return NULL;
+}
+
+/* ---- the rest ---------------------------------------------------------------------------- */
+
+static void log_file_look(struct node *node)
+{
+	/* With the directory: what is said of the other files is to be in it. */
+	if (log_vanished())
+		(void)mkdir(node->runtime.dir, 0700);
+	int rc = log_look();
+
+	/* By the guard: the directory of a system daemon is root's. */
+	if (rc < 0 && privileges_guarded(&node->privileges)) {
+		int fd = privileges_file(&node->privileges, GUARD_FILE_LOG);
+
+		if (fd >= 0)
+			log_adopt(fd);
+		rc = fd < 0 ? fd : 1;
+	}
+	tell(node, ENTRY_LOG, "carved.log", rc, strerrordesc_np(rc < 0 ? -rc : 0));
+}
+
+static void containers_look(struct node *node)
+{
+	struct error err = {0};
+	int rc = 0;
+
+	/* Without the socket there is nothing to give a second name to. */
+	if (runtime_look(&node->runtime, RUNTIME_ATTACH) == RUNTIME_THERE &&
+	    !runtime_containers_there(&node->runtime)) {
+		if (privileges_guarded(&node->privileges)) {
+			int fd = privileges_file(&node->privileges, GUARD_FILE_CONTAINERS);
+
+			rc = fd < 0 ? error_set(&err, EXIT_CODE_FAILED,
+						"its guard cannot make it: %s",
+						strerrordesc_np(-fd))
+				    : 1;
+			close_fd(&fd);
+		} else {
+			rc = runtime_containers_again(&node->runtime, &err);
+		}
+	}
+	tell(node, ENTRY_CONTAINERS, RUNTIME_CONTAINERS, rc, err.message);
+}
+
+static void config_look(struct node *node, enum entry entry, bool kept, const char *dir)
+{
+	int rc = kept ? config_last_look(node->options.config_path, dir) : 0;
+
+	tell(node, entry, "carved.json.last", rc, strerrordesc_np(rc < 0 ? -rc : 0));
+}
+
+static void others_look(struct node *node)
+{
+	struct error err = {0};
+	const char *name = "";
+	int rc = queues_directories_look(node->queues, &name);
+
+	tell(node, ENTRY_JOB_DIRECTORIES, name, rc, strerrordesc_np(rc < 0 ? -rc : 0));
+	rc = keep_look(&node->keep);
+	tell(node, ENTRY_KEEPER, "keeper/socket", rc, strerrordesc_np(rc < 0 ? -rc : 0));
+	rc = state_look(&node->state, &node->runtime, !privileges_guarded(&node->privileges), &name,
+			&err);
+	tell(node, ENTRY_STATE, name, rc, err.message);
+	config_look(node, ENTRY_CONFIG, node->config_kept.state, node->state.dir);
+	config_look(node, ENTRY_CONFIG_RUNTIME, node->config_kept.runtime, node->runtime.dir);
+	containers_look(node);
 }
 
 const char *vanished_tick(struct node *node)
@@ -83,6 +182,7 @@ const char *vanished_tick(struct node *node)
 	    !node->waiting.first && access(node->runtime.dir, F_OK) < 0)
 		return "its directory was removed";
 
+	log_file_look(node);
 	for (enum runtime_file file = 0; file < RUNTIME_FILES && !stop; file++) {
 		struct error err = {0};
 
@@ -103,10 +203,14 @@ const char *vanished_tick(struct node *node)
 					 : runtime_lock_again(&node->runtime, node->options.system,
 							      node->options.config_path, &err);
 
-			tell(node, runtime_file_name(file), rc, err.message);
+			tell(node, ENTRY_LOCK, runtime_file_name(file), rc < 0 ? rc : 1,
+			     err.message);
 		} else {
 			stop = socket_look(node, file);
 		}
 	}
-	return stop ? stop : databases_look(node);
+	if (stop)
+		return stop;
+	others_look(node);
+	return databases_look(node);
 }

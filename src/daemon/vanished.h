@@ -2,7 +2,21 @@
  * start, would be missed by each command, and by the next daemon. */
 #pragma once
 
+#include <stdint.h>
+
+#define VANISHED_NAME_SIZE 48
+#define VANISHED_ERROR_SIZE 256
+
 struct node;
+
+/* One of them was missed; for people, until the daemon ends. */
+struct vanished {
+	uint32_t count;                /* how often one was made anew */
+	char file[VANISHED_NAME_SIZE]; /* the last one */
+	int64_t at;                    /* CLOCK_REALTIME, ns: when it was missed */
+	uint32_t failing;              /* those that cannot be made anew, a bit each */
+	char error[VANISHED_ERROR_SIZE];
+};
 
 /* Called each second: makes anew what is not there, and says so. Where another has taken the place,
  * the daemon is to stop: returns why, else NULL. */

@@ -45,14 +45,26 @@ static int directory_make(int dir_fd)
 	return 0;
 }
 
-/* A second name of the attach socket, for containers. Without it they have that of before. */
-static void containers_link(int dir_fd)
+/* A second name of the attach socket, for containers. 0 or -errno. */
+static int containers_link(int dir_fd)
 {
 	if (mkdirat(dir_fd, CONTAINERS, 0755) == 0)
 		(void)fchmodat(dir_fd, CONTAINERS, 0755, 0);
 	(void)unlinkat(dir_fd, CONTAINERS "/fresh", 0);
-	if (linkat(dir_fd, "attach.sock", dir_fd, CONTAINERS "/fresh", 0) == 0)
-		(void)renameat(dir_fd, CONTAINERS "/fresh", dir_fd, CONTAINERS "/attach.sock");
+	if (linkat(dir_fd, "attach.sock", dir_fd, CONTAINERS "/fresh", 0) < 0 ||
+	    renameat(dir_fd, CONTAINERS "/fresh", dir_fd, CONTAINERS "/attach.sock") < 0)
+		return -errno;
+	return 0;
+}
+
+static int containers_make(int dir_fd)
+{
+	int rc = containers_link(dir_fd);
+
+	if (rc < 0)
+		return rc;
+	int fd = openat(dir_fd, CONTAINERS, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
 }
 
 static int socket_make(int dir_fd, const char *name, int type)
@@ -77,11 +89,11 @@ static int socket_make(int dir_fd, const char *name, int type)
 	return steal_fd(&fd);
 }
 
-static int lock_make(int dir_fd)
+static int plain_make(int dir_fd, const char *name, int flags)
 {
 	struct stat st;
 	cleanup_close int fd =
-		openat(dir_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+		openat(dir_fd, name, flags | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return -errno;
@@ -94,12 +106,21 @@ int guard_file_make(int dir_fd, uint32_t file)
 
 	if (rc < 0)
 		return rc;
-	if (file == GUARD_FILE_LOCK)
-		return lock_make(dir_fd);
-	if (file == GUARD_FILE_HTTP)
+	switch ((enum guard_file)file) {
+	case GUARD_FILE_LOCK:
+		return plain_make(dir_fd, "lock", O_RDWR);
+	case GUARD_FILE_HTTP:
 		return socket_make(dir_fd, "carved.sock", SOCK_STREAM);
+	case GUARD_FILE_CONTAINERS:
+		return containers_make(dir_fd);
+	case GUARD_FILE_LOG:
+		return plain_make(dir_fd, "carved.log", O_WRONLY | O_APPEND);
+	case GUARD_FILE_ATTACH:
+		break;
+	}
 	rc = socket_make(dir_fd, "attach.sock", SOCK_SEQPACKET);
+	/* Without it containers have that of before. */
 	if (rc >= 0)
-		containers_link(dir_fd);
+		(void)containers_link(dir_fd);
 	return rc;
 }

@@ -28,7 +28,15 @@ enum guard_op {
 	GUARD_FILE = 5,
 };
 
-enum guard_file { GUARD_FILE_LOCK = 1, GUARD_FILE_ATTACH = 2, GUARD_FILE_HTTP = 3 };
+enum guard_file {
+	GUARD_FILE_LOCK = 1,
+	GUARD_FILE_ATTACH = 2,
+	GUARD_FILE_HTTP = 3,
+	/* The directory that containers get, with a second name of the attach socket. */
+	GUARD_FILE_CONTAINERS = 4,
+	/* The log of a daemon in the background. */
+	GUARD_FILE_LOG = 5,
+};
 
 struct guard_request {
 	uint32_t magic;

@@ -723,7 +723,8 @@ static int shim_run(struct shim *shim)
 	/* A full disk: the daemon learns of the end all the same, and waits for its cause as long
 	 * as this process lives. Where the daemon lives it takes the record at once, and removes
 	 * it: the next job's start need not wait for the disk. */
-	while (record_add(shim->record, exit_object(shim, status, &usage, &failure),
+	while (record_look(&shim->place, &shim->record) < 0 ||
+	       record_add(shim->record, exit_object(shim, status, &usage, &failure),
 			  getppid() != shim->parent) < 0)
 		(void)poll(NULL, 0, 1000);
 	kill_point("shim.exit_recorded");

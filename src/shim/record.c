@@ -18,8 +18,29 @@ int record_open(const struct record_place *place)
 
 	if (snprintf(path, sizeof(path), "%s/%s" SHIM_RECORD, place->dir, place->name) >= PATH_MAX)
 		return -ENAMETOOLONG;
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
+	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
 	return fd < 0 ? -errno : fd;
+}
+
+int record_look(const struct record_place *place, int *fd)
+{
+	char text[4096];
+	struct stat st;
+	ssize_t n;
+	off_t at = 0;
+
+	if (fstat(*fd, &st) < 0 || st.st_nlink)
+		return 0;
+	(void)mkdir(place->dir, 0700);
+	cleanup_close int fresh = record_open(place);
+	int rc = fresh < 0 ? fresh : 0;
+	for (; rc == 0 && (n = pread(*fd, text, sizeof(text), at)) > 0; at += n)
+		rc = write_all(fresh, text, (size_t)n);
+	if (rc < 0)
+		return rc;
+	close_fd(fd);
+	*fd = steal_fd(&fresh);
+	return 0;
 }
 
 int record_add(int fd, json_t *object, bool synced)

@@ -462,6 +462,29 @@ static void check_disk(const struct check_input *in, struct finding *f)
 			  "without");
 }
 
+/* Files of the daemon's that a cleaner, or somebody, removed. */
+static void check_files(const struct check_input *in, struct finding *f)
+{
+	const json_t *vanished = json_object_get(in->daemon, "vanished");
+	const char *error = session_text(vanished, "error");
+	uint64_t made = session_number(vanished, "made_anew");
+
+	find(f, OK, "the daemon's files are where it made them");
+	if (!json_is_object(vanished))
+		return;
+	if (*error)
+		find(f, PROBLEM, "a file of the daemon's was removed, and %s", error);
+	else
+		find(f, NOTE,
+		     "the daemon's files in %s were removed, and made anew: %" PRIu64
+		     " so far, the last one %s at %s",
+		     in->runtime ? in->runtime : "its directory", made,
+		     session_text(vanished, "file"), session_text(vanished, "at"));
+	advise(f, *error ? "end the daemon, and have a carve command start it again"
+			 : "exempt this directory from what cleans there (tmpfiles.d, tmpreaper, a "
+			   "cron job)");
+}
+
 static void check_permissions(const struct check_input *in, struct finding *f)
 {
 	static const char *const nodes[] = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"};
@@ -561,6 +584,7 @@ static const struct {
 	{"limits", check_limits},
 	{"configuration", check_configuration},
 	{"disk", check_disk},
+	{"files", check_files},
 	{"permissions", check_permissions},
 	{"memfd", check_memfd},
 	{"pidfd", check_pidfd},

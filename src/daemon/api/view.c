@@ -65,17 +65,28 @@ static json_t *shortcomings_json(const struct node *node)
 	return list;
 }
 
+/* Files of the daemon's own that somebody removed. */
+static json_t *vanished_json(const struct vanished *vanished)
+{
+	if (!vanished->count && !vanished->failing)
+		return json_null();
+	return json_pack("{s:i, s:s, s:o, s:o}", "made_anew", (int)vanished->count, "file",
+			 vanished->file, "at", view_time(vanished->at), "error",
+			 vanished->failing ? json_string(vanished->error) : json_null());
+}
+
 json_t *view_version(const struct node *node)
 {
 	const struct pool *pool = &node->pool;
 
-	return json_pack("{s:s, s:i, s:o, s:s, s:b, s:b, s:s, s:o, s:o}", "version", CARVE_VERSION,
-			 "pid", (int)getpid(), "started", view_time(node->started),
+	return json_pack("{s:s, s:i, s:o, s:s, s:b, s:b, s:s, s:o, s:o, s:o}", "version",
+			 CARVE_VERSION, "pid", (int)getpid(), "started", view_time(node->started),
 			 "driver_version", pool->gpus ? gpus_driver_version(pool->gpus) : "",
 			 "system", node->options.system, "ready", node->ready, "no_gpu_reason",
 			 pool->state == POOL_NO_GPU ? pool->why.message : "", "limited",
 			 shortcomings_json(node), "config_error",
-			 *node->config_wrong ? json_string(node->config_wrong) : json_null());
+			 *node->config_wrong ? json_string(node->config_wrong) : json_null(),
+			 "vanished", vanished_json(&node->vanished));
 }
 
 /* ---- GPUs -------------------------------------------------------------------------------- */

@@ -230,6 +230,7 @@ static bool connected(struct keep *keep, int fd)
 	poll->data = keep;
 	keep->poll = poll;
 	keep->fd = fd;
+	keep->socket = keeper_socket(keep->dir);
 	keep->state = KEEP_CONNECTED;
 	events_want(keep);
 	return true;
@@ -326,6 +327,26 @@ void keep_tick(struct keep *keep)
 		put_all_again(keep);
 	if (keep->first)
 		queue_send(keep);
+}
+
+int keep_look(struct keep *keep)
+{
+	if (keep->state != KEEP_CONNECTED || !keep->socket ||
+	    keeper_socket(keep->dir) == keep->socket)
+		return 0;
+	/* It is done with the next look. */
+	if (!may_start(keep))
+		return 0;
+	/* The keeper that was stays until the other one is there. */
+	int rc = keeper_dir_make(keep->dir);
+	if (rc < 0)
+		return rc;
+	disconnect(keep);
+	keep->state = KEEP_NONE;
+	if (!is_reachable(keep))
+		return -EIO;
+	keep->put_all(keep->arg);
+	return 1;
 }
 
 void keep_stop(struct keep *keep)

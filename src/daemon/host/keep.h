@@ -29,6 +29,7 @@ struct keep {
 	char dir[108]; /* absolute: the directory of the keeper's socket */
 	int fd;        /* the connection to the keeper; -1: none */
 	uv_poll_t *poll;
+	ino_t socket;       /* its file, when the daemon connected; 0: not known */
 	struct kept *found; /* what a daemon before this one had kept, until it is taken */
 	/* Messages that could not be sent at once, in order. */
 	struct keep_sending *first, **last;
@@ -53,5 +54,8 @@ void keep_put(struct keep *keep, const char *session, const char *part, int fd);
 void keep_drop(struct keep *keep, const char *session, const char *part);
 /* Tries again what could not be done. Called about once a second. */
 void keep_tick(struct keep *keep);
+/* Where somebody removed the keeper's socket, the next daemon would not find it: another keeper
+ * gets all anew. 1: so it was; 0: nothing is missing; or -errno. */
+int keep_look(struct keep *keep);
 /* The daemon ends: what is kept stays so. */
 void keep_stop(struct keep *keep);

@@ -104,7 +104,7 @@ int keeper_connect(const char *dir)
 	return rc < 0 ? rc : connect_to(&address);
 }
 
-static int directory_make(const char *dir)
+int keeper_dir_make(const char *dir)
 {
 	struct stat st;
 
@@ -113,6 +113,15 @@ static int directory_make(const char *dir)
 	if (lstat(dir, &st) < 0)
 		return -errno;
 	return S_ISDIR(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & 077) ? 0 : -EPERM;
+}
+
+ino_t keeper_socket(const char *dir)
+{
+	struct sockaddr_un address;
+	struct stat st;
+
+	return socket_address(dir, &address) == 0 && stat(address.sun_path, &st) == 0 ? st.st_ino
+										      : 0;
 }
 
 static int listen_at(const struct sockaddr_un *address)
@@ -176,7 +185,7 @@ int keeper_spawn(uv_loop_t *loop, const char *dir)
 	if (rc == 0)
 		rc = keeper_program(program);
 	if (rc == 0)
-		rc = directory_make(dir);
+		rc = keeper_dir_make(dir);
 	if (rc < 0)
 		return rc;
 	cleanup_close int listen_fd = listen_at(&address);

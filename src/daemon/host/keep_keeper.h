@@ -2,6 +2,7 @@
 #pragma once
 
 #include <limits.h>
+#include <sys/types.h>
 #include <uv.h>
 
 #include "proto/keep.h"
@@ -11,6 +12,11 @@ int keeper_connect(const char *dir);
 /* Starts a keeper that listens in `dir`, which is made if need be, in place of one that cannot be
  * reached. The descriptor of a connection to it, or -errno. */
 int keeper_spawn(uv_loop_t *loop, const char *dir);
+
+/* The inode of the keeper's socket in `dir`; 0: there is none. */
+ino_t keeper_socket(const char *dir);
+/* Makes its directory where it is missing. 0 or -errno; -EPERM: it is not this user's alone. */
+int keeper_dir_make(const char *dir);
 
 /* The path of the program that is started. 0 or -errno: it cannot be run. */
 int keeper_program(char ret[static PATH_MAX]);

@@ -33,6 +33,29 @@ const char *log_path(void)
 	return file_path;
 }
 
+bool log_vanished(void)
+{
+	struct stat open, named;
+
+	return file_path && fstat(STDERR_FILENO, &open) == 0 &&
+	       (stat(file_path, &named) < 0 || named.st_ino != open.st_ino ||
+		named.st_dev != open.st_dev);
+}
+
+int log_look(void)
+{
+	if (!log_vanished())
+		return 0;
+	int rc = log_to_file(file_path);
+	return rc < 0 ? rc : 1;
+}
+
+void log_adopt(int fd)
+{
+	(void)dup2(fd, STDERR_FILENO);
+	close(fd);
+}
+
 /* Where that fails, the log goes on in the old file. */
 static void file_turn(size_t more)
 {

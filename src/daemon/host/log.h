@@ -1,6 +1,8 @@
 /* The daemon's log: one line an event on stderr, "TIME level event key=value ...". */
 #pragma once
 
+#include <stdbool.h>
+
 enum log_level { LOG_INFO, LOG_WARNING, LOG_ERROR };
 
 /* A log file that would become larger (bytes) is renamed to *.old first, over the one before. */
@@ -8,6 +10,13 @@ enum log_level { LOG_INFO, LOG_WARNING, LOG_ERROR };
 
 /* Makes the file the standard error. `path` must stay valid. 0 or -errno. */
 int log_to_file(const char *path);
+/* Makes the file anew where somebody removed or renamed it. 1: made; 0: it is there, or there is
+ * none; or -errno, and lines go on into the file that was. */
+int log_look(void);
+/* Takes such a file that another has made; `fd` is closed. */
+void log_adopt(int fd);
+/* Whether the file is not where it was. */
+bool log_vanished(void);
 /* That file; NULL: there is none. */
 const char *log_path(void);
 /* `format` is the event and its keys, e.g. "session.granted id=%s uid=%u". Newlines and other

@@ -310,7 +310,7 @@ static int sockets_make(struct runtime *runtime, bool system, struct error *err)
 
 /* Containers have the attach socket, and no other, as a directory with a second name of it: a file
  * that was mounted would stay the socket of a daemon that has ended. Without it they have that. */
-static void containers_link(const struct runtime *runtime)
+static int containers_make(const struct runtime *runtime)
 {
 	char dir[128], from[128], to[160], fresh[160];
 
@@ -319,10 +319,36 @@ static void containers_link(const struct runtime *runtime)
 	snprintf(to, sizeof(to), "%s/attach.sock", dir);
 	snprintf(fresh, sizeof(fresh), "%s/fresh", dir);
 	unlink(fresh);
-	if ((mkdir(dir, 0755) < 0 && errno != EEXIST) || chmod(dir, 0755) < 0 ||
-	    link(from, fresh) < 0 || rename(fresh, to) < 0)
-		log_event(LOG_WARNING, "runtime.containers dir=%s error=\"%s\"", dir,
-			  strerrordesc_np(errno));
+	return (mkdir(dir, 0755) < 0 && errno != EEXIST) || chmod(dir, 0755) < 0 ||
+			       link(from, fresh) < 0 || rename(fresh, to) < 0
+		       ? -errno
+		       : 0;
+}
+
+static void containers_link(const struct runtime *runtime)
+{
+	int rc = containers_make(runtime);
+
+	if (rc < 0)
+		log_event(LOG_WARNING,
+			  "runtime.containers dir=%s/" RUNTIME_CONTAINERS " error=\"%s\"",
+			  runtime->dir, strerrordesc_np(-rc));
+}
+
+bool runtime_containers_there(const struct runtime *runtime)
+{
+	char path[128];
+	struct stat st;
+
+	runtime_path(runtime, RUNTIME_CONTAINERS "/attach.sock", path, sizeof(path));
+	return stat(path, &st) == 0 && st.st_ino == file_inode(runtime, RUNTIME_ATTACH);
+}
+
+int runtime_containers_again(const struct runtime *runtime, struct error *err)
+{
+	int rc = containers_make(runtime);
+
+	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "%s", strerrordesc_np(-rc)) : 1;
 }
 
 int runtime_listen(struct runtime *runtime, bool system, struct error *err)

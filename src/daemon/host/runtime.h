@@ -62,6 +62,10 @@ int runtime_adopt(struct runtime *runtime, enum runtime_file file, int fd, const
 /* Likewise the lock's. Until then another daemon could have taken the directory: negative with *err
  * where one has. */
 int runtime_lock_again(struct runtime *runtime, bool system, const char *config, struct error *err);
+/* Whether what containers get is the attach socket of now; and makes it so. 1: made; or negative
+ * with *err. */
+bool runtime_containers_there(const struct runtime *runtime);
+int runtime_containers_again(const struct runtime *runtime, struct error *err);
 /* Removes the socket files, closes the lock. The listening descriptors have other owners by now. */
 void runtime_leave(struct runtime *runtime);
 /* DIR/NAME */

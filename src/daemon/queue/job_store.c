@@ -193,9 +193,18 @@ static int unentered_remove(struct job_store *store)
 					NULL, NULL, NULL));
 }
 
+const char *job_store_missing(const struct job_store *store)
+{
+	const char *end = store->depth ? NULL : database_missing(&store->database);
+
+	if (!end)
+		return NULL;
+	return !*end ? "queue.db" : !strcmp(end, "-wal") ? "queue.db-wal" : "queue.db-shm";
+}
+
 int job_store_look(struct job_store *store)
 {
-	if (store->depth || database_intact(&store->database))
+	if (!job_store_missing(store))
 		return 0;
 	int rc = database_rewrite(&store->database);
 	return rc < 0 ? rc : 1;

@@ -18,6 +18,8 @@ void job_store_close(struct job_store *store);
 /* Looks whether somebody removed its files, and writes them anew from what is still open. 1: it
  * did; 0: they are there; or -errno. Each second, outside of steps. */
 int job_store_look(struct job_store *store);
+/* The name of the file that it would write anew for; NULL: none. */
+const char *job_store_missing(const struct job_store *store);
 
 /* Steps may be within a step, which is on disk when the outermost is.
  * What follows is one step, until job_store_commit() (or, where that was given up,

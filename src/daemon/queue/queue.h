@@ -140,8 +140,11 @@ void queues_kick(struct queues *q);
 /* Before the loop sleeps: writes what was enqueued, and starts what can start. */
 void queues_run(struct queues *q);
 void queues_tick(struct queues *q);
-/* job_store_look() of the queues' database; 0 where there are no queues. */
-int queues_database_look(struct queues *q);
+/* Makes anew what somebody removed of the queues' files: of their database, and directories of jobs
+ * that run. 1: made; 0: nothing is missing, or there are no queues; or -errno. *ret_name: its name,
+ * in static memory. */
+int queues_database_look(struct queues *q, const char **ret_name);
+int queues_directories_look(struct queues *q, const char **ret_name);
 /* Whether the daemon is needed: an agent is there, or a job runs. */
 bool queues_busy(const struct queues *q);
 

@@ -468,9 +468,10 @@ void queues_run(struct queues *q)
 	listeners_tell(q);
 }
 
-int queues_database_look(struct queues *q)
+int queues_database_look(struct queues *q, const char **ret_name)
 {
-	return q && q->store ? job_store_look(q->store) : 0;
+	*ret_name = q && q->store ? job_store_missing(q->store) : NULL;
+	return *ret_name ? job_store_look(q->store) : 0;
 }
 
 /* Whether a job is ready that an agent serves. Where there are many kinds, not all are looked at.

@@ -41,6 +41,30 @@ static int directory_make(const struct queues *q, uid_t uid, char buf[static PAT
 	return errno == EEXIST ? 0 : -errno;
 }
 
+int queues_directories_look(struct queues *q, const char **ret_name)
+{
+	uid_t looked = (uid_t)-1;
+	char path[PATH_MAX];
+
+	/* A launcher's are root's, and it makes them for each job. */
+	if (!q || launcher_is_there(q->host.launcher))
+		return 0;
+	*ret_name = "jobs";
+	for (const struct job *job = q->running.first; job; job = job->next) {
+		uid_t uid = job->record.uid;
+
+		if (uid == looked)
+			continue;
+		looked = uid;
+		snprintf(path, sizeof(path), "%s/%u", q->dir, uid);
+		if (access(path, F_OK) == 0)
+			continue;
+		int rc = directory_make(q, uid, path);
+		return rc < 0 ? rc : 1;
+	}
+	return 0;
+}
+
 /* ---- what the shim is told ---------------------------------------------------------------- */
 
 /* The daemon's own part of the text. */

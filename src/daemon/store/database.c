@@ -76,6 +76,7 @@ int database_open(struct database *d, const char *path)
 		snprintf(d->path, sizeof(d->path), "%s", path);
 	d->file = file_inode(d, "");
 	d->wal = file_inode(d, "-wal");
+	d->shm = file_inode(d, "-shm");
 	return 0;
 }
 
@@ -96,10 +97,18 @@ bool database_usable(const struct database *d)
 
 /* ---- files that were removed ------------------------------------------------------------- */
 
-bool database_intact(const struct database *d)
+static bool is_missing(const struct database *d, const char *end, ino_t opened)
 {
-	return !d->file ||
-	       (file_inode(d, "") == d->file && (!d->wal || file_inode(d, "-wal") == d->wal));
+	return opened && file_inode(d, end) != opened;
+}
+
+const char *database_missing(const struct database *d)
+{
+	if (is_missing(d, "", d->file))
+		return "";
+	if (is_missing(d, "-wal", d->wal))
+		return "-wal";
+	return is_missing(d, "-shm", d->shm) ? "-shm" : NULL;
 }
 
 /* All of it beside its path, on the disk. */

@@ -17,7 +17,8 @@ struct database {
 
 	sqlite3 *db; /* NULL: it is not open */
 	char path[PATH_MAX];
-	ino_t file, wal; /* as they were when it was opened; 0: not known, or none */
+	/* As they were when it was opened; 0: not known, or none. */
+	ino_t file, wal, shm;
 };
 
 /* Opens the file, made with mode 0600 where it is missing. 0 or -errno; then it is to be closed all
@@ -26,8 +27,8 @@ int database_open(struct database *database, const char *path);
 void database_close(struct database *database);
 /* Whether it is open with all of its statements. */
 bool database_usable(const struct database *database);
-/* Whether its files are where they were. */
-bool database_intact(const struct database *database);
+/* The end of the name of a file that is not where it was: "", "-wal" or "-shm". NULL: all are. */
+const char *database_missing(const struct database *database);
 /* Writes all of it to its path anew, and opens that. 0 or -errno: nothing has changed, or where
  * database_usable() is false from then on, it can only be closed. */
 int database_rewrite(struct database *database);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -44,6 +45,16 @@ int ends_open(struct ends *ret, const char *path)
 		return -ENAMETOOLONG;
 	ret->fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	return ret->fd < 0 ? -errno : room_take(ret);
+}
+
+bool ends_intact(const struct ends *ends, const char *path)
+{
+	char name[PATH_MAX];
+	struct stat open, named;
+
+	return ends->fd < 0 || snprintf(name, sizeof(name), "%s-ends", path) >= (int)sizeof(name) ||
+	       fstat(ends->fd, &open) < 0 ||
+	       (stat(name, &named) == 0 && named.st_ino == open.st_ino);
 }
 
 void ends_close(struct ends *ends)

@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct store_session;
@@ -20,6 +21,8 @@ struct ends {
 
 /* Opens or makes the file "PATH-ends". 0 or -errno; on error all of the below can be called. */
 int ends_open(struct ends *ret, const char *path);
+/* Whether its file is where it was. */
+bool ends_intact(const struct ends *ends, const char *path);
 void ends_close(struct ends *ends);
 /* Calls for every end in the file: only id, ended, reason, received and gpu[].peak are set. A
  * callback's negative result ends the walk and is returned. */

@@ -502,6 +502,39 @@ void state_explain(const struct state *state, int rc, struct error *err)
 	store_explain(path, rc, err);
 }
 
+static bool lock_is_there(const struct state *state)
+{
+	char path[PATH_MAX];
+	struct stat open, named;
+
+	snprintf(path, sizeof(path), "%s/lock", state->dir);
+	return state->lock_fd < 0 || fstat(state->lock_fd, &open) < 0 ||
+	       (stat(path, &named) == 0 && named.st_ino == open.st_ino);
+}
+
+int state_look(struct state *state, const struct runtime *runtime, bool writable,
+	       const char **ret_name, struct error *err)
+{
+	char target[PATH_MAX / 2];
+	int lock = -1;
+
+	/* All of it is the runtime directory's. */
+	if (!strcmp(state->dir, runtime->dir))
+		return 0;
+	*ret_name = "state_dir/lock";
+	if (!lock_is_there(state)) {
+		if (dir_take(state->dir, &lock, err) < 0)
+			return -1;
+		close_fd(&state->lock_fd);
+		state->lock_fd = lock;
+		return 1;
+	}
+	*ret_name = DATABASE;
+	if (!writable || linked_dir(runtime, target))
+		return 0;
+	return link_set(runtime, state->dir, err) < 0 ? -1 : 1;
+}
+
 int state_check(const struct state *state, const struct runtime *runtime, struct error *err)
 {
 	char dir[PATH_MAX / 2], path[PATH_MAX], wanted[PATH_MAX];

@@ -434,9 +434,13 @@ int store_open(struct store **ret, const char *path, bool on_disk, struct error 
 
 /* ---- files that were removed ------------------------------------------------------------- */
 
-bool store_intact(const struct store *store)
+const char *store_missing(const struct store *store)
 {
-	return database_intact(&store->database);
+	const char *end = database_missing(&store->database);
+
+	if (!end)
+		return ends_intact(&store->ends, store->database.path) ? NULL : "carve.db-ends";
+	return !*end ? "carve.db" : !strcmp(end, "-wal") ? "carve.db-wal" : "carve.db-shm";
 }
 
 bool store_usable(const struct store *store)

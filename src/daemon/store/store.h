@@ -70,8 +70,8 @@ struct store_session {
  * wait for the disk now and then. *err says what is wrong with it and what to do. */
 int store_open(struct store **ret, const char *path, bool on_disk, struct error *err);
 void store_close(struct store *store);
-/* Whether nobody removed its files; each second. */
-bool store_intact(const struct store *store);
+/* The name of a file of it that somebody removed, NULL: none; each second. */
+const char *store_missing(const struct store *store);
 /* Writes them anew from what is still open. 0 or -errno; then, where store_usable() is false, it
  * cannot be used any more but closed. */
 int store_write_anew(struct store *store);

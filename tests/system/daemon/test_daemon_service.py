@@ -200,16 +200,19 @@ def test_with_the_units_rights_a_file_that_is_gone_does_not_take_the_service_dow
         stop(daemon)
 
 
-@pytest.mark.parametrize("file", ["attach.sock", "carved.sock", "lock"])
+@pytest.mark.parametrize("file", ["attach.sock", "carved.sock", "lock", "containers"])
 def test_with_the_units_rights_a_file_that_vanishes_is_made_anew(confined, file):
     """By the guard, as the directory is root's and the worker is not."""
     host, daemon, place = confined
     before = (place / "attach.sock").stat().st_ino
-    (place / file).unlink()
+    shutil.rmtree(place / file) if file == "containers" else (place / file).unlink()
     wait_until((place / file).exists)
     wait_until(lambda: f"file={file} made=anew" in (place.parent / "service.log").read_text())
     assert host.carve("run", "--ephemeral", "--vram", "1", "true").returncode == 0
     assert daemon.poll() is None and (place / file).stat().st_uid == 0
+    if file == "containers":
+        assert (place / file).stat().st_mode & 0o777 == 0o755
+        assert (place / file / "attach.sock").samefile(place / "attach.sock")
     if file == "attach.sock":
         assert (place / file).stat().st_ino != before
         assert (place / "containers" / file).stat().st_ino == (place / file).stat().st_ino

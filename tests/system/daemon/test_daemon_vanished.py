@@ -54,7 +54,7 @@ def test_the_database_is_written_anew(daemon, make_child, names):
     child = make_child(daemon, kept)
     for name in names:
         (daemon.runtime / name).unlink()
-    wait_until(lambda: told(daemon, "carve.db"))
+    wait_until(lambda: told(daemon, names[0]))
     after = daemon.grant(vram="2", ephemeral=True, kept=False)["id"]
     make_child(daemon, after)
     daemon.restart()

@@ -4,6 +4,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -543,3 +544,16 @@ def test_jobs_move_with_the_state_directory(queues, tmp_path):
     assert len(queues.runs()) == 4
     daemon.terminate()
     daemon.communicate()
+
+
+def test_a_record_that_was_removed_is_there_when_the_job_ends(queues):
+    queues.agent("half")
+    id = queues.enqueue("sh", "-c", queues.gate() + "; exit 7", options=("--vram", "4"))
+    jobs = pathlib.Path(queues.host.env["CARVE_RUNTIME_DIR"]) / "jobs" / str(os.getuid())
+    record = jobs / f"{id}.1.record"
+    wait_until(lambda: record.exists() and "start" in record.read_text())
+    shutil.rmtree(jobs.parent)
+    wait_until(jobs.exists)
+    queues.open_gate()
+    ended = queues.ended(id)
+    assert (ended["state"], ended["exit_code"]) == ("failed", 7)
