@@ -37,9 +37,7 @@ static int cli_act(struct cli *cli, int argc, char **argv, struct error *err)
 	return cli->verb->run(cli, err);
 }
 
-/* The daemon names the field that is wrong, as all who ask it have fields; here an option was
- * typed. */
-static void error_name_option(const struct cli *cli, struct error *err)
+void cli_error_name_option(const struct cli *cli, struct error *err)
 {
 	char field[32], rest[sizeof(err->message)];
 
@@ -69,7 +67,7 @@ static int cli_run_words(struct cli *cli, int argc, char **argv)
 			       strerrordesc_np(errno));
 	if (rc >= 0)
 		return rc;
-	error_name_option(cli, &err);
+	cli_error_name_option(cli, &err);
 	output_error(&err, cli->value[OPT_JSON]);
 	/* Below it stands the command's own status, which must not look like ours. */
 	bool launches =

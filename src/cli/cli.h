@@ -192,6 +192,9 @@ int cli_parse(struct cli *cli, int argc, char **argv, struct error *err);
 
 /* The whole program; returns its exit status. */
 int cli_main(int argc, char **argv);
+/* The daemon names the field that is wrong, as all who ask it have fields; here an option was
+ * typed: makes the message begin with that. */
+void cli_error_name_option(const struct cli *cli, struct error *err);
 
 /* The verbs. */
 int cli_gpu_list(struct cli *cli, struct error *err);

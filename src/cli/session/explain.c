@@ -23,12 +23,12 @@ static void gpus_print(const json_t *gpus)
 	json_array_foreach(gpus, i, gpu)
 	{
 		char text[UNITS_TEXT_SIZE];
+		uint64_t requested = session_number(gpu, "requested_bytes");
 		bool fits = !strcmp(session_text(gpu, "reason"), "fits");
 
 		table_add(&table, "%" PRIu64, session_number(gpu, "index"));
 		table_add(&table, "%s", session_text(gpu, "name"));
-		table_add(&table, "%s",
-			  units_format_bytes(session_number(gpu, "requested_bytes"), text));
+		table_add(&table, "%s", requested ? units_format_bytes(requested, text) : "-");
 		table_add(&table, "%s",
 			  units_format_room(session_number(gpu, "available_bytes"), text));
 		table_add(&table, "%s",
@@ -47,15 +47,18 @@ static int message_length(const char *message)
 	return (int)(gpus ? (size_t)(gpus - message) : strlen(message));
 }
 
-static void verdict_print(const json_t *explanation, bool waits)
+static void verdict_print(const struct cli *cli, const json_t *explanation, bool waits)
 {
-	const char *message = session_text(explanation, "message");
+	struct error why = {0};
+	const char *message = why.message;
 	const char *hint = session_text(explanation, "hint");
 	bool granted = json_is_true(json_object_get(explanation, "granted"));
 	char size[UNITS_TEXT_SIZE];
 	size_t i;
 	json_t *on;
 
+	snprintf(why.message, sizeof(why.message), "%s", session_text(explanation, "message"));
+	cli_error_name_option(cli, &why);
 	printf("%s: ", session_text(explanation, "asked"));
 	if (granted)
 		printf("%s", waits ? "granted any moment" : "would be granted");
@@ -120,7 +123,7 @@ static int explain_request(const struct cli *cli, const struct client *client, s
 		return rc;
 	if (cli->value[OPT_JSON])
 		return output_json(explanation, err);
-	verdict_print(explanation, false);
+	verdict_print(cli, explanation, false);
 	ahead_print(explanation);
 	gpus_print(json_object_get(explanation, "gpus"));
 	return 0;
@@ -128,11 +131,11 @@ static int explain_request(const struct cli *cli, const struct client *client, s
 
 /* ---- a session or a waiting request ------------------------------------------------------ */
 
-static void waiting_print(const json_t *session, const json_t *explanation)
+static void waiting_print(const struct cli *cli, const json_t *session, const json_t *explanation)
 {
 	printf("%s: waits since %s, at place %" PRIu64 " in line\n", session_text(session, "id"),
 	       session_text(session, "created"), session_number(session, "position"));
-	verdict_print(explanation, true);
+	verdict_print(cli, explanation, true);
 	ahead_print(explanation);
 	gpus_print(json_object_get(explanation, "gpus"));
 }
@@ -164,7 +167,7 @@ static int explain_session(const struct cli *cli, const struct client *client, s
 	if (cli->value[OPT_JSON])
 		return output_json(explanation, err);
 	if (!strcmp(session_text(session, "state"), "waiting"))
-		waiting_print(session, explanation);
+		waiting_print(cli, session, explanation);
 	else
 		granted_print(session);
 	return 0;

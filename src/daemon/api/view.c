@@ -293,6 +293,10 @@ static json_t *gpu_explained(const struct node *node, const struct slice_request
 		requested = instance.requested;
 		capacity = instance.capacity;
 		available = mig_available(node->mig, i);
+	} else if (request->place.kind == PLACE_PROFILE || request->backend == BACKEND_MIG) {
+		snprintf(says, sizeof(says), "it gives out no MIG instances");
+		reason = reasons[PLACE_NOT_OFFERED];
+		available = 0;
 	}
 	return json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "index", (int)info->index,
 			 "uuid", info->uuid_text, "name", info->name, "reason", reason, "message",

@@ -307,7 +307,7 @@ static void order_answer(struct order *o)
 		mig->hooks->made(mig->context, o->request, NULL, again ? NULL : &err);
 }
 
-static unsigned board_collect(struct mig *mig, uint32_t gpu, uint64_t older_ns);
+static unsigned collect_start(struct mig *mig, uint32_t gpu, uint64_t older_ns);
 
 /* The driver certainly made nothing: an instance at that place is somebody's who was first, also
  * where it is of the same profile. */
@@ -344,7 +344,7 @@ static void order_end(struct order *o)
 	for (uint32_t gpu = 0; gpu < mig->gpus->count; gpu++)
 		if (!mig->board[gpu].changing && mig->board[gpu].collect) {
 			mig->board[gpu].collect = false;
-			(void)board_collect(mig, gpu, mig->board[gpu].collect_older_ns);
+			(void)collect_start(mig, gpu, mig->board[gpu].collect_older_ns);
 		}
 	order_free(o);
 	sessions_room_made(mig->sessions);
@@ -786,13 +786,11 @@ static bool is_old(const struct mig_board *board, uint32_t at, uint64_t older_ns
 }
 
 /* Returns how many are to go. Removals that are under way come first. */
-static unsigned board_collect(struct mig *mig, uint32_t gpu, uint64_t older_ns)
+static unsigned collect_start(struct mig *mig, uint32_t gpu, uint64_t older_ns)
 {
 	struct mig_board *board = &mig->board[gpu];
 	unsigned count = 0;
 
-	if (!board_is_used(mig, gpu))
-		return 0;
 	for (uint32_t at = 0; at < board->count; at++)
 		count += is_old(board, at, older_ns);
 	if (board->changing) {
@@ -810,6 +808,11 @@ static unsigned board_collect(struct mig *mig, uint32_t gpu, uint64_t older_ns)
 		return order_start(o) == 0 ? count : 0;
 	order_revert(o);
 	return 0;
+}
+
+static unsigned board_collect(struct mig *mig, uint32_t gpu, uint64_t older_ns)
+{
+	return board_is_used(mig, gpu) ? collect_start(mig, gpu, older_ns) : 0;
 }
 
 unsigned mig_collect(struct mig *mig, uint64_t older_ns)
@@ -933,8 +936,11 @@ static int role_keep(struct mig *mig, uint32_t gpu, bool on, struct error *err)
 	if (board->role != on)
 		log_event(LOG_INFO, "mig.role gpu=%u role=%s", pool_gpu(mig, gpu)->info.index,
 			  on ? "dynamic-mig" : "none");
+	/* Nobody would see or use what is idle there. */
+	if (board->role && !on)
+		(void)board_collect(mig, gpu, 0);
+	board->known &= on && board->role;
 	board->role = on;
-	board->known &= on;
 	mig_board_publish(mig, gpu);
 	if (on && !board->known && !board->changing)
 		board_look(mig, gpu);

@@ -370,6 +370,10 @@ void mig_explain(struct mig *mig, const struct slice_request *request, uint32_t 
 	if (!ret->text[0] && ret->reason != MIG_FITS)
 		snprintf(ret->text, sizeof(ret->text), "%s",
 			 says_text(mig, gpu, ret->reason, &ask, held, sizeof(held)));
+	uint8_t wanted = mig_wanted(&mig->pool, gpu, ask_request(&ask));
+	if (!ret->text[0] && wanted != MIG_NO_PROFILE)
+		snprintf(ret->text, sizeof(ret->text), "a MIG instance %s",
+			 mig->profile[die][wanted].name);
 	ret->requested = mig_requested(&mig->die[die], die, ask_request(&ask));
 	for (uint32_t i = 0; i < mig->die[die].profile_count; i++)
 		ret->capacity = MAX(ret->capacity, mig->die[die].profile[i].memory_bytes);

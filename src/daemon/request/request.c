@@ -115,6 +115,10 @@ static int parse_gpu_compute(const json_t *value, struct slice_request *to, stru
 	if (!json_is_string(value))
 		return WRONG_TYPE;
 	to->compute_given = true;
+	if (to->place.kind == PLACE_PROFILE)
+		return error_set(err, EXIT_CODE_USAGE,
+				 "gpu_compute: a MIG profile has the compute that it has; "
+				 "leave one of them out");
 	int rc =
 		units_parse_share(json_string_value(value), "gpu_compute", &to->place.compute, err);
 	if (rc < 0 || to->place.kind != PLACE_WHOLE || to->place.compute == SHARE_ONE)

@@ -421,6 +421,7 @@ static int decide(const struct waiting *waiting, const struct waiter *w,
 	struct place_result cut;
 	int fraction = -EDOM, mig;
 
+	*err = (struct error){0};
 	instances->count = 0;
 	if (!offers && (profile || request->backend == BACKEND_MIG)) {
 		error_set(err, EXIT_CODE_NO_ROOM, "no GPU here gives out MIG instances");

@@ -121,6 +121,20 @@ def test_a_role_wants_mig_mode_and_this_host(make_host):
     assert "set-role" in no_role.stderr
 
 
+def test_a_gpu_whose_role_was_removed_has_no_idle_instances(make_host):
+    host = with_role(make_host, "h100-80gb:2+mig")
+    for ids in ("0", "1"):
+        carve(host, "run", "--vram", "5", "--gpu-ids", ids, "--", "true")
+    carve(host, "session", "request", "--vram", "5", "--gpu-ids", "1")
+    assert "has sessions in MIG instances" in carve(host, "node", "remove-role", "--gpu-ids", "1", status=1).stderr
+    carve(host, "node", "remove-role", "--gpu-ids", "0")
+    wait_until(lambda: not by_hand(host, 0, "list"))
+    assert len(by_hand(host, 1, "list")) == 1
+    by_hand(host, 0, "make", 19, 6, 1)
+    carve(host, "node", "set-role", "--dynamic-mig-enabled")
+    wait_until(lambda: [i["state"] for i in instances(host) if i["gpu"] == 0] == ["foreign"])
+
+
 def test_check_tells_how_mig_is(make_host, tmp_path):
     host = with_role(make_host)
 
@@ -411,6 +425,29 @@ def test_a_session_that_cannot_be_moved_is_as_it_was_or_ends_with_the_reason(mak
     carve(host, "session", "resize", "70", status=1)
     wait_until(lambda: look(host, "session", "show", before["id"])["state"] == "ended")
     assert "its MIG instance is gone" in look(host, "session", "show", before["id"])["reason"]
+
+
+def test_a_profile_has_its_own_compute(make_host):
+    host = with_role(make_host)
+    for words, status in ((["session", "request"], 2), (["run"], 125)):
+        command = ["--", "true"] if words == ["run"] else []
+        refused = carve(host, *words, "--mig-profile", "1g.10gb", "--gpu-compute", "50%", *command, status=status).stderr
+        assert refused.startswith("carve: --gpu-compute: a MIG profile has the compute that it has") and refused.count("\n") == 1
+    assert not instances(host)
+
+
+def test_a_refused_resize_says_why_once(make_host):
+    host = with_role(make_host)
+    carve(host, "session", "request", "--vram", "10")
+    assert carve(host, "session", "resize", "90", status=3).stderr.count("no room for") == 1
+
+
+def test_explain_names_the_instance_that_a_request_would_get(make_host):
+    host = with_role(make_host, "h100-80gb+mig,a100-40gb")
+    assert look(host, "explain", "--vram", "10")["gpus"][0]["message"] == "a MIG instance 1g.20gb"
+    text = carve(host, "explain", "--mig-profile", "9g.90gb").stdout
+    assert "would be refused: --mig-profile: no GPU here has '9g.90gb'" in text and "CUDA context" not in text
+    assert text.count("it gives out no MIG instances") == 1
 
 
 def test_explain_says_what_a_gpu_with_the_role_says(make_host):
