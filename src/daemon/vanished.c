@@ -11,7 +11,9 @@
 #include "daemon/api/http.h"
 #include "daemon/attach/attach.h"
 #include "daemon/config_last.h"
+#include "daemon/gpu/claims.h"
 #include "daemon/host/log.h"
+#include "daemon/host/supervisor.h"
 #include "daemon/node.h"
 #include "daemon/queue/queue.h"
 #include "daemon/store/store.h"
@@ -24,6 +26,8 @@ enum entry {
 	ENTRY_LOG,
 	ENTRY_CONTAINERS,
 	ENTRY_STATE,
+	ENTRY_LINK,
+	ENTRY_CLAIMS,
 	ENTRY_SESSIONS,
 	ENTRY_JOBS,
 	ENTRY_JOB_DIRECTORIES,
@@ -126,6 +130,18 @@ static void log_file_look(struct node *node)
 	tell(node, ENTRY_LOG, "carved.log", rc, strerrordesc_np(rc < 0 ? -rc : 0));
 }
 
+/* What the guard makes, without a descriptor that is of use here. 1, or negative with *err. */
+static int guard_make_entry(struct node *node, enum guard_file file, struct error *err)
+{
+	int fd = privileges_file(&node->privileges, file);
+
+	if (fd < 0)
+		return error_set(err, EXIT_CODE_FAILED, "its guard cannot make it: %s",
+				 strerrordesc_np(-fd));
+	close_fd(&fd);
+	return 1;
+}
+
 static void containers_look(struct node *node)
 {
 	struct error err = {0};
@@ -133,20 +149,32 @@ static void containers_look(struct node *node)
 
 	/* Without the socket there is nothing to give a second name to. */
 	if (runtime_look(&node->runtime, RUNTIME_ATTACH) == RUNTIME_THERE &&
-	    !runtime_containers_there(&node->runtime)) {
-		if (privileges_guarded(&node->privileges)) {
-			int fd = privileges_file(&node->privileges, GUARD_FILE_CONTAINERS);
-
-			rc = fd < 0 ? error_set(&err, EXIT_CODE_FAILED,
-						"its guard cannot make it: %s",
-						strerrordesc_np(-fd))
-				    : 1;
-			close_fd(&fd);
-		} else {
-			rc = runtime_containers_again(&node->runtime, &err);
-		}
-	}
+	    !runtime_containers_there(&node->runtime))
+		rc = privileges_guarded(&node->privileges)
+			     ? guard_make_entry(node, GUARD_FILE_CONTAINERS, &err)
+			     : runtime_containers_again(&node->runtime, &err);
 	tell(node, ENTRY_CONTAINERS, RUNTIME_CONTAINERS, rc, err.message);
+}
+
+static void link_look(struct node *node)
+{
+	struct error err = {0};
+	int rc = 0;
+
+	if (state_link_missing(&node->state, &node->runtime))
+		rc = privileges_guarded(&node->privileges)
+			     ? guard_make_entry(node, GUARD_FILE_LINK, &err)
+			     : state_link_again(&node->state, &node->runtime, &err);
+	tell(node, ENTRY_LINK, "carve.db", rc, err.message);
+}
+
+/* Only root can make it, as a service's start does: it keeps the sessions' descriptors. */
+static const char *claims_dir_look(struct node *node)
+{
+	int rc = claims_look(&node->pool.claims);
+
+	tell(node, ENTRY_CLAIMS, CLAIMS_DIR, rc, strerrordesc_np(rc < 0 ? -rc : 0));
+	return rc < 0 && supervisor_keeps() ? "its directory of claims on GPUs was removed" : NULL;
 }
 
 static void config_look(struct node *node, enum entry entry, bool kept, const char *dir)
@@ -165,9 +193,9 @@ static void others_look(struct node *node)
 	tell(node, ENTRY_JOB_DIRECTORIES, name, rc, strerrordesc_np(rc < 0 ? -rc : 0));
 	rc = keep_look(&node->keep);
 	tell(node, ENTRY_KEEPER, "keeper/socket", rc, strerrordesc_np(rc < 0 ? -rc : 0));
-	rc = state_look(&node->state, &node->runtime, !privileges_guarded(&node->privileges), &name,
-			&err);
-	tell(node, ENTRY_STATE, name, rc, err.message);
+	rc = state_lock_look(&node->state, &node->runtime, &err);
+	tell(node, ENTRY_STATE, "state_dir/lock", rc, err.message);
+	link_look(node);
 	config_look(node, ENTRY_CONFIG, node->config_kept.state, node->state.dir);
 	config_look(node, ENTRY_CONFIG_RUNTIME, node->config_kept.runtime, node->runtime.dir);
 	containers_look(node);
@@ -212,5 +240,6 @@ const char *vanished_tick(struct node *node)
 	if (stop)
 		return stop;
 	others_look(node);
-	return databases_look(node);
+	stop = databases_look(node);
+	return stop ? stop : claims_dir_look(node);
 }

@@ -17,6 +17,8 @@
 #define LISTEN_BACKLOG 4096
 /* The part of the directory that containers get (daemon/runtime.h). */
 #define CONTAINERS "containers"
+/* A link to what is in the state directory (daemon/store/state.h). */
+#define DATABASE "carve.db"
 
 /* The directory itself may be gone: it is made where it was, and takes the descriptor's number. */
 static int directory_make(int dir_fd)
@@ -100,9 +102,27 @@ static int plain_make(int dir_fd, const char *name, int flags)
 	return S_ISREG(st.st_mode) && st.st_uid == geteuid() ? steal_fd(&fd) : -EEXIST;
 }
 
-int guard_file_make(int dir_fd, uint32_t file)
+void guard_link_remember(struct guard_place *place)
 {
-	int rc = directory_make(dir_fd);
+	ssize_t n =
+		readlinkat(place->dir_fd, DATABASE, place->database, sizeof(place->database) - 1);
+
+	place->database[n < 0 ? 0 : n] = '\0';
+}
+
+static int link_make(const struct guard_place *place)
+{
+	if (!place->database[0])
+		return -ENOENT;
+	if (symlinkat(place->database, place->dir_fd, DATABASE) < 0 && errno != EEXIST)
+		return -errno;
+	int fd = openat(place->dir_fd, DATABASE, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+int guard_file_make(const struct guard_place *place, uint32_t file)
+{
+	int dir_fd = place->dir_fd, rc = directory_make(dir_fd);
 
 	if (rc < 0)
 		return rc;
@@ -115,6 +135,8 @@ int guard_file_make(int dir_fd, uint32_t file)
 		return containers_make(dir_fd);
 	case GUARD_FILE_LOG:
 		return plain_make(dir_fd, "carved.log", O_WRONLY | O_APPEND);
+	case GUARD_FILE_LINK:
+		return link_make(place);
 	case GUARD_FILE_ATTACH:
 		break;
 	}

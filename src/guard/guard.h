@@ -8,6 +8,7 @@
  * made anew. */
 #pragma once
 
+#include <limits.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -21,6 +22,7 @@ struct guard_place {
 	/* Its real user while it acts for another, who could else signal it: nobody's but the
 	 * worker's. */
 	uid_t real_uid;
+	char database[PATH_MAX]; /* where the runtime directory's link leads; "": there is none */
 };
 
 /* Forks the guard, as root. Its worker is the caller, which gets the other end of the link. 0 or
@@ -44,7 +46,7 @@ int guard_main(int argc, char **argv);
 #define GUARD_OPTION "--guard"
 
 /* Answers until the worker hangs up. */
-void guard_serve(const struct guard_place *place);
+void guard_serve(struct guard_place *place);
 
 /* The operations. 0 or -errno. */
 int guard_signal(uid_t real_uid, uid_t uid, pid_t pid, uint64_t birth, int signal);
@@ -52,8 +54,11 @@ int guard_signal(uid_t real_uid, uid_t uid, pid_t pid, uint64_t birth, int signa
  * files of its mount namespace. */
 int guard_is_in_slice(pid_t pid);
 /* Makes a file (enum guard_file) of the runtime directory anew, where it is missing or a socket is
- * there that is nobody's; and the directory, which `dir_fd` is then. The descriptor, or -errno. */
-int guard_file_make(int dir_fd, uint32_t file);
+ * there that is nobody's; and the directory, which place->dir_fd is then. The descriptor, or
+ * -errno. */
+int guard_file_make(const struct guard_place *place, uint32_t file);
+/* Remembers where that link leads. */
+void guard_link_remember(struct guard_place *place);
 /* The program that process `worker` runs, opened, where it is called carved and root alone (or the
  * owner of this program) could have put it there. The descriptor, or -errno. */
 int guard_program_open(pid_t worker);

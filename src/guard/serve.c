@@ -85,7 +85,7 @@ static int obey(const struct guard_place *place, const struct guard_request *r, 
 		sockets_remove(place->dir_fd);
 		return 0;
 	case GUARD_FILE:
-		*ret_fd = guard_file_make(place->dir_fd, r->file);
+		*ret_fd = guard_file_make(place, r->file);
 		return *ret_fd < 0 ? *ret_fd : 0;
 	}
 	return -EOPNOTSUPP;
@@ -129,8 +129,9 @@ static bool turn(const struct guard_place *place)
 	return goes_on;
 }
 
-void guard_serve(const struct guard_place *place)
+void guard_serve(struct guard_place *place)
 {
+	guard_link_remember(place);
 	while (turn(place))
 		;
 }

@@ -36,6 +36,8 @@ enum guard_file {
 	GUARD_FILE_CONTAINERS = 4,
 	/* The log of a daemon in the background. */
 	GUARD_FILE_LOG = 5,
+	/* The link to the database, as it was when the guard began. */
+	GUARD_FILE_LINK = 6,
 };
 
 struct guard_request {

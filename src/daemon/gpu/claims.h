@@ -65,6 +65,9 @@ int claims_open(struct claims *claims, uid_t owner);
 /* The same by what the last program left (handover.h, "claims_place"). False: it left nothing. */
 bool claims_take_over(struct claims *claims, struct handover *handover);
 void claims_hand_over(const struct claims *claims, struct handover *handover);
+/* Whether its directory is still where other daemons look; makes it anew, which root alone may. 1:
+ * made; 0: it is there, or it files none; or -errno. */
+int claims_look(struct claims *claims);
 void claims_close(struct claims *claims);
 
 /* A claim that nobody looked after yet. */

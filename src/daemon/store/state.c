@@ -512,26 +512,29 @@ static bool lock_is_there(const struct state *state)
 	       (stat(path, &named) == 0 && named.st_ino == open.st_ino);
 }
 
-int state_look(struct state *state, const struct runtime *runtime, bool writable,
-	       const char **ret_name, struct error *err)
+int state_lock_look(struct state *state, const struct runtime *runtime, struct error *err)
 {
-	char target[PATH_MAX / 2];
 	int lock = -1;
 
-	/* All of it is the runtime directory's. */
-	if (!strcmp(state->dir, runtime->dir))
+	/* All of it may be the runtime directory's. */
+	if (!strcmp(state->dir, runtime->dir) || lock_is_there(state))
 		return 0;
-	*ret_name = "state_dir/lock";
-	if (!lock_is_there(state)) {
-		if (dir_take(state->dir, &lock, err) < 0)
-			return -1;
-		close_fd(&state->lock_fd);
-		state->lock_fd = lock;
-		return 1;
-	}
-	*ret_name = DATABASE;
-	if (!writable || linked_dir(runtime, target))
-		return 0;
+	if (dir_take(state->dir, &lock, err) < 0)
+		return -1;
+	close_fd(&state->lock_fd);
+	state->lock_fd = lock;
+	return 1;
+}
+
+bool state_link_missing(const struct state *state, const struct runtime *runtime)
+{
+	char target[PATH_MAX / 2];
+
+	return strcmp(state->dir, runtime->dir) != 0 && !linked_dir(runtime, target);
+}
+
+int state_link_again(const struct state *state, const struct runtime *runtime, struct error *err)
+{
 	return link_set(runtime, state->dir, err) < 0 ? -1 : 1;
 }
 

@@ -54,11 +54,11 @@ int state_prepare(struct state *state, const struct runtime *runtime, uid_t uid,
 /* Gives a directory, and what of a database is in it, to a user. 0 or -errno; -EPERM: it, or a
  * file, may be another's. */
 int state_directory_give(const char *dir, uid_t uid, gid_t gid);
-/* Makes anew what somebody removed: the directory, its lock, and the link in the runtime directory,
- * where the daemon may write. 1: made; 0: nothing is missing; negative with *err. *ret_name: its
- * name, in static memory. */
-int state_look(struct state *state, const struct runtime *runtime, bool writable,
-	       const char **ret_name, struct error *err);
+/* Makes anew what somebody removed: the directory and its lock; or the link in the runtime
+ * directory. 1: made; 0: nothing is missing; negative with *err. */
+int state_lock_look(struct state *state, const struct runtime *runtime, struct error *err);
+bool state_link_missing(const struct state *state, const struct runtime *runtime);
+int state_link_again(const struct state *state, const struct runtime *runtime, struct error *err);
 void state_close(struct state *state);
 /* Leaves the lock to the next program. */
 void state_hand_over(const struct state *state, struct handover *handover);

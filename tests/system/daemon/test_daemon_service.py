@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import pwd
 import re
 import shutil
 import signal
@@ -93,14 +94,14 @@ def children(pid):
         yield pathlib.Path("/proc", line)
 
 
-def serve_confined(host, place, *options):
+def serve_confined(host, place, *options, env=()):
     """As the unit does: prepared with all rights, then served with those that it leaves."""
     done = host.run([BUILD / "carved", "--system", "--runtime-dir", place, "--prepare", *options])
     assert done.returncode == 0, done.stderr
     read, write = os.pipe()
     with open(place.parent / "service.log", "w") as log:
         daemon = subprocess.Popen(sandboxed([BUILD / "carved", "--system", "--runtime-dir", place, "--foreground", *options,
-                                             "--ready-fd", str(write)]), env=host.env, stdin=subprocess.DEVNULL,
+                                             "--ready-fd", str(write)]), env={**host.env, **dict(env)}, stdin=subprocess.DEVNULL,
                                   stderr=log, pass_fds=[write])
     os.close(write)
     assert os.read(read, 1) == b"R", (place.parent / "service.log").read_text()
@@ -200,7 +201,7 @@ def test_with_the_units_rights_a_file_that_is_gone_does_not_take_the_service_dow
         stop(daemon)
 
 
-@pytest.mark.parametrize("file", ["attach.sock", "carved.sock", "lock", "containers"])
+@pytest.mark.parametrize("file", ["attach.sock", "carved.sock", "lock", "containers", "carve.db"])
 def test_with_the_units_rights_a_file_that_vanishes_is_made_anew(confined, file):
     """By the guard, as the directory is root's and the worker is not."""
     host, daemon, place = confined
@@ -209,7 +210,7 @@ def test_with_the_units_rights_a_file_that_vanishes_is_made_anew(confined, file)
     wait_until((place / file).exists)
     wait_until(lambda: f"file={file} made=anew" in (place.parent / "service.log").read_text())
     assert host.carve("run", "--ephemeral", "--vram", "1", "true").returncode == 0
-    assert daemon.poll() is None and (place / file).stat().st_uid == 0
+    assert daemon.poll() is None and (place / file).lstat().st_uid == 0
     if file == "containers":
         assert (place / file).stat().st_mode & 0o777 == 0o755
         assert (place / file / "attach.sock").samefile(place / "attach.sock")
@@ -219,6 +220,45 @@ def test_with_the_units_rights_a_file_that_vanishes_is_made_anew(confined, file)
     if file == "lock":
         second = host.run([BUILD / "carved", "--system", "--runtime-dir", place, "--foreground"], timeout=30)
         assert second.returncode != 0 and "already" in second.stderr
+
+
+@pytest.fixture
+def claims_of(unserved, request):
+    """A system daemon that serves as a user whom no other test's does, and that user's directory of claims."""
+    host, place = unserved
+    claims = pathlib.Path("/run/carve-claims", str(pwd.getpwnam(request.param).pw_uid))
+
+    def serve(**env):
+        daemon = serve_confined(host, place, "--user", request.param, env=env)
+        wait_until(lambda: any(not p.name.startswith(".") for p in claims.iterdir()))
+        return daemon
+
+    yield host, place, claims, serve
+    shutil.rmtree(claims, ignore_errors=True)
+
+
+@pytest.mark.parametrize("claims_of", ["games"], indirect=True)
+def test_a_service_whose_directory_of_claims_vanished_ends_to_be_started_anew(claims_of):
+    """Only root can make it. Without it users' daemons would have the same GPUs."""
+    host, place, claims, serve = claims_of
+    daemon = serve(FDSTORE="64", NOTIFY_SOCKET="@carve-test-nobody")
+    shutil.rmtree(claims)
+    assert daemon.wait(60) != 0
+    assert "its directory of claims on GPUs was removed" in (place.parent / "service.log").read_text()
+    stop(serve(FDSTORE="64", NOTIFY_SOCKET="@carve-test-nobody"))
+
+
+@pytest.mark.parametrize("claims_of", ["news"], indirect=True)
+def test_a_system_daemon_without_its_directory_of_claims_says_so(claims_of):
+    host, place, claims, serve = claims_of
+    daemon = serve()
+    try:
+        shutil.rmtree(claims)
+        wait_until(lambda: "runtime.vanished file=/run/carve-claims" in (place.parent / "service.log").read_text())
+        assert daemon.poll() is None
+        assert "/run/carve-claims cannot be made anew" in host.carve("check").stdout
+    finally:
+        stop(daemon)
 
 
 @pytest.mark.parametrize("gone", ["attach.sock", "carved.sock", "both"])
