@@ -350,8 +350,7 @@ int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t
 	if (r == -ESRCH && is_in_container(path))
 		snprintf(why, why_size,
 			 "the slice of this container, %.39s, has ended; make a new container, or "
-			 "give "
-			 "the image a label, which is a new slice at each start",
+			 "have `carve hook install` give it its slice at each start",
 			 session);
 	return r;
 }

@@ -146,6 +146,20 @@ static bool answer_asked_before(struct call *call, const struct slice_request *r
 	return true;
 }
 
+/* The session that is to come back has ended, and was the caller's. False: answered. */
+static bool again_or_reply(struct call *call, const struct slice_request *request)
+{
+	struct store_gpu gpus[PLACE_GPUS_MAX];
+	struct store_session record = {.gpu = gpus};
+
+	if (store_session_find(call->node->store, request->id, &record) == 0 && record.ended &&
+	    record.ephemeral && record.uid == call->peer.uid)
+		return true;
+	answer_failed(call, MHD_HTTP_NOT_FOUND, EXIT_CODE_FAILED,
+		      "no session %s of yours has ended", request->id);
+	return false;
+}
+
 static void on_asker_gone(struct call *call)
 {
 	waiting_cancel(&call->node->waiting, call);
@@ -169,7 +183,8 @@ static void post_session(struct call *call, const char *id)
 		call_reply_error(call, answer_status(&err), &err);
 		return;
 	}
-	if (answer_asked_before(call, &request))
+	if (answer_asked_before(call, &request) ||
+	    (request.again && !again_or_reply(call, &request)))
 		return;
 	rc = waiting_add(&call->node->waiting, &request, &call->peer, on_decided, call);
 	if (rc == -EMFILE)

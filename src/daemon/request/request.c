@@ -110,6 +110,17 @@ static int parse_kept(const json_t *value, struct slice_request *to, struct erro
 	return error_set(err, EXIT_CODE_USAGE, "kept: an ephemeral session cannot be kept");
 }
 
+static int parse_again(const json_t *value, struct slice_request *to, struct error *err)
+{
+	to->again = json_is_true(value);
+	if (!json_is_boolean(value))
+		return WRONG_TYPE;
+	if (!to->again || (to->id[0] && to->ephemeral))
+		return 0;
+	return error_set(err, EXIT_CODE_USAGE,
+			 "again: only an ephemeral session whose 'id' is given comes back");
+}
+
 static int parse_gpu_compute(const json_t *value, struct slice_request *to, struct error *err)
 {
 	if (!json_is_string(value))
@@ -430,6 +441,7 @@ static const struct field fields[] = {
 	{"priority", parse_priority, false, "a whole number"},
 	{"name", parse_name, false, "a text"},
 	{"id", parse_id, false, "a session ID"},
+	{"again", parse_again, false, "true or false"},
 };
 
 static const struct field *field_find(const char *name)

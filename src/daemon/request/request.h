@@ -43,6 +43,7 @@ struct slice_request {
 	bool kept;                 /* until it is released, beside the user's other sessions */
 	char name[STORE_NAME_SIZE];
 	char id[STORE_ID_SIZE]; /* chosen by who asks, so that asking twice is asking once */
+	bool again;             /* that session has ended, and its ID is to be had again */
 };
 
 /* Body of POST /v1/sessions. 0, or negative with *err naming the field and what it takes. */

@@ -112,6 +112,9 @@ static const char *const texts[STATEMENTS] = {
 		       "position=?2",
 	[SESSION_RESIZE] = "UPDATE session SET compute=?2, tolerance=?3 WHERE id=?1",
 	[SESSION_END] = "UPDATE session SET ended=?2, reason=?3, received=?4 WHERE id=?1",
+	[SESSION_RENAME] = "UPDATE session SET id=?2 WHERE id=?1 AND ended > 0",
+	[GPUS_RENAME] = "UPDATE session_gpu SET session=?2 WHERE session=?1",
+	[OVER_RENAME] = "UPDATE over_killed SET session=?2 WHERE session=?1",
 	[GPU_PEAK] = "UPDATE session_gpu SET peak=?3 WHERE session=?1 AND position=?2",
 	[HOLDERS_END] = "DELETE FROM holder WHERE session=?1",
 	[HISTORY_EDGE] = "SELECT ended FROM session WHERE ended > 0 ORDER BY ended DESC LIMIT 1 "

@@ -43,6 +43,9 @@ struct store_gpu {
 /* A session as it is on disk. Times in nanoseconds of CLOCK_REALTIME, 0: none. */
 struct store_session {
 	char id[STORE_ID_SIZE];
+	/* store_session_add(): an ended session with this ID gets that one; "": none may have it.
+	 */
+	char former[STORE_ID_SIZE];
 	char name[STORE_NAME_SIZE];
 	uid_t uid;
 	gid_t gid; /* the owner's primary group when it asked, and the others */

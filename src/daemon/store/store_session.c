@@ -122,6 +122,23 @@ void store_unrecorded_drop(struct unrecorded **at)
 	free(entry);
 }
 
+/* What the history has of it goes on under the other ID. Where it is living, the new one's record
+ * is refused afterwards, and all of this undone. */
+static int session_rename(struct store *store, const char *id, const char *former)
+{
+	static const enum statement all[] = {SESSION_RENAME, GPUS_RENAME, OVER_RENAME};
+	int rc = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(all) && rc == 0; i++) {
+		sqlite3_stmt *stmt = store_statement(store, all[i]);
+
+		store_bind_text(stmt, 1, id);
+		store_bind_text(stmt, 2, former);
+		rc = store_step(stmt);
+	}
+	return rc;
+}
+
 int store_session_add(struct store *store, const struct store_session *session,
 		      const struct process_id *owner)
 {
@@ -131,7 +148,10 @@ int store_session_add(struct store *store, const struct store_session *session,
 		rc = store_begin(store);
 	if (rc < 0)
 		return rc;
-	rc = session_insert(store, session);
+	if (session->former[0])
+		rc = session_rename(store, session->id, session->former);
+	if (rc == 0)
+		rc = session_insert(store, session);
 	for (uint32_t i = 0; rc == 0 && i < session->gpu_count; i++)
 		rc = gpu_put(store, GPU_ADD, session->id, i, &session->gpu[i]);
 	if (rc == 0 && owner)

@@ -253,6 +253,8 @@ static void grant(struct waiting *waiting, struct waiter *w, const struct place_
 	int rc;
 
 	record_fill(waiting, w, result, gpus, &record);
+	if (w->request.again)
+		session_make_id(waiting->sessions, record.former);
 	if (instances)
 		grant_record_instances(instances, gpus);
 	if (w->request.resize[0]) {

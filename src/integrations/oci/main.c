@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "container/layout.h"
+#include "integrations/oci/again.h"
 #include "integrations/oci/devices.h"
 #include "integrations/oci/enter.h"
 #include "integrations/oci/labels.h"
@@ -179,13 +180,26 @@ static int slice_mount(const struct hook *hook, struct error *err)
 	return child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EXIT_CODE_FAILED;
 }
 
+/* It may have been started again after its slice has ended. */
+static int slice_again(struct hook *hook, struct error *err)
+{
+	hook->session.host = hook->host;
+	int rc = oci_again(&hook->session, &hook->container, err);
+
+	if (rc < 0)
+		oci_session_give(&hook->session);
+	return rc;
+}
+
 static int hook_run(struct hook *hook, struct error *err)
 {
 	json_t *wanted = NULL;
 	int rc = state_read(hook, err);
 
-	if (rc < 0 || (rc = wanted_find(hook, &wanted, err)) < 0 || (!wanted && !hook->registered))
+	if (rc < 0 || (rc = wanted_find(hook, &wanted, err)) < 0)
 		return rc;
+	if (!wanted && !hook->registered)
+		return hook->container.in_slice ? slice_again(hook, err) : 0;
 	rc = oci_libc_check(hook->container.root, err);
 	if (rc < 0) {
 		json_decref(wanted);

@@ -12,6 +12,7 @@
 struct error;
 
 struct oci_session {
+	const char *host; /* the daemon's socket that was named; NULL: none */
 	struct oci_daemon daemon;
 	json_t *json;                   /* as the daemon says; owned, NULL: none yet */
 	bool one_off;                   /* it was made for this container */

@@ -1,9 +1,11 @@
 """docker, with a daemon of the tests' own: carve docker run, and images with a label through carve's runtime."""
+import contextlib
 import json
 import os
 import pathlib
 import re
 import signal
+import sqlite3
 import subprocess
 
 import pytest
@@ -90,16 +92,34 @@ def test_a_container_keeps_its_slice_over_dockers_restart(docker):
     docker.nothing_is_left()
 
 
-def test_a_stopped_container_that_docker_starts_again_says_that_its_slice_has_ended(docker):
-    """What it mounts stays until it is removed: docker has nothing to say."""
+def another_boot(host):
+    """As if the host had been started anew since."""
+    os.kill(host.daemon_pid(), signal.SIGKILL)
+    file, = pathlib.Path(host.env["CARVE_RUNTIME_DIR"]).rglob("carve.db")
+    with contextlib.closing(sqlite3.connect(file)) as db, db:
+        db.execute("UPDATE host SET boot='5f0ae3c2-0000-4000-8000-000000000000'")
+
+
+def test_a_stopped_container_that_docker_starts_again_has_its_slice_again(docker):
+    """carve's runtime asks for it; what the container mounts stays until it is removed."""
     docker.carve("--vram", "4", "--name", "eight", IMAGE, "hog")
     docker.nothing_is_left()
     binds = json.loads(docker.docker("inspect", "-f", "{{json .HostConfig.Binds}}", "eight").stdout)
     directory = next(pathlib.Path(b.split(":")[0]).parent for b in binds if b.endswith(":/etc/ld.so.preload:ro"))
     wait_until((directory / "kept").exists)
+    for end in (lambda: None, lambda: os.kill(docker.host.daemon_pid(), signal.SIGKILL), lambda: another_boot(docker.host)):
+        end()
+        done = docker.docker("start", "--attach", "eight")
+        assert "this GPU has 4096 MiB" in done.stdout, done.stderr
+        docker.nothing_is_left()
+    # Two GPUs: the slice comes back on the one whose nodes the container has, or not at all.
+    session = docker.host.carve_json("session", "request", "--vram", "78", "--gpus", "2")["id"]
     done = docker.docker("start", "--attach", "eight")
-    lines = [line for line in done.stderr.splitlines() if "carve" in line]
-    assert len(lines) == 1 and "has ended; make a new container" in lines[0], done.stderr
+    assert done.returncode != 0 and "carve-hook: " in done.stderr and "this GPU has" not in done.stdout, done.stderr
+    assert docker.host.carve("session", "release", session).returncode == 0
+    # The history has each run.
+    ended = [s for s in json.loads(docker.host.carve("session", "list", "--all", "--json").stdout) if s["vram_bytes"] == 4 << 30]
+    assert len({s["id"] for s in ended}) == len(ended) >= 3
     # The next container's end is when it is looked whether others are gone.
     assert docker.docker("rm", "eight").returncode == 0
     docker.carve("--vram", "4", "--rm", IMAGE, "true")

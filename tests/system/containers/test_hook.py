@@ -203,6 +203,17 @@ def test_refusals_name_what_is_wrong(podman, annotation, said):
     podman.nothing_is_left()
 
 
+def test_a_container_of_carves_command_that_is_started_again_has_its_slice_again(podman):
+    done = podman.carve("--vram", "3", "--name", "again", podman.IMAGE, "hog")
+    assert "this GPU has 3072 MiB" in done.stdout, done.stderr
+    podman.nothing_is_left()
+    for _ in range(2):
+        done = hooked(podman, "start", "--attach", "again")
+        assert "this GPU has 3072 MiB" in done.stdout, done.stderr
+        podman.nothing_is_left()
+    assert len(json.loads(podman.host.carve("session", "list", "--all", "--json").stdout)) == 3
+
+
 def test_containers_join_a_session_by_its_id(podman):
     session = podman.host.carve_json("session", "request", "--vram", "3")["id"]
     for _ in range(2):

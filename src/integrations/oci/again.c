@@ -1,0 +1,161 @@
+#include "integrations/oci/again.h"
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "integrations/oci/session.h"
+#include "integrations/oci/state.h"
+#include "proto/attach.h"
+
+/* How long, and how often, a session is looked at that is just ending. */
+#define LOOKS 80
+#define LOOK_EVERY_MS 100
+#define GPUS_TEXT 128
+
+const char *oci_again_id(const json_t *environment)
+{
+	static const char name[] = ATTACH_ENV_SESSION "=";
+	json_t *variable;
+	size_t i;
+
+	json_array_foreach((json_t *)environment, i, variable)
+	{
+		const char *text = json_string_value(variable);
+
+		if (text && !strncmp(text, name, sizeof(name) - 1) && text[sizeof(name) - 1])
+			return text + sizeof(name) - 1;
+	}
+	return NULL;
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+
+	return text ? text : "";
+}
+
+/* "0,3". False: one of them is a MIG instance, or there are none. */
+static bool gpus_list(const json_t *gpus, char *buf, size_t size)
+{
+	size_t used = 0, i;
+	json_t *gpu;
+
+	json_array_foreach((json_t *)gpus, i, gpu)
+	{
+		json_int_t index = json_integer_value(json_object_get(gpu, "index"));
+
+		if (*text_of(gpu, "instance") || json_object_get(gpu, "gpu_instance") ||
+		    used >= size)
+			return false;
+		used += (size_t)snprintf(buf + used, size - used, "%s%d", i ? "," : "", (int)index);
+	}
+	return used > 0 && used < size;
+}
+
+int oci_again_request(const json_t *ended, json_t **ret, struct error *err)
+{
+	const json_t *gpus = json_object_get(ended, "gpus");
+	double share = json_number_value(json_object_get(ended, "compute_request"));
+	char list[GPUS_TEXT], percent[16];
+
+	if (!gpus_list(gpus, list, sizeof(list))) {
+		error_set(err, EXIT_CODE_FAILED,
+			  "the slice of this container, %.40s, has ended, and a MIG instance does "
+			  "not come back",
+			  text_of(ended, "id"));
+		error_hint(err, "make a new container");
+		return -err->code;
+	}
+	*ret = json_pack("{s:s, s:b, s:b, s:O, s:b, s:s, s:i}", "id", text_of(ended, "id"), "again",
+			 1, "ephemeral", 1, "vram_bytes", json_object_get(ended, "vram_bytes"),
+			 "vram_strict", 1, "gpu_ids", list, "gpus", (int)json_array_size(gpus));
+	if (!*ret)
+		return error_set(err, EXIT_CODE_FAILED, "the daemon's answer cannot be read");
+	snprintf(percent, sizeof(percent), "%d%%", (int)(share * 100 + 0.5));
+	if (share > 0 && share < 1)
+		json_object_set_new(*ret, "gpu_compute", json_string(percent));
+	return 0;
+}
+
+/* The container has the nodes of the GPUs that it had. */
+static bool same_gpus(const json_t *a, const json_t *b)
+{
+	size_t count = json_array_size(a);
+	bool same = count == json_array_size(b);
+
+	for (size_t i = 0; i < count && same; i++)
+		same = !strcmp(text_of(json_array_get(a, i), "uuid"),
+			       text_of(json_array_get(b, i), "uuid"));
+	return same;
+}
+
+static int come_back(struct oci_session *session, const json_t *ended, struct error *err)
+{
+	json_t *request = NULL;
+	int rc = oci_again_request(ended, &request, err);
+
+	if (rc == 0)
+		rc = oci_daemon_call(&session->daemon, "POST", "/v1/sessions", request,
+				     &session->json, err);
+	json_decref(request);
+	if (rc < 0)
+		return rc;
+	session->one_off = true;
+	if (!strcmp(oci_session_id(session), text_of(ended, "id")) &&
+	    same_gpus(json_object_get(session->json, "gpus"), json_object_get(ended, "gpus")))
+		return 0;
+	error_set(err, EXIT_CODE_FAILED,
+		  "the slice of this container, %.40s, has ended and does not come back",
+		  text_of(ended, "id"));
+	error_hint(err, "make a new container");
+	return -err->code;
+}
+
+/* Not one that somebody released, resizes or shares by hand: that one is its user's. */
+static bool is_meant(const json_t *now)
+{
+	const json_t *owner = json_object_get(json_object_get(now, "owner"), "uid");
+
+	return json_is_true(json_object_get(now, "ephemeral")) &&
+	       (!owner || json_integer_value(owner) == (json_int_t)geteuid());
+}
+
+int oci_again(struct oci_session *session, const struct oci_container *container, struct error *err)
+{
+	const char *id = oci_again_id(container->environment);
+	char path[128];
+	int rc = 0;
+
+	if (!id || strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(id) ||
+	    (rc = oci_daemon_find(session->host, &session->daemon, err)) < 0)
+		return rc;
+	snprintf(path, sizeof(path), "/v1/sessions/%.64s", id);
+	for (int i = 0; i < LOOKS; i++) {
+		json_t *now = NULL;
+
+		rc = oci_daemon_call(&session->daemon, "GET", path, NULL, &now, err);
+		bool meant = rc == 0 && is_meant(now),
+		     ended = !strcmp(text_of(now, "state"), "ended");
+		bool active = !strcmp(text_of(now, "state"), "active");
+
+		if (meant && ended)
+			rc = come_back(session, now, err);
+		json_decref(now);
+		if (rc < 0 || !meant)
+			return rc;
+		/* Its end may begin just now: then it is looked at once more. */
+		if ((active || ended) &&
+		    (rc = oci_session_register(session, id, container->pid, err)) == 0)
+			return 0;
+		if (ended)
+			return rc;
+		(void)poll(NULL, 0, LOOK_EVERY_MS);
+	}
+	return error_set(err, EXIT_CODE_FAILED, "the slice of this container, %.40s, does not end",
+			 id);
+}
