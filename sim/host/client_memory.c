@@ -59,12 +59,19 @@ int client_memory_free(struct client *c, uint64_t id)
 	return MIN(n, 0);
 }
 
+static int look(struct client *c, wire_device device, struct wire_memory_look *reply)
+{
+	struct wire_device_request request = {.head.type = WIRE_MEMORY_LOOK, .device = device};
+	int n = client_call(c, &request, sizeof(request), -1, reply, sizeof(*reply), NULL);
+
+	return MIN(n, 0);
+}
+
 int client_memory_look(struct client *c, wire_device device, uint64_t *ret_used,
 		       uint64_t *ret_capacity)
 {
-	struct wire_device_request request = {.head.type = WIRE_MEMORY_LOOK, .device = device};
 	struct wire_memory_look reply;
-	int n = client_call(c, &request, sizeof(request), -1, &reply, sizeof(reply), NULL);
+	int n = look(c, device, &reply);
 
 	if (n < 0)
 		return n;
@@ -78,9 +85,8 @@ int client_memory_look(struct client *c, wire_device device, uint64_t *ret_used,
 int client_memory_look_own(struct client *c, wire_device device, uint64_t *ret_used,
 			   uint64_t *ret_limit)
 {
-	struct wire_device_request request = {.head.type = WIRE_MEMORY_LOOK, .device = device};
 	struct wire_memory_look reply;
-	int n = client_call(c, &request, sizeof(request), -1, &reply, sizeof(reply), NULL);
+	int n = look(c, device, &reply);
 
 	if (n < 0)
 		return n;

@@ -365,43 +365,28 @@ static void process_add(struct gpu_sample *sample, pid_t pid, uint64_t bytes)
 	sample->processes[sample->process_count++] = (struct gpu_process){pid, bytes};
 }
 
+/* By the newest of the two calls that this driver has; with neither there are none. */
 static int processes_add(__typeof__(nvmlDeviceGetComputeRunningProcesses_v3) *get,
+			 __typeof__(nvmlDeviceGetComputeRunningProcesses) *get_v1,
 			 nvmlDevice_t device, struct gpu_sample *sample)
 {
-	cleanup_free nvmlProcessInfo_v2_t *list = malloc(GPU_PROCESSES_MAX * sizeof(*list));
+	union {
+		nvmlProcessInfo_v2_t v2[GPU_PROCESSES_MAX];
+		nvmlProcessInfo_v1_t v1[GPU_PROCESSES_MAX];
+	} *list = malloc(sizeof(*list));
 	unsigned count = GPU_PROCESSES_MAX;
 
 	if (!list)
 		return -ENOMEM;
-	nvmlReturn_t status = get(device, &count, list);
-	if (status != NVML_SUCCESS)
-		return status == NVML_ERROR_NOT_SUPPORTED ? 0 : gpus_errno(status);
-	for (unsigned i = 0; i < MIN(count, GPU_PROCESSES_MAX); i++)
-		process_add(sample, (pid_t)list[i].pid, known_bytes(list[i].usedGpuMemory));
-	return 0;
-}
-
-static int processes_add_v1(__typeof__(nvmlDeviceGetComputeRunningProcesses) *get,
-			    nvmlDevice_t device, struct gpu_sample *sample)
-{
-	cleanup_free nvmlProcessInfo_v1_t *list = malloc(GPU_PROCESSES_MAX * sizeof(*list));
-	unsigned count = GPU_PROCESSES_MAX;
-
-	if (!list)
-		return -ENOMEM;
-	nvmlReturn_t status = get(device, &count, list);
-	if (status != NVML_SUCCESS)
-		return status == NVML_ERROR_NOT_SUPPORTED ? 0 : gpus_errno(status);
-	for (unsigned i = 0; i < MIN(count, GPU_PROCESSES_MAX); i++)
-		process_add(sample, (pid_t)list[i].pid, known_bytes(list[i].usedGpuMemory));
-	return 0;
-}
-
-static int graphics_add(struct gpus *gpus, nvmlDevice_t device, struct gpu_sample *sample)
-{
-	if (gpus->get_graphics)
-		return processes_add(gpus->get_graphics, device, sample);
-	return gpus->get_graphics_v1 ? processes_add_v1(gpus->get_graphics_v1, device, sample) : 0;
+	nvmlReturn_t status = get      ? get(device, &count, list->v2)
+			      : get_v1 ? get_v1(device, &count, list->v1)
+				       : NVML_ERROR_NOT_SUPPORTED;
+	for (unsigned i = 0; status == NVML_SUCCESS && i < MIN(count, GPU_PROCESSES_MAX); i++)
+		process_add(
+			sample, (pid_t)(get ? list->v2[i].pid : list->v1[i].pid),
+			known_bytes(get ? list->v2[i].usedGpuMemory : list->v1[i].usedGpuMemory));
+	free(list);
+	return status == NVML_ERROR_NOT_SUPPORTED ? 0 : gpus_errno(status);
 }
 
 static int graphics_read(struct gpus *gpus, uint32_t index, nvmlDevice_t device,
@@ -413,7 +398,7 @@ static int graphics_read(struct gpus *gpus, uint32_t index, nvmlDevice_t device,
 
 	if (g->empty && began - g->read_ns < MIN(GRAPHICS_TIMES * g->took_ns, GRAPHICS_MOST_NS))
 		return 0;
-	int rc = graphics_add(gpus, device, sample);
+	int rc = processes_add(gpus->get_graphics, gpus->get_graphics_v1, device, sample);
 	g->read_ns = now_monotonic_ns();
 	g->took_ns = g->read_ns - began;
 	g->empty = rc == 0 && sample->process_count == count;
@@ -423,16 +408,10 @@ static int graphics_read(struct gpus *gpus, uint32_t index, nvmlDevice_t device,
 /* Those that compute. */
 static int compute_read(const struct gpus *gpus, nvmlDevice_t device, struct gpu_sample *sample)
 {
-	int rc = 0;
-
 	sample->processes = calloc(2 * (size_t)GPU_PROCESSES_MAX, sizeof(*sample->processes));
 	if (!sample->processes)
 		return -ENOMEM;
-	if (gpus->get_compute)
-		rc = processes_add(gpus->get_compute, device, sample);
-	else if (gpus->get_compute_v1)
-		rc = processes_add_v1(gpus->get_compute_v1, device, sample);
-	return rc;
+	return processes_add(gpus->get_compute, gpus->get_compute_v1, device, sample);
 }
 
 static int processes_read(struct gpus *gpus, uint32_t index, nvmlDevice_t device,

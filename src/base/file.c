@@ -29,27 +29,33 @@ void free_ptr(void *pp)
 	*(void **)pp = NULL;
 }
 
+ssize_t read_all(int fd, void *buf, size_t size)
+{
+	size_t length = 0;
+
+	while (length < size) {
+		ssize_t n = read(fd, (char *)buf + length, size - length);
+
+		if (n == 0)
+			break;
+		if (n > 0)
+			length += (size_t)n;
+		else if (errno != EINTR)
+			return -errno;
+	}
+	return (ssize_t)length;
+}
+
 ssize_t file_read(const char *path, char *buf, size_t size)
 {
 	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-	size_t length = 0;
+	ssize_t n = fd < 0 ? -errno : read_all(fd, buf, size);
 
-	if (fd < 0)
-		return -errno;
-	while (length < size) {
-		ssize_t n = read(fd, buf + length, size - length);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (n == 0) {
-			buf[length] = '\0';
-			return (ssize_t)length;
-		}
-		length += (size_t)n;
-	}
-	return -EFBIG;
+	if (n == (ssize_t)size)
+		return -EFBIG;
+	if (n >= 0)
+		buf[n] = '\0';
+	return n;
 }
 
 int open_beneath(int dir_fd, const char *path, int flags)
@@ -62,6 +68,17 @@ int open_beneath(int dir_fd, const char *path, int flags)
 
 	if (fd < 0 && (errno == ENOSYS || errno == EPERM))
 		fd = openat(dir_fd, path, flags | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? -errno : (int)fd;
+}
+
+int open_in_root(int root_fd, const char *path, int flags)
+{
+	struct open_how how = {
+		.flags = (uint64_t)(flags | O_CLOEXEC),
+		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
+	};
+	long fd = syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
+
 	return fd < 0 ? -errno : (int)fd;
 }
 

@@ -24,6 +24,14 @@ static inline int steal_fd(int *fd)
  * it does not fit. */
 ssize_t file_read(const char *path, char *buf, size_t size);
 
+/* Reads until the end or `size` bytes, over short reads and EINTR. The number of bytes, or -errno.
+ */
+ssize_t read_all(int fd, void *buf, size_t size);
+
+/* Opens a path as a process would whose root that directory is: no link in it leads out. A
+ * descriptor, or -errno; -ENOSYS before Linux 5.6. */
+int open_in_root(int root_fd, const char *path, int flags);
+
 /* Opens what lies below a directory that others may write to: no link is followed, and no file
  * system entered that somebody mounted there, which could answer when it likes. A descriptor, or
  * -errno (-ELOOP, -EXDEV). Kernels before 5.6 and containers that forbid it follow links on the

@@ -65,16 +65,6 @@ struct shim_go {
 
 _Static_assert(sizeof(struct shim_go) == 40, "shim ABI");
 
-/* A sweep's job has one value of each parameter, the first parameter's changing fastest. Which of
- * the next parameter's `count` values; *number is the job's index before the first one. */
-static inline size_t shim_sweep_pick(size_t *number, size_t count)
-{
-	size_t pick = *number % count;
-
-	*number /= count;
-	return pick;
-}
-
 /* Lines of JSON, each with its `kind`. */
 #define SHIM_RECORD ".record"
 #define SHIM_KIND_START "start"         /* pid, birth, boot, session, started, cgroup */

@@ -30,22 +30,6 @@ static void carve_find(char ret[static PATH_MAX])
 	snprintf(ret, PATH_MAX, "carve");
 }
 
-/* carve's variables of the job, and a sweep's parameters. The rest of the environment is the
- * host's: the image has its own. */
-static void environment_add(struct words *words, const struct shim_spec *spec)
-{
-	static const char *const names[] = {"CARVE_JOB_ID", "CARVE_JOB_NAME", "CARVE_JOB_QUEUE",
-					    "CARVE_JOB_ATTEMPT", "CARVE_JOB_INDEX"};
-	const char *key;
-	json_t *value;
-
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-		if (secure_getenv(names[i]))
-			words_add(words, "--env=%s=%s", names[i], secure_getenv(names[i]));
-	json_object_foreach(json_object_get(spec->root, "params"), key, value)
-		words_add(words, "--env=%s=%s", key, json_string_value(value));
-}
-
 /* The job's directory, by the same name. */
 static void directory_add(struct words *words, const struct shim_spec *spec, bool is_apptainer)
 {
@@ -110,7 +94,7 @@ char **shim_container_argv(const struct shim_spec *spec, const struct record_pla
 	if (!is_apptainer) {
 		words_add(&words, "--rm");
 		words_add(&words, "--cidfile=%s", cid);
-		environment_add(&words, spec);
+		shim_spec_environment(&words, spec);
 	}
 	json_array_foreach(json_object_get(spec->root, "container_args"), i, value)
 		words_add(&words, "%s", json_string_value(value));

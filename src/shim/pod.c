@@ -46,21 +46,6 @@ static void option_add(struct words *words, const json_t *pod, const char *key, 
 		words_add(words, "--%s=%s", option, text_of(pod, key));
 }
 
-/* carve's variables of the job, and a sweep's parameters: the rest is the host's. */
-static void environment_add(struct words *words, const struct shim_spec *spec)
-{
-	static const char *const names[] = {"CARVE_JOB_ID", "CARVE_JOB_NAME", "CARVE_JOB_QUEUE",
-					    "CARVE_JOB_ATTEMPT", "CARVE_JOB_INDEX"};
-	const char *key;
-	json_t *value;
-
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-		if (secure_getenv(names[i]))
-			words_add(words, "--env=%s=%s", names[i], secure_getenv(names[i]));
-	json_object_foreach(json_object_get(spec->root, "params"), key, value)
-		words_add(words, "--env=%s=%s", key, json_string_value(value));
-}
-
 static int template_write(const struct shim_spec *spec, const char *path)
 {
 	cleanup_free char *text = json_dumps(json_object_get(spec->pod, "template"), JSON_COMPACT);
@@ -102,7 +87,7 @@ char **shim_pod_argv(const struct shim_spec *spec, const struct record_place *pl
 	/* The file of `carve enqueue -o` has what earlier attempts printed, too. */
 	if (!json_object_get(spec->root, "out") || spec->attempt <= 1)
 		words_add(&words, "--log-anew");
-	environment_add(&words, spec);
+	shim_spec_environment(&words, spec);
 	words_add(&words, "--");
 	for (; *argv; argv++)
 		words_add(&words, "%s", *argv);

@@ -12,7 +12,9 @@
 
 #include "base/file.h"
 #include "base/macros.h"
+#include "container/container_args.h"
 #include "proto/shim.h"
+#include "proto/shim_sweep.h"
 
 // NOLINTBEGIN(concurrency-mt-unsafe): a job's environment is set in a child of one thread.
 
@@ -26,24 +28,6 @@ static const char *text_of(const json_t *root, const char *key)
 	const char *text = json_string_value(json_object_get(root, key));
 
 	return text ? text : "";
-}
-
-/* The values that this job has of a sweep's. */
-static json_t *params_choose(const json_t *params, int64_t index)
-{
-	json_t *chosen = json_object(), *values;
-	size_t number = index > 0 ? (size_t)index : 0;
-	const char *key;
-
-	json_object_foreach((json_t *)params, key, values)
-	{
-		size_t count = json_array_size(values);
-
-		if (count)
-			json_object_set(chosen, key,
-					json_array_get(values, shim_sweep_pick(&number, count)));
-	}
-	return chosen;
 }
 
 /* The daemon's words on the attempt, put over the text; nothing of the command is among it. */
@@ -67,9 +51,9 @@ static void run_take(json_t *root, const json_t *run)
 		json_object_set(root, "image", image);
 	const json_t *params = json_object_get(root, "params");
 	if (params)
-		json_object_set_new(
-			root, "params",
-			params_choose(params, json_integer_value(json_object_get(root, "index"))));
+		json_object_set_new(root, "params",
+				    shim_sweep_choose(params, json_integer_value(json_object_get(
+								      root, "index"))));
 }
 
 static int all_read(int fd, void *data, size_t size, off_t at)
@@ -409,3 +393,17 @@ char **shim_spec_argv(const struct shim_spec *spec)
 }
 
 // NOLINTEND(concurrency-mt-unsafe)
+
+void shim_spec_environment(struct words *words, const struct shim_spec *spec)
+{
+	static const char *const names[] = {"CARVE_JOB_ID", "CARVE_JOB_NAME", "CARVE_JOB_QUEUE",
+					    "CARVE_JOB_ATTEMPT", "CARVE_JOB_INDEX"};
+	const char *key;
+	json_t *value;
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (secure_getenv(names[i]))
+			words_add(words, "--env=%s=%s", names[i], secure_getenv(names[i]));
+	json_object_foreach(json_object_get(spec->root, "params"), key, value)
+		words_add(words, "--env=%s=%s", key, json_string_value(value));
+}

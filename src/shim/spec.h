@@ -26,6 +26,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct words;
+
 struct shim_spec {
 	json_t *root;      /* both; owns all texts below */
 	const json_t *pod; /* NULL: the job runs on this host */
@@ -46,3 +48,6 @@ int shim_spec_enter(const struct shim_spec *spec, const char **ret_what);
 int shim_spec_output(const struct shim_spec *spec, const char *log, char path[static PATH_MAX]);
 /* The words of the command, NULL-terminated; never freed. NULL: no memory. */
 char **shim_spec_argv(const struct shim_spec *spec);
+/* Adds the options (--env) that give a container or a pod carve's variables of the job, and a
+ * sweep's parameters. The rest of the environment is the host's: the image has its own. */
+void shim_spec_environment(struct words *words, const struct shim_spec *spec);

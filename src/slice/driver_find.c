@@ -39,23 +39,6 @@ static void path_copy(char to[PATH_MAX], const char *from)
 	snprintf(to, PATH_MAX, "%s", from ? from : "");
 }
 
-/* Reads until `size` bytes or the end. */
-static size_t read_all(int fd, void *to, size_t size)
-{
-	size_t length = 0;
-
-	while (length < size) {
-		ssize_t n = read(fd, (char *)to + length, size - length);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			break;
-		length += (size_t)n;
-	}
-	return length;
-}
-
 int driver_find(struct driver_libs *ret, struct error *err)
 {
 	int fds[2];
@@ -73,7 +56,7 @@ int driver_find(struct driver_libs *ret, struct error *err)
 	if (child == 0)
 		libraries_send(out);
 	close_fd(&out);
-	size_t length = child < 0 ? 0 : read_all(in, ret, sizeof(*ret));
+	ssize_t length = child < 0 ? 0 : read_all(in, ret, sizeof(*ret));
 	if (child > 0)
 		waitpid(child, NULL, 0);
 	if (length != sizeof(*ret))

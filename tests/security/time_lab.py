@@ -1,12 +1,11 @@
 """Shared by tests of shares under attack: victims, what they had by the simulator's own books, and the first
 lines of attacks in Python (GATE), which reach the words that a session's processes share with the daemon."""
-import pathlib
 import time
 
 import pytest
 
 from conftest import PATIENCE, wait_until
-from sharing import LEASE, host_ticks
+from sharing import LEASE, clients_of, host_ticks
 
 from .lab import ALICE, CARVE, PROGRAMS, ROOT
 
@@ -84,17 +83,7 @@ class Victim:
         assert self.process.stdout.readline() == "up\n", self.process.stderr.read()
 
     def pids(self):
-        found, left = [], [self.process.pid]
-        while left:
-            proc = pathlib.Path(f"/proc/{left.pop()}")
-            try:
-                for task in proc.glob("task/*/children"):
-                    left += map(int, task.read_text().split())
-                if (proc / "comm").read_text() == "share_client\n":
-                    found.append(int(proc.name))
-            except (FileNotFoundError, ProcessLookupError):
-                pass  # it has just ended
-        return found
+        return clients_of(self.process.pid)
 
     def working(self):
         return self.process.poll() is None

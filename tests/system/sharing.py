@@ -15,6 +15,21 @@ LEASE = ("--lease", "100ms", "--granularity", "10%")
 KERNELS = ("--kernel-us", "2000")
 
 
+def clients_of(pid):
+    """The clients among a process's descendants."""
+    found, left = [], [pid]
+    while left:
+        proc = pathlib.Path(f"/proc/{left.pop()}")
+        try:
+            for task in proc.glob("task/*/children"):
+                left += map(int, task.read_text().split())
+            if (proc / "comm").read_text() == "share_client\n":
+                found.append(int(proc.name))
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # it has just ended
+    return found
+
+
 class Workload:
     """`carve run SIZE share_client ARGS`; `processes`: so many clients in the one session."""
 
@@ -35,18 +50,7 @@ class Workload:
             assert self.process.stdout.readline() == "up\n", self.process.stderr.read()
 
     def pids(self):
-        """Its clients: this process's descendants."""
-        found, left = [], [self.process.pid]
-        while left:
-            proc = pathlib.Path(f"/proc/{left.pop()}")
-            try:
-                for task in proc.glob("task/*/children"):
-                    left += map(int, task.read_text().split())
-                if (proc / "comm").read_text() == "share_client\n":
-                    found.append(int(proc.name))
-            except (FileNotFoundError, ProcessLookupError):
-                pass  # it has just ended
-        return found
+        return clients_of(self.process.pid)
 
     def kill(self):
         """All of it, without a chance to tidy up: its process group is its own."""

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
@@ -164,15 +165,10 @@ static int job_add(struct reader *r, struct mig_sim_job job, struct error *err)
 
 	if (t->count == MIG_TRACE_JOBS_MAX)
 		return line_fail(r, err, "more than 10 million requests");
-	if (t->count == r->room) {
-		size_t room = r->room ? 2 * r->room : 1024;
-		struct mig_sim_job *jobs = realloc(t->jobs, room * sizeof(*jobs));
-
-		if (!jobs)
-			return error_set(err, EXIT_CODE_FAILED, "out of memory");
-		t->jobs = jobs;
-		r->room = room;
-	}
+	struct mig_sim_job *jobs = array_grown(t->jobs, t->count, &r->room, sizeof(*jobs));
+	if (!jobs)
+		return error_set(err, EXIT_CODE_FAILED, "out of memory");
+	t->jobs = jobs;
 	t->jobs[t->count++] = job;
 	return 0;
 }

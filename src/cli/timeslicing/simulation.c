@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
@@ -170,15 +171,11 @@ static void span_keep(void *context, const struct lease_sim_span *span)
 	if (span->from >= SIMULATION_PLANS_SHOWN * lease_plan_ns(&s->setting) ||
 	    span->from == span->to)
 		return;
-	if (s->span_count == s->span_room) {
-		size_t room = 2 * s->span_room + 64;
-		struct lease_sim_span *more = realloc(s->spans, room * sizeof(*more));
-
-		if (!more) /* the picture lacks something; the figures do not */
-			return;
-		s->spans = more;
-		s->span_room = room;
-	}
+	struct lease_sim_span *more =
+		array_grown(s->spans, s->span_count, &s->span_room, sizeof(*more));
+	if (!more) /* the picture lacks something; the figures do not */
+		return;
+	s->spans = more;
 	s->spans[s->span_count++] = *span;
 }
 

@@ -21,6 +21,7 @@
 #include "daemon/waiting/quotas.h"
 #include "proto/launcher.h"
 #include "proto/shim.h"
+#include "proto/shim_sweep.h"
 
 /* Ended jobs in a list, unless `ended` says otherwise. */
 #define ENDED_DEFAULT 20u
@@ -254,24 +255,6 @@ static void no_job(struct call *call, const char *text)
 	call_reply_error(call, MHD_HTTP_NOT_FOUND, &err);
 }
 
-/* The values that a job has of a sweep's. */
-static json_t *params_of(const json_t *params, int32_t index)
-{
-	json_t *chosen = json_object(), *values;
-	size_t number = index > 0 ? (size_t)index : 0;
-	const char *key;
-
-	json_object_foreach((json_t *)params, key, values)
-	{
-		size_t count = json_array_size(values);
-
-		if (count)
-			json_object_set(chosen, key,
-					json_array_get(values, shim_sweep_pick(&number, count)));
-	}
-	return chosen;
-}
-
 /* The request of one job: all but its environment, which may have secrets, and what the
  * command's shell had. */
 static void asked_add(const struct listing *listing, json_t *job)
@@ -286,7 +269,7 @@ static void asked_add(const struct listing *listing, json_t *job)
 		json_object_del(asked, private[i]);
 	const json_t *params = json_object_get(asked, "params");
 	if (params)
-		json_object_set_new(asked, "params", params_of(params, listing->index));
+		json_object_set_new(asked, "params", shim_sweep_choose(params, listing->index));
 	json_object_set_new(job, "asked", asked);
 }
 

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/macros.h"
 #include "daemon/host/owner.h"
 
@@ -26,15 +27,10 @@ static struct crowd_user *find_or_add(struct crowd *c, uid_t uid)
 
 	if (user)
 		return user;
-	if (c->count == c->room) {
-		size_t room = c->room ? 2 * c->room : 16;
-		struct crowd_user *users = realloc(c->users, room * sizeof(*users));
-
-		if (!users)
-			return NULL;
-		c->users = users;
-		c->room = room;
-	}
+	struct crowd_user *users = array_grown(c->users, c->count, &c->room, sizeof(*users));
+	if (!users)
+		return NULL;
+	c->users = users;
 	c->users[c->count] = (struct crowd_user){.uid = uid};
 	return &c->users[c->count++];
 }

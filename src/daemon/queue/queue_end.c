@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -113,15 +114,11 @@ void job_processes_end(const struct job *job, bool by_shim)
 
 static bool record_leave(struct queues *q, const struct job_record *record)
 {
-	if (q->left_count == q->left_room) {
-		size_t room = q->left_room ? 2 * q->left_room : 64;
-		struct record_left *left = realloc(q->left, room * sizeof(*left));
-
-		if (!left)
-			return false;
-		q->left = left;
-		q->left_room = room;
-	}
+	struct record_left *left =
+		array_grown(q->left, q->left_count, &q->left_room, sizeof(*left));
+	if (!left)
+		return false;
+	q->left = left;
 	q->left[q->left_count++] = (struct record_left){record->id, record->attempt, record->uid};
 	return true;
 }

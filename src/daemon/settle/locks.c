@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/array.h"
+
 #define TEXT_ROOM_LEAST ((size_t)1 << 16)
 
 /* The kernel lists them a page at a time (seq_file), and counts them anew for each: what lies at
@@ -47,15 +49,10 @@ static int add(struct locks *l, struct mark mark, uint64_t bytes)
 {
 	if (l->count >= LOCKS_MOST)
 		return 0;
-	if (l->count == l->room) {
-		size_t room = l->room ? 2 * l->room : 16;
-		struct descriptor *list = realloc(l->list, room * sizeof(*list));
-
-		if (!list)
-			return -ENOMEM;
-		l->list = list;
-		l->room = room;
-	}
+	struct descriptor *list = array_grown(l->list, l->count, &l->room, sizeof(*list));
+	if (!list)
+		return -ENOMEM;
+	l->list = list;
 	l->list[l->count++] = (struct descriptor){mark, bytes};
 	return 0;
 }

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "base/array.h"
+
 #define MINUTE_NS 60000000000ull
 
 struct rate_user {
@@ -26,15 +28,10 @@ static struct rate_user *user_get(struct rate *r, uid_t owner, uint64_t now_ns)
 	for (size_t i = 0; i < r->count; i++)
 		if (r->users[i].owner == owner)
 			return &r->users[i];
-	if (r->count == r->room) {
-		size_t room = r->room ? 2 * r->room : 16;
-		struct rate_user *users = realloc(r->users, room * sizeof(*users));
-
-		if (!users)
-			return NULL;
-		r->users = users;
-		r->room = room;
-	}
+	struct rate_user *users = array_grown(r->users, r->count, &r->room, sizeof(*users));
+	if (!users)
+		return NULL;
+	r->users = users;
 	r->users[r->count] = (struct rate_user){.owner = owner, .began_ns = now_ns};
 	return &r->users[r->count++];
 }

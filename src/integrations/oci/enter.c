@@ -6,14 +6,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -113,22 +111,11 @@ static int slice_make(struct entry *e, const char *environment)
 
 /* ---- in the container -------------------------------------------------------------------- */
 
-static int root_open(struct entry *e, const char *path, uint64_t flags)
-{
-	struct open_how how = {
-		.flags = flags | O_CLOEXEC,
-		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
-	};
-	long fd = syscall(SYS_openat2, e->root, path, &how, sizeof(how));
-
-	return fd < 0 ? -errno : (int)fd;
-}
-
 /* A descriptor of what is mounted over: made where it is not there. */
 static int target_open(struct entry *e, const char *path, bool directory, int depth)
 {
 	char parent[PATH_MAX];
-	int fd = root_open(e, path, O_PATH);
+	int fd = open_in_root(e->root, path, O_PATH);
 	const char *slash = strrchr(path, '/');
 
 	if (fd != -ENOENT || depth == DEPTH_MAX || !slash || slash == path)
@@ -142,7 +129,7 @@ static int target_open(struct entry *e, const char *path, bool directory, int de
 			   : mknodat(above, slash + 1, S_IFREG | 0644, 0);
 	if (rc < 0 && errno != EEXIST)
 		return -errno;
-	return root_open(e, path, O_PATH);
+	return open_in_root(e->root, path, O_PATH);
 }
 
 static int mount_at(struct entry *e, int fd, const char *to, bool directory)
@@ -161,7 +148,8 @@ static int preload_write(struct entry *e)
 {
 	char text[sizeof(CONTAINER_PRELOAD_TEXT) + PRELOAD_MAX] = CONTAINER_PRELOAD_TEXT;
 	size_t used = strlen(text);
-	cleanup_close int of_image = root_open(e, CONTAINER_PRELOAD, O_RDONLY | O_NONBLOCK);
+	cleanup_close int of_image =
+		open_in_root(e->root, CONTAINER_PRELOAD, O_RDONLY | O_NONBLOCK);
 	cleanup_close int file =
 		openat(e->slice, CONTAINER_FILE_PRELOAD, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
 	struct stat st;

@@ -1,12 +1,9 @@
 #include "integrations/oci/libc.h"
 
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -34,21 +31,15 @@ bool oci_glibc_is_new(const char *file, size_t size)
 /* A regular file, read whole; NULL: there is none, or it cannot be the library. */
 static char *file_in_root(int root, const char *path, size_t *ret_size)
 {
-	struct open_how how = {
-		.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
-		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
-	};
-	cleanup_close int fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+	cleanup_close int fd = open_in_root(root, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
 	struct stat st;
-	ssize_t n;
 
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0 ||
 	    st.st_size > LIBC_MAX)
 		return NULL;
 	char *text = malloc((size_t)st.st_size);
-	for (*ret_size = 0; text && *ret_size < (size_t)st.st_size; *ret_size += (size_t)n)
-		if ((n = read(fd, text + *ret_size, (size_t)st.st_size - *ret_size)) <= 0)
-			break;
+	ssize_t n = text ? read_all(fd, text, (size_t)st.st_size) : 0;
+	*ret_size = n > 0 ? (size_t)n : 0;
 	return text;
 }
 

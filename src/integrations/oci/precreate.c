@@ -83,17 +83,11 @@ static void session_hold(const struct oci_session *session, int podman)
 static char *text_read(size_t *ret_size)
 {
 	char *text = malloc(OCI_CONFIG_MAX);
-	ssize_t n;
+	ssize_t n = text ? read_all(STDIN_FILENO, text, OCI_CONFIG_MAX) : -ENOMEM;
 
-	for (*ret_size = 0; text && *ret_size < OCI_CONFIG_MAX;) {
-		n = read(STDIN_FILENO, text + *ret_size, OCI_CONFIG_MAX - *ret_size);
-		if (n == 0)
-			return text;
-		if (n > 0)
-			*ret_size += (size_t)n;
-		else if (errno != EINTR)
-			break;
-	}
+	*ret_size = n > 0 ? (size_t)n : 0;
+	if (n >= 0 && n < OCI_CONFIG_MAX)
+		return text;
 	free(text);
 	return NULL;
 }
