@@ -81,7 +81,8 @@ class ControlPlane:
         self.program("kube-apiserver", etcd_servers=clients, secure_port=port, bind_address="127.0.0.1", tls_cert_file="server.crt",
                      tls_private_key_file="server.key", service_account_key_file="accounts.pub", service_account_signing_key_file="accounts.key",
                      service_account_issuer="https://localhost", token_auth_file="tokens", authorization_mode="Node,RBAC",
-                     service_cluster_ip_range="10.0.0.0/24", endpoint_reconciler_type="none", allow_privileged="true")
+                     service_cluster_ip_range="10.0.0.0/24", endpoint_reconciler_type="none", allow_privileged="true",
+                     kubelet_preferred_address_types="InternalIP")
         self.ready()
         common = dict(kubeconfig=self.kubeconfig, leader_elect="false", secure_port="0")
         self.program("kube-scheduler", **common)

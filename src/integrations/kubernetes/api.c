@@ -197,10 +197,12 @@ int api_status_error(const struct api_call *call, long status, const json_t *ans
 {
 	const char *message = json_string_value(json_object_get(answer, "message"));
 
-	return error_set(
-		err, status == 401 || status == 403 ? EXIT_CODE_NOT_PERMITTED : EXIT_CODE_FAILED,
-		"%s %.120s: the API server answered %ld%s%.240s", call->method, call->path, status,
-		message ? ": " : "", message ? message : "");
+	return error_set(err,
+			 status == 401 || status == 403   ? EXIT_CODE_NOT_PERMITTED
+			 : status == 429 || status >= 500 ? EXIT_CODE_UNREACHABLE
+							  : EXIT_CODE_FAILED,
+			 "%s %.120s: the API server answered %ld%s%.240s", call->method, call->path,
+			 status, message ? ": " : "", message ? message : "");
 }
 
 /* ---- watches ----------------------------------------------------------------------------- */

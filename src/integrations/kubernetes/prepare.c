@@ -514,8 +514,8 @@ static int sessions_renew(struct prepare *prepare, struct stored_claim *stored, 
 	return rc == 0 && any ? stored_write(prepare, stored, err) : rc;
 }
 
-static int claim_prepare(struct prepare *prepare, const struct prepare_claim *claim,
-			 struct stored_claim *ret, struct error *err)
+static int claim_prepare_once(struct prepare *prepare, const struct prepare_claim *claim,
+			      struct stored_claim *ret, struct error *err)
 {
 	struct error ignored = {0};
 	int rc = stored_read(prepare, claim->uid, ret, err);
@@ -538,6 +538,23 @@ static int claim_prepare(struct prepare *prepare, const struct prepare_claim *cl
 		return 0;
 	ret->state = STORED_PREPARED;
 	return stored_write(prepare, ret, err);
+}
+
+/* Again where a server is away, as a repeated call may be. */
+static int claim_prepare(struct prepare *prepare, const struct prepare_claim *claim,
+			 struct stored_claim *ret, struct error *err)
+{
+	uint64_t until = now_monotonic_ns() + PREPARE_ROOM_SECONDS * SECOND_NS;
+	int rc;
+
+	for (;;) {
+		*err = (struct error){0};
+		*ret = (struct stored_claim){0};
+		rc = claim_prepare_once(prepare, claim, ret, err);
+		if (rc >= 0 || err->code != EXIT_CODE_UNREACHABLE || now_monotonic_ns() > until)
+			return rc;
+		nanosleep(&(struct timespec){.tv_nsec = ROOM_PAUSE_NS}, NULL);
+	}
 }
 
 int prepare_claim(struct prepare *prepare, const struct prepare_claim *claim,

@@ -39,6 +39,7 @@ struct watcher {
 	pthread_mutex_t lock; /* of what follows; a leaf */
 	pthread_cond_t wake;
 	bool stop, look;
+	bool registered; /* the kubelet knows the plugin */
 	struct watcher_view view;
 	/* The thread's own: */
 	struct watcher_view last;
@@ -143,12 +144,17 @@ static void failed(struct watcher *watcher, const char *what, const struct error
 		  *err->hint ? "; " : "", err->hint);
 }
 
+/* Pods are bound as soon as there are devices. One that comes before the kubelet knows the plugin
+ * fails, and the kubelet takes it up again a minute later. */
 static void publish_look(struct watcher *watcher, const struct watcher_view *view, bool look)
 {
 	long long now = now_monotonic_ms();
 	struct error err = {0};
 
-	if (now < watcher->retry_at_ms && !look)
+	pthread_mutex_lock(&watcher->lock);
+	bool registered = watcher->registered;
+	pthread_mutex_unlock(&watcher->lock);
+	if (!registered || (now < watcher->retry_at_ms && !look))
 		return;
 	look = look || now >= watcher->list_at_ms || watcher->failures;
 	if (publish_slices(watcher->publish, view->gpu, view->count, look, &err) < 0) {
@@ -245,10 +251,10 @@ int watcher_start(struct prepare *prepare, struct publish *publish, void (*seen)
 	return 0;
 }
 
-void watcher_look(struct watcher *watcher)
+void watcher_registered(struct watcher *watcher)
 {
 	pthread_mutex_lock(&watcher->lock);
-	watcher->look = true;
+	watcher->registered = watcher->look = true;
 	pthread_cond_signal(&watcher->wake);
 	pthread_mutex_unlock(&watcher->lock);
 }

@@ -20,8 +20,9 @@ struct watcher_view {
 /* `seen` is called in the thread after each look. 0 or -errno. */
 int watcher_start(struct prepare *prepare, struct publish *publish, void (*seen)(void *arg),
 		  void *arg, struct watcher **ret);
-/* Has it look at once, and at what is really there. */
-void watcher_look(struct watcher *watcher);
+/* The kubelet knows the plugin. Before that nothing is published. Has it look at once, and at what
+ * is really there: a kubelet deletes the slices of a plugin that was away. */
+void watcher_registered(struct watcher *watcher);
 /* The state that it saw last. */
 void watcher_view(struct watcher *watcher, struct watcher_view *ret);
 /* Ends the thread, after what it is doing. */

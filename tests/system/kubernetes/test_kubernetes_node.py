@@ -330,6 +330,7 @@ def test_an_api_server_that_drops_fields_is_told_apart(make_cluster, gate):
     cluster = make_cluster()
     cluster.api.drop = [gate]
     cluster.start()
+    cluster.kubelet.register()
     wait_until(lambda: f"dropped spec.devices[0].{gate}" in cluster.log())
     assert "DRAConsumableCapacity" in cluster.log()
     wait_until(lambda: not cluster.api.slices())
@@ -420,3 +421,41 @@ def test_a_gpu_whose_compute_mode_lets_no_two_processes_in_gets_no_slices(make_d
         assert cluster.kubelet.unprepare(before, late) == {c["uid"]: "" for c in (before, late)}
     finally:
         cluster.close()
+
+
+def test_nothing_is_published_before_the_kubelet_knows_the_plugin(make_cluster):
+    """Pods are bound as soon as there are devices, and a kubelet that does not know the plugin takes them up again a minute later."""
+    cluster = make_cluster()
+    cluster.start()
+    node = "/api/v1/nodes/n1"
+    # It has looked at the node, and so at its GPUs.
+    wait_until(lambda: ("GET", node) in cluster.api.calls)
+    assert cluster.api.slices() == [] and not any("resourceslices" in path for _, path in cluster.api.calls)
+    cluster.kubelet.register()
+    wait_until(cluster.api.slices)
+
+
+@pytest.mark.parametrize("status", [None, 429, 503])
+def test_a_claim_waits_for_an_api_server_that_is_away_for_a_moment(cluster, status):
+    claim = cluster.api.claim("c", [("gpu", device_of(cluster), "10Gi", "0")])
+    serve, asked = cluster.api.serve, threading.Event()
+
+    def refuse(method, path, body):
+        if "resourceclaims" not in path:
+            return serve(method, path, body)
+        asked.set()
+        return cluster.api.status(status, "try again")
+
+    if status:
+        cluster.api.serve = refuse
+    else:
+        cluster.api.down = True
+    done = []
+    thread = threading.Thread(target=lambda: done.append(cluster.kubelet.prepare(claim)[claim["uid"]][1]))
+    thread.start()
+    if status:
+        assert asked.wait(60)
+    cluster.api.serve, cluster.api.down = serve, False
+    thread.join()
+    assert done == [""]
+    assert len(cluster.sessions()) == 1

@@ -1,0 +1,206 @@
+"""Pods with slices on a real kubelet and containerd, of a real control plane (kubelet_node.py). Only the GPU is simulated."""
+import json
+import os
+import subprocess
+
+import pytest
+
+pytest.importorskip("grpc", reason="needs python3-grpcio")
+
+from cluster import Cluster
+from conftest import BUILD, ROOT, clean_env, open_to_others, wait_until
+from control_plane import ControlPlane
+from kubelet_node import HAS_KUBELET, IMAGE, KubeletNode
+
+pytestmark = [pytest.mark.skipif(not HAS_KUBELET, reason="needs CARVE_TEST_CONTROL_PLANE, a directory of Kubernetes' programs, with kubelet"),
+              pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as a kubelet does")]
+MANIFESTS = ROOT / "packaging" / "kubernetes"
+
+
+@pytest.fixture(scope="module")
+def plane():
+    plane = ControlPlane()
+    try:
+        plane.kubectl("apply", "-k", MANIFESTS / "mig-limits")
+        plane.kubectl("delete", "daemonset,deployment", "--all", "-n", "carve")
+        plane.kubectl("apply", "-f", MANIFESTS / "jobs" / "role.yaml")
+        log = open(plane.dir / "controller", "w")
+        plane.running.append(subprocess.Popen(
+            [BUILD / "carve-kubernetes", "controller", "--api", plane.url, "--ca-file", plane.ca, "--namespace", "carve", "--token-file",
+             plane.token("carve-controller")], env=clean_env({}), stdout=log, stderr=log))
+        wait_until(lambda: "is no fraction" in plane.refusal(pod("probe", {"gpu-fraction": "2"})), step=0.2)
+        yield plane
+    finally:
+        plane.close()
+
+
+class Node(Cluster):
+    """A simulated host with its carved and the plugin, and a real kubelet beside them."""
+
+    def __init__(self, host, plane):
+        super().__init__(host)
+        self.plane, self.name = plane, "k1"
+        # Containers see these files as the host has them.
+        self.dir.chmod(0o755)
+        self.node = KubeletNode(plane, self.name, self.dir, self.cdi)
+        self.token = plane.token("carve-node", "--bound-object-kind=Node", f"--bound-object-name={self.name}")
+
+    def start(self, *options):
+        log = open(self.dir / "log", "a")
+        self.plugin = self.host.popen([BUILD / "carve-kubernetes", "node", "--node-name", self.name, "--kubelet-dir", self.kubelet_dir,
+                                       "--cdi-dir", self.cdi, "--hook-dir", BUILD, "--api", self.plane.url, "--token-file", self.token,
+                                       "--ca-file", self.plane.ca, *options], stdout=log, stderr=log)
+        log.close()
+
+    def started(self, *options):
+        self.start(*options)
+        wait_until(lambda: [s for s in self.plane.get("resourceslices") if s["spec"].get("nodeName") == self.name], step=0.2)
+        return self
+
+    def close(self):
+        try:
+            self.plane.kubectl("delete", "pods", "--all", "--grace-period=1", "--timeout=60s")
+            wait_until(lambda: not self.sessions(), step=0.2)
+        finally:
+            self.node.close()
+            super().close()
+            self.plane.kubectl("delete", "node", self.name)
+            self.plane.kubectl("delete", "resourceslices", "--all")
+
+
+@pytest.fixture
+def make_node(make_host, plane):
+    nodes = []
+
+    def make(spec="h100-80gb"):
+        nodes.append(Node(make_host(spec), plane))
+        return nodes[-1]
+
+    yield make
+    for node in nodes:
+        node.close()
+
+
+@pytest.fixture
+def node(make_node):
+    return make_node().started()
+
+
+def container(name="main", command="hog", limits=None, **more):
+    return {"name": name, "image": IMAGE, "command": ["sh", "-c", command], **({"resources": {"limits": limits}} if limits else {}), **more}
+
+
+def pod(name, annotations=None, labels=None, containers=None, **spec):
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations or {}, "labels": labels or {}},
+            "spec": {"hostNetwork": True, "automountServiceAccountToken": False, "enableServiceLinks": False, "restartPolicy": "Never",
+                     "tolerations": [{"operator": "Exists"}], "containers": containers or [container()], **spec}}
+
+
+def phase(plane, name, *phases):
+    def reached():
+        p = plane.get("pod", name)
+        return p["status"].get("phase") in phases and p
+
+    try:
+        return wait_until(reached, step=0.2)
+    except AssertionError:
+        raise AssertionError(plane.kubectl("describe", "pod", name).stdout[-3000:])
+
+
+def log(plane, name, *more):
+    return plane.kubectl("logs", name, *more).stdout
+
+
+def test_a_pod_has_its_fraction_and_no_more(node, plane):
+    plane.apply(pod("half", {"gpu-fraction": "0.5"}), pod("quarter", labels={"clearml-injector/fraction": "0.250"}))
+    for name, mib in (("half", 0.5), ("quarter", 0.25)):
+        phase(plane, name, "Succeeded")
+        [device] = [d for s in plane.get("resourceslices") for d in s["spec"]["devices"]]
+        assert f"this GPU has {int(device['attributes']['memoryMiB']['int'] * mib)} MiB" in log(plane, name)
+    # The kubelet gives the claims of pods that have ended back.
+    wait_until(lambda: not node.sessions(), step=0.2)
+    assert node.specs() == []
+
+
+@pytest.mark.parametrize("victim", ["kubelet", "plugin", "containerd"])
+def test_a_pod_goes_on_and_others_come_after_a_kill(node, plane, victim):
+    plane.apply(pod("first", {"gpu-fraction": "0.5"}, containers=[container(command="hog 2; while ! [ -e /tmp/go ]; do sleep 0.2; done; hog")]))
+    wait_until(lambda: "cuMemGetInfo now says" in plane.kubectl("logs", "first", status=None).stdout, step=0.2)
+    if victim == "plugin":
+        node.kill()
+        node.start()
+        # A claim that comes before would be asked for again after a minute.
+        wait_until(lambda: node.log().count("kubelet.registered") == 2)
+    else:
+        node.node.kill(victim)
+        node.node.start_again(victim)
+    plane.apply(pod("second", {"gpu-fraction": "0.25"}))
+    phase(plane, "second", "Succeeded")
+    plane.kubectl("exec", "first", "--", "sh", "-c", ": > /tmp/go")
+    phase(plane, "first", "Succeeded")
+    text = log(plane, "first")
+    assert text.count("this GPU has") == 2 and len({line.split("MiB,")[0] for line in text.splitlines() if "this GPU has" in line}) == 1
+    wait_until(lambda: not node.sessions(), step=0.2)
+
+
+def test_each_container_has_its_own_limit_while_a_neighbour_restarts(node, plane):
+    plane.apply({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "two"}, "spec": {"spec": {
+        "devices": {"requests": [{"name": name, "exactly": {"deviceClassName": "gpu.carve.dev", "capacity": {"requests": {"memory": memory}}}}
+                                 for name, memory in (("small", "2Gi"), ("large", "8Gi"))]}}}})
+    containers = [container("small", "hog; sleep 1; exit 1") | {"resources": {"claims": [{"name": "gpus", "request": "small"}]}},
+                  container("large", "while :; do hog; sleep 1; done") | {"resources": {"claims": [{"name": "gpus", "request": "large"}]}}]
+    plane.apply(pod("p", containers=containers, restartPolicy="Always", resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": "two"}]))
+
+    def restarts():
+        return {c["name"]: c["restartCount"] for c in plane.get("pod", "p")["status"].get("containerStatuses", [])}.get("small", 0)
+
+    wait_until(lambda: restarts() >= 1, step=0.5)
+    before = log(plane, "p", "-c", "large").count("this GPU has 8192 MiB")
+    wait_until(lambda: log(plane, "p", "-c", "large").count("this GPU has 8192 MiB") > before, step=0.5)
+    assert "this GPU has 2048 MiB" in log(plane, "p", "-c", "small", "--previous")
+    assert all("8192" in line for line in log(plane, "p", "-c", "large").splitlines() if "this GPU has" in line)
+    plane.kubectl("delete", "pod", "p", "--grace-period=1")
+    plane.kubectl("delete", "resourceclaimtemplate", "two")
+
+
+def test_a_container_of_another_user_has_its_slice(node, plane):
+    open_to_others(node.host)
+    subprocess.run(["chmod", "-R", "a+rwX", node.host.env["SIMGPU_HOST"]], check=True)
+    plane.apply(pod("p", {"gpu-memory": "4096"}, securityContext={"runAsUser": 1000, "runAsNonRoot": True}, hostPID=True))
+    phase(plane, "p", "Succeeded", "Failed")
+    assert "this GPU has 4096 MiB" in log(plane, "p")
+
+
+def test_the_variables_of_kai_lower_a_pods_slice(node, plane):
+    plane.apply(pod("p", {"gpu-fraction": "0.5"}, containers=[container(env=[{"name": "CUDA_DEVICE_MEMORY_LIMIT", "value": "2027m"}])]),
+                pod("odd", {"gpu-fraction": "0.25"}, containers=[container(env=[{"name": "CUDA_DEVICE_MEMORY_LIMIT", "value": "lots"}])]))
+    phase(plane, "p", "Succeeded")
+    assert "this GPU has 2027 MiB" in log(plane, "p")
+    wait_until(lambda: "CUDA_DEVICE_MEMORY_LIMIT" in plane.kubectl("describe", "pod", "odd").stdout.partition("Events:")[2], step=0.5)
+
+
+def test_a_plain_limit_is_an_instance_in_the_container(make_node, plane):
+    node = make_node("h100-80gb+mig")
+    assert node.host.carve("node", "set-role", "--dynamic-mig-enabled").returncode == 0
+    node.started()
+    wait_until(lambda: any(d["attributes"]["type"] == {"string": "mig"} for s in plane.get("resourceslices") for d in s["spec"].get("devices", [])),
+               step=0.2)
+    plane.apply(pod("p", containers=[container(limits={"nvidia.com/mig-1g.10gb": "1"})]))
+    phase(plane, "p", "Succeeded")
+    assert "this GPU has 9972 MiB" in log(plane, "p")
+    wait_until(lambda: not node.sessions(), step=0.2)
+
+
+def run_words(plane, *more):
+    token = plane.dir / "jobs.token"
+    token.write_text(plane.kubectl("create", "token", "carve-jobs").stdout.strip())
+    return [BUILD / "carve-kubernetes", "run", "--api", plane.url, "--ca-file", plane.ca, "--token-file", token, *more]
+
+
+def test_a_command_as_a_pod_prints_its_log_and_ends_with_its_code(node, plane, tmp_path):
+    template = tmp_path / "pod.json"
+    template.write_text(json.dumps(pod("ignored")))
+    done = subprocess.run(run_words(plane, "--pod-template", template, "--fraction", "0.5", "--", "sh", "-c", "hog; echo end; exit 7"),
+                          env=clean_env({}), capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=100)
+    assert done.returncode == 7 and done.stdout.endswith("end\n") and "this GPU has" in done.stdout, done.stderr
+    wait_until(lambda: not plane.get("pods") and not node.sessions(), step=0.2)
