@@ -103,9 +103,8 @@ def test_a_node_that_was_deleted_and_came_back_has_slices_of_its_own(cluster):
         cluster.api.delete(path)
     uid = cluster.api.put("/api/v1/nodes/n1", {"kind": "Node", "metadata": {"name": "n1"}})["metadata"]["uid"]
     cluster.kubelet.register()
-    wait_until(cluster.api.slices)
-    [slice] = cluster.api.slices()
-    assert slice["metadata"]["ownerReferences"][0]["uid"] == uid
+    # A look that was under way may have read the old one.
+    wait_until(lambda: [s["metadata"]["ownerReferences"][0]["uid"] for s in cluster.api.slices()] == [uid])
     assert [s["id"] for s in cluster.sessions()] == before
     assert cluster.kubelet.unprepare(claim) == {claim["uid"]: ""} and cluster.sessions() == []
 
