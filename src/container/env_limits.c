@@ -9,10 +9,16 @@
 
 #include "base/error.h"
 #include "base/macros.h"
+#include "base/units.h"
 
 #define MEMORY "CUDA_DEVICE_MEMORY_LIMIT"
 #define PERCENT "CUDA_DEVICE_SM_LIMIT"
 #define VISIBLE "NVIDIA_VISIBLE_DEVICES"
+#define PORTION "GPU_PORTION"
+/* KAI writes it beside the portion, with its value. Other programs' variables are called
+ * GPU_PORTION, too. */
+#define PORTION_MARK "RUNAI_NUM_OF_GPUS"
+#define MILLION 1000000u
 
 /* More than any GPU has, and far from an overflow: 1 PiB. */
 #define MEMORY_MAX (1ull << 50)
@@ -70,6 +76,50 @@ static int percent_parse(const char *value, uint64_t *ret)
 	return 0;
 }
 
+/* "0.50", as KAI writes it; up to 1. */
+static int portion_parse(const char *value, uint32_t *ret)
+{
+	size_t whole = strspn(value, "0123456789");
+	const char *rest = value + whole + (value[whole] == '.');
+	size_t digits = strspn(rest, "0123456789");
+	uint64_t ppm = strtoull(value, NULL, 10) * MILLION;
+	uint64_t unit = MILLION / 10;
+
+	if (whole > 1 || digits > 6 || rest[digits] || !(whole + digits))
+		return -1;
+	for (size_t i = 0; i < digits; i++, unit /= 10)
+		ppm += (uint64_t)(rest[i] - '0') * unit;
+	if (!ppm || ppm > MILLION)
+		return -1;
+	*ret = (uint32_t)ppm;
+	return 0;
+}
+
+/* The value of a variable; NULL: it is another one. */
+static const char *value_of(const char *entry, const char *name)
+{
+	size_t length = strlen(name);
+
+	return !strncmp(entry, name, length) && entry[length] == '=' ? entry + length + 1 : NULL;
+}
+
+static int portion_take(const char *portion, const char *mark, struct container_limits *to,
+			struct error *err)
+{
+	char text[64];
+
+	if (!portion || !mark || strcmp(portion, mark) != 0)
+		return 0;
+	if (portion_parse(portion, &to->portion_ppm) < 0) {
+		error_set(err, EXIT_CODE_USAGE, PORTION ": '%s' is no part of a GPU",
+			  value_text(portion, text));
+		error_hint(err, "right would be 0.50");
+		return -EXIT_CODE_USAGE;
+	}
+	to->any = true;
+	return 0;
+}
+
 static void lower(uint64_t *to, uint64_t value)
 {
 	if (!*to || value < *to)
@@ -121,6 +171,7 @@ int container_limits_read(const json_t *environment, struct container_limits *re
 			  struct error *err)
 {
 	struct reading memory = {0}, percent = {0};
+	const char *portion = NULL, *mark = NULL;
 	const json_t *entry;
 	size_t i;
 
@@ -135,8 +186,12 @@ int container_limits_read(const json_t *environment, struct container_limits *re
 			rc = variable_take(&percent, PERCENT, text, percent_parse, "30", err);
 		if (rc < 0)
 			return rc;
-		if (text && !strncmp(text, VISIBLE "=", strlen(VISIBLE "=")))
-			ret->visible = text + strlen(VISIBLE "=");
+		if (text && value_of(text, VISIBLE))
+			ret->visible = value_of(text, VISIBLE);
+		if (text && value_of(text, PORTION))
+			portion = value_of(text, PORTION);
+		if (text && value_of(text, PORTION_MARK))
+			mark = value_of(text, PORTION_MARK);
 	}
 	for (i = 0; i < CONTAINER_LIMITS_GPUS_MAX; i++) {
 		ret->memory[i] = memory.each[i] ? memory.each[i] : memory.all;
@@ -144,7 +199,7 @@ int container_limits_read(const json_t *environment, struct container_limits *re
 		ret->percent[i] = ret->percent[i] == 100 ? 0 : ret->percent[i];
 	}
 	ret->any = memory.any || percent.any;
-	return 0;
+	return portion_take(portion, mark, ret, err);
 }
 
 uint64_t container_limits_memory(const struct container_limits *limits, size_t gpus)
@@ -165,6 +220,40 @@ uint32_t container_limits_percent(const struct container_limits *limits, size_t 
 		if (limits->percent[i])
 			lower(&least, limits->percent[i]);
 	return (uint32_t)least;
+}
+
+/* Whether a list such as "0,12" has a number; an empty one has all. */
+static bool ids_have(const char *ids, json_int_t index)
+{
+	char *end;
+
+	for (const char *at = ids; *at; at = *end == ',' ? end + 1 : end) {
+		if (strtol(at, &end, 10) == index)
+			return true;
+		if (end == at)
+			return false;
+	}
+	return !*ids;
+}
+
+uint64_t container_limits_memory_of(const struct container_limits *limits, const json_t *gpus,
+				    const char *ids, size_t count)
+{
+	uint64_t least = container_limits_memory(limits, count);
+	const json_t *gpu;
+	size_t i;
+
+	json_array_foreach((json_t *)gpus, i, gpu)
+	{
+		json_int_t bytes = json_integer_value(json_object_get(gpu, "memory_bytes")) -
+				   json_integer_value(json_object_get(gpu, "reserved_bytes"));
+
+		if (limits->portion_ppm && bytes > 0 &&
+		    ids_have(ids, json_integer_value(json_object_get(gpu, "index"))))
+			lower(&least,
+			      (uint64_t)bytes / MIB(1) * limits->portion_ppm / MILLION * MIB(1));
+	}
+	return least;
 }
 
 /* ---- GPUs -------------------------------------------------------------------------------- */

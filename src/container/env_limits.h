@@ -1,7 +1,8 @@
 /* The limits that a container's variables name, as KAI and HAMi write them:
  * CUDA_DEVICE_MEMORY_LIMIT and CUDA_DEVICE_SM_LIMIT for all of its GPUs, the same with _0 to _63
- * for one of them, and NVIDIA_VISIBLE_DEVICES. Whoever makes a container writes them, so they are
- * hints: they lower what it has been granted, and raise nothing. Pure. */
+ * for one of them, and NVIDIA_VISIBLE_DEVICES. KAI without HAMi writes GPU_PORTION and, with the
+ * same value, RUNAI_NUM_OF_GPUS: a part of each GPU's memory. Whoever makes a container writes
+ * them, so they are hints: they lower what it has been granted, and raise nothing. Pure. */
 #pragma once
 
 #include <jansson.h>
@@ -17,6 +18,7 @@ struct container_limits {
 	/* Of each GPU, in the order in which the container has them. */
 	uint64_t memory[CONTAINER_LIMITS_GPUS_MAX];  /* bytes; 0: none is named */
 	uint32_t percent[CONTAINER_LIMITS_GPUS_MAX]; /* of its time; 0: none is named */
+	uint32_t portion_ppm; /* of each GPU's memory, in millionths; 0: none is named */
 	bool any;
 	const char *visible; /* NVIDIA_VISIBLE_DEVICES, of the list; NULL: it is not there */
 };
@@ -26,10 +28,14 @@ struct container_limits {
  */
 int container_limits_read(const json_t *environment, struct container_limits *ret,
 			  struct error *err);
-/* The limit that holds for all of the first `gpus` GPUs of a slice, which have one size: the least.
- * 0: none.
+/* The limit that holds for all of the first `gpus` GPUs of a slice, which have one size: the least,
+ * without the portion. 0: none.
  */
 uint64_t container_limits_memory(const struct container_limits *limits, size_t gpus);
+/* The same with the portion, for the GPUs of `ids` ("0,1"; empty: all) in terms of GET /v1/gpus,
+ * `count` of which a slice has. */
+uint64_t container_limits_memory_of(const struct container_limits *limits, const json_t *gpus,
+				    const char *ids, size_t count);
 uint32_t container_limits_percent(const struct container_limits *limits, size_t gpus);
 
 /* The GPUs that NVIDIA_VISIBLE_DEVICES names: "0,1" or "GPU-...,GPU-..." in terms of GET /v1/gpus.

@@ -120,6 +120,48 @@ static void limits_are_read_as_kai_and_hami_write_them(void **state)
 	}
 }
 
+/* KAI's pkg/binder/common/gpu_access.go and pkg/scheduler/cache/cache.go: both variables, "%.2f".
+ */
+static void the_portion_of_kai_is_that_part_of_each_gpu(void **state)
+{
+	static const struct {
+		const char *text, *ids;
+		uint64_t memory;
+	} cases[] = {
+		{"GPU_PORTION=0.50 RUNAI_NUM_OF_GPUS=0.50", "0", MIB(500)},
+		{"RUNAI_NUM_OF_GPUS=0.25 NVIDIA_VISIBLE_DEVICES=GPU-a GPU_PORTION=0.25", "1",
+		 MIB(500)},
+		{"GPU_PORTION=0.25 RUNAI_NUM_OF_GPUS=0.25", "0,1", MIB(250)},
+		{"GPU_PORTION=0.25 RUNAI_NUM_OF_GPUS=0.25", "", MIB(250)},
+		{"GPU_PORTION=1.00 RUNAI_NUM_OF_GPUS=1.00", "1", MIB(2000)},
+		{"GPU_PORTION=0.50 RUNAI_NUM_OF_GPUS=0.50 CUDA_DEVICE_MEMORY_LIMIT=100m", "0",
+		 MIB(100)},
+		/* Another program's. */
+		{"GPU_PORTION=0.50", "0", 0},
+		{"GPU_PORTION=half RUNAI_NUM_OF_GPUS=2", "0", 0},
+	};
+	static const char *const bad[] = {"0.00", "1.50", "half", "", ".", "-0.5", "0.5x"};
+	json_t *gpus =
+		json_pack("[{s:i, s:I, s:i}, {s:i, s:I, s:I}]", "index", 0, "memory_bytes",
+			  (json_int_t)MIB(1000), "reserved_bytes", 0, "index", 1, "memory_bytes",
+			  (json_int_t)MIB(2100), "reserved_bytes", (json_int_t)MIB(100));
+	struct container_limits limits;
+	struct error err;
+	char text[96];
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		assert_int_equal(limits_of(cases[i].text, &limits, &err), 0);
+		assert_int_equal(container_limits_memory_of(&limits, gpus, cases[i].ids, 1),
+				 cases[i].memory);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		snprintf(text, sizeof(text), "GPU_PORTION=%s RUNAI_NUM_OF_GPUS=%s", bad[i], bad[i]);
+		assert_true(limits_of(text, &limits, &err) < 0);
+		assert_non_null(strstr(err.message, "GPU_PORTION: '"));
+	}
+	json_decref(gpus);
+}
+
 static void limits_that_make_no_sense_are_refused_by_name(void **state)
 {
 	static const char *const bad[] = {
@@ -173,6 +215,7 @@ int main(void)
 		cmocka_unit_test(a_spec_of_another_program_is_nobodys_session),
 		cmocka_unit_test(a_spec_has_what_cdi_asks_for),
 		cmocka_unit_test(limits_are_read_as_kai_and_hami_write_them),
+		cmocka_unit_test(the_portion_of_kai_is_that_part_of_each_gpu),
 		cmocka_unit_test(limits_that_make_no_sense_are_refused_by_name),
 		cmocka_unit_test(visible_devices_name_gpus_of_the_host),
 	};

@@ -66,10 +66,12 @@ static int wanted_of_limits(const struct oci_session *session, json_t *wanted, s
 
 	if (rc == 0)
 		rc = container_limits_gpus(session->limits.visible, gpus, ids, &count, err);
+	uint64_t memory =
+		rc == 0 ? container_limits_memory_of(&session->limits, gpus, ids, count ? count : 1)
+			: 0;
 	json_decref(gpus);
 	if (rc < 0)
 		return rc;
-	uint64_t memory = container_limits_memory(&session->limits, count ? count : 1);
 	unsigned share = container_limits_percent(&session->limits, count ? count : 1);
 	if (!memory) {
 		error_set(err, EXIT_CODE_USAGE,
@@ -89,6 +91,39 @@ static int wanted_of_limits(const struct oci_session *session, json_t *wanted, s
 	return 0;
 }
 
+/* "0,1": the GPUs of a session. */
+static void session_ids(const json_t *session, char ret[static CONTAINER_GPU_IDS_SIZE])
+{
+	const json_t *gpu;
+	size_t used = 0, i;
+
+	ret[0] = '\0';
+	json_array_foreach(json_object_get(session, "gpus"), i, gpu)
+	{
+		if (used < CONTAINER_GPU_IDS_SIZE)
+			used += (size_t)snprintf(
+				ret + used, CONTAINER_GPU_IDS_SIZE - used, "%s%d", used ? "," : "",
+				(int)json_integer_value(json_object_get(gpu, "index")));
+	}
+}
+
+/* The memory of each GPU of a session that the variables allow; 0: any. 0 or negative with *err. */
+static int memory_allowed(const struct oci_session *session, const json_t *now, uint64_t *ret,
+			  struct error *err)
+{
+	size_t count = json_array_size(json_object_get(now, "gpus"));
+	char ids[CONTAINER_GPU_IDS_SIZE];
+	json_t *gpus = NULL;
+	int rc = session->limits.portion_ppm
+			 ? oci_daemon_call(&session->daemon, "GET", "/v1/gpus", NULL, &gpus, err)
+			 : 0;
+
+	session_ids(now, ids);
+	*ret = rc == 0 ? container_limits_memory_of(&session->limits, gpus, ids, count) : 0;
+	json_decref(gpus);
+	return rc;
+}
+
 int oci_session_lower(const struct oci_session *session, const char *id, struct error *err)
 {
 	char path[128], percent[16];
@@ -100,9 +135,11 @@ int oci_session_lower(const struct oci_session *session, const char *id, struct 
 	int rc = oci_daemon_call(&session->daemon, "GET", path, NULL, &now, err);
 	size_t gpus = json_array_size(json_object_get(now, "gpus"));
 	json_int_t has = json_integer_value(json_object_get(now, "vram_bytes"));
-	uint64_t memory = container_limits_memory(&session->limits, gpus);
 	unsigned share = container_limits_percent(&session->limits, gpus);
+	uint64_t memory = 0;
 
+	if (rc == 0)
+		rc = memory_allowed(session, now, &memory, err);
 	json_decref(now);
 	if (rc < 0 || (!memory && !share))
 		return rc;

@@ -57,11 +57,15 @@ def test_a_container_that_asks_for_nothing_starts_as_ever(podman):
     (["CUDA_DEVICE_MEMORY_LIMIT=2027m"], 2027),
     (["CUDA_DEVICE_MEMORY_LIMIT_0=1g", "CUDA_DEVICE_MEMORY_LIMIT=4g", "CUDA_DEVICE_SM_LIMIT=25"], 1024),
     (["CUDA_DEVICE_MEMORY_LIMIT=2027m", "NVIDIA_VISIBLE_DEVICES=UUID"], 2027),
+    # KAI without HAMi, as its binder writes them.
+    (["NVIDIA_VISIBLE_DEVICES=UUID", "RUNAI_NUM_OF_GPUS=0.25", "GPU_PORTION=0.25"], 0.25),
 ])
 def test_the_variables_of_kai_and_hami_are_a_size(podman, variables, mib):
     [gpu] = podman.host.carve_json("gpu", "list")
     env = [word for v in variables for word in ("--env", v.replace("UUID", gpu["uuid"]))]
     done = hooked(podman, "run", "--rm", *env, podman.IMAGE, "hog")
+    if mib < 1:
+        mib = int(((gpu["memory_bytes"] - gpu["reserved_bytes"]) >> 20) * mib)
     assert f"this GPU has {mib} MiB" in done.stdout, done.stderr
     podman.nothing_is_left()
 
@@ -77,6 +81,7 @@ def test_the_variables_of_kai_and_hami_only_lower_what_a_label_grants(podman):
 @pytest.mark.parametrize("variables, said", [
     (["CUDA_DEVICE_MEMORY_LIMIT=much"], "CUDA_DEVICE_MEMORY_LIMIT: 'much' is no limit"),
     (["CUDA_DEVICE_SM_LIMIT=30"], "limit no memory"),
+    (["GPU_PORTION=0.00", "RUNAI_NUM_OF_GPUS=0.00"], "GPU_PORTION: '0.00' is no part of a GPU"),
     (["CUDA_DEVICE_MEMORY_LIMIT=1g", "NVIDIA_VISIBLE_DEVICES=GPU-other"], "names no GPU of this host"),
 ])
 def test_variables_that_make_no_sense_stop_a_container(podman, variables, said):
