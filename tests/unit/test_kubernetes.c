@@ -15,11 +15,13 @@
 #include "client/client.h"
 #include "integrations/kubernetes/checkpoint.h"
 #include "integrations/kubernetes/claim.h"
+#include "integrations/kubernetes/follow.h"
 #include "integrations/kubernetes/grpc_private.h"
 #include "integrations/kubernetes/leader.h"
 #include "integrations/kubernetes/pod_template.h"
 #include "integrations/kubernetes/quantity.h"
 #include "integrations/kubernetes/reserve.h"
+#include "integrations/kubernetes/retry.h"
 #include "integrations/kubernetes/role.h"
 #include "integrations/kubernetes/slices.h"
 #include "integrations/kubernetes/template.h"
@@ -333,6 +335,45 @@ static void test_overrides_are_merged_by_name_and_null_takes_away(void **state)
 	json_decref(wanted);
 }
 
+/* In the time of these waits alone. */
+static void test_an_api_server_that_is_away_for_an_hour_hears_little(void **state)
+{
+	static const unsigned randoms[] = {0, 1, 29999, 30000, 4294967295u, 12345};
+
+	for (size_t i = 0; i < ARRAY_SIZE(randoms); i++) {
+		uint64_t passed_ms = 0;
+		unsigned calls = 0, wait = 0;
+
+		while (passed_ms < 3600000) {
+			wait = retry_wait_ms(calls, randoms[i]);
+			assert_in_range(wait, 500, 60000);
+			passed_ms += wait;
+			calls++;
+		}
+		assert_in_range(calls, 60, 126);
+		/* One that comes back is noticed within a minute. */
+		assert_in_range(wait, 30000, 60000);
+	}
+	assert_in_range(retry_wait_ms(0, 4294967295u), 500, 1000);
+	assert_in_range(retry_wait_ms(4294967295u, 7), 30000, 60000);
+}
+
+static void test_a_mark_of_a_pod_names_its_interval(void **state)
+{
+	static const char *const bad[] = {"",      "1",         "/1",    "1/",
+					  "x/300", "1/3000000", "1/-3",  "1/86401",
+					  "1/3 ",  "yesterday", "-1/300"};
+	uint64_t interval;
+
+	assert_true(follow_mark_read("1795724979/300", &interval));
+	assert_int_equal(interval, 300);
+	assert_true(follow_mark_read("7/0", &interval));
+	assert_int_equal(interval, 0);
+	assert_false(follow_mark_read(NULL, &interval));
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		assert_false(follow_mark_read(bad[i], &interval));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -347,6 +388,8 @@ int main(void)
 		cmocka_unit_test(test_a_role_that_no_label_set_is_left_alone),
 		cmocka_unit_test(test_replicas_of_one_share_no_gpu),
 		cmocka_unit_test(test_a_lease_is_taken_by_this_clock_alone),
+		cmocka_unit_test(test_an_api_server_that_is_away_for_an_hour_hears_little),
+		cmocka_unit_test(test_a_mark_of_a_pod_names_its_interval),
 		cmocka_unit_test(test_a_checkpoint_reads_what_it_wrote),
 		cmocka_unit_test(test_messages_are_framed),
 		cmocka_unit_test(test_reservations_are_made_one_by_one_until_one_has_the_gpu),

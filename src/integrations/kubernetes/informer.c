@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "client/client.h"
 #include "daemon/host/log.h"
+#include "integrations/kubernetes/retry.h"
 
 #define LIST_TIMEOUT_MS 30000L
 /* Objects of one answer. */
@@ -16,9 +17,6 @@
 /* The API server ends a watch after that long; the client a little later. */
 #define WATCH_SECONDS 240
 #define WATCH_JITTER_SECONDS 120
-/* The wait after a failure doubles up to this. A part of it is random: all clients lose the API
- * server together. */
-#define RETRY_SECONDS_MAX 60u
 #define VERSION_SIZE 64
 #define STATUS_GONE 410
 
@@ -158,11 +156,8 @@ static int watch_read(struct watching *watching, struct error *err)
 
 static void pause_after(const struct informer *informer, unsigned failures)
 {
-	unsigned seconds = 1u << (failures < 6 ? failures : 6);
+	long long until = now_monotonic_ms() + retry_wait_ms(failures, (unsigned)random());
 
-	seconds = seconds < RETRY_SECONDS_MAX ? seconds : RETRY_SECONDS_MAX;
-	long long until =
-		now_monotonic_ms() + (long long)seconds * 500 + (random() % 1000) * seconds / 2;
 	while (now_monotonic_ms() < until && informer->goes_on(informer->arg))
 		nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
 }

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/kill_point.h"
 #include "base/macros.h"
 #include "container/json_file.h"
 #include "daemon/host/log.h"
@@ -417,6 +418,7 @@ static int slices_make(struct prepare *prepare, struct stored_claim *stored, str
 		cleanup_json json_t *body = slice_request(stored, i, gpus, count, err);
 
 		rc = body ? session_make(prepare, body, err) : -1;
+		kill_point("prepare.session");
 		json_t *of_slice = slice_gpus(stored, &stored->slice[i], gpus, count, gpus_json);
 		if (rc == 0 && json_object_get(body, "mig_profile"))
 			rc = instances_add(prepare, stored->slice[i].session, of_slice, err);
@@ -426,8 +428,11 @@ static int slices_make(struct prepare *prepare, struct stored_claim *stored, str
 		rc = cdi_claim_spec(prepare->driver, stored, &prepare->host, of_slices, &spec, err);
 	if (rc < 0)
 		return rc;
+	kill_point("prepare.files");
 	spec_name(stored->claim.uid, name);
-	return json_file_write(prepare->cdi, name, spec, 0644, err);
+	rc = json_file_write(prepare->cdi, name, spec, 0644, err);
+	kill_point("prepare.spec");
+	return rc;
 }
 
 static int stored_write(struct prepare *prepare, const struct stored_claim *stored,
@@ -473,12 +478,18 @@ static int slices_release(struct prepare *prepare, const struct stored_claim *st
 			*err = one;
 			continue;
 		}
+		kill_point("release.session");
 		cdi_slice_remove(&prepare->host, stored->slice[i].session);
 	}
+	kill_point("release.files");
 	spec_name(stored->claim.uid, name);
 	if (rc == 0)
 		rc = json_file_remove(prepare->cdi, name, err);
-	return rc < 0 ? rc : json_file_remove(prepare->claims, stored->claim.uid, err);
+	kill_point("release.spec");
+	if (rc == 0)
+		rc = json_file_remove(prepare->claims, stored->claim.uid, err);
+	kill_point("release.released");
+	return rc;
 }
 
 /* A claim of which nothing is known yet. */
@@ -491,8 +502,12 @@ static int claim_begin(struct prepare *prepare, const struct prepare_claim *clai
 	int rc = claim_read(prepare, claim, &ret->claim, err);
 	if (rc == 0)
 		rc = slices_choose(ret, err);
+	kill_point("prepare.chosen");
 	/* The IDs are on disk before the sessions exist, so that none is ever forgotten. */
-	return rc < 0 ? rc : stored_write(prepare, ret, err);
+	if (rc == 0)
+		rc = stored_write(prepare, ret, err);
+	kill_point("prepare.begun");
+	return rc;
 }
 
 /* Sessions of a claim that was prepared may have ended, as with the host's last life. An ID is used
@@ -537,7 +552,9 @@ static int claim_prepare_once(struct prepare *prepare, const struct prepare_clai
 	if (ret->state == STORED_PREPARED)
 		return 0;
 	ret->state = STORED_PREPARED;
-	return stored_write(prepare, ret, err);
+	rc = stored_write(prepare, ret, err);
+	kill_point("prepare.prepared");
+	return rc;
 }
 
 /* Again where a server is away, as a repeated call may be. */

@@ -13,6 +13,7 @@
 #include "daemon/host/log.h"
 #include "integrations/kubernetes/prepare.h"
 #include "integrations/kubernetes/publish.h"
+#include "integrations/kubernetes/retry.h"
 #include "integrations/kubernetes/role.h"
 
 /* Between two looks at carved, which costs one call each to a socket of this host. */
@@ -27,8 +28,6 @@
 #define LABELS_JITTER_SECONDS 20
 /* Claims that are gone are looked for that often. */
 #define COLLECT_SECONDS 600
-/* The wait after a failure doubles up to this. */
-#define RETRY_SECONDS_MAX 60
 
 struct watcher {
 	struct prepare *prepare;
@@ -133,15 +132,11 @@ static int gpus_look(struct watcher *watcher, struct watcher_view *view, bool lo
 
 static void failed(struct watcher *watcher, const char *what, const struct error *err)
 {
-	unsigned seconds = 1u << (watcher->failures < 6 ? watcher->failures : 6);
+	unsigned wait_ms = retry_wait_ms(watcher->failures++, (unsigned)random());
 
-	watcher->failures++;
-	seconds = seconds < RETRY_SECONDS_MAX ? seconds : RETRY_SECONDS_MAX;
-	/* A part of it is random: all nodes lose the API server together. */
-	watcher->retry_at_ms =
-		now_monotonic_ms() + (long long)seconds * 500 + (long)(random() % 1000) * seconds;
-	log_event(LOG_WARNING, "%s.failed retry_s=%u error=\"%s%s%s\"", what, seconds, err->message,
-		  *err->hint ? "; " : "", err->hint);
+	watcher->retry_at_ms = now_monotonic_ms() + wait_ms;
+	log_event(LOG_WARNING, "%s.failed retry_ms=%u error=\"%s%s%s\"", what, wait_ms,
+		  err->message, *err->hint ? "; " : "", err->hint);
 }
 
 /* Pods are bound as soon as there are devices. One that comes before the kubelet knows the plugin

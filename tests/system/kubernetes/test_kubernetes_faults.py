@@ -133,3 +133,38 @@ def test_a_plugin_that_was_upgraded_takes_up_the_claims_of_the_old_one(cluster):
     cluster.kubelet.register()
     assert cluster.kubelet.prepare(claim) == prepared and [s["id"] for s in cluster.sessions()] == [session["id"]]
     assert cluster.kubelet.unprepare(claim) == {claim["uid"]: ""} and list(slices.iterdir()) == []
+
+
+STEPS = ["prepare.chosen", "prepare.begun", "prepare.session", "prepare.files", "prepare.spec", "prepare.prepared",
+         "release.session", "release.files", "release.spec", "release.released"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_plugin_that_is_killed_between_two_steps_goes_on_where_it_was(cluster, tmp_path, step):
+    """A claim of two slices, so that there is a step between them."""
+    device = cluster.api.devices()[0]["name"]
+    claim = cluster.api.claim("c", [("a", device, "1Gi", "0"), ("b", device, "2Gi", "0")])
+    releases = step.startswith("release")
+    if releases:
+        assert cluster.kubelet.prepare(claim)[claim["uid"]][1] == ""
+    flag = tmp_path / "flag"
+    flag.touch()
+    cluster.kill()
+    cluster.host.env["CARVE_KILL_POINT"] = f"{step}:{flag}"
+    cluster.start()
+    del cluster.host.env["CARVE_KILL_POINT"]
+    cluster.kubelet.register()
+    with pytest.raises(grpc.RpcError):
+        cluster.kubelet.claims("NodeUnprepareResources" if releases else "NodePrepareResources", [claim])
+    assert cluster.plugin.wait(60) == -9 and not flag.exists()
+    cluster.start()
+    cluster.kubelet.register()
+    if not releases:
+        devices, error = cluster.kubelet.prepare(claim)[claim["uid"]]
+        assert error == "" and sorted(s["vram_bytes"] for s in cluster.sessions()) == [1 << 30, 2 << 30]
+        assert all(cluster.device(id) for d in devices for id in d["cdi"])
+        assert cluster.kubelet.prepare(claim)[claim["uid"]] == (devices, "")
+    assert cluster.kubelet.unprepare(claim) == {claim["uid"]: ""}
+    plugin = cluster.kubelet_dir / "plugins" / DRIVER
+    assert cluster.sessions() == [] and cluster.specs() == []
+    assert list((plugin / "claims").iterdir()) == [] and list((plugin / "slices").iterdir()) == []
