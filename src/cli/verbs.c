@@ -184,8 +184,9 @@ const struct cli_verb cli_verbs[] = {
 	 "carve apptainer shell --vram 8 IMAGE.sif", 0, 0, -1, CLI_SYNTAX_RAW, cli_apptainer},
 	{"cdi generate", "[ID]...", "write the CDI spec of a session, or of a size",
 	 "carve cdi generate s-7k2m9q",
-	 BIT(OPT_CDI_DIR) | BIT(OPT_CDI_ALL) | BIT(OPT_CDI_LABEL) | LABEL_OPTIONS, 0, -1,
-	 CLI_SYNTAX_MIXED, cli_cdi_generate},
+	 BIT(OPT_CDI_DIR) | BIT(OPT_CDI_ALL) | BIT(OPT_CDI_LABEL) | BIT(OPT_GPU_IDS) |
+		 LABEL_OPTIONS,
+	 0, -1, CLI_SYNTAX_MIXED, cli_cdi_generate},
 	{"cdi list", "", "list the CDI specs of sessions", "carve cdi list", BIT(OPT_CDI_DIR), 0, 0,
 	 CLI_SYNTAX_MIXED, cli_cdi_list},
 	{"cdi remove", "[ID]...", "remove specs (those of ended sessions, where none is named)",

@@ -108,15 +108,15 @@ class Podman:
     def nothing_is_left(self):
         wait_until(lambda: not self.sessions())
 
-    def with_cdi(self, specs, *argv, **kw):
-        """podman 4 reads specs in /etc/cdi and /var/run/cdi alone: it gets an /etc of its own."""
+    def with_cdi(self, specs, *argv, before=(), **kw):
+        """podman 4 reads specs in /etc/cdi and /var/run/cdi alone: it gets an /etc of its own. `before`: words before it all."""
         layer = self.directory / "etc"
         layer.mkdir(exist_ok=True)
         script = """mount -t tmpfs tmpfs "$1" && mkdir "$1/up" "$1/work" &&
             mount -t overlay -o "lowerdir=/etc,upperdir=$1/up,workdir=$1/work" overlay /etc &&
             mkdir -p /etc/cdi && mount --bind "$2" /etc/cdi || exit 77
             shift 2; exec podman "$@" """
-        return self("unshare", "--mount", "sh", "-c", script, "sh", layer, specs, *argv, **kw)
+        return self(*before, "unshare", "--mount", "sh", "-c", script, "sh", layer, specs, *argv, **kw)
 
 
 @contextlib.contextmanager

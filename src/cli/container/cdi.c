@@ -25,6 +25,8 @@
 #include "container/edits.h"
 #include "container/json_file.h"
 #include "container/layout.h"
+#include "container/nodes.h"
+#include "container/wanted.h"
 #include "slice/driver_find.h"
 #include "slice/places.h"
 #include "slice/slice_env.h"
@@ -141,23 +143,77 @@ static int spec_write(const struct generation *g, const struct container_slice *
 	return device_write(g, name, slice->session, edits, err);
 }
 
+/* The host's GPU that all slices of this device are on: its only one, or the one that is named.
+ * NULL: that is not known before a container asks. Of the list. */
+static const json_t *only_gpu(const json_t *gpus, const char *index)
+{
+	json_t *gpu;
+	size_t i;
+
+	if (!index)
+		return json_array_size(gpus) == 1 ? json_array_get(gpus, 0) : NULL;
+	json_array_foreach((json_t *)gpus, i, gpu)
+	{
+		if (json_integer_value(json_object_get(gpu, "index")) == strtol(index, NULL, 10))
+			return gpu;
+	}
+	return NULL;
+}
+
+/* With them in the spec the runtime itself lets the container open the nodes, also where no hook
+ * can (version 2 of cgroups). */
+static void nodes_add(const struct generation *g, json_t *edits)
+{
+	cleanup_json json_t *gpus = NULL;
+	struct error ignored;
+
+	if (g->cli->value[OPT_MIG_PROFILE] ||
+	    client_call(&g->client, "GET", "/v1/gpus", NULL, NULL, &gpus, &ignored) < 0)
+		return;
+	const json_t *gpu = only_gpu(gpus, g->cli->value[OPT_GPU_IDS]);
+	if (!gpu || json_is_true(json_object_get(gpu, "mig")))
+		return;
+	container_nodes_common(edits);
+	container_nodes_gpu_pci(edits, session_text(gpu, "pci_bus_id"));
+}
+
+/* One GPU, by its number. */
+static int gpu_ids_check(const struct cli *cli, struct error *err)
+{
+	const char *ids = cli->value[OPT_GPU_IDS];
+
+	if (!ids || (*ids && strlen(ids) < 4 && strspn(ids, "0123456789") == strlen(ids) &&
+		     !cli->value[OPT_CDI_LABEL]))
+		return 0;
+	error_set(err, EXIT_CODE_USAGE, "--gpu-ids: '%.64s' is not one GPU for a device of a size",
+		  ids);
+	error_hint(err, "`carve cdi generate --vram 8GiB --gpu-ids 0`");
+	return -EXIT_CODE_USAGE;
+}
+
 /* The device of a size: 8gib, gpu-0.25, 2g.10gb, or image, which is whatever the image says. */
 static int named_generate(const struct generation *g, struct error *err)
 {
-	char label[2 * SIZE_LABEL_SIZE], device[SIZE_LABEL_SIZE + 8] = "image";
+	char label[2 * SIZE_LABEL_SIZE], device[SIZE_LABEL_SIZE + 24] = "image";
 	char file[CDI_NAME_MAX + 32];
-	const char *const hook[] = {"--host", g->client.socket, "--label", label, NULL};
+	const char *ids = g->cli->value[OPT_GPU_IDS];
+	char on[sizeof("carve.gpu-ids=") + 8] = "";
+	const char *const hook[] = {
+		"--host", g->client.socket, "--label", label, ids ? "--label" : NULL, on, NULL};
 	const char *const of_image[] = {"--host", g->client.socket, "--required", NULL};
 	bool by_image = g->cli->value[OPT_CDI_LABEL] != NULL;
 	struct size_label size;
-	int rc = by_image ? 0 : size_label_read(g->cli, &size, err);
+	int rc = gpu_ids_check(g->cli, err);
 
+	if (rc == 0 && !by_image)
+		rc = size_label_read(g->cli, &size, err);
 	if (rc < 0)
 		return rc;
 	if (!by_image) {
 		snprintf(label, sizeof(label), "%s=%s", size.name, size.value);
-		snprintf(device, sizeof(device), "%s%s", g->cli->value[OPT_GPU] ? "gpu-" : "",
-			 size.value);
+		snprintf(on, sizeof(on), CONTAINER_LABEL_PREFIX "gpu-ids=%s", ids ? ids : "");
+		snprintf(device, sizeof(device), "%s%s%s%s", g->cli->value[OPT_GPU] ? "gpu-" : "",
+			 size.value, ids ? "-on-" : "", ids ? ids : "");
 	}
 	for (char *c = device; *c; c++)
 		*c = (char)tolower((unsigned char)*c);
@@ -165,6 +221,7 @@ static int named_generate(const struct generation *g, struct error *err)
 		return error_set(err, EXIT_CODE_USAGE, "'%s' can be no device's name", device);
 	json_t *edits = container_edits_new();
 	container_edits_hook(edits, g->hook, by_image ? of_image : hook, hook_environment(g->cli));
+	nodes_add(g, edits);
 	named_file(file, device);
 	if ((rc = directory_make(g->dir, err)) < 0) {
 		json_decref(edits);
@@ -251,6 +308,8 @@ int cli_cdi_generate(struct cli *cli, struct error *err)
 		return rc;
 	if (is_named(cli))
 		return named_generate(&g, err);
+	if (cli->value[OPT_GPU_IDS])
+		return error_set(err, EXIT_CODE_USAGE, "--gpu-ids goes with a size: --vram 8GiB");
 	if (cli->value[OPT_CDI_ALL])
 		return generate_all(&g, err);
 	for (int i = 0; rc == 0 && i < MAX(cli->argument_count, 1); i++) {

@@ -104,6 +104,26 @@ def test_a_hook_that_cannot_open_the_gpu_says_so(podman, tmp_path):
         assert opened(done)[:2] == [True, True]
 
 
+def test_a_cdi_device_of_a_size_on_one_gpu_opens_it(podman, tmp_path):
+    """The runtime is told of the nodes by the spec; where the GPU is not known before, no hook can add them."""
+    before = wrap(podman.host)
+
+    def run(*words):
+        assert podman(*before, CARVE, "cdi", "generate", "--cdi-dir", tmp_path, "--vram", "2GiB", *words).returncode == 0
+        device = "carve.dev/slice=2gib" + ("-on-0" if words else "")
+        return podman.with_cdi(tmp_path, "run", "--rm", "--pids-limit=-1", "--cap-add=MKNOD", "--device", device, podman.IMAGE,
+                               *look(*NODES), before=before)
+
+    done = run("--gpu-ids", "0")
+    assert opened(done) == [True, True, False]
+    done = run()
+    assert done.returncode != 0 and "cannot let a container open" in done.stderr and "--gpu-ids" in done.stderr, done.stderr
+    podman.nothing_is_left()
+    for ids in ("0,1", "all", ""):
+        done = podman.host.carve("cdi", "generate", "--cdi-dir", tmp_path, "--vram", "2GiB", "--gpu-ids", ids)
+        assert done.returncode == 2 and len(done.stderr.splitlines()) <= 2, done.stderr
+
+
 def test_an_image_with_a_label_opens_its_gpu_with_docker(docker):
     image = docker.build("labelled:1", "LABEL carve.vram=2GiB carve.gpu-ids=0")
     assert opened(docker.run(*played(docker), image, *look(*NODES))) == [True, True, False]
