@@ -223,7 +223,8 @@ json_t *view_gpus(const struct node *node)
 			gpu->info.name, "pci_bus_id", gpu->info.pci_bus_id, "memory_bytes",
 			answer_number(gpu->info.total), "reserved_bytes",
 			answer_number(gpu->info.reserved), "outside_bytes",
-			answer_number(gpu->outside), "promised_bytes", answer_number(gpu->promised),
+			answer_number(gpu->outside), "promised_bytes",
+			answer_number(gpu->promised + mig_promised(node->mig, i)),
 			"available_bytes",
 			answer_number(place[i].offered             ? place_available(&place[i])
 				      : mig_has_role(node->mig, i) ? mig_available(node->mig, i)

@@ -129,6 +129,8 @@ int mig_utilization(const struct mig *mig, uint32_t gpu);
 uint32_t mig_refused(const struct mig *mig, uint32_t gpu, uint8_t profile);
 /* Instances there that carve did not make, as far as it looks. */
 uint32_t mig_foreign(const struct mig *mig, uint32_t gpu);
+/* The memory that sessions have in instances there. */
+uint64_t mig_promised(const struct mig *mig, uint32_t gpu);
 /* The memory of the largest instance that a request could get now. */
 uint64_t mig_available(const struct mig *mig, uint32_t gpu);
 /* Gives GPUs (bit = position in the pool) the role, or takes it. 0, or negative with *err. */

@@ -43,6 +43,16 @@ static uint64_t promised_on(const struct mig *mig, const struct mig_detail *deta
 	return sum;
 }
 
+uint64_t mig_promised(const struct mig *mig, uint32_t gpu)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t at = 0; mig && at < mig->board[gpu].count; at++)
+		if (mig->board[gpu].instance[at].state == MIG_BUSY)
+			sum += promised_on(mig, &mig->board[gpu].detail[at]);
+	return sum;
+}
+
 bool mig_is_shared(const struct mig *mig, const struct mig_detail *detail)
 {
 	const struct session *s = mig_session_on(mig->sessions->first, detail->uuid_text);

@@ -270,6 +270,16 @@ def test_small_sessions_share_instances_where_they_say_so(make_host, share, coun
     assert {i["state"] for i in instances(host)} == {"idle"}
 
 
+def test_a_gpu_tells_what_sessions_have_in_its_instances(make_host):
+    host = with_role(make_host)
+    request_kept(host, ("mig_share", True))
+    request_kept(host, ("mig_share", True), vram="3")
+    own = request_kept(host, vram="11")
+    assert look(host, "gpu", "list")[0]["promised_bytes"] == (7 << 30) + own["vram_bytes"]
+    carve(host, "session", "release", "--all")
+    assert look(host, "gpu", "list")[0]["promised_bytes"] == 0
+
+
 def test_each_that_shares_an_instance_is_bounded(make_host):
     host = with_role(make_host)
     sessions = [request_kept(host, ("mig_share", True), ("vram", vram)) for vram in ("4", "3")]
