@@ -4,6 +4,8 @@ import pathlib
 import re
 import signal
 
+import pytest
+
 from conftest import wait_until
 from .lab import ALICE, BOB, CARVED, ROOT
 
@@ -97,6 +99,28 @@ def test_a_daemon_whose_part_that_makes_instances_ended_is_started_anew(make_lab
     lab.start()
     assert lab.carve_json(ALICE, "session", "show")["gpus"][0]["instance"] == before["gpus"][0]["instance"]
     assert lab.carve(BOB, "run", "--mig-profile", "2g.20gb", "--", "true").returncode == 0
+
+
+@pytest.mark.parametrize("point", ["mig.half_made", "mig.made", "mig.taken_apart", "mig.destroyed"])
+def test_what_a_killed_part_left_half_done_is_put_right(make_lab, tmp_path, point):
+    """By the daemon that is started after it; three instances were asked for at once."""
+    token = tmp_path / "token"
+    lab = make_lab("h100-80gb+mig", daemon_env={"CARVE_KILL_POINT": f"{point}:{token}"})
+    assert lab.carve(ROOT, "node", "set-role", "--dynamic-mig-enabled").returncode == 0
+    assert lab.carve(ALICE, "run", "--mig-profile", "1g.10gb", "--gpus", "3", "--", "true").returncode == 0
+    if point in ("mig.half_made", "mig.made"):
+        assert lab.carve(ROOT, "mig", "gc").returncode == 0
+        wait_until(lambda: not lab.carve_json(ROOT, "mig", "list"))
+    token.touch()
+    words = ["--mig-profile", "1g.10gb", "--gpus", "3"] if point in ("mig.half_made", "mig.made") else ["--mig-profile", "7g.80gb"]
+    lab.carve(ALICE, "session", "request", *words)
+    assert lab.daemon.wait(60) == 1 and not token.exists()
+    wait_until(lab.can_lock)
+    lab.start()
+    wait_until(lambda: {i["state"] for i in lab.carve_json(ROOT, "mig", "list")} <= {"idle"})
+    assert lab.carve(ALICE, "run", "--ephemeral", "--mig-profile", "7g.80gb", "--", "true").returncode == 0
+    assert lab.carve(ROOT, "mig", "gc").returncode == 0
+    wait_until(lambda: not lab.carve_json(ROOT, "mig", "list"))
 
 
 def test_an_upgrade_waits_until_an_instance_is_made(make_lab):

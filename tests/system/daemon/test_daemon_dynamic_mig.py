@@ -295,6 +295,23 @@ def test_each_that_shares_an_instance_is_bounded(make_host):
     assert other["gpus"][0]["instance"] != sessions[0]["gpus"][0]["instance"]
 
 
+def test_a_neighbour_in_another_instance_is_not_touched_by_those_who_share(make_host):
+    host = with_role(make_host)
+    alone = request_kept(host)
+    sessions = [request_kept(host, ("mig_share", True)) for _ in range(2)]
+    watch = [CARVE, "run", "--session", alone["id"], "--", *python("mem_info")]
+    before = json.loads(host.run(watch).stdout)
+    crowd = [host.popen([CARVE, "run", "--session", s["id"], "--", str(BUILD / "examples/hog"), "600"], stdin=subprocess.PIPE) for s in sessions]
+    for session in sessions:
+        wait_until(lambda s=session: look(host, "session", "show", s["id"])["gpus"][0]["used_bytes"] > 3 << 30)
+    assert json.loads(host.run(watch).stdout) == before
+    assert carve(host, "run", "--session", alone["id"], "--", *python("take", 9000)).stdout.strip() == "0"
+    carve(host, "session", "release", "--all", "--force")
+    for one in crowd:
+        one.kill()
+        one.wait()
+
+
 def test_a_part_of_a_shared_instance_grows_and_shrinks_with_processes_in_it(make_host):
     host = with_role(make_host)
     first, second = [request_kept(host, ("mig_share", True))["id"] for _ in range(2)]
