@@ -2,11 +2,12 @@
 import json
 import os
 import pathlib
+import shutil
 
 import pytest
 
 from conftest import open_to_others, wait_until
-from podman_host import podman, storage  # noqa: F401: fixtures
+from podman_host import CARVE, podman, storage  # noqa: F401: fixtures
 
 
 def test_a_containers_gpu_is_the_slice(podman):
@@ -132,4 +133,36 @@ def test_refusals_have_one_line(podman, argv, code, said):
 def test_a_container_that_does_not_start_gives_its_slice_back(podman):
     done = podman.carve("--vram", "2", "--rm", podman.IMAGE, "no-such-program")
     assert done.returncode == 127
+    podman.nothing_is_left()
+
+
+def traced(trace, wanted):
+    """The calls of processes that run the program `wanted`, and the processes that became no other, by a trace of strace -f."""
+    program, calls = {}, []
+    for line in trace.splitlines():
+        pid, call = line.split(None, 1)
+        name, result = call.partition("(")[0], call.rsplit("= ", 1)[-1].strip()
+        if name == "execve" and result == "0":
+            program[pid] = call.split('"')[1].rpartition("/")[2]
+        elif (name == "clone" or call.startswith("<... clone resumed>")) and result.isdigit():
+            program[result] = program.get(pid, "")
+        if program.get(pid) == wanted and name.isidentifier():
+            calls.append(name)
+    return calls, [pid for pid, name in program.items() if name == wanted]
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+def test_a_start_costs_few_processes_and_no_sync(podman, tmp_path):
+    """Counts, as they do not depend on what else the machine does."""
+    podman.host.carve("gpu", "list")
+    trace = tmp_path / "trace"
+    done = podman("strace", "-f", "-qq", "-o", trace, "-e", "trace=execve,clone,fsync,fdatasync,sync,syncfs", CARVE, "podman", "run",
+                  "--vram", "2", "--rm", podman.IMAGE, "true")
+    if done.returncode != 0 and "ptrace" in done.stderr:
+        pytest.skip("processes may not be traced here")
+    assert done.returncode == 0, done.stderr
+    calls, processes = traced(trace.read_text(), "carve")
+    # A look for the driver, the two generations of the watcher, and its waiter.
+    assert 1 <= len(processes) <= 4, calls
+    assert not [name for name in calls if "sync" in name], calls
     podman.nothing_is_left()
