@@ -66,11 +66,13 @@ class ControlPlane:
     def ready(self):
         wait_until(lambda: self.kubectl("get", "--raw", "/readyz", status=None).returncode == 0, step=0.5)
 
-    def restart(self, name):
-        """Kills it, and starts it again."""
+    def restart(self, name, **more):
+        """Kills it, and starts it again, with other options for this once."""
+        options = self.options[name]
         self.processes[name].kill()
         self.processes[name].wait()
-        self.program(name, **self.options[name])
+        self.program(name, **options, **more)
+        self.options[name] = options
         self.ready()
 
     def start(self):

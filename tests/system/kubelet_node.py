@@ -42,11 +42,12 @@ def image_make(path, name, root, command):
 class KubeletNode:
     """Kubelet and containerd in a directory: `kubelet_dir` and `cdi` are where they look for plugins and CDI specs."""
 
-    def __init__(self, plane, name, directory, cdi):
+    def __init__(self, plane, name, directory, cdi, hook=None):
+        """`hook`: an OCI hook that containerd gives every container (docs/kubernetes.md)."""
         self.plane, self.name, self.dir, self.cdi = plane, name, pathlib.Path(directory), cdi
         self.kubelet_dir = self.dir / "kubelet"
         self.socket = self.dir / "containerd.sock"
-        self.processes, self.words = {}, {}
+        self.processes, self.words, self.hook = {}, {}, hook
         for directory in (self.kubelet_dir, self.dir / "cni", self.cdi):
             directory.mkdir(exist_ok=True)
         try:
@@ -65,6 +66,19 @@ class KubeletNode:
         self.processes[name] = subprocess.Popen([*wrap, pathlib.Path(PROGRAMS, name), *words], env=env, stdin=subprocess.DEVNULL, stdout=log,
                                                 stderr=log)
         log.close()
+
+    def base_spec_make(self):
+        spec = json.loads(run([pathlib.Path(PROGRAMS, "ctr"), "oci", "spec"]).stdout)
+        del spec["process"]["rlimits"]
+        spec["hooks"] = {"createRuntime": [self.hook]}
+        (self.dir / "base.json").write_text(json.dumps(spec))
+        with open(self.dir / "containerd.toml", "a") as file:
+            file.write(f"""
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+  base_runtime_spec = "{self.dir}/base.json"
+  pod_annotations = ["carve.*"]
+""")
 
     def containerd_start(self):
         (self.dir / "cni" / "10-lo.conflist").write_text(json.dumps(
@@ -88,6 +102,8 @@ state = "{self.dir}/containerd-state"
 [plugins."io.containerd.cri.v1.runtime".cni]
   conf_dir = "{self.dir}/cni"
 """)
+        if self.hook:
+            self.base_spec_make()
         self.start("containerd", ["-c", self.dir / "containerd.toml"])
         wait_until(self.socket.exists)
         root_file_system(self.dir / "root")

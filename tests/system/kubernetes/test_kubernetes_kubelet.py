@@ -37,12 +37,12 @@ def plane():
 class Node(Cluster):
     """A simulated host with its carved and the plugin, and a real kubelet beside them."""
 
-    def __init__(self, host, plane):
+    def __init__(self, host, plane, hook=None):
         super().__init__(host)
         self.plane, self.name = plane, "k1"
         # Containers see these files as the host has them.
         self.dir.chmod(0o755)
-        self.node = KubeletNode(plane, self.name, self.dir, self.cdi)
+        self.node = KubeletNode(plane, self.name, self.dir, self.cdi, hook)
         self.token = plane.token("carve-node", "--bound-object-kind=Node", f"--bound-object-name={self.name}")
 
     def start(self, *options):
@@ -72,8 +72,12 @@ class Node(Cluster):
 def make_node(make_host, plane):
     nodes = []
 
-    def make(spec="h100-80gb"):
-        nodes.append(Node(make_host(spec), plane))
+    def make(spec="h100-80gb", hooked=False):
+        host = make_host(spec)
+        # Hooks have the environment that their file names alone, and the simulated driver needs some of it.
+        hook = {"path": str(BUILD / "carve-hook"), "args": ["carve-hook", "--host", f"{host.env['CARVE_RUNTIME_DIR']}/carved.sock"],
+                "timeout": 30, "env": [f"{name}={host.env[name]}" for name in ("SIMGPU_HOST", "LD_LIBRARY_PATH")]}
+        nodes.append(Node(host, plane, hook if hooked else None))
         return nodes[-1]
 
     yield make
@@ -204,3 +208,66 @@ def test_a_command_as_a_pod_prints_its_log_and_ends_with_its_code(node, plane, t
                           env=clean_env({}), capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=100)
     assert done.returncode == 7 and done.stdout.endswith("end\n") and "this GPU has" in done.stdout, done.stderr
     wait_until(lambda: not plane.get("pods") and not node.sessions(), step=0.2)
+
+
+@pytest.fixture
+def agent(node, plane, tmp_path):
+    """A queue named half, whose jobs are pods of the cluster, for an agent on the same host."""
+    template, token = tmp_path / "pod.json", plane.dir / "jobs.token"
+    template.write_text(json.dumps(pod("ignored")))
+    token.write_text(plane.kubectl("create", "token", "carve-jobs").stdout.strip())
+    done = node.host.carve("agent", "--detached", "--on", "kubernetes", "--pod-template", template, "--namespace", "default", "--api", plane.url,
+                           "--ca-file", plane.ca, "--token-file", token, "--queue", "half=0.5")
+    assert done.returncode == 0, done.stderr
+    return node.host
+
+
+def enqueue(host, *command):
+    done = host.carve("enqueue", "--json", "--queue", "half", "--", *command)
+    assert done.returncode == 0, done.stderr
+    return str(json.loads(done.stdout)["id"])
+
+
+def job_in(host, id, *states):
+    return wait_until(lambda: (job := host.carve_json("job", "show", id))["state"] in states and job, step=0.2)
+
+
+def test_jobs_of_a_queue_are_pods_with_logs_codes_and_cancel(agent, node, plane):
+    good, bad = enqueue(agent, "sh", "-c", "hog; echo $CARVE_JOB_ID"), enqueue(agent, "sh", "-c", "exit 7")
+    assert job_in(agent, good, "done", "failed", "lost")["state"] == "done"
+    assert job_in(agent, bad, "done", "failed", "lost")["exit_code"] == 7
+    log = agent.carve("job", "logs", good).stdout
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in log and log.endswith(f"{good}\n")
+    long = enqueue(agent, "sh", "-c", "hog; sleep inf")
+    job_in(agent, long, "running")
+    wait_until(lambda: "cuMemGetInfo" in agent.carve("job", "logs", long).stdout, step=0.2)
+    assert agent.carve("job", "cancel", long).returncode == 0
+    assert job_in(agent, long, "cancelled", "failed", "done")["state"] == "cancelled"
+    wait_until(lambda: not plane.get("pods") and not node.sessions(), step=0.2)
+
+
+def simulated(host):
+    """The parts of a pod by which its container finds the simulated GPU; a real one's device nodes come with NVIDIA's runtime."""
+    place = host.env["SIMGPU_HOST"]
+    return {"name": "SIMGPU_HOST", "value": place}, {"name": "gpu", "mountPath": place}, {"name": "gpu", "hostPath": {"path": place}}
+
+
+@pytest.mark.parametrize("variables, mib", [
+    ({"CUDA_DEVICE_MEMORY_LIMIT": "2027m"}, lambda gpu: 2027),
+    ({"NVIDIA_VISIBLE_DEVICES": "UUID", "GPU_PORTION": "0.25", "RUNAI_NUM_OF_GPUS": "0.25"}, lambda gpu: gpu // 4),
+], ids=["hami", "kai"])
+def test_pods_of_kai_without_claims_are_limited_by_the_hook_of_all_containers(make_node, plane, variables, mib):
+    node = make_node(hooked=True)
+    [gpu] = node.host.carve_json("gpu", "list")
+    variable, mount, volume = simulated(node.host)
+    env = [{"name": name, "value": value.replace("UUID", gpu["uuid"])} for name, value in variables.items()]
+    plane.apply(pod("kai", containers=[container(env=[variable, *env], volumeMounts=[mount])], volumes=[volume]),
+                pod("plain", containers=[container(command="ls /run")]),
+                pod("labelled", {"carve.vram": "1GiB"}, containers=[container(env=[variable], volumeMounts=[mount])], volumes=[volume]),
+                pod("odd", containers=[container(env=[{"name": "CUDA_DEVICE_MEMORY_LIMIT", "value": "lots"}])]))
+    for name in ("kai", "plain", "labelled"):
+        phase(plane, name, "Succeeded")
+    assert f"this GPU has {mib((gpu['memory_bytes'] - gpu['reserved_bytes']) >> 20)} MiB" in log(plane, "kai")
+    assert "this GPU has 1024 MiB" in log(plane, "labelled") and log(plane, "plain") == ""
+    phase(plane, "odd", "Failed")
+    assert "CUDA_DEVICE_MEMORY_LIMIT: 'lots' is no limit" in plane.kubectl("describe", "pod", "odd").stdout

@@ -3,7 +3,7 @@
 Skipped without CARVE_TEST_CONTROL_PLANE (control_plane.py)."""
 import json
 import os
-import re
+import shutil
 import subprocess
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("grpc", reason="needs python3-grpcio")
 
 from cluster import GIB, Cluster
-from conftest import BUILD, ROOT, clean_env, wait_until
+from conftest import BUILD, ROOT, clean_env, run, wait_until
 from control_plane import PROGRAMS, ControlPlane
 from programs import python
 
@@ -283,12 +283,16 @@ def test_an_api_server_that_was_killed_is_waited_for(make_cluster, plane):
     assert len(cluster.sessions()) == 1
 
 
-def test_check_finds_nothing_missing(make_cluster, plane):
-    make_cluster().started()
+def check(plane):
     token = plane.dir / "admin.token"
     token.write_text("administrator")
-    done = subprocess.run([BUILD / "carve-kubernetes", "check", "--api", plane.url, "--ca-file", plane.ca, "--token-file", token, "--json"],
+    return subprocess.run([BUILD / "carve-kubernetes", "check", "--api", plane.url, "--ca-file", plane.ca, "--token-file", token],
                           env=clean_env({}), capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+
+
+def test_check_finds_nothing_missing(make_cluster, plane):
+    make_cluster().started()
+    done = check(plane)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -309,3 +313,41 @@ def test_a_jobs_pod_is_followed_with_the_rights_of_its_role_and_deleted_when_nob
         process.wait()
     # It has no kubelet that would confirm its end.
     wait_until(lambda: (p := plane.get("pod", "job-1")) is None or "deletionTimestamp" in p["metadata"], step=0.5)
+
+
+@pytest.mark.parametrize("gate", ["DRAConsumableCapacity", "DRAPartitionableDevices", "DRADeviceTaints"])
+def test_a_cluster_without_a_gate_gets_no_slices_that_promise_something_else(make_cluster, plane, gate):
+    """The API server drops the fields of that gate without a word."""
+    plane.restart("kube-apiserver", feature_gates=f"{gate}=false")
+    try:
+        cluster = make_cluster("h100-80gb+mig")
+        assert cluster.host.carve("node", "set-role", "--dynamic-mig-enabled").returncode == 0
+        cluster.start()
+        cluster.kubelet.register()
+        wait_until(lambda: "the API server dropped spec." in cluster.log(), step=0.2)
+        # What is left is no whole pool, which the scheduler passes over.
+        wait_until(lambda: len(plane.get("resourceslices")) <= 1, step=0.2)
+        assert not any(d["attributes"]["type"] == {"string": "mig"} for d in cluster.devices())
+        done = check(plane)
+        assert done.returncode != 0 and gate in done.stdout, done.stdout + done.stderr
+    finally:
+        plane.restart("kube-apiserver")
+
+
+@pytest.mark.skipif(not shutil.which("helm"), reason="needs helm")
+def test_a_real_api_server_takes_the_chart_with_any_values(plane):
+    plane.kubectl("create", "namespace", "runai-reservation", status=None)
+    chart = MANIFESTS / "chart"
+    values = ["wholeGpus.enabled=true,migLimits.enabled=true,sharing.timeSlicing.replicas=4,global.core.timeSlicing.mode=strict",
+              "reservation.enabled=true,reservation.namespace=runai-reservation"]
+    for value in ["", *values]:
+        done = run(["helm", "template", "carve", chart, "--namespace", "carve", *(["--set", value] if value else [])])
+        assert done.returncode == 0, done.stderr
+        (plane.dir / "chart.yaml").write_text(done.stdout)
+        plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", plane.dir / "chart.yaml")
+
+
+@pytest.mark.parametrize("name", ["whole-gpus", "reservation", "jobs/role.yaml"])
+def test_a_real_api_server_takes_the_other_manifests(plane, name):
+    plane.kubectl("create", "namespace", "carve-reservation", status=None)
+    plane.kubectl("apply", "--dry-run=server", "--validate=strict", *(["-f"] if name.endswith("yaml") else ["-k"]), MANIFESTS / name)
