@@ -138,12 +138,15 @@ def test_a_container_that_does_not_start_gives_its_slice_back(podman):
 
 def traced(trace, wanted):
     """The calls of processes that run the program `wanted`, and the processes that became no other, by a trace of strace -f."""
-    program, calls = {}, []
+    program, begun, calls = {}, {}, []
     for line in trace.splitlines():
         pid, call = line.split(None, 1)
         name, result = call.partition("(")[0], call.rsplit("= ", 1)[-1].strip()
-        if name == "execve" and result == "0":
-            program[pid] = call.split('"')[1].rpartition("/")[2]
+        if name == "execve":
+            begun[pid] = call.split('"')[1].rpartition("/")[2]
+        # Another process's line may come between a call and its result.
+        if (name == "execve" or call.startswith("<... execve resumed>")) and result == "0":
+            program[pid] = begun[pid]
         elif (name == "clone" or call.startswith("<... clone resumed>")) and result.isdigit():
             program[result] = program.get(pid, "")
         if program.get(pid) == wanted and name.isidentifier():
