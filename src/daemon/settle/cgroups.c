@@ -329,6 +329,8 @@ static const char *why_text(int rc)
 {
 	switch (rc) {
 	case -EROFS:
+		return "carved sees cgroups read-only (ProtectControlGroups=yes in its unit) and "
+		       "can make none for a command";
 	case -EACCES:
 	case -EPERM:
 		return "no cgroup of its own may be made where it was started";

@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from cgroup_makers import cgroups, within  # noqa: F401: fixture
+from cgroups import MOUNT
 from conftest import BUILD, ON_GPU, Host, wait_until
 from programs import python
 
@@ -180,6 +181,25 @@ def test_a_container_does_not_start_where_the_driver_does_not_answer(newer, cgro
         contained.stdin.close()
     assert newer.carve("sim", "fault", "nvml", "--clear").returncode == 0
     none_is_left(newer)
+
+
+def test_a_daemon_that_may_make_no_cgroups_says_so_and_still_limits_containers(newer, cgroups):  # noqa: F811
+    """As a system daemon's unit has it."""
+    read_only = f'mount --bind {MOUNT} {MOUNT} && mount -o remount,bind,ro {MOUNT} && exec "$@"'
+    done = newer.run(["unshare", "-m", "--propagation", "private", "sh", "-c", read_only, "sh", BUILD / "carve", "gpu", "list"])
+    assert done.returncode == 0, done.stderr
+    available(newer)
+    session = newer.carve_json("session", "request", "--vram", "2")["id"]
+    assert newer.run(at_home(newer, "run", "--session", session, "--", "true")).returncode == 0
+    shown = newer.carve_json("session", "show", session)
+    assert shown["backend"] == "front" and "ProtectControlGroups" in shown["front_only_reason"]
+    assert not limits(newer)
+    leaf = cgroups.make()
+    with newer.popen(within(leaf, "sh", "-c", "echo in; cat"), stdin=subprocess.PIPE) as contained:
+        assert contained.stdout.readline() == "in\n"
+        hold(newer, session, contained.pid)
+        assert [one["path"] for one in limits(newer)] == [str(leaf)]
+        contained.stdin.close()
 
 
 def test_below_615_nothing_is_made(host):
