@@ -351,3 +351,21 @@ def test_a_real_api_server_takes_the_chart_with_any_values(plane):
 def test_a_real_api_server_takes_the_other_manifests(plane, name):
     plane.kubectl("create", "namespace", "carve-reservation", status=None)
     plane.kubectl("apply", "--dry-run=server", "--validate=strict", *(["-f"] if name.endswith("yaml") else ["-k"]), MANIFESTS / name)
+
+
+def with_kubectl(plane):
+    return clean_env({"KUBECONFIG": str(plane.kubeconfig), "PATH": f"{PROGRAMS}:{os.environ['PATH']}"})
+
+
+def test_commands_of_carve_ask_the_cluster_by_kubectl(make_cluster, plane):
+    cluster = make_cluster("h100-80gb+mig").started()
+    done = run([BUILD / "carve", "kubernetes", "check"], env=with_kubectl(plane))
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = run([BUILD / "carve", "node", "set-role", "--dynamic-mig-enabled", cluster.name], env=with_kubectl(plane))
+    assert done.returncode == 0, done.stderr
+    assert plane.get("node", cluster.name)["metadata"]["labels"]["node-role.kubernetes.io/runai-mig-enabled"] == "true"
+    cluster.kubelet.register()  # it looks at once
+    wait_until(lambda: any(d["attributes"]["type"] == {"string": "mig"} for d in cluster.devices()), step=0.2)
+    assert run([BUILD / "carve", "node", "remove-role", cluster.name], env=with_kubectl(plane)).returncode == 0
+    cluster.kubelet.register()
+    wait_until(lambda: not any(d["attributes"]["type"] == {"string": "mig"} for d in cluster.devices()), step=0.2)
