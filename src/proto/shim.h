@@ -22,6 +22,8 @@
 #define SHIM_SPEC_FD 3
 #define SHIM_GO_FD 4
 #define SHIM_PROGRAM "carve-shim"
+/* Says where ld.so finds the driver's libraries: one object, cuda, nvml and paths (shim/spec.h). */
+#define SHIM_DRIVER "--driver"
 
 #define SHIM_HEAD_MAGIC 0x44414548u /* "HEAD" */
 

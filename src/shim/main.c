@@ -41,6 +41,7 @@ static const char help[] =
 	"carve-shim - holds one job of a queue for carved, and outlives it\n"
 	"\n"
 	"usage: carve-shim DIR NAME     started by carved, with descriptors 3 and 4\n"
+	"       carve-shim " SHIM_DRIVER "     says where the driver is, for carved\n"
 	"       carve-shim --help | --version\n"
 	"\n"
 	"example: pgrep -a carve-shim     lists the shims that run\n";
@@ -65,9 +66,10 @@ struct shim {
 	struct record_place place;
 	struct shim_spec spec;
 	struct shim_go go;
-	int record;   /* its file */
-	pid_t parent; /* the daemon that started it */
-	int signals;  /* a signalfd */
+	int record;        /* its file */
+	const char *paths; /* LD_LIBRARY_PATH as this program was started; "": none */
+	pid_t parent;      /* the daemon that started it */
+	int signals;       /* a signalfd */
 	sigset_t mask;
 	pid_t child;
 	enum stage stage;
@@ -201,6 +203,25 @@ static int register_or_fail(const struct shim *shim, uint32_t flags, struct fail
 	return -1;
 }
 
+static const char *driver_text(const struct shim *shim, const char *key)
+{
+	const char *text = json_string_value(json_object_get(shim->spec.driver, key));
+
+	return text ? text : "";
+}
+
+/* What the daemon found holds where ld.so would look in the same places for this program. */
+static int driver_look(const struct shim *shim, struct driver_libs *ret, struct error *err)
+{
+	struct driver_libs links;
+
+	if (!shim->spec.driver || strcmp(driver_text(shim, "paths"), shim->paths) != 0)
+		return driver_find(ret, err);
+	snprintf(links.cuda, sizeof(links.cuda), "%s", driver_text(shim, "cuda"));
+	snprintf(links.nvml, sizeof(links.nvml), "%s", driver_text(shim, "nvml"));
+	return driver_find_by(&links, ret, err);
+}
+
 /* As `carve run` does it: root's jobs get a mount namespace where one can be made. */
 static int slice_enter(const struct shim *shim, struct failure *failure)
 {
@@ -210,7 +231,7 @@ static int slice_enter(const struct shim *shim, struct failure *failure)
 	struct error err = {0};
 	enum isolation isolation;
 
-	if (places_find(&places, &err) < 0 || driver_find(&driver, &err) < 0 ||
+	if (places_find(&places, &err) < 0 || driver_look(shim, &driver, &err) < 0 ||
 	    isolation_parse(NULL, &isolation, &err) < 0)
 		return fail_error(failure, &err);
 	if (isolation == ISOLATION_MOUNT &&
@@ -757,6 +778,28 @@ static int hook_become(const struct shim *shim)
 	return EXIT_CODE_FAILED;
 }
 
+/* Says where ld.so finds the driver, and ends without unloading it. */
+_Noreturn static void driver_say(void)
+{
+	static struct driver_libs links;
+	const char *paths = secure_getenv("LD_LIBRARY_PATH");
+
+	driver_links(&links);
+	json_t *object = json_pack("{s:s, s:s, s:s}", "cuda", links.cuda, "nvml", links.nvml,
+				   "paths", paths ? paths : "");
+	cleanup_free char *text = json_dumps(object, JSON_COMPACT);
+	bool said = text && write_all(STDOUT_FILENO, text, strlen(text)) == 0;
+	_exit(said ? EXIT_CODE_OK : EXIT_CODE_FAILED);
+}
+
+static char *paths_keep(void)
+{
+	const char *now = secure_getenv("LD_LIBRARY_PATH");
+	char *copy = strdup(now ? now : "");
+
+	return copy ? copy : "";
+}
+
 int main(int argc, char **argv)
 {
 	struct shim shim = {.next_ns = UINT64_MAX, .revive_ns = UINT64_MAX, .daemon = -1};
@@ -769,6 +812,8 @@ int main(int argc, char **argv)
 		puts("carve-shim " CARVE_VERSION);
 		return EXIT_CODE_OK;
 	}
+	if (argc == 2 && !strcmp(argv[1], SHIM_DRIVER))
+		driver_say();
 	if (argc != 3 || fcntl(SHIM_SPEC_FD, F_GETFD) < 0 || fcntl(SHIM_GO_FD, F_GETFD) < 0) {
 		fputs("carve-shim: it is started by carved; see carve-shim --help\n", stderr);
 		return EXIT_CODE_USAGE;
@@ -777,6 +822,7 @@ int main(int argc, char **argv)
 	(void)fcntl(SHIM_SPEC_FD, F_SETFD, FD_CLOEXEC);
 	(void)fcntl(SHIM_GO_FD, F_SETFD, FD_CLOEXEC);
 	shim.parent = getppid();
+	shim.paths = paths_keep();
 	signals_begin(&shim);
 	prctl(PR_SET_NAME, "carve-shim", 0, 0, 0);
 	if (shim.signals < 0 || shim_spec_read(SHIM_SPEC_FD, &shim.spec) < 0)

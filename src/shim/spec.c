@@ -33,8 +33,9 @@ static const char *text_of(const json_t *root, const char *key)
 /* The daemon's words on the attempt, put over the text; nothing of the command is among it. */
 static void run_take(json_t *root, const json_t *run)
 {
-	static const char *const keys[] = {"job",    "index",    "name",     "queue", "attempt",
-					   "attach", "limit_ns", "grace_ns", "pod",   "hook"};
+	static const char *const keys[] = {"job",     "index",  "name",     "queue",
+					   "attempt", "attach", "limit_ns", "grace_ns",
+					   "pod",     "hook",   "driver"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
 		json_t *value = json_object_get(run, keys[i]);
@@ -170,6 +171,8 @@ int shim_spec_read(int fd, struct shim_spec *ret)
 	ret->hook = json_is_true(json_object_get(root, "hook"));
 	if (json_is_object(json_object_get(root, "pod")))
 		ret->pod = json_object_get(root, "pod");
+	if (json_is_object(json_object_get(root, "driver")))
+		ret->driver = json_object_get(root, "driver");
 	index = json_object_get(root, "index");
 	if (json_is_integer(index))
 		ret->index = json_integer_value(index);

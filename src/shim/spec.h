@@ -15,10 +15,11 @@
  *   job, index, name, queue, attempt
  *   attach           the daemon's attach socket
  *   limit_ns, grace_ns
- *   hook             it is no job, but a program that is told of jobs' changes
- *   pod              the job is a pod of a cluster: name, namespace, api, token_file, ca_file,
- * image, fraction or gpu_memory (texts), grace_s, and template (an object). Only of a daemon that
- * runs its own user's jobs */
+ *   driver           by which names ld.so found the driver's libraries: cuda, nvml, and `paths`,
+ * the search path (LD_LIBRARY_PATH) with which it did hook             it is no job, but a program
+ * that is told of jobs' changes pod              the job is a pod of a cluster: name, namespace,
+ * api, token_file, ca_file, image, fraction or gpu_memory (texts), grace_s, and template (an
+ * object). Only of a daemon that runs its own user's jobs */
 #pragma once
 
 #include <jansson.h>
@@ -29,9 +30,10 @@
 struct words;
 
 struct shim_spec {
-	json_t *root;      /* both; owns all texts below */
-	const json_t *pod; /* NULL: the job runs on this host */
-	bool hook;         /* no job: SHIM_RUN_HOOK */
+	json_t *root;         /* both; owns all texts below */
+	const json_t *pod;    /* NULL: the job runs on this host */
+	const json_t *driver; /* NULL: the daemon does not know yet */
+	bool hook;            /* no job: SHIM_RUN_HOOK */
 	const char *cwd, *attach, *job, *name, *image;
 	int64_t index; /* -1: it is of no array */
 	int64_t attempt;

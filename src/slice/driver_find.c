@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,23 +15,39 @@
 #include "proto/attach.h"
 #include "slice/slice_env.h"
 
-/* In the child, which ends without unloading: a driver's destructors are not ours to run. */
+/* In a child, which ends without unloading: a driver's destructors are not ours to run. */
 static void library_locate(const char *name, char path[PATH_MAX])
 {
 	void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
 	struct link_map *map;
 
-	if (library && dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && !realpath(map->l_name, path))
-		path[0] = '\0';
+	path[0] = '\0';
+	if (library && dlinfo(library, RTLD_DI_LINKMAP, &map) == 0)
+		snprintf(path, PATH_MAX, "%s", map->l_name);
+}
+
+void driver_links(struct driver_libs *ret)
+{
+	library_locate("libcuda.so.1", ret->cuda);
+	library_locate("libnvidia-ml.so.1", ret->nvml);
+}
+
+/* False: it leads nowhere. */
+static bool link_follow(const char *link, char path[PATH_MAX])
+{
+	if (*link && realpath(link, path))
+		return true;
+	path[0] = '\0';
+	return false;
 }
 
 _Noreturn static void libraries_send(int fd)
 {
-	struct driver_libs found;
+	static struct driver_libs links, found;
 
-	memset(&found, 0, sizeof(found));
-	library_locate("libcuda.so.1", found.cuda);
-	library_locate("libnvidia-ml.so.1", found.nvml);
+	driver_links(&links);
+	(void)link_follow(links.cuda, found.cuda);
+	(void)link_follow(links.nvml, found.nvml);
 	_exit(write_all(fd, &found, sizeof(found)) < 0);
 }
 
@@ -39,11 +56,24 @@ static void path_copy(char to[PATH_MAX], const char *from)
 	snprintf(to, PATH_MAX, "%s", from ? from : "");
 }
 
+static bool slice_tells(void)
+{
+	return slice_env_session() && secure_getenv(ATTACH_ENV_CUDA);
+}
+
+int driver_find_by(const struct driver_libs *links, struct driver_libs *ret, struct error *err)
+{
+	if (!slice_tells() && link_follow(links->cuda, ret->cuda) &&
+	    link_follow(links->nvml, ret->nvml))
+		return 0;
+	return driver_find(ret, err);
+}
+
 int driver_find(struct driver_libs *ret, struct error *err)
 {
 	int fds[2];
 
-	if (slice_env_session() && secure_getenv(ATTACH_ENV_CUDA)) {
+	if (slice_tells()) {
 		path_copy(ret->cuda, secure_getenv(ATTACH_ENV_CUDA));
 		path_copy(ret->nvml, secure_getenv(ATTACH_ENV_NVML));
 		return 0;

@@ -164,8 +164,9 @@ struct queues {
 	bool told;       /* listeners have not heard of it */
 	struct queue_listener *listeners;
 	bool dirty;
-	uint64_t mig_changes; /* those that were decided on */
-	uint64_t sample;      /* what waits for newer figures waits for this sample */
+	uint64_t mig_changes;        /* those that were decided on */
+	uint64_t sample;             /* what waits for newer figures waits for this sample */
+	struct queue_driver *driver; /* NULL: not looked for yet */
 	char boot[STORE_BOOT_SIZE];
 	char dir[PATH_MAX / 2];
 	char shim[PATH_MAX];
@@ -304,6 +305,12 @@ const char *agent_refuses(const struct agent *agent, const struct job_spec *spec
 /* The agent's GPUs, one flag for each position in the pool. */
 void agent_allowed(const struct queues *q, const struct agent *agent,
 		   uint8_t ret[static PLACE_GPUS_MAX]);
+
+/* ---- queue_driver.c */
+/* Where the driver's libraries are, as a shim reads it (shim/spec.h): borrowed. NULL: not known,
+ * and if nobody asked before, looked for from now on. Waits for nothing. */
+json_t *queue_driver_known(struct queues *q);
+void queue_driver_free(struct queues *q);
 
 /* ---- queue_history.c */
 int queue_history_load(struct queues *q);

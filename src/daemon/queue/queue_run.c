@@ -289,6 +289,23 @@ static size_t victims_choose(struct round *round, struct queue_state *state,
 	return 1;
 }
 
+/* On disk a claim is in these words: why a job is ended, and later why it waits again. */
+#define PREEMPTED_BY "preempted by job "
+
+static int64_t claim_in(const char *text)
+{
+	size_t length = strlen(PREEMPTED_BY);
+
+	return strncmp(text, PREEMPTED_BY, length) ? 0 : strtoll(text + length, NULL, 10);
+}
+
+/* The reason may be in the words of the job's user, who could have done without --requeue as well:
+ * nobody else is spared by it. */
+static void claim_restore(struct job *job)
+{
+	job->claim = claim_in(*job->record.ending ? job->record.ending : job->record.reason);
+}
+
 static void preempt(struct round *round, const struct queue_job *head)
 {
 	struct queue_state state = {.gpus = round->gpus,
@@ -303,7 +320,7 @@ static void preempt(struct round *round, const struct queue_job *head)
 	state.running_count = round->running_count;
 	size_t *victims = calloc(round->running_count + 1, sizeof(*victims));
 	size_t count = victims ? victims_choose(round, &state, head, victims) : 0;
-	snprintf(why, sizeof(why), "preempted by job %llu", (unsigned long long)head->id);
+	snprintf(why, sizeof(why), PREEMPTED_BY "%llu", (unsigned long long)head->id);
 	for (size_t i = 0; i < count; i++) {
 		struct job *job = job_find(round->q, (int64_t)round->running[victims[i]].id);
 
@@ -930,6 +947,7 @@ static void job_take_up(struct job *job)
 	bool begun = job->record.state == JOB_STARTING || job->record.state == JOB_RUNNING ||
 		     began_after_all(job);
 
+	claim_restore(job);
 	if (!begun) {
 		job_settle(job);
 		return;
@@ -1028,6 +1046,7 @@ void queues_stop(struct queues *q)
 {
 	if (!q)
 		return;
+	queue_driver_free(q);
 	queue_records_sync(q);
 	queue_records_tidy(q, TIDIED_AT_END);
 	free(q->left);

@@ -70,7 +70,7 @@ int queues_directories_look(struct queues *q, const char **ret_name)
 /* The daemon's own part of the text. */
 static char *run_text(const struct job *job, const char *image, json_t *pod)
 {
-	const struct queues *q = job->queues;
+	struct queues *q = job->queues;
 	char id[JOB_ID_TEXT];
 	json_t *object = json_pack(
 		"{s:s, s:s, s:s, s:i, s:s, s:I, s:I}", "job", job_id_text(&job->record, id), "name",
@@ -80,6 +80,9 @@ static char *run_text(const struct job *job, const char *image, json_t *pod)
 
 	if (object && pod)
 		json_object_set(object, "pod", pod);
+	json_t *driver = pod ? NULL : queue_driver_known(q);
+	if (object && driver)
+		json_object_set(object, "driver", driver);
 
 	if (object && job->record.array)
 		json_object_set_new(object, "index", json_integer(job->record.index));

@@ -557,3 +557,28 @@ def test_a_record_that_was_removed_is_there_when_the_job_ends(queues):
     queues.open_gate()
     ended = queues.ended(id)
     assert (ended["state"], ended["exit_code"]) == ("failed", 7)
+
+
+def test_a_claim_outlives_the_daemon_and_ends_no_second_job(queues):
+    queues.agent("half=0.5", gpus="0")
+    body = f"trap '' TERM; {queues.gate()}"
+    lows = [queues.witnessed(body, options=("--requeue", "--priority", "-1", "--grace", "600s")) for _ in range(2)]
+    for low in lows:
+        queues.wait_state(low, "running")
+        wait_until(lambda: queues.runs(low))
+
+    def ending():
+        return [low for low in lows if queues.job(low)["reason"].startswith("preempted")]
+    high = queues.witnessed()
+    wait_until(ending)
+    victim, = ending()
+    pid = queues.host.daemon_pid()
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: process_ended(pid))
+    queues.wait_state(high, "queued")
+    # A decision of the next daemon's has been made when it knows why the job waits.
+    wait_until(lambda: "room" in queues.job(high)["reason"] or "it waits" in queues.job(high)["reason"])
+    assert ending() == [victim]
+    queues.open_gate()
+    assert queues.ended(high)["state"] == "done"
+    assert [queues.ended(low)["attempt"] for low in lows] == [2 if low == victim else 1 for low in lows]
