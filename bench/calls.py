@@ -100,7 +100,7 @@ def run_calls(build, configuration, loops, live=(0,), batches=12, calls=0, prefi
 
 
 def add_series(samples, build, configuration, rows, **how):
-    """Measures these rows in one process. What disturbs a batch only ever adds to it: the least one of a round stands
+    """Measures these rows in one process. A disturbance of a batch only ever adds to it: the least one of a round stands
     for it."""
     loops, idle = list(dict.fromkeys(loop for loop, _, _ in rows)), rows[0][2]
     for series in run_calls(build, configuration, loops, sorted({live for _, live, _ in rows}), **how):

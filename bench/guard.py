@@ -1,7 +1,7 @@
 """The regression guard: what carve's hot paths take against bounds that are checked in (bounds.json).
 
 Instructions are counted (bench/step.h): the same code takes as many of them on every machine, however busy it is, so that
-a bound can be near. What does not show in their number shows in a time. Those are compared as ratios of least times within
+a bound can be near. A loss that does not show in their number shows in a time. Those are compared as ratios of least times within
 one machine, and with much room: whatever else runs on the machine adds to a batch and never takes away, and code of the
 same instructions takes half or twice as long by its place in memory."""
 import json

@@ -14,7 +14,7 @@ MIB, GIB = 1 << 20, 1 << 30
 SPEC = "h100-80gb"
 SLICE_GIB, RACE_GIB, VIEW_GIB = 2, 12, 4
 PIECE = 64 * MIB
-# What a family takes and gives in one step beyond what is asked.
+# The bytes that a family takes and gives in one step beyond what is asked.
 STEP = {"async": 32 * MIB, "async-free": 32 * MIB, "pool": 32 * MIB, "mipmap": 32 * MIB, "graph": 32 * MIB}
 FAMILIES = ("linear", "pitch", "managed", "async", "async-free", "pool", "vmm", "mapped", "array", "mipmap", "graph",
             "context", "module")
@@ -159,7 +159,7 @@ def race(build, limiter, name, rounds):
     runs = [run(build, limiter, RACE_GIB, ["sh", "-c", everyone]) for _ in range(rounds)]
     overs = [done.peak - RACE_GIB * GIB for done in runs]
     bad = sum(o > 0 for o in overs)
-    # Who takes nothing holds the limit, and has shown nothing.
+    # A client that takes nothing holds the limit, and has shown nothing.
     idle = next((done for done in runs if done.peak < RACE_GIB * GIB / 2), None)
     words = f"{bad} of {rounds} rounds over" + (f", by {mib(max(overs))}" if bad else "")
     if idle:

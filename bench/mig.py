@@ -29,7 +29,7 @@ OURS, PLACEMENT, FIRST, BOUND = "carve", "carve, eager", "first-fit", "repacking
 RIVALS = ("first-fit", "first-fit, driver", "best-fit", "worst-fit", "round-robin", "MFI", "FGD")
 # Of Student's t for five seeds: 95% lie within so many standard errors.
 T_95 = 2.776
-# What is less than that is no difference to anybody: points of accepted work; hundredths of a mean wait.
+# A difference below that is none to anybody: points of accepted work; hundredths of a mean wait.
 NEGLIGIBLE = 0.1
 # The part of the gap between first-fit and the bound that is to be closed, where it exceeds 1 point.
 GOALS = {8: 35, 100: 55}

@@ -21,7 +21,7 @@ def beside(path):
 
 
 def check(path):
-    """Raises OSError where nothing could be written there. What is there stays as it is."""
+    """Raises OSError where nothing could be written there. A file that is there stays as it is."""
     path = target(path)
     with open(path, "ab") if os.path.lexists(path) else contextlib.nullcontext():
         pass

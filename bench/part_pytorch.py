@@ -38,7 +38,7 @@ def result(rounds, about, found):
 
 
 def run(build, options, say, keep):
-    """In each round both run once, and another one first. What is missing makes a document without rows."""
+    """In each round both run once, and another one first. A missing part makes a document without rows."""
     python = shutil.which(options.python)
     rounds, seconds = (3, 2) if options.quick else (11, 10)
     inside = [build / "carve", "run", "--ephemeral", "--gpu", "1", *real.slice_options(build), "--", python]

@@ -52,7 +52,7 @@ def attempt(build, name, by, rows):
 
 
 NO_ROW = {"scenario": None, "what": None}
-# What of another sharer's row stands beside carve's.
+# The columns of another sharer's row that stand beside carve's.
 BESIDE = ("measured", "clients", "error", "count", "idle", "alone", "used", "response", "lagged")
 
 

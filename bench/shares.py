@@ -10,7 +10,7 @@ import time
 from bench import scenarios, stored, workload
 from bench.host import BenchError
 
-# The GPU's clock stands still while the machine has not played yet what the GPU does next. What takes so and so long by it is not
+# The GPU's clock stands still while the machine has not played yet what the GPU does next. A span of so and so long by it is not
 # judged where that is more than this part of the time. Leases go by the same clock, so shares bear more.
 LAG_MAX, SHARES_LAG_MAX = 0.01, 0.1
 # A launch takes the GPU 1.5 us before the kernel reads its clock, and few instructions after it has.

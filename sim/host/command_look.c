@@ -148,7 +148,7 @@ static int fault_take(struct host *h, struct exchange *x)
 		return -EPROTO;
 	reply->hit = faults_take(&h->faults, request->fault, request->device, x->process->pid,
 				 request->call, h->now, &reply->error, &reply->delay_ns);
-	/* What is only slow does not fail. */
+	/* A call that is only slow does not fail. */
 	if (request->fault == WIRE_FAULT_ALLOC && reply->hit && !reply->error && !reply->delay_ns)
 		reply->error = -ENOMEM;
 	if (request->fault == WIRE_FAULT_NVML && reply->hit && !reply->error && !reply->delay_ns)

@@ -58,7 +58,7 @@ bool mig_board_find(const struct sim_model *model, uint32_t branch, struct mig_b
 /* From now on boards in this process are drawn at random from real ones, always the same for a
  * seed; 0: they are the real ones. Before any board is found. */
 void mig_shuffle(uint32_t seed);
-/* What mig_board_find() does with what it found. */
+/* Shuffles a board that was just found, where mig_shuffle() asked for it. */
 void mig_board_shuffle(struct mig_board *board);
 /* NULL: this board has no such profile. */
 const struct mig_profile *mig_profile_by_enum(const struct mig_board *b, uint32_t nvml_enum);

@@ -85,7 +85,7 @@ int partition_set(struct host *h, uint32_t gpu, const char *path, uint64_t soft,
 	return 0;
 }
 
-/* Where the process is now. What it holds counts where it was when it last asked for some. */
+/* Where the process is now. Its memory counts where it was when it last asked for some. */
 static void process_look(struct host *h, struct process *p)
 {
 	char path[64], text[CGROUP_TEXT_SIZE] = "\n";

@@ -34,7 +34,7 @@ int partition_set(struct host *h, uint32_t gpu, const char *path, uint64_t soft,
 const struct partition *partition_find(const struct host *h, uint32_t gpu, const char *path);
 /* Whether its directory is there, in the root of cgroups. */
 bool partition_exists(const struct host *h, const char *path);
-/* What the processes in a cgroup and below it hold that counts. */
+/* The bytes that count of the processes in a cgroup and below it. */
 uint64_t partition_used(const struct host *h, uint32_t gpu, const char *path);
 /* The limit that the process's own cgroup carries; NULL: none. */
 const struct partition *partition_of(struct host *h, struct process *p, uint32_t gpu);

@@ -7,7 +7,7 @@ import argparse
 import pathlib
 
 
-# What no driver has: see library.h.
+# Names that no driver has: see library.h.
 OWN = ["simgpuClockLag"]
 
 

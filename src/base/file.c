@@ -114,7 +114,9 @@ static bool has_memory(pid_t thread)
 	return process_field(thread, 23, &address_space) == 0 && address_space;
 }
 
-pid_t process_thread(pid_t pid)
+/* The number of a thread of it that has not ended, by which /proc shows what the process has: its
+ * first thread may have ended before others. Where there is none, its PID. */
+static pid_t process_thread(pid_t pid)
 {
 	const struct dirent *entry;
 	pid_t found = pid;

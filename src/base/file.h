@@ -47,9 +47,6 @@ bool process_is_ending(pid_t pid);
 /* Whether its first thread is gone, with others there still or not: of a program that ends that one
  * last, it is being killed. */
 bool process_is_headless(pid_t pid);
-/* The number of a thread of it that has not ended, by which /proc shows what the process has: its
- * first thread may have ended before others. Where there is none, its PID. */
-pid_t process_thread(pid_t pid);
 
 /* The process that a process is a child of, 0: it is not to be seen from here. 0 or -errno. */
 int process_parent(pid_t pid, pid_t *ret_parent);

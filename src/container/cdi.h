@@ -13,7 +13,6 @@ struct error;
 #define CDI_SLICE_FILE "carve.dev-slice_" /* and ID, ".json" */
 /* Devices carve.dev/slice=8gib: a slice is made when a container is. */
 #define CDI_NAMED_FILE "carve.dev-slice-"
-#define CDI_DIR_STATIC "/etc/cdi"
 #define CDI_DIR_DYNAMIC "/var/run/cdi"
 #define CDI_NAME_MAX 63
 

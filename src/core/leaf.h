@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-/* What is known of the cgroup that a process of the session is in. */
+/* The facts known of the cgroup that a process of the session is in. */
 struct leaf_facts {
 	bool root;    /* it is the machine's own, in which everything may be */
 	bool made;    /* carve made it for this session */

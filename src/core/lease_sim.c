@@ -34,7 +34,7 @@ struct client {
 
 struct lease_sim {
 	struct lease_table *table;
-	uint64_t now, policy_next, state, decisions;
+	uint64_t now, policy_next, state;
 	uint64_t open_ns, idle_ns;
 	struct client *clients;
 	uint32_t count;
@@ -364,7 +364,6 @@ static void policy(struct lease_sim *sim)
 	for (uint32_t i = 0; i < ACTIONS_MAX; i++) {
 		struct lease_action action = lease_next(sim->table, sim->now, &sim->policy_next);
 
-		sim->decisions++;
 		if (action.kind == LEASE_NONE) {
 			if (sim->policy_next <= sim->now)
 				sim->fault = "the policy wants to be asked again at once";
@@ -454,11 +453,6 @@ void lease_sim_forget(struct lease_sim *sim)
 const char *lease_sim_fault(const struct lease_sim *sim)
 {
 	return sim->fault;
-}
-
-uint64_t lease_sim_decisions(const struct lease_sim *sim)
-{
-	return sim->decisions;
 }
 
 uint64_t lease_sim_now(const struct lease_sim *sim)

@@ -63,8 +63,6 @@ void lease_sim_flush(struct lease_sim *sim);
 void lease_sim_forget(struct lease_sim *sim);
 const char *lease_sim_fault(const struct lease_sim *sim);
 uint64_t lease_sim_now(const struct lease_sim *sim);
-/* Times that lease_next() was called. */
-uint64_t lease_sim_decisions(const struct lease_sim *sim);
 struct lease_sim_result lease_sim_result(const struct lease_sim *sim, uint32_t client);
 /* GPU time in which nobody held it; and of it, while somebody had work for it. */
 uint64_t lease_sim_idle(const struct lease_sim *sim, uint32_t gpu);

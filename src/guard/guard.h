@@ -50,9 +50,6 @@ void guard_serve(struct guard_place *place);
 
 /* The operations. 0 or -errno. */
 int guard_signal(uid_t real_uid, uid_t uid, pid_t pid, uint64_t birth, int signal);
-/* Whether this process of root's is in a slice: by its environment when it was started, or by the
- * files of its mount namespace. */
-int guard_is_in_slice(pid_t pid);
 /* Makes a file (enum guard_file) of the runtime directory anew, where it is missing or a socket is
  * there that is nobody's; and the directory, which place->dir_fd is then. The descriptor, or
  * -errno. */

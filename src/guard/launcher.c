@@ -154,8 +154,8 @@ static void name_of(const struct launcher_request *r, char ret[static NAME_SIZE]
 	snprintf(ret, NAME_SIZE, "%" PRIu64 ".%" PRIu32, r->job, r->attempt);
 }
 
-/* What behind the head says how the job's pod is made, where it has that: it is to be the job's
- * user who said so, too. *at: where the job's text begins. */
+/* The text behind the head that says how the job's pod is made, where it has that: it is to be the
+ * job's user who said so, too. *at: where the job's text begins. */
 static int pods_check(const struct launcher_place *place, const struct shim_head *head,
 		      const char *all, size_t size, size_t *at)
 {

@@ -56,7 +56,9 @@ static bool namespace_says_so(pid_t pid)
 	return false;
 }
 
-int guard_is_in_slice(pid_t pid)
+/* Whether this process of root's is in a slice: by its environment when it was started, or by the
+ * files of its mount namespace. */
+static int guard_is_in_slice(pid_t pid)
 {
 	return environment_says_so(pid) || namespace_says_so(pid) ? 0 : -EPERM;
 }

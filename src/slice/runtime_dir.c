@@ -62,7 +62,8 @@ static int connect_error(const char *path, int error, struct error *err)
 	return -error;
 }
 
-int runtime_check_place(const char *path, struct error *err)
+/* Looks at the directory, before a connection is made. 0, or negative with *err set. */
+static int runtime_check_place(const char *path, struct error *err)
 {
 	char dir[PATH_MAX];
 	uid_t uid = 0;
@@ -74,7 +75,8 @@ int runtime_check_place(const char *path, struct error *err)
 	return foreign_error(dirname(dir), uid, err);
 }
 
-int runtime_check_server(int fd, const char *path, struct error *err)
+/* Looks at who listens. 0, or negative with *err set. */
+static int runtime_check_server(int fd, const char *path, struct error *err)
 {
 	char number[16];
 	uid_t uid = 0;

@@ -17,10 +17,6 @@ struct error;
  * -errno with *err set: EXIT_CODE_UNREACHABLE where nobody listens; -EPERM with
  * EXIT_CODE_NOT_PERMITTED where another user does. */
 int runtime_connect(const char *path, int type, struct error *err);
-/* The two looks that runtime_connect() takes, for connections that are made otherwise: at the
- * directory, before, and at who listens, once it is connected. 0, or negative with *err set. */
-int runtime_check_place(const char *path, struct error *err);
-int runtime_check_server(int fd, const char *path, struct error *err);
 /* Whether somebody listens on this Unix socket who may be believed. */
 bool runtime_socket_answers(const char *path);
 /* The process that does; 0: none, or none that can be seen here. */

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-# What is unpacked together: the suite it is from (None: this machine's own) and the packages.
+# Packages that are unpacked together: the suite it is from (None: this machine's own) and the packages.
 GROUPS = {
     "tools": (None, ["nvtop", "gpustat", "python3-pynvml", "python3-psutil", "python3-blessed", "python3-wcwidth",
                      "python3-six"]),

@@ -55,7 +55,7 @@ def test_version(both):
 
 
 def test_before_init(both):
-    """All arguments are zero. What looks at those first answers as it likes; but nothing of ours may crash."""
+    """All arguments are zero. A call that looks at those first answers as it likes; but nothing of ours may crash."""
     theirs, ours = (b["early"] for b in both)
     uninitialized = {name for name, result in theirs.items() if result == NOT_INITIALIZED}
     assert len(uninitialized) > 300

@@ -5,7 +5,7 @@ entries = json.loads(os.environ["ENTRIES"])
 libc = c.CDLL(None)
 libc.dlsym.restype, libc.dlsym.argtypes = c.c_void_p, [c.c_void_p, c.c_char_p]
 libc.prctl.argtypes = [c.c_int] + [c.c_ulong] * 4
-# What a linked program is bound to. dlsym would load the driver.
+# The entries that a linked program is bound to. dlsym would load the driver.
 base = min(int(line.split("-")[0], 16) for line in open("/proc/self/maps") if "/front/libcuda.so.1" in line)
 def entry(name):
     return base + entries[name]

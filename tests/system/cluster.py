@@ -298,7 +298,7 @@ class ApiServer:
             return 200, self.put(path, merged(self.objects[path], body))
         return self.status(405, "no such method")
 
-    # What tests ask of it.
+    # Questions that tests ask of it.
     def slices(self):
         with self.lock:
             return [o for p, o in self.objects.items() if "/resourceslices/" in p]
@@ -451,7 +451,7 @@ class Cluster:
         mounts = [m for edit in edits for m in edit.get("mounts", [])]
         stage = pathlib.Path(tempfile.mkdtemp(dir=self.dir))
         script = ["set -e", f"cp -a /etc {stage}/etc", f"touch {stage}/etc/ld.so.preload"]
-        # What is mounted comes from the host, whatever lies over it in the container.
+        # Mounts come from the host, whatever lies over it in the container.
         for n, mount in enumerate(mounts):
             directory = os.path.isdir(mount["hostPath"])
             script += [f"{'mkdir' if directory else 'touch'} {stage}/{n}", f"mount --bind {mount['hostPath']} {stage}/{n}"]

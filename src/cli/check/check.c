@@ -255,7 +255,7 @@ static const char *runtime_find(const json_t *daemon, const char *host, char buf
 	return buf;
 }
 
-/* What stands in carve's way is missing, too: its absence is. */
+/* An obstacle is missing, too: its absence is. */
 static json_t *conditions_check(const json_t *daemon, const char *host, const json_t *gpus,
 				json_t *missing)
 {

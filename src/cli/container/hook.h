@@ -12,9 +12,9 @@ int hook_program(char path[static PATH_MAX], struct error *err);
 /* A hook has no environment but this: what says here which daemon and which host are meant. Array
  * of NAME=VALUE, owned by the caller. */
 json_t *hook_environment(const struct cli *cli);
-/* What a file in a directory of hooks has (HOOK_FILE, ".json"), by which podman runs carve-hook in
- * this stage with these arguments (ended by NULL) for every container. Owned by the caller; NULL
- * with *err set. */
+/* The contents of a file in a directory of hooks (HOOK_FILE, ".json"), by which podman runs
+ * carve-hook in this stage with these arguments (ended by NULL) for every container. Owned by the
+ * caller; NULL with *err set. */
 #define HOOK_FILE "50-carve"
 #define HOOK_STAGE "createRuntime"
 json_t *hook_file(const char *stage, const char *const *arguments, const struct cli *cli,

@@ -138,8 +138,9 @@ static int parts_add(struct mig_models *m, const char *spec, const json_t *list,
 	}
 }
 
-int mig_models_parse(const char *spec, const json_t *list, struct mig_models *ret,
-		     struct error *err)
+/* mig_models_read() with the list of models as `carve sim list --json` prints it. */
+static int mig_models_parse(const char *spec, const json_t *list, struct mig_models *ret,
+			    struct error *err)
 {
 	struct mig_models m = {
 		.dies = calloc(MIG_DIES_MAX, sizeof(*m.dies)),

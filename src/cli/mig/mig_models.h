@@ -23,9 +23,6 @@ struct mig_models {
 
 /* "MODEL[:COUNT],..." as --gpus has it. 0, or negative with *err set. */
 int mig_models_read(const char *spec, struct mig_models *ret, struct error *err);
-/* The same with the list of models as `carve sim list --json` prints it. */
-int mig_models_parse(const char *spec, const json_t *list, struct mig_models *ret,
-		     struct error *err);
 /* That list; owned by the caller. NULL, or no array: the simulated host's program does not answer.
  */
 json_t *mig_models_list(void);

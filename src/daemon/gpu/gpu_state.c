@@ -17,7 +17,8 @@ const char *gpu_state_name(enum gpu_state state)
 	return names[state];
 }
 
-enum gpu_state gpu_state_find(const struct pool_gpu *gpu)
+/* By what is known of it at this moment. Pure. */
+static enum gpu_state gpu_state_find(const struct pool_gpu *gpu)
 {
 	if (gpu->claim.state != CLAIM_OURS)
 		return pool_gpu_is_left(gpu) && gpu->sessions ? GPU_STATE_DRAINING : GPU_STATE_HELD;

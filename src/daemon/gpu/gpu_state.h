@@ -15,8 +15,6 @@ enum gpu_state {
 
 /* "ok", "lost", "failing", "mig", "held", "draining" */
 const char *gpu_state_name(enum gpu_state state);
-/* By what is known of it at this moment. Pure. */
-enum gpu_state gpu_state_find(const struct pool_gpu *gpu);
 /* Brings all GPUs' states up to date, and logs what changed. Called with each sample, and each
  * second. */
 void gpu_states_look(struct pool *pool);

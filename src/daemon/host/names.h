@@ -22,8 +22,6 @@ enum names_kind { NAMES_OF_USERS, NAMES_OF_GROUPS };
 /* A name that was not found is asked for again after this time. */
 #define NAMES_ANEW_NS 60000000000ull
 
-/* Reads the files in `etc` instead of /etc; for tests. NULL: /etc. */
-void names_files(const char *etc);
 /* The name, or the number while that is not known; static, until an entry is replaced. */
 const char *names_of(enum names_kind kind, uint32_t id);
 /* Whether that is not known yet. */

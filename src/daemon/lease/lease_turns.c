@@ -107,7 +107,8 @@ void opening_end(struct leases *l, struct lease_member *m, uint64_t now)
 	lease_opened(l->table, m->number, now);
 }
 
-void opening_begin(struct leases *l, struct lease_member *m, uint64_t now)
+/* Between the grant and the first work. */
+static void opening_begin(struct leases *l, struct lease_member *m, uint64_t now)
 {
 	struct member_look look;
 

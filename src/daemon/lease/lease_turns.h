@@ -23,8 +23,6 @@ uint64_t turn_look_soon(const struct leases *l, uint64_t now, uint64_t otherwise
 bool turn_holds(const struct lease_member *m);
 /* The lease is over. waiting: it wants the next one already. */
 void turn_shut(struct leases *l, struct lease_member *m, bool waiting, uint64_t now);
-/* Between the grant and the first work. */
-void opening_begin(struct leases *l, struct lease_member *m, uint64_t now);
 /* True: not yet. */
 bool opening_look(struct leases *l, struct lease_member *m, uint64_t now);
 /* The table counts its time from here. */

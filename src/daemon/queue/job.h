@@ -40,8 +40,6 @@ enum job_state {
 };
 
 const char *job_state_text(enum job_state state);
-/* -1: there is no such state. */
-int job_state_find(const char *text);
 bool job_state_may(enum job_state from, enum job_state to);
 static inline bool job_state_ended(enum job_state state)
 {
@@ -77,7 +75,7 @@ struct job_spec {
 	uint32_t array_most; /* jobs of the array at a time; 0: no limit */
 	unsigned after_count;
 	struct job_after after[JOB_AFTER_MAX];
-	/* What it counts for in its user's budget of jobs (queue_private.h); NULL: nothing. */
+	/* Its part in its user's budget of jobs (queue_private.h); NULL: nothing. */
 	struct crowd *crowd;
 	uid_t owner;
 	unsigned units;

@@ -40,14 +40,6 @@ const char *job_state_text(enum job_state state)
 	return state < JOB_STATES ? states[state] : "unknown";
 }
 
-int job_state_find(const char *text)
-{
-	for (int i = 0; i < JOB_STATES; i++)
-		if (!strcmp(states[i], text))
-			return i;
-	return -1;
-}
-
 bool job_state_may(enum job_state from, enum job_state to)
 {
 	return from < JOB_STATES && changes[from] >> to & 1;
@@ -88,7 +80,7 @@ const char *job_id_text(const struct job_record *record, char buf[static JOB_ID_
 
 /* ---- fields ------------------------------------------------------------------------------ */
 
-/* What is being read: into `spec`, with what comes out besides. */
+/* A text that is being read: into `spec`, with what comes out besides. */
 struct reading {
 	struct job_spec *spec;
 	bool may_raise;

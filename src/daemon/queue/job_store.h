@@ -22,7 +22,7 @@ int job_store_look(struct job_store *store);
 const char *job_store_missing(const struct job_store *store);
 
 /* Steps may be within a step, which is on disk when the outermost is.
- * What follows is one step, until job_store_commit() (or, where that was given up,
+ * All that follows is one step, until job_store_commit() (or, where that was given up,
  * job_store_rollback()). `synced`: on the disk when it returns. */
 int job_store_begin(struct job_store *store);
 int job_store_commit(struct job_store *store, bool synced);

@@ -157,8 +157,8 @@ bool agent_runs_for(const struct agent *agent, uid_t uid);
  * NULL: none. */
 struct agent *agent_serving(const struct queues *q, const char *queue, uid_t uid,
 			    uint32_t *ret_position);
-/* What the job would have on the agent's GPUs if nobody else were there: the fewest bytes on each
- * of so many GPUs as it needs. 0, or -ENOSPC: they can never grant it. */
+/* The place the job would have on the agent's GPUs if nobody else were there: the fewest bytes on
+ * each of so many GPUs as it needs. 0, or -ENOSPC: they can never grant it. */
 int agent_least(const struct queues *q, const struct agent *agent,
 		const struct place_request *request, struct place_result *ret);
 /* A program of the agent's owner that is told of the changes of its jobs: `text` as

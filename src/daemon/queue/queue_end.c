@@ -285,7 +285,7 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 	job->grant_count = 0;
 	job->kill_ns = 0;
 	job->orphaned = job->killed = false;
-	/* Who takes the pod up ends it, where that was asked for. */
+	/* The next daemon that takes the pod up ends it, where that was asked for. */
 	if (!outcome->pod_goes_on) {
 		job_text_set(&job->record.place, "");
 		job_text_set(&job->record.ending, "");
@@ -301,7 +301,7 @@ void job_finish(struct job *job, enum job_state state, const char *reason)
 	outcome_take(job, &outcome);
 }
 
-/* What the daemon wanted goes before what came of it. */
+/* The daemon's wish goes before what came of it. */
 static void ending_apply(const struct job *job, struct outcome *outcome)
 {
 	if (!*job->record.ending) {
@@ -424,7 +424,7 @@ static void lost(struct job *job, int unread)
 	outcome_take(job, &outcome);
 }
 
-/* What carve-kubernetes says of the pod goes before its own exit code. */
+/* The words of carve-kubernetes on the pod go before its own exit code. */
 static void outcome_of_pod(const struct job *job, struct outcome *outcome)
 {
 	json_t *state = job_is_pod(&job->record) ? job_pod_state(job->queues, &job->record) : NULL;

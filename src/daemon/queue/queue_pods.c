@@ -109,7 +109,7 @@ int agent_pods_read(const json_t *object, struct agent_pods **ret, struct error 
 	return rc;
 }
 
-json_t *agent_pods_json(const struct agent_pods *pods)
+static json_t *agent_pods_json(const struct agent_pods *pods)
 {
 	return json_pack("{s:s, s:s, s:s, s:s, s:i, s:O}", "namespace", pods->namespace, "api",
 			 pods->api, "token_file", pods->token_file, "ca_file", pods->ca_file, "max",
@@ -186,7 +186,7 @@ int agent_pods_request(const struct agent *agent, uint32_t position, const struc
 	if (!spec->sized)
 		return 0;
 	*ret = spec->request;
-	/* What a pod can ask for: part of one GPU, or whole ones. */
+	/* A pod can ask for part of one GPU, or for whole ones. */
 	if (ret->kind == PLACE_PROFILE || (ret->kind != PLACE_WHOLE && ret->count > 1))
 		return -ERANGE;
 	if (ret->kind == PLACE_WHOLE)

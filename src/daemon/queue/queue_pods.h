@@ -27,10 +27,9 @@ struct agent_pods {
 /* Of the request's field `pods`, or of what agent_pods_json() made. 0 with *ret (owned by the
  * caller), or negative with *err. */
 int agent_pods_read(const json_t *object, struct agent_pods **ret, struct error *err);
-json_t *agent_pods_json(const struct agent_pods *pods);
 /* Takes NULL. */
 void agent_pods_free(struct agent_pods *pods);
-/* What the agent's owner says of pods, for the launcher to vouch for (proto/shim.h, struct
+/* The owner's settings for the agent's pods, for the launcher to vouch for (proto/shim.h, struct
  * shim_pods). malloc'ed; NULL: out of memory. */
 char *agent_pods_text(const struct agent *agent);
 /* On disk, with what was vouched for. */
@@ -47,7 +46,7 @@ uint32_t agent_pods_running(const struct agent *agent);
 /* The name of the pod of the job's attempt. No other attempt of any daemon has it. */
 #define JOB_POD_NAME_SIZE 64
 const char *job_pod_name(const struct job_record *record, char buf[static JOB_POD_NAME_SIZE]);
-/* What the shim is told of the pod (src/shim/spec.h). Owned by the caller. */
+/* The pod as the shim is told of it (src/shim/spec.h). Owned by the caller. */
 json_t *job_pod_text(const struct job *job, const struct agent *agent, uint32_t position,
 		     const struct place_request *request);
 /* The job's place where it is a pod: malloc'ed. */

@@ -296,7 +296,8 @@ void agent_hook_read(struct agent *agent, const json_t *object);
 int agents_load(struct queues *q);
 void agents_free(struct queues *q);
 void agents_save(struct agent *agent);
-/* What the job needs in this queue: 0, or -EINVAL: it has no size, or a larger one than the queue.
+/* The place that the job needs in this queue: 0, or -EINVAL: it has no size, or a larger one than
+ * the queue.
  */
 int agent_request(const struct queues *q, const struct agent *agent, uint32_t position,
 		  const struct job_spec *spec, struct place_request *ret, uint32_t *ret_count_min);

@@ -169,7 +169,7 @@ static int spawn(const struct queues *q, const char *dir, const char *name, int 
 	posix_spawn_file_actions_adddup2(&files, go, SHIM_GO_FD);
 	posix_spawnattr_setsigmask(&attributes, &none);
 	posix_spawnattr_setsigdefault(&attributes, &all);
-	/* What ends the daemon's session or group does not end the job. */
+	/* A signal to the daemon's session or group does not reach the job. */
 	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
 						      POSIX_SPAWN_SETSID);
 	int rc = posix_spawn(ret, q->shim, &files, &attributes, argv, environ);
@@ -356,7 +356,7 @@ static void place_note(struct job *job, const struct place_result *place, const 
 	job_text_set(&job->record.place, text ? text : "[]");
 }
 
-/* What the attempt was goes back to what it was before. */
+/* The attempt's record goes back to its former state. */
 static int start_undo(struct job *job, struct session *session, const struct process_id *shim,
 		      int rc)
 {

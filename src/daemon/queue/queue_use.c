@@ -1,4 +1,4 @@
-/* What users had of the GPUs, for fair shares: seconds of a whole GPU, decayed. */
+/* The use that users had of the GPUs, for fair shares: seconds of a whole GPU, decayed. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -6,7 +6,7 @@
 #include "base/units.h"
 #include "daemon/queue/queue_private.h"
 
-/* What a job that has just begun counts for at least, so that a user who had nothing does not
+/* The least use that a job counts for which has just begun, so that a user who had nothing does not
  * start all of his jobs at once (60 s). */
 #define USE_LEAST_NS (60 * 1000000000ull)
 

@@ -10,7 +10,9 @@
 #include "daemon/settle/settling.h"
 #include "proto/mark.h"
 
-uint64_t sample_unlisted(const struct gpu_sample *sample)
+/* The memory that the driver holds for no process that it lists: what descriptors keep, managed
+ * memory, and what it has for itself. */
+static uint64_t sample_unlisted(const struct gpu_sample *sample)
 {
 	uint64_t listed = gpu_sample_listed(sample);
 

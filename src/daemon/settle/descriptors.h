@@ -35,9 +35,6 @@ bool descriptors_of(const struct process *process);
  * one before it. */
 uint64_t descriptors_marked(const struct settling *settling, const char *id, uint32_t position);
 bool descriptors_open(const struct settling *settling, const char *id, uint32_t position);
-/* The memory that the driver holds for no process that it lists: what descriptors keep, managed
- * memory, and what it has for itself. */
-uint64_t sample_unlisted(const struct gpu_sample *sample);
 /* The memory that the driver holds for no process on that GPU of the pool, beyond what is usual. Of
  * its newest sample. */
 uint64_t descriptors_unlisted(const struct settling *settling, int gpu);

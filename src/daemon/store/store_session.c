@@ -122,7 +122,7 @@ void store_unrecorded_drop(struct unrecorded **at)
 	free(entry);
 }
 
-/* What the history has of it goes on under the other ID. Where it is living, the new one's record
+/* Its history goes on under the other ID. Where it is living, the new one's record
  * is refused afterwards, and all of this undone. */
 static int session_rename(struct store *store, const char *id, const char *former)
 {

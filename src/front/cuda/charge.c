@@ -160,7 +160,8 @@ static bool is_alone(const struct process *p)
 	return true;
 }
 
-bool charge_sweep(struct process *p, int gpu, uint64_t bytes)
+/* charge_sweep_in_call() outside a call that is counted. */
+static bool charge_sweep(struct process *p, int gpu, uint64_t bytes)
 {
 	const struct ledger *l = &p->attachment.ledger;
 	uint64_t limit = ledger_limit(l, (uint32_t)gpu);

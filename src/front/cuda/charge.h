@@ -58,9 +58,7 @@ bool charge_is_short(const struct process *p, int gpu);
 /* Where others have what `bytes` do not fit beside, the daemon is asked to take from processes that
  * have ended; where any are just ending, that takes seconds at most (ATTACH_SWEEP_MS). True: look
  * again. It costs no system call where it cannot help: the process is alone, or `bytes` would not
- * fit if it were. */
-bool charge_sweep(struct process *p, int gpu, uint64_t bytes);
-/* The same within a driver call that is counted. */
+ * fit if it were. Within a driver call that is counted. */
 bool charge_sweep_in_call(struct process *p, int gpu, uint64_t bytes);
 
 /* The driver's reason to refuse memory in the current context: that there is none; but of a context

@@ -162,7 +162,8 @@ struct gate *gate_peek(void)
 	return p ? atomic_load_explicit(&p->gate, memory_order_acquire) : NULL;
 }
 
-struct gate *gate_get(struct process *p)
+/* The process's, made at the first need. NULL: there is none to be had. */
+static struct gate *gate_get(struct process *p)
 {
 	struct gate *g = atomic_load_explicit(&p->gate, memory_order_acquire), *none = NULL;
 	struct gate_process *page = gate_process(&p->attachment.ledger, p->attachment.slot);
@@ -207,7 +208,7 @@ static struct gate_local *local_choose(struct gate *g, uint32_t self)
 	return gone;
 }
 
-struct gate_local *gate_local_take(struct gate *g)
+static struct gate_local *gate_local_take(struct gate *g)
 {
 	struct gate_local *l = gate_local_find();
 
@@ -274,8 +275,9 @@ static bool beats(struct gate *g)
 	return before && before != beat;
 }
 
-/* One thread at a time; the others go on waiting. */
-void gate_look_after_daemon(struct gate *g)
+/* Looks whether the daemon is there; where it has been gone for 1.5 s, opens a closed gate. One
+ * thread at a time; the others go on waiting. */
+static void gate_look_after_daemon(struct gate *g)
 {
 	struct process *p = g->process;
 	uint64_t since, now = now_monotonic_ns();

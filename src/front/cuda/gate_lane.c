@@ -455,7 +455,8 @@ static uint64_t lane_counted_ns(struct gate_lane *lane)
 	return (uint64_t)(handed - done_units(lane)) * GATE_UNIT_NS;
 }
 
-uint64_t gate_lane_in_flight(struct gate_lane *lane)
+/* Estimate of its work in flight. */
+static uint64_t gate_lane_in_flight(struct gate_lane *lane)
 {
 	if (gate_lane_done(lane)) {
 		atomic_store_explicit(&lane->done_units,

@@ -83,7 +83,8 @@ static void learn(struct gate_sample *s, float ms)
 	atomic_fetch_add(&learned->samples, 1);
 }
 
-void gate_samples_read(struct gate *g, CUcontext context)
+/* Reads those that are done, of the current context. */
+static void gate_samples_read(struct gate *g, CUcontext context)
 {
 	for (uint32_t i = 0; i < GATE_SAMPLES; i++) {
 		struct gate_sample *s = &g->samples[i];

@@ -141,8 +141,6 @@ void gate_nap(uint64_t ns);
 /* Sleeps while the gate is as it was seen, at most that long. */
 void gate_sleep_on_word(uint64_t seen, uint64_t ns);
 
-/* The process's, made at the first need. NULL: there is none to be had. */
-struct gate *gate_get(struct process *p);
 /* The process's if it has been made. */
 struct gate *gate_peek(void);
 /* The calling thread's. NULL: it has none (gate_local_find), or all are taken. */
@@ -150,9 +148,6 @@ static inline struct gate_local *gate_local_find(void)
 {
 	return gate_self->record ? gate_self : NULL;
 }
-struct gate_local *gate_local_take(struct gate *g);
-/* Looks whether the daemon is there; where it has been gone for 1.5 s, opens a closed gate. */
-void gate_look_after_daemon(struct gate *g);
 
 /* gate_lane.c */
 extern _Atomic bool gate_blocking_streams;
@@ -193,8 +188,6 @@ bool gate_lane_mark(struct gate *g, struct gate_lane *lane);
 void gate_lane_settle(struct gate_lane *lane, uint32_t number);
 /* All of the calling thread's, or those in one stream only. */
 void gate_lanes_mark_own(struct gate *g, struct gate_local *l, CUstream only);
-/* Estimate of its work in flight. */
-uint64_t gate_lane_in_flight(struct gate_lane *lane);
 /* Work that the calling thread handed in while nobody counted fills the bound until it is done.
  * `opened`: the gate has been open since. */
 void gate_lanes_count_own(struct gate *g, const struct gate_local *l, bool opened);
@@ -247,8 +240,6 @@ uint64_t gate_learned_ns(const struct gate_learned *learned, struct gate_work wo
 struct gate_sample *gate_sample_begin(struct gate *g, struct gate_learned *learned,
 				      struct gate_lane *lane);
 void gate_sample_end(struct gate_sample *s, struct gate_lane *lane, CUresult result);
-/* Reads those that are done, of the current context. */
-void gate_samples_read(struct gate *g, CUcontext context);
 void gate_samples_drop(struct gate *g, CUcontext context);
 
 /* gate_helper.c */

@@ -338,7 +338,8 @@ static uint64_t need_look(struct process *p, uint64_t handle)
 	return bytes;
 }
 
-struct local_need local_need_of(CUfunction function)
+/* The needs of a function, in the current context; 0 bytes: no more than any context has. */
+static struct local_need local_need_of(CUfunction function)
 {
 	struct process *p = process_peek();
 	struct local_need need = {.gpu = -1};

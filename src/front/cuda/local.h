@@ -36,8 +36,6 @@ struct local_call {
 	struct library_call library;
 };
 
-/* The needs of a function, in the current context; 0 bytes: no more than any context has. */
-struct local_need local_need_of(CUfunction function);
 /* A module or library has gone, and its functions. */
 void local_forget(uint64_t owner);
 /* A context has been made, which has what all have at first; or one got more. */

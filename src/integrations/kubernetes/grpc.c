@@ -51,11 +51,6 @@ nghttp2_session *grpc_connection_session(struct grpc_connection *connection)
 	return connection->session;
 }
 
-struct grpc_call **grpc_connection_calls(struct grpc_connection *connection)
-{
-	return &connection->calls;
-}
-
 /* ---- connections ------------------------------------------------------------------------- */
 
 static void connection_free(uv_handle_t *handle)

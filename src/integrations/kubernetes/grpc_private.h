@@ -59,7 +59,6 @@ void grpc_http2_answer(struct grpc_call *call);
 /* Sends what the session has to send. */
 void grpc_connection_pump(struct grpc_connection *connection);
 nghttp2_session *grpc_connection_session(struct grpc_connection *connection);
-struct grpc_call **grpc_connection_calls(struct grpc_connection *connection);
 /* Gives a complete request to its handler. */
 void grpc_call_dispatch(struct grpc_call *call);
 struct grpc_call *grpc_call_new(struct grpc_connection *connection, int32_t stream);

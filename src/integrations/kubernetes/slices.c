@@ -42,7 +42,7 @@ static void taint_set(json_t *device, const char *key, const char *effect)
 			    json_pack("[{s:s, s:s}]", "key", key, "effect", effect));
 }
 
-/* What keeps all of a GPU's devices from pods. False: nothing does. */
+/* The reason that keeps all of a GPU's devices from pods. False: there is none. */
 static bool taint_of_gpu(json_t *device, const struct device_gpu *gpu)
 {
 	if (!gpu->answers)

@@ -1,6 +1,7 @@
-/* What carve adds to a container's config.json before the container is made: what a runtime sets up
- * is settled before it runs hooks of the stage createRuntime. So it is with rules of devices, which
- * version 2 of cgroups takes then alone, and which systemd renews from what the runtime told it. */
+/* The parts that carve adds to a container's config.json before the container is made: what a
+ * runtime sets up is settled before it runs hooks of the stage createRuntime. So it is with rules
+ * of devices, which version 2 of cgroups takes then alone, and which systemd renews from what the
+ * runtime told it. */
 #pragma once
 
 #include <jansson.h>

@@ -4,6 +4,6 @@
 
 #define OCI_PRECREATE_OPTION "--precreate"
 
-/* The whole of `carve-hook --precreate`; returns the status to end with. What cannot be done is
+/* The whole of `carve-hook --precreate`; returns the status to end with. A step that fails is
  * left to the hook that runs when the container is made, whose words podman shows. */
 int oci_precreate(void);

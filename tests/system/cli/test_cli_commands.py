@@ -255,7 +255,7 @@ def test_run_joins_a_session_and_leaves_it(host):
 
 
 def test_a_command_that_has_not_used_the_gpu_yet_is_inside(host):
-    """A release would take the GPU away that it is about to use. Who asks from within knows."""
+    """A release would take the GPU away that it is about to use. A caller from within knows."""
     own = host.carve_json("session", "request", "--vram", "2")["id"]
     with host.popen([CARVE, "run", "sh", "-c", "echo $$; exec sleep 60"], stdout=subprocess.PIPE) as command:
         pid = command.stdout.readline().strip()

@@ -49,7 +49,7 @@ def test_all_else_is_apptainers(stand_in, verb):
     assert words[-12:] == ["--nv", "-c", "-B", "/a:/b", "-W/tmp/x", "--env", "A=1", "--cleanenv", "my image.sif", "x", "--vram", "9"]
     assert any(word.startswith("--bind=") and word.endswith(":/etc/ld.so.preload:ro") for word in words)
     assert any(line.startswith("APPTAINERENV_CARVE_SESSION=s-") for line in said)
-    # What was written for the container goes with it.
+    # Files written for the container go with it.
     bound = next(word for word in words if word.endswith(":/etc/ld.so.preload:ro"))
     file = pathlib.Path(bound[len("--bind="):].split(":")[0])
     wait_until(lambda: not file.exists())

@@ -68,7 +68,7 @@ def test_an_annotation_opens_its_gpu_with_podman(podman, tmp_path):
                   podman.IMAGE, "sleep", "600")
     assert done.returncode == 0, done.stderr
     session, = podman.sessions()
-    # What held it until the container was there is gone: it ends with the container.
+    # The process that held it until the container was there is gone: it ends with the container.
     wait_until(lambda: len(podman.sessions()[0]["command_pids"]) == 1)
     assert [s["id"] for s in podman.sessions()] == [session["id"]]
     pid = json.loads(podman("podman", "inspect", "one").stdout)[0]["State"]["Pid"]

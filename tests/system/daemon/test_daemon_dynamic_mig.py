@@ -320,7 +320,7 @@ def test_a_part_of_a_shared_instance_grows_and_shrinks_with_processes_in_it(make
         assert running.stdout.readline() == "in\n"
         carve(host, "session", "resize", first, "5")
         assert [seen(first), seen(second)] == [5 << 30, 4 << 30]
-        # What one has got, the other cannot have, and the refusal says how much there is.
+        # The part that one has got, the other cannot have, and the refusal says how much there is.
         refused = carve(host, "session", "resize", first, "6", status=1).stderr
         assert "at most in the MIG instance that it shares" in refused and refused.count("\n") == 1
         kill_daemon(host)
@@ -372,7 +372,7 @@ def test_a_part_of_an_instance_is_no_smaller_than_a_context(make_host):
 
 
 def test_the_first_that_shares_learns_in_an_instance_what_a_context_takes(make_host):
-    """No GPU of this model was ever out of MIG mode here. What was learned is kept by the store."""
+    """No GPU of this model was ever out of MIG mode here. The store keeps the figure that was learned."""
     host = with_role(make_host)
     assert {g["context_bytes"] for g in look(host, "gpu", "list")} == {0}
     for _ in range(2):

@@ -161,7 +161,7 @@ def test_a_gpu_that_left_mig_mode_is_as_any_other(make_host):
     first, second = host.carve_json("gpu", "list")
     assert [first["mig"], first["available_bytes"]] == [True, 0]
     assert not second["mig"] and second["available_bytes"] > 79 * GIB
-    # What a context costs there was not known: who asks waits for it.
+    # The cost of a context there was not known: the request waits for it.
     done = host.carve("run", "--ephemeral", "--gpu-ids", "1", "--vram", "4", "--", *python("context_and_gib"))
     assert done.returncode == 0, done.stderr
     assert wait_until(lambda: host.carve_json("gpu", "list")[1]["context_bytes"]) > 100 * MIB

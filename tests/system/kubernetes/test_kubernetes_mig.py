@@ -103,7 +103,7 @@ def test_a_claim_gets_the_instance_at_its_placement_and_gives_it_back(cluster):
     assert prepared(cluster, claims[0]) == got[0]
     assert cluster.kubelet.unprepare(*claims) == {c["uid"]: "" for c in claims}
     assert cluster.sessions() == [] and cluster.specs() == [] and not instances(cluster.host, "busy")
-    # What is idle goes where its room is needed, and is taken up where it fits.
+    # An idle instance goes where its room is needed, and is taken up where it fits.
     large = cluster.api.claim("large", [("gpu", device(cluster, "7g.80gb", 0)["name"])])
     prepared(cluster, large)
     assert [i["profile"] for i in instances(cluster.host)] == ["7g.80gb"]
