@@ -342,7 +342,7 @@ def test_pods_of_a_system_daemon_are_made_by_their_agents_owner(lab, cluster):
     id = jobs.enqueue(ALICE, "python3", "train.py", queue="pods")
     wait_until(lambda: pods_of(cluster))
     [(path, pod)] = pods_of(cluster).items()
-    assert pod["metadata"]["labels"]["team"] == "a" and pod["metadata"]["annotations"] == {"gpu-fraction": "0.5"}
+    assert pod["metadata"]["labels"]["team"] == "a" and pod["metadata"]["annotations"]["gpu-fraction"] == "0.5"
     assert pod["spec"]["containers"][0]["command"] == ["python3", "train.py"]
     # The process that has the token is alice's, and the daemon's own cannot read it.
     assert callers(cluster) == {ALICE}
