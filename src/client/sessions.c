@@ -94,6 +94,13 @@ const char *session_gpus_text(const json_t *session, char buf[static SESSION_GPU
 	session_indexes_text(gpus, buf + used, SESSION_GPUS_SIZE - (size_t)used);
 	if (!strpbrk(buf + used, ",-"))
 		memmove(buf + used - 2, buf + used - 1, strlen(buf + used) + 2);
+	for (size_t i = 0; i < count; i++)
+		if (json_is_true(json_object_get(json_array_get(gpus, i), "gone"))) {
+			size_t end = strlen(buf);
+
+			snprintf(buf + end, SESSION_GPUS_SIZE - end, " (gone)");
+			break;
+		}
 	return buf;
 }
 

@@ -1,5 +1,6 @@
 /* Quotas: what users and groups may hold at most. */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -190,12 +191,59 @@ int cli_quota_list(struct cli *cli, struct error *err)
 	return call(cli, "GET", "/v1/quotas", NULL, err);
 }
 
+static bool is_my_group(const gid_t *groups, int count, uint64_t id)
+{
+	for (int i = 0; i < count; i++)
+		if (groups[i] == id)
+			return true;
+	return getegid() == id;
+}
+
+/* Adds those of the caller's groups, which bind it, too. */
+static void groups_add(json_t *rows, const json_t *quotas)
+{
+	static gid_t groups[NGROUPS_MAX];
+	int count = getgroups(NGROUPS_MAX, groups);
+	size_t i;
+	json_t *quota;
+
+	json_array_foreach(quotas, i, quota)
+	{
+		if (!strcmp(session_text(quota, "kind"), "group") &&
+		    is_my_group(groups, count, session_number(quota, "id")))
+			json_array_append(rows, quota);
+	}
+}
+
+/* All that binds the caller. */
+static int own_show(const struct cli *cli, const char *path, struct error *err)
+{
+	struct client client;
+	cleanup_json json_t *answer = NULL, *quotas = NULL, *rows = json_array();
+	int rc = client_open(&client, cli->value[OPT_HOST], err);
+
+	if (rc == 0)
+		rc = client_call(&client, "GET", path, NULL, NULL, &answer, err);
+	if (rc == 0)
+		rc = client_call(&client, "GET", "/v1/quotas", NULL, NULL, &quotas, err);
+	if (rc < 0)
+		return rc;
+	json_array_append(rows, answer);
+	groups_add(rows, quotas);
+	quotas_print(rows);
+	return 0;
+}
+
 int cli_quota_show(struct cli *cli, struct error *err)
 {
 	char path[QUOTA_PATH_SIZE];
 	int rc = quota_path(cli, true, path, err);
 
-	return rc < 0 ? rc : call(cli, "GET", path, NULL, err);
+	if (rc < 0)
+		return rc;
+	if (!cli->arguments[0] && !cli->value[OPT_GROUP] && !cli->value[OPT_JSON])
+		return own_show(cli, path, err);
+	return call(cli, "GET", path, NULL, err);
 }
 
 int cli_quota_set(struct cli *cli, struct error *err)

@@ -56,8 +56,7 @@ static void used_cell(struct table *table, const json_t *session)
 
 	if (!over)
 		return sum_cell(table, session, "used_bytes");
-	table_add(table, "%s!",
-		  units_format_bytes(session_gpus_sum(session, "used_bytes") + over, used));
+	table_add(table, "%s!", units_format_bytes(session_gpus_sum(session, "used_bytes"), used));
 }
 
 /* One that waits may have asked for a part of whichever GPU it gets. */

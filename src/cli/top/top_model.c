@@ -145,8 +145,6 @@ static void session_read(const json_t *json, struct top_session *ret)
 		ret->size = number_get(json, "vram_bytes", TOP_NONE);
 	ret->used = gpus_sum(json, "used_bytes");
 	ret->over = number_get(json, "over_bytes", 0);
-	if (ret->used != TOP_NONE)
-		ret->used += ret->over;
 	ret->peak = gpus_sum(json, "peak_bytes");
 	ret->request = share_get(json, "compute_request");
 	ret->limit = share_get(json, "compute_limit");

@@ -66,7 +66,7 @@ struct session *api_session_or_reply(struct call *call, const char *id)
 	struct error err = {0};
 
 	if (!s) {
-		error_set(&err, EXIT_CODE_FAILED, "there is no session %.64s", id);
+		error_set(&err, EXIT_CODE_FAILED, "there is no session %.64s of yours", id);
 		error_hint(&err, "`carve session list` shows them");
 		call_reply_error(call, MHD_HTTP_NOT_FOUND, &err);
 		return NULL;

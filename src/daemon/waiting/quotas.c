@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "daemon/host/log.h"
+#include "daemon/host/names.h"
 #include "daemon/host/owner.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
@@ -137,7 +138,11 @@ static void word(const struct quota_entry *entry, enum quota_verdict verdict, st
 {
 	const struct quota *quota = &entry->stored.quota;
 	char may[UNITS_TEXT_SIZE], holds[UNITS_TEXT_SIZE], asks[UNITS_TEXT_SIZE];
-	const char *whose = entry->stored.kind == QUOTA_OF_USER ? "your" : "your group's";
+	char whose[96] = "your";
+
+	if (entry->stored.kind == QUOTA_OF_GROUP)
+		snprintf(whose, sizeof(whose), "your group %s's",
+			 names_of(NAMES_OF_GROUPS, entry->stored.id));
 
 	switch (verdict) {
 	case QUOTA_VRAM:

@@ -55,8 +55,11 @@ def test_quota_of_a_group(daemon):
     gid = str(os.getegid())
     assert carve_json(daemon, "quota", "set", "--group", gid, "--sessions", "1")["kind"] == "group"
     daemon.grant(vram="1")
-    assert "group's quota is 1 session: 1 is held" in daemon.request(vram="1").error["message"]
+    assert "'s quota is 1 session: 1 is held" in daemon.request(vram="1").error["message"]
     assert carve_json(daemon, "quota", "show", "--group", gid)["used"]["sessions"] == 1
+    # My group's, which binds me too, stands below my own.
+    rows = [line.split()[:2] for line in carve(daemon, "quota", "show").stdout.splitlines()[1:]]
+    assert [kind for kind, _ in rows] == ["user", "group"]
     assert carve_json(daemon, "quota", "remove", "--group", gid)["sessions"] is None
 
 

@@ -1,4 +1,5 @@
 """carved alone over a fake driver: sizes, placement, waiting, sessions, quotas."""
+import grp
 import json
 import os
 import pathlib
@@ -578,7 +579,8 @@ def test_quota_of_a_group_and_nonsense(daemon):
     gid = str(os.getegid())
     set_quota(daemon, gid, kind="group", sessions=1)
     daemon.grant(vram="1")
-    assert "your group's quota is 1 session: 1 is held" in daemon.request(vram="1").error["message"]
+    name = grp.getgrgid(int(gid)).gr_name
+    assert f"your group {name}'s quota is 1 session: 1 is held" in daemon.request(vram="1").error["message"]
     for body in ({"vram": -1}, {"vram": "x"}, {"sessions": "4"}, {"colour": 1}, []):
         assert daemon.call("PUT", f"/v1/quotas/group/{gid}", body).status == 400
     assert daemon.call("PUT", "/v1/quotas/user/no-such-user", {"sessions": 1}).status == 404

@@ -95,6 +95,11 @@ def test_what_gets_round_preloading_is_shown_and_logged(policed):
     assert len(shown["pids"]) == 1 and len(shown["stray_pids"]) == 1
     text = host.carve("session", "show", session).stdout
     assert f"got round the slice: {shown['stray_pids'][0]}" in text and "beyond: " in text
+    # All that they hold is shown as used, and not what goes beyond alone.
+    used = shown["gpus"][0]["used_bytes"]
+    assert used == 2 * GIB + shown["over_bytes"] and used >= 4 * GIB
+    row = next(r for r in host.carve("session", "list").stdout.splitlines() if r.startswith(session))
+    assert f"{used / GIB:.3g}" in row and "!" in row
     # Its memory was never promised to others, nor is it promised twice.
     gpu = host.carve_json("gpu", "list")[0]
     assert gpu["available_bytes"] + 2 * GIB <= gpu["memory_bytes"] - 3 * GIB
