@@ -191,7 +191,7 @@ def test_the_service_is_enabled_and_not_its_sockets_alone(tmp_path):
     """Where systemd runs, played by a program that notes what it is told; and uninstalling leaves the GPUs to users' daemons."""
     if os.geteuid() != 0:
         pytest.skip("needs root")
-    for name, text in (("systemctl", SYSTEMCTL), ("groupadd", "#!/bin/sh\n"), ("ldconfig", "#!/bin/sh\n")):
+    for name, text in (("systemctl", SYSTEMCTL), *((name, "#!/bin/sh\n") for name in ("groupadd", "useradd", "ldconfig"))):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     done = run(["unshare", "--mount", "--propagation", "private", "/bin/bash", "-c", f"""
@@ -200,7 +200,7 @@ def test_the_service_is_enabled_and_not_its_sockets_alone(tmp_path):
         {ROOT}/scripts/install || exit 1
         grep . /mnt/systemctl; rm /mnt/systemctl
         mkdir -p /run/carve/{{keeper,containers}} /run/carve-claims/0
-        touch /run/carve/{{carved.sock,launcher.sock,carved.log,containers/attach.sock}}
+        touch /run/carve/{{carved.sock,launcher.sock,carved.log,containers/{{attach.sock,fresh}}}}
         {ROOT}/scripts/uninstall || exit 1
         grep . /mnt/systemctl; ls /run
     """], timeout=300, env=clean_env({"PATH": f"{tmp_path}:{os.environ['PATH']}"}))
