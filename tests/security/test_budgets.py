@@ -338,7 +338,7 @@ def test_supplementary_groups_have_their_quota(lab):
 
     assert request(ALICE, 6, [60201, students]).returncode == 0
     refused = request(BOB, 5, [students])
-    assert refused.returncode == 5 and "group's quota is 10 GiB" in refused.stderr
+    assert refused.returncode == 5 and "your group 60200's quota is 10 GiB" in refused.stderr
     assert request(MALLORY, 5, []).returncode == 0
     lab.restart()
     assert request(BOB, 5, [students]).returncode == 5
