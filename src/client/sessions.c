@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/macros.h"
 #include "base/units.h"
 #include "client/client.h"
@@ -17,9 +18,7 @@
 
 const char *session_text(const json_t *object, const char *key)
 {
-	const char *text = json_string_value(json_object_get(object, key));
-
-	return text ? text : "";
+	return json_text(object, key);
 }
 
 const char *session_text_or_dash(const json_t *object, const char *key)

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/kill_point.h"
 #include "base/macros.h"
 #include "base/process.h"
@@ -203,22 +204,15 @@ static int register_or_fail(const struct shim *shim, uint32_t flags, struct fail
 	return -1;
 }
 
-static const char *driver_text(const struct shim *shim, const char *key)
-{
-	const char *text = json_string_value(json_object_get(shim->spec.driver, key));
-
-	return text ? text : "";
-}
-
-/* What the daemon found holds where ld.so would look in the same places for this program. */
+/* The daemon's finding holds where ld.so would look in the same places for this program. */
 static int driver_look(const struct shim *shim, struct driver_libs *ret, struct error *err)
 {
 	struct driver_libs links;
 
-	if (!shim->spec.driver || strcmp(driver_text(shim, "paths"), shim->paths) != 0)
+	if (!shim->spec.driver || strcmp(json_text(shim->spec.driver, "paths"), shim->paths) != 0)
 		return driver_find(ret, err);
-	snprintf(links.cuda, sizeof(links.cuda), "%s", driver_text(shim, "cuda"));
-	snprintf(links.nvml, sizeof(links.nvml), "%s", driver_text(shim, "nvml"));
+	snprintf(links.cuda, sizeof(links.cuda), "%s", json_text(shim->spec.driver, "cuda"));
+	snprintf(links.nvml, sizeof(links.nvml), "%s", json_text(shim->spec.driver, "nvml"));
 	return driver_find_by(&links, ret, err);
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/macros.h"
 #include "container/container_args.h"
 #include "proto/shim.h"
@@ -33,17 +34,10 @@ static void program_find(char ret[static PATH_MAX])
 	snprintf(ret, PATH_MAX, PROGRAM);
 }
 
-static const char *text_of(const json_t *pod, const char *key)
-{
-	const char *text = json_string_value(json_object_get(pod, key));
-
-	return text ? text : "";
-}
-
 static void option_add(struct words *words, const json_t *pod, const char *key, const char *option)
 {
-	if (*text_of(pod, key))
-		words_add(words, "--%s=%s", option, text_of(pod, key));
+	if (*json_text(pod, key))
+		words_add(words, "--%s=%s", option, json_text(pod, key));
 }
 
 static int template_write(const struct shim_spec *spec, const char *path)

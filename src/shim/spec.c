@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/macros.h"
 #include "container/container_args.h"
 #include "proto/shim.h"
@@ -22,13 +23,6 @@
  * own has none.
  */
 static const char *const kept[] = {"LD_LIBRARY_PATH", "SIMGPU_HOST"};
-
-static const char *text_of(const json_t *root, const char *key)
-{
-	const char *text = json_string_value(json_object_get(root, key));
-
-	return text ? text : "";
-}
 
 /* The daemon's words on the attempt, put over the text; nothing of the command is among it. */
 static void run_take(json_t *root, const json_t *run)
@@ -74,7 +68,7 @@ static json_t *pod_vouched(const json_t *owners, const json_t *said, const char 
 	json_t *template = json_object_get(pods, "template"), *pod = json_object();
 	json_t *image = json_object_get(json_object_get(owners, "images"), queue);
 	json_t *of_queue = json_object_get(json_object_get(template, "queues"), queue);
-	const char *name = text_of(said, "name");
+	const char *name = json_text(said, "name");
 
 	for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
 		json_object_set(pod, fixed[i], json_object_get(pods, fixed[i]));
@@ -108,7 +102,7 @@ static json_t *object_read(int fd, size_t size, size_t *at)
 static void pod_choose(json_t *root, json_t *run, const json_t *owners)
 {
 	const json_t *said = json_object_get(run, "pod");
-	json_t *pod = owners && said ? pod_vouched(owners, said, text_of(run, "queue")) : NULL;
+	json_t *pod = owners && said ? pod_vouched(owners, said, json_text(run, "queue")) : NULL;
 	json_t *image = json_object_get(root, "image");
 
 	if (!pod) {
@@ -158,11 +152,11 @@ int shim_spec_read(int fd, struct shim_spec *ret)
 		return -EBADMSG;
 	*ret = (struct shim_spec){
 		.root = root,
-		.cwd = text_of(root, "cwd"),
-		.attach = text_of(root, "attach"),
-		.image = text_of(root, "image"),
-		.job = text_of(root, "job"),
-		.name = text_of(root, "name"),
+		.cwd = json_text(root, "cwd"),
+		.attach = json_text(root, "attach"),
+		.image = json_text(root, "image"),
+		.job = json_text(root, "job"),
+		.name = json_text(root, "name"),
 		.index = -1,
 		.attempt = json_integer_value(json_object_get(root, "attempt")),
 		.limit_ns = (uint64_t)json_integer_value(json_object_get(root, "limit_ns")),
@@ -210,7 +204,7 @@ static void environment_enter(const struct shim_spec *spec)
 		setenv(key, json_string_value(value) ? json_string_value(value) : "", 1);
 	setenv("CARVE_JOB_ID", spec->job, 1);
 	setenv("CARVE_JOB_NAME", spec->name, 1);
-	setenv("CARVE_JOB_QUEUE", text_of(spec->root, "queue"), 1);
+	setenv("CARVE_JOB_QUEUE", json_text(spec->root, "queue"), 1);
 	snprintf(number, sizeof(number), "%lld", (long long)spec->attempt);
 	setenv("CARVE_JOB_ATTEMPT", number, 1);
 	snprintf(number, sizeof(number), "%lld", (long long)spec->index);
@@ -312,7 +306,7 @@ static int log_open(const char *log, char path[static PATH_MAX])
 
 int shim_spec_output(const struct shim_spec *spec, const char *log, char path[static PATH_MAX])
 {
-	const char *out = text_of(spec->root, "out"), *err = text_of(spec->root, "err");
+	const char *out = json_text(spec->root, "out"), *err = json_text(spec->root, "err");
 	cleanup_close int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	cleanup_close int one = *out ? output_open(spec, out, path) : log_open(log, path);
 

@@ -15,11 +15,13 @@
  *   job, index, name, queue, attempt
  *   attach           the daemon's attach socket
  *   limit_ns, grace_ns
- *   driver           by which names ld.so found the driver's libraries: cuda, nvml, and `paths`,
- * the search path (LD_LIBRARY_PATH) with which it did hook             it is no job, but a program
- * that is told of jobs' changes pod              the job is a pod of a cluster: name, namespace,
- * api, token_file, ca_file, image, fraction or gpu_memory (texts), grace_s, and template (an
- * object). Only of a daemon that runs its own user's jobs */
+ *   driver           by which names ld.so found the driver's libraries: cuda, nvml, and paths, the
+ *                    search path (LD_LIBRARY_PATH) with which it did
+ *   hook             it is no job, but a program that is told of jobs' changes
+ *   pod              the job is a pod of a cluster: name, namespace, api, token_file, ca_file,
+ *                    image, fraction or gpu_memory (texts), grace_s, and template (an object). Only
+ *                    of a daemon that runs its own user's jobs
+ */
 #pragma once
 
 #include <jansson.h>

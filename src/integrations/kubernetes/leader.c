@@ -6,25 +6,19 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "client/client.h"
 
 #define TIMEOUT_MS 4000L
 
-static const char *text_of(const json_t *object, const char *key)
-{
-	const char *text = json_string_value(json_object_get(object, key));
-
-	return text ? text : "";
-}
-
 bool leader_may_take(struct leader *leader, const json_t *lease, long long now_ms)
 {
 	const json_t *metadata = json_object_get(lease, "metadata");
-	const char *holder = text_of(json_object_get(lease, "spec"), "holderIdentity");
+	const char *holder = json_text(json_object_get(lease, "spec"), "holderIdentity");
 	char seen[sizeof(leader->seen)];
 
 	snprintf(seen, sizeof(seen), "%.*s %.64s", LEADER_NAME_SIZE, holder,
-		 text_of(metadata, "resourceVersion"));
+		 json_text(metadata, "resourceVersion"));
 	if (strcmp(seen, leader->seen) != 0) {
 		memcpy(leader->seen, seen, sizeof(seen));
 		leader->seen_ms = now_ms;
@@ -53,13 +47,13 @@ static json_t *lease_make(const struct leader *leader, const json_t *there, cons
 					  "coordination.k8s.io/v1", "kind", "Lease", "metadata",
 					  "name", leader->name, "namespace", leader->namespace);
 	json_t *before = json_object_get(there, "spec");
-	bool changes = strcmp(text_of(before, "holderIdentity"), holder) != 0;
+	bool changes = strcmp(json_text(before, "holderIdentity"), holder) != 0;
 	json_int_t moves = json_integer_value(json_object_get(before, "leaseTransitions"));
 
 	time_text(now, sizeof(now));
 	json_t *spec = json_pack("{s:s, s:i, s:s, s:s, s:I}", "holderIdentity", holder,
 				 "leaseDurationSeconds", LEADER_LEASE_MS / 1000, "renewTime", now,
-				 "acquireTime", changes ? now : text_of(before, "acquireTime"),
+				 "acquireTime", changes ? now : json_text(before, "acquireTime"),
 				 "leaseTransitions", moves + (changes && there));
 	if (!lease || !spec || json_object_set_new(lease, "spec", spec) < 0) {
 		json_decref(lease);
@@ -131,7 +125,7 @@ void leader_resign(struct leader *leader)
 	long status;
 
 	if (leader->leads && lease_read(leader, &lease, &status, &ignored) == 0 && status == 200 &&
-	    !strcmp(text_of(json_object_get(lease, "spec"), "holderIdentity"), leader->identity))
+	    !strcmp(json_text(json_object_get(lease, "spec"), "holderIdentity"), leader->identity))
 		(void)lease_write(leader, lease, "", &ignored);
 	leader->leads = false;
 }

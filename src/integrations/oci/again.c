@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "integrations/oci/session.h"
 #include "integrations/oci/state.h"
 #include "proto/attach.h"
@@ -32,13 +33,6 @@ const char *oci_again_id(const json_t *environment)
 	return NULL;
 }
 
-static const char *text_of(const json_t *object, const char *key)
-{
-	const char *text = json_string_value(json_object_get(object, key));
-
-	return text ? text : "";
-}
-
 /* "0,3". False: one of them is a MIG instance, or there are none. */
 static bool gpus_list(const json_t *gpus, char *buf, size_t size)
 {
@@ -49,7 +43,7 @@ static bool gpus_list(const json_t *gpus, char *buf, size_t size)
 	{
 		json_int_t index = json_integer_value(json_object_get(gpu, "index"));
 
-		if (*text_of(gpu, "instance") || json_object_get(gpu, "gpu_instance") ||
+		if (*json_text(gpu, "instance") || json_object_get(gpu, "gpu_instance") ||
 		    used >= size)
 			return false;
 		used += (size_t)snprintf(buf + used, size - used, "%s%d", i ? "," : "", (int)index);
@@ -67,13 +61,14 @@ int oci_again_request(const json_t *ended, json_t **ret, struct error *err)
 		error_set(err, EXIT_CODE_FAILED,
 			  "the slice of this container, %.40s, has ended, and a MIG instance does "
 			  "not come back",
-			  text_of(ended, "id"));
+			  json_text(ended, "id"));
 		error_hint(err, "make a new container");
 		return -err->code;
 	}
-	*ret = json_pack("{s:s, s:b, s:b, s:O, s:b, s:s, s:i}", "id", text_of(ended, "id"), "again",
-			 1, "ephemeral", 1, "vram_bytes", json_object_get(ended, "vram_bytes"),
-			 "vram_strict", 1, "gpu_ids", list, "gpus", (int)json_array_size(gpus));
+	*ret = json_pack("{s:s, s:b, s:b, s:O, s:b, s:s, s:i}", "id", json_text(ended, "id"),
+			 "again", 1, "ephemeral", 1, "vram_bytes",
+			 json_object_get(ended, "vram_bytes"), "vram_strict", 1, "gpu_ids", list,
+			 "gpus", (int)json_array_size(gpus));
 	if (!*ret)
 		return error_set(err, EXIT_CODE_FAILED, "the daemon's answer cannot be read");
 	snprintf(percent, sizeof(percent), "%d%%", (int)(share * 100 + 0.5));
@@ -89,8 +84,8 @@ static bool same_gpus(const json_t *a, const json_t *b)
 	bool same = count == json_array_size(b);
 
 	for (size_t i = 0; i < count && same; i++)
-		same = !strcmp(text_of(json_array_get(a, i), "uuid"),
-			       text_of(json_array_get(b, i), "uuid"));
+		same = !strcmp(json_text(json_array_get(a, i), "uuid"),
+			       json_text(json_array_get(b, i), "uuid"));
 	return same;
 }
 
@@ -106,12 +101,12 @@ static int come_back(struct oci_session *session, const json_t *ended, struct er
 	if (rc < 0)
 		return rc;
 	session->one_off = true;
-	if (!strcmp(oci_session_id(session), text_of(ended, "id")) &&
+	if (!strcmp(oci_session_id(session), json_text(ended, "id")) &&
 	    same_gpus(json_object_get(session->json, "gpus"), json_object_get(ended, "gpus")))
 		return 0;
 	error_set(err, EXIT_CODE_FAILED,
 		  "the slice of this container, %.40s, has ended and does not come back",
-		  text_of(ended, "id"));
+		  json_text(ended, "id"));
 	error_hint(err, "make a new container");
 	return -err->code;
 }
@@ -140,8 +135,8 @@ int oci_again(struct oci_session *session, const struct oci_container *container
 
 		rc = oci_daemon_call(&session->daemon, "GET", path, NULL, &now, err);
 		bool meant = rc == 0 && is_meant(now),
-		     ended = !strcmp(text_of(now, "state"), "ended");
-		bool active = !strcmp(text_of(now, "state"), "active");
+		     ended = !strcmp(json_text(now, "state"), "ended");
+		bool active = !strcmp(json_text(now, "state"), "active");
 
 		if (meant && ended)
 			rc = come_back(session, now, err);
