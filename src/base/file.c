@@ -239,3 +239,14 @@ int file_replace(const char *path, const char *temporary, const void *data, size
 		(void)unlink(temporary);
 	return rc < 0 ? rc : directory_sync(dir);
 }
+
+/* By statx, as the front has it in the oldest glibc that it loads in. */
+bool file_is_at(int fd, const char *path)
+{
+	struct statx open, named;
+
+	return statx(fd, "", AT_EMPTY_PATH, STATX_INO, &open) < 0 ||
+	       (statx(AT_FDCWD, path, 0, STATX_INO, &named) == 0 && named.stx_ino == open.stx_ino &&
+		named.stx_dev_major == open.stx_dev_major &&
+		named.stx_dev_minor == open.stx_dev_minor);
+}

@@ -62,6 +62,9 @@ int executable_beside(const char *name, char *buf, size_t size);
 int file_replace(const char *path, const char *temporary, const void *data, size_t size,
 		 mode_t mode);
 
+/* Whether the path still leads to the open file; also where there is no file to compare it with. */
+bool file_is_at(int fd, const char *path);
+
 /* Has the names that were made, changed or removed in a directory on the disk. 0 or -errno. */
 int directory_sync(const char *dir);
 

@@ -133,13 +133,10 @@ int claims_open(struct claims *claims, uid_t owner)
 static bool directory_is_there(const struct claims *claims)
 {
 	char path[64];
-	struct stat open, named;
 
 	/* It serves as the owner of its directory. */
 	snprintf(path, sizeof(path), CLAIMS_DIR "/%u", (unsigned)geteuid());
-	return fstat(claims->dir_fd, &open) < 0 ||
-	       (stat(path, &named) == 0 && named.st_ino == open.st_ino &&
-		named.st_dev == open.st_dev);
+	return file_is_at(claims->dir_fd, path);
 }
 
 int claims_look(struct claims *claims)

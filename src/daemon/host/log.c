@@ -35,11 +35,7 @@ const char *log_path(void)
 
 bool log_vanished(void)
 {
-	struct stat open, named;
-
-	return file_path && fstat(STDERR_FILENO, &open) == 0 &&
-	       (stat(file_path, &named) < 0 || named.st_ino != open.st_ino ||
-		named.st_dev != open.st_dev);
+	return file_path && !file_is_at(STDERR_FILENO, file_path);
 }
 
 int log_look(void)

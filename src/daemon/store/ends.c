@@ -6,7 +6,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -50,11 +49,9 @@ int ends_open(struct ends *ret, const char *path)
 bool ends_intact(const struct ends *ends, const char *path)
 {
 	char name[PATH_MAX];
-	struct stat open, named;
 
-	return ends->fd < 0 || snprintf(name, sizeof(name), "%s-ends", path) >= (int)sizeof(name) ||
-	       fstat(ends->fd, &open) < 0 ||
-	       (stat(name, &named) == 0 && named.st_ino == open.st_ino);
+	return snprintf(name, sizeof(name), "%s-ends", path) >= (int)sizeof(name) ||
+	       file_is_at(ends->fd, name);
 }
 
 void ends_close(struct ends *ends)

@@ -505,11 +505,9 @@ void state_explain(const struct state *state, int rc, struct error *err)
 static bool lock_is_there(const struct state *state)
 {
 	char path[PATH_MAX];
-	struct stat open, named;
 
 	snprintf(path, sizeof(path), "%s/lock", state->dir);
-	return state->lock_fd < 0 || fstat(state->lock_fd, &open) < 0 ||
-	       (stat(path, &named) == 0 && named.st_ino == open.st_ino);
+	return file_is_at(state->lock_fd, path);
 }
 
 int state_lock_look(struct state *state, const struct runtime *runtime, struct error *err)
