@@ -130,7 +130,8 @@ static void log_file_look(struct node *node)
 	tell(node, ENTRY_LOG, "carved.log", rc, strerrordesc_np(rc < 0 ? -rc : 0));
 }
 
-/* What the guard makes, without a descriptor that is of use here. 1, or negative with *err. */
+/* An entry that the guard makes, without a descriptor that is of use here. 1, or negative with
+ * *err. */
 static int guard_make_entry(struct node *node, enum guard_file file, struct error *err)
 {
 	int fd = privileges_file(&node->privileges, file);

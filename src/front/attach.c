@@ -328,7 +328,7 @@ int attach_open(enum attach_kind kind, struct attachment *ret, char *why, size_t
 {
 	const char *session = environment_get(ATTACH_ENV_SESSION),
 		   *path = environment_get(ATTACH_ENV_SOCKET);
-	int r = -EBUSY;
+	int r = 0;
 
 	if (!session || !session[0] || !path || !path[0]) {
 		snprintf(why, why_size,

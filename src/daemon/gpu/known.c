@@ -63,40 +63,52 @@ static void complete(struct gpu_info *info, const struct store_host_gpu *known)
 	info->mig = info->mig_capable = known->mig;
 }
 
-void known_complete(struct store *store, struct gpu_info *list, size_t count)
+static struct store_host_gpu record_of(const struct gpu_info *info)
 {
-	struct known known = {0};
+	struct store_host_gpu gpu = {.index = info->index,
+				     .total = info->total,
+				     .reserved = info->reserved,
+				     .mig = info->mig};
 
-	(void)store_host_gpus_each(store, on_gpu, &known);
-	for (size_t i = 0; i < count; i++)
-		if (list[i].unread)
-			complete(&list[i], guess(&known, list, count, list[i].index));
+	snprintf(gpu.uuid_text, sizeof(gpu.uuid_text), "%s", info->uuid_text);
+	snprintf(gpu.name, sizeof(gpu.name), "%s", info->name);
+	snprintf(gpu.pci_bus_id, sizeof(gpu.pci_bus_id), "%s", info->pci_bus_id);
+	return gpu;
 }
 
-static bool is_known(const struct known *known, const struct store_host_gpu *gpu)
+void known_keep(struct store *store, const struct gpu_info *info)
 {
+	struct store_host_gpu gpu = record_of(info);
+
+	if (!info->unread)
+		(void)store_host_gpu_put(store, &gpu);
+}
+
+static bool is_known(const struct known *known, const struct gpu_info *info)
+{
+	struct store_host_gpu gpu = record_of(info);
+
 	for (size_t i = 0; i < known->count; i++) {
 		const struct store_host_gpu *other = &known->gpu[i];
 
-		if (!strcmp(other->uuid_text, gpu->uuid_text))
-			return other->index == gpu->index && other->total == gpu->total &&
-			       other->reserved == gpu->reserved && other->mig == gpu->mig &&
-			       !strcmp(other->name, gpu->name) &&
-			       !strcmp(other->pci_bus_id, gpu->pci_bus_id);
+		if (!strcmp(other->uuid_text, gpu.uuid_text))
+			return other->index == gpu.index && other->total == gpu.total &&
+			       other->reserved == gpu.reserved && other->mig == gpu.mig &&
+			       !strcmp(other->name, gpu.name) &&
+			       !strcmp(other->pci_bus_id, gpu.pci_bus_id);
 	}
 	return false;
 }
 
-void known_forget(struct store *store, const struct gpu_info *list, size_t count)
+/* Those that are not in the list were taken out, if each in it was read. */
+static void forget_missing(struct store *store, const struct known *known,
+			   const struct gpu_info *list, size_t count)
 {
-	struct known known = {0};
-
 	for (size_t i = 0; i < count; i++)
 		if (list[i].unread)
 			return;
-	(void)store_host_gpus_each(store, on_gpu, &known);
-	for (size_t i = 0; i < known.count && count > 0; i++) {
-		const struct store_host_gpu *gpu = &known.gpu[i];
+	for (size_t i = 0; i < known->count && count > 0; i++) {
+		const struct store_host_gpu *gpu = &known->gpu[i];
 
 		if (find(list, count, gpu->uuid_text))
 			continue;
@@ -106,22 +118,15 @@ void known_forget(struct store *store, const struct gpu_info *list, size_t count
 	}
 }
 
-void known_keep(struct store *store, const struct gpu_info *list, size_t count)
+void known_inventory(struct store *store, struct gpu_info *list, size_t count)
 {
 	struct known known = {0};
 
 	(void)store_host_gpus_each(store, on_gpu, &known);
-	for (size_t i = 0; i < count; i++) {
-		const struct gpu_info *info = &list[i];
-		struct store_host_gpu gpu = {.index = info->index,
-					     .total = info->total,
-					     .reserved = info->reserved,
-					     .mig = info->mig};
-
-		snprintf(gpu.uuid_text, sizeof(gpu.uuid_text), "%s", info->uuid_text);
-		snprintf(gpu.name, sizeof(gpu.name), "%s", info->name);
-		snprintf(gpu.pci_bus_id, sizeof(gpu.pci_bus_id), "%s", info->pci_bus_id);
-		if (!info->unread && !is_known(&known, &gpu))
-			(void)store_host_gpu_put(store, &gpu);
-	}
+	for (size_t i = 0; i < count; i++)
+		if (list[i].unread)
+			complete(&list[i], guess(&known, list, count, list[i].index));
+		else if (!is_known(&known, &list[i]))
+			known_keep(store, &list[i]);
+	forget_missing(store, &known, list, count);
 }

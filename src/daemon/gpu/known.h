@@ -9,11 +9,10 @@
 
 struct store;
 
-/* Completes the entries that are `unread` by what is remembered: of that index, else by the only
- * GPU that is missing. One that was never seen is called "unknown-" and its index. */
-void known_complete(struct store *store, struct gpu_info *list, size_t count);
-/* Remembers those that were read. */
-void known_keep(struct store *store, const struct gpu_info *list, size_t count);
-/* Forgets those that are not in the list of all GPUs, if each in it was read: they were taken out,
- * which the log says. */
-void known_forget(struct store *store, const struct gpu_info *list, size_t count);
+/* The list of all GPUs at a start. Entries that are `unread` are completed by what is remembered:
+ * of that index, else by the only GPU that is missing; one that was never seen is called "unknown-"
+ * and its index. The others are remembered. Where all were read, those that are not in the list
+ * were taken out: they are forgotten, which the log says. */
+void known_inventory(struct store *store, struct gpu_info *list, size_t count);
+/* Remembers one, if it was read. */
+void known_keep(struct store *store, const struct gpu_info *info);

@@ -161,15 +161,16 @@ static void unread_follow(struct pool *pool, struct pool_gpu *gpu, const struct 
 		return;
 	log_event(LOG_INFO, "gpu.read index=%u uuid=%s before=%s", found->index, found->uuid_text,
 		  gpu->info.uuid_text);
-	if (strcmp(gpu->info.uuid_text, found->uuid_text)) {
+	bool same = !strcmp(gpu->info.uuid_text, found->uuid_text);
+	if (!same)
 		claim_release(&pool->claims, &gpu->claim, gpu->info.uuid_text);
-		gpu->info = *found;
-		gpu->claim = CLAIM_NEW;
-		gpu_claim(pool, gpu);
-		claim_tell(gpu);
-	}
 	gpu->info = *found;
-	known_keep(pool->store, found, 1);
+	known_keep(pool->store, found);
+	if (same)
+		return;
+	gpu->claim = CLAIM_NEW;
+	gpu_claim(pool, gpu);
+	claim_tell(gpu);
 }
 
 static void sample_done(uv_work_t *work, int status)
@@ -190,7 +191,7 @@ static void sample_done(uv_work_t *work, int status)
 		if (!mig_follow(&pool->gpu[i]))
 			continue;
 		pool->mig_changed |= 1ull << i;
-		known_keep(pool->store, &pool->gpu[i].info, 1);
+		known_keep(pool->store, &pool->gpu[i].info);
 	}
 	pool->done = pool->started;
 	pool->took_ns = pool->took_next_ns;
@@ -274,9 +275,7 @@ static void inventory_done(uv_work_t *work, int status)
 	struct pool *pool = work->data;
 
 	pool->running = false;
-	known_complete(pool->store, pool->found, pool->found_count);
-	known_keep(pool->store, pool->found, pool->found_count);
-	known_forget(pool->store, pool->found, pool->found_count);
+	known_inventory(pool->store, pool->found, pool->found_count);
 	for (size_t i = 0; i < pool->found_count; i++) {
 		struct pool_gpu *gpu = &pool->gpu[i];
 

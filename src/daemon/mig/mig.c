@@ -382,15 +382,19 @@ static void order_done(uv_work_t *work, int status)
 	struct order *o = work->data;
 	struct mig *mig = o->mig;
 
-	for (uint32_t i = 0; i < o->op_count && !mig->stopping; i++)
+	if (mig->stopping) {
+		order_end(o);
+		return;
+	}
+	for (uint32_t i = 0; i < o->op_count; i++)
 		op_disown(mig, &o->op[i]);
-	for (uint32_t gpu = 0; gpu < mig->gpus->count && !mig->stopping; gpu++)
+	for (uint32_t gpu = 0; gpu < mig->gpus->count; gpu++)
 		if (o->outcome[gpu].wanted)
 			board_learn(mig, gpu, &o->outcome[gpu]);
 	kill_point("mig.learned");
-	for (uint32_t i = 0; i < o->op_count && !mig->stopping; i++)
+	for (uint32_t i = 0; i < o->op_count; i++)
 		op_learn(mig, &o->op[i]);
-	if (mig->stopping || !probe_begin(o))
+	if (!probe_begin(o))
 		order_end(o);
 }
 

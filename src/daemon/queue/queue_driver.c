@@ -31,8 +31,9 @@ static void on_looked(struct child *child)
 	json_t *found = child->status ? NULL : json_loads(child->text, 0, NULL);
 	if (json_string_length(json_object_get(found, "cuda")) &&
 	    json_string_length(json_object_get(found, "nvml")))
-		driver->found = json_incref(found);
-	json_decref(found);
+		driver->found = found;
+	else
+		json_decref(found);
 }
 
 json_t *queue_driver_known(struct queues *q)
