@@ -10,10 +10,14 @@ import socket
 import subprocess
 import tempfile
 
-from conftest import clean_env, run, wait_until
+from conftest import BUILD, ROOT, clean_env, run, wait_until
 
 PROGRAMS = os.environ.get("CARVE_TEST_CONTROL_PLANE")
+MANIFESTS = ROOT / "packaging" / "kubernetes"
 TOKEN = "administrator"
+# It is refused by carve's policies, once the API server holds them in force: a moment after it takes them.
+REFUSED = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "annotations": {"gpu-fraction": "2"}},
+           "spec": {"containers": [{"name": "main", "image": "x"}]}}
 # Without those that would take a node without a kubelet for dead.
 CONTROLLERS = ["serviceaccount-controller", "serviceaccount-token-controller", "resourceclaim-controller", "device-taint-eviction-controller",
                "garbage-collector-controller", "pod-garbage-collector-controller", "namespace-controller", "clusterrole-aggregation-controller"]
@@ -126,6 +130,15 @@ class ControlPlane:
         path = self.dir / f"{account}.token"
         path.write_text(self.kubectl("create", "token", account, "-n", "carve", *bound).stdout.strip())
         return path
+
+    def controller(self, *options):
+        """carve's, whose manifests are applied."""
+        log = open(self.dir / "controller", "w")
+        self.running.append(subprocess.Popen(
+            [BUILD / "carve-kubernetes", "controller", "--api", self.url, "--ca-file", self.ca, "--namespace", "carve", "--token-file",
+             self.token("carve-controller"), *options], env=clean_env({}), stdout=log, stderr=log))
+        log.close()
+        wait_until(lambda: "is no fraction" in self.refusal(REFUSED), step=0.2)
 
     def logs(self):
         return "\n".join(f"{p.name}: {line}" for p in sorted(self.dir.glob("*.log")) for line in p.read_text().splitlines()[-5:])

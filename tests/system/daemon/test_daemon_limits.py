@@ -1,4 +1,5 @@
 """The driver's own limits of cgroups (driver 615 and newer), which bind programs that go round the front."""
+import contextlib
 import json
 import os
 import pathlib
@@ -112,17 +113,21 @@ def test_a_cgroup_that_others_share_is_left_alone(newer, cgroups):  # noqa: F811
     available(newer)
     session = newer.carve_json("session", "request", "--vram", "2")["id"]
     shared = cgroups.make()
-    with newer.popen(within(shared, "sh", "-c", "echo in; cat"), stdin=subprocess.PIPE) as other:
-        assert other.stdout.readline() == "in\n"
-        with newer.popen(within(shared, "sh", "-c", "echo in; cat"), stdin=subprocess.PIPE) as contained:
-            assert contained.stdout.readline() == "in\n"
-            hold(newer, session, contained.pid)
-            shown = newer.carve_json("session", "show", session)
-            assert shown["backend"] == "front" and "others share" in shown["front_only_reason"]
-            assert "others share" in newer.carve("session", "show", session).stdout
-            assert not limits(newer)
-            contained.stdin.close()
-        other.stdin.close()
+    with inside(newer, shared), inside(newer, shared) as contained:
+        hold(newer, session, contained.pid)
+        shown = newer.carve_json("session", "show", session)
+        assert shown["backend"] == "front" and "others share" in shown["front_only_reason"]
+        assert "others share" in newer.carve("session", "show", session).stdout
+        assert not limits(newer)
+
+
+@contextlib.contextmanager
+def inside(host, leaf):
+    """A process in that cgroup, as the first one of a container."""
+    with host.popen(within(leaf, "sh", "-c", "echo in; cat"), stdin=subprocess.PIPE) as contained:
+        assert contained.stdout.readline() == "in\n"
+        yield contained
+        contained.stdin.close()
 
 
 def hold(host, session, pid):
@@ -157,12 +162,10 @@ def test_a_container_is_answered_for_when_the_driver_has_its_limit(newer, cgroup
     available(newer)
     session = newer.carve_json("session", "request", "--vram", "2")["id"]
     leaf = cgroups.make()
-    with newer.popen(within(leaf, "sh", "-c", "echo in; cat"), stdin=subprocess.PIPE) as contained:
-        assert contained.stdout.readline() == "in\n"
+    with inside(newer, leaf) as contained:
         slow_limits(newer, 1)
         hold(newer, session, contained.pid)
         assert [one["path"] for one in limits(newer)] == [str(leaf)]
-        contained.stdin.close()
 
 
 @pytest.mark.long
@@ -170,15 +173,13 @@ def test_a_container_does_not_start_where_the_driver_does_not_answer(newer, cgro
     available(newer)
     (tmp_path / "config.json").write_text('{"root": {"path": "/"}, "annotations": {"carve.vram": "2GiB"}}')
     leaf = cgroups.make()
-    with newer.popen(within(leaf, "sh", "-c", "echo in; cat"), stdin=subprocess.PIPE) as contained:
-        assert contained.stdout.readline() == "in\n"
+    with inside(newer, leaf) as contained:
         slow_limits(newer, 13)
         state = json.dumps({"id": "x", "pid": contained.pid, "bundle": str(tmp_path)})
         (tmp_path / "state").write_text(state)
         with open(tmp_path / "state") as file:
             done = newer.run([BUILD / "carve-hook"], stdin=file)
         assert done.returncode != 0 and "does not answer within 10 s" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
-        contained.stdin.close()
     assert newer.carve("sim", "fault", "nvml", "--clear").returncode == 0
     none_is_left(newer)
 
@@ -195,11 +196,9 @@ def test_a_daemon_that_may_make_no_cgroups_says_so_and_still_limits_containers(n
     assert shown["backend"] == "front" and "ProtectControlGroups" in shown["front_only_reason"]
     assert not limits(newer)
     leaf = cgroups.make()
-    with newer.popen(within(leaf, "sh", "-c", "echo in; cat"), stdin=subprocess.PIPE) as contained:
-        assert contained.stdout.readline() == "in\n"
+    with inside(newer, leaf) as contained:
         hold(newer, session, contained.pid)
         assert [one["path"] for one in limits(newer)] == [str(leaf)]
-        contained.stdin.close()
 
 
 def test_below_615_nothing_is_made(host):

@@ -12,7 +12,7 @@ from conftest import BUILD, Host, ON_GPU, wait_until
 pytestmark = pytest.mark.skipif(ON_GPU, reason="needs a simulated host")
 
 USER = str(os.getuid())
-# What is removed, by directory, and its name in the log. A state directory of its own, so that all there is exists.
+# The files to remove, by directory, and their names in the log. A state directory of its own, so that all there is exists.
 RUNTIME = {"lock": "lock", "attach.sock": "attach.sock", "carved.sock": "carved.sock", "carved.log": "carved.log",
            "carve.db": "carve.db", "carved.json.last": "carved.json.last",
            "containers": "containers", "containers/attach.sock": "containers",
@@ -103,7 +103,7 @@ def test_what_is_removed_is_made_anew_and_said(served, place, name):
     assert served.session in served.sessions()
     found = served.finding()
     assert found["state"] == "note" and told.split("=")[1].split()[0] in found["message"], found
-    # What says so in its place is the daemon's own, and at work.
+    # The file in its place is the daemon's own, and at work.
     if name == "containers":
         wait_until(lambda: (path / "attach.sock").samefile(served.runtime / "attach.sock"))
     if name == "keeper":

@@ -7,14 +7,13 @@ import pytest
 
 pytest.importorskip("grpc", reason="needs python3-grpcio")
 
-from cluster import Cluster
-from conftest import BUILD, ROOT, clean_env, open_to_others, wait_until
-from control_plane import ControlPlane
+from conftest import BUILD, clean_env, open_to_others, wait_until
+from control_plane import MANIFESTS, ControlPlane
 from kubelet_node import HAS_KUBELET, IMAGE, KubeletNode
+from plane_node import PlaneNode
 
 pytestmark = [pytest.mark.skipif(not HAS_KUBELET, reason="needs CARVE_TEST_CONTROL_PLANE, a directory of Kubernetes' programs, with kubelet"),
               pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as a kubelet does")]
-MANIFESTS = ROOT / "packaging" / "kubernetes"
 
 
 @pytest.fixture(scope="module")
@@ -24,37 +23,28 @@ def plane():
         plane.kubectl("apply", "-k", MANIFESTS / "mig-limits")
         plane.kubectl("delete", "daemonset,deployment", "--all", "-n", "carve")
         plane.kubectl("apply", "-f", MANIFESTS / "jobs" / "role.yaml")
-        log = open(plane.dir / "controller", "w")
-        plane.running.append(subprocess.Popen(
-            [BUILD / "carve-kubernetes", "controller", "--api", plane.url, "--ca-file", plane.ca, "--namespace", "carve", "--token-file",
-             plane.token("carve-controller")], env=clean_env({}), stdout=log, stderr=log))
-        wait_until(lambda: "is no fraction" in plane.refusal(pod("probe", {"gpu-fraction": "2"})), step=0.2)
+        plane.controller()
         yield plane
     finally:
         plane.close()
 
 
-class Node(Cluster):
-    """A simulated host with its carved and the plugin, and a real kubelet beside them."""
+class Node(PlaneNode):
+    """A node with a real kubelet."""
 
     def __init__(self, host, plane, hook=None):
-        super().__init__(host)
-        self.plane, self.name = plane, "k1"
+        super().__init__(host, plane, "k1")
         # Containers see these files as the host has them.
         self.dir.chmod(0o755)
         self.node = KubeletNode(plane, self.name, self.dir, self.cdi, hook)
-        self.token = plane.token("carve-node", "--bound-object-kind=Node", f"--bound-object-name={self.name}")
+        self.bind()
 
     def start(self, *options):
-        log = open(self.dir / "log", "a")
-        self.plugin = self.host.popen([BUILD / "carve-kubernetes", "node", "--node-name", self.name, "--kubelet-dir", self.kubelet_dir,
-                                       "--cdi-dir", self.cdi, "--hook-dir", BUILD, "--api", self.plane.url, "--token-file", self.token,
-                                       "--ca-file", self.plane.ca, *options], stdout=log, stderr=log)
-        log.close()
+        super().start("--hook-dir", BUILD, *options)
 
     def started(self, *options):
         self.start(*options)
-        wait_until(lambda: [s for s in self.plane.get("resourceslices") if s["spec"].get("nodeName") == self.name], step=0.2)
+        wait_until(self.slices, step=0.2)
         return self
 
     def close(self):
@@ -64,8 +54,7 @@ class Node(Cluster):
         finally:
             self.node.close()
             super().close()
-            self.plane.kubectl("delete", "node", self.name)
-            self.plane.kubectl("delete", "resourceslices", "--all")
+            self.remove()
 
 
 @pytest.fixture

@@ -10,50 +10,37 @@ import pytest
 
 pytest.importorskip("grpc", reason="needs python3-grpcio")
 
-from cluster import GIB, Cluster
-from conftest import BUILD, ROOT, clean_env, run, wait_until
-from control_plane import PROGRAMS, ControlPlane
+from cluster import GIB
+from conftest import BUILD, clean_env, run, wait_until
+from control_plane import MANIFESTS, PROGRAMS, ControlPlane
+from plane_node import PlaneNode
 from programs import python
 
 pytestmark = [pytest.mark.skipif(not PROGRAMS, reason="needs CARVE_TEST_CONTROL_PLANE, a directory of Kubernetes' programs"),
               pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as a kubelet's plugin does")]
-MANIFESTS = ROOT / "packaging" / "kubernetes"
 
 
 @pytest.fixture(scope="module")
 def plane():
     plane = ControlPlane()
     try:
-        # The API server holds policies in force a moment after it takes them.
         plane.kubectl("apply", "-k", MANIFESTS / "mig-limits")
-        log = open(plane.dir / "controller", "w")
-        controller = subprocess.Popen([BUILD / "carve-kubernetes", "controller", "--api", plane.url, "--ca-file", plane.ca, "--namespace", "carve",
-                                       "--token-file", plane.token("carve-controller"), "--collect-pods-after", "5"], env=clean_env({}), stdout=log, stderr=log)
-        plane.running.append(controller)
-        wait_until(lambda: "is no fraction" in plane.refusal(pod("probe", {"gpu-fraction": "2"})), step=0.2)
+        plane.controller("--collect-pods-after", "5")
         yield plane
     finally:
         plane.close()
 
 
-class RealCluster(Cluster):
-    """A node of the real control plane. Its API server is no longer the one that is played."""
+class RealCluster(PlaneNode):
+    """A node whose kubelet is played."""
 
     def __init__(self, host, plane, name):
-        super().__init__(host)
-        self.plane, self.name = plane, name
+        super().__init__(host, plane, name)
         plane.node(name)
-        self.token = plane.token("carve-node", "--bound-object-kind=Node", f"--bound-object-name={name}")
-
-    def start(self, *options):
-        log = open(self.dir / "log", "a")
-        self.plugin = self.host.popen([BUILD / "carve-kubernetes", "node", "--node-name", self.name, "--kubelet-dir", self.kubelet_dir,
-                                       "--cdi-dir", self.cdi, "--api", self.plane.url, "--token-file", self.token, "--ca-file", self.plane.ca,
-                                       *options], stdout=log, stderr=log)
-        log.close()
+        self.bind()
 
     def devices(self):
-        return [d for s in self.plane.get("resourceslices") if s["spec"].get("nodeName") == self.name for d in s["spec"].get("devices", [])]
+        return [d for s in self.slices() for d in s["spec"].get("devices", [])]
 
     def started(self, *options):
         self.start(*options)
@@ -64,8 +51,7 @@ class RealCluster(Cluster):
     def close(self):
         super().close()
         self.plane.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")
-        self.plane.kubectl("delete", "node", self.name)
-        self.plane.kubectl("delete", "resourceslices", "--all")
+        self.remove()
 
 
 @pytest.fixture
@@ -325,7 +311,7 @@ def test_a_cluster_without_a_gate_gets_no_slices_that_promise_something_else(mak
         cluster.start()
         cluster.kubelet.register()
         wait_until(lambda: "the API server dropped spec." in cluster.log(), step=0.2)
-        # What is left is no whole pool, which the scheduler passes over.
+        # The rest is no whole pool, which the scheduler passes over.
         wait_until(lambda: len(plane.get("resourceslices")) <= 1, step=0.2)
         assert not any(d["attributes"]["type"] == {"string": "mig"} for d in cluster.devices())
         done = check(plane)
