@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -21,11 +22,11 @@ static const char gpus_text[] =
 	"[{'index': 0, 'name': 'A', 'memory_bytes': 85899345920, 'reserved_bytes': 1073741824,"
 	"  'used_bytes': 8589934592, 'promised_bytes': 42949672960, 'outside_bytes': 4294967296,"
 	"  'available_bytes': 1, 'utilization': 37, 'sessions': 2, 'compute_mode': 'off',"
-	"  'mig': false, 'held_by': null,"
+	"  'mig': false, 'held_by': null, 'state': 'ok', 'state_since': '2026-01-02T01:00:00Z',"
 	"  'outside_processes': [{'pid': 77, 'memory_bytes': 4294967296}]},"
 	" {'index': 3, 'name': 'B', 'memory_bytes': 42949672960, 'used_bytes': null,"
 	"  'utilization': null, 'sessions': 0, 'mig': true, 'compute_mode': 'off',"
-	"  'held_by': {'pid': 12, 'user': 'eve'}, 'outside_processes': []}]";
+	"  'state': 'held', 'held_by': {'pid': 12, 'user': 'eve'}, 'outside_processes': []}]";
 
 static const char sessions_text[] =
 	"[{'id': 's-aaaaaa', 'state': 'active', 'owner': 'alice', 'vram_bytes': 4294967296,"
@@ -116,6 +117,42 @@ static void assert_cell(const struct top_model *model, enum top_list list, size_
 	assert_string_equal(cell.text, text);
 }
 
+static void assert_state(const char *state, const char *since, const char *text)
+{
+	struct top_answers answers = {.gpus = parse("[{'index': 0}]")};
+	json_t *gpu = json_array_get(answers.gpus, 0);
+
+	json_object_set_new(gpu, "state", json_string(state));
+	json_object_set_new(gpu, "state_since", json_string(since));
+	struct top_model *m = top_model_read(&answers, NOW);
+	assert_cell(m, TOP_GPUS, 0, "STATE", text);
+	top_model_free(m);
+	top_answers_free(&answers);
+}
+
+static void test_states_say_since_when(void **state)
+{
+	setenv("TZ", "UTC", 1);
+	tzset();
+	assert_state("lost", "2026-01-02T01:02:59.9Z", "lost since 01:02");
+	assert_state("failing", "2026-01-01T23:59:00Z", "failing since 01-01");
+	assert_state("draining", "2025-01-02T01:00:00Z", "draining since 01-02");
+	assert_state("mig", "2026-01-02T01:02:00Z", "mig");
+	assert_state("ok", "2026-01-02T01:02:00Z", "ok");
+	assert_state("lost", "", "lost");
+	assert_state("", "", "-");
+}
+
+static void test_states_fit_into_80_columns(void **state)
+{
+	int widths[TOP_COLUMNS_MAX];
+
+	top_columns_fit(TOP_GPUS, false, 80, widths);
+	assert_true(widths[column_named(TOP_GPUS, "STATE")] >= (int)strlen("draining since 14:03"));
+	assert_true(widths[column_named(TOP_GPUS, "BUSY")] > 0);
+	assert_true(widths[column_named(TOP_GPUS, "OUTSIDE")] > 0);
+}
+
 static void test_cells(void **state)
 {
 	struct top_model *m = model_make(false);
@@ -127,7 +164,8 @@ static void test_cells(void **state)
 	assert_cell(m, TOP_GPUS, 1, "USED", "-/40G");
 	assert_cell(m, TOP_GPUS, 1, "BUSY", "-");
 	assert_cell(m, TOP_GPUS, 1, "MODE", "mig");
-	assert_cell(m, TOP_GPUS, 1, "NOTE", "held by another daemon (process 12 of eve)");
+	assert_cell(m, TOP_GPUS, 0, "STATE", "ok");
+	assert_cell(m, TOP_GPUS, 1, "STATE", "held by another daemon (process 12 of eve)");
 	top_cell(m, TOP_GPUS, 0, (size_t)column_named(TOP_GPUS, "USED"), &cell);
 	assert_true(cell.bar > 0.099 && cell.bar < 0.101);
 	assert_true(cell.bar_light > 0.549 && cell.bar_light < 0.551);
@@ -564,6 +602,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cells),
+		cmocka_unit_test(test_states_say_since_when),
+		cmocka_unit_test(test_states_fit_into_80_columns),
 		cmocka_unit_test(test_users_are_summed_against_quotas),
 		cmocka_unit_test(test_leases_are_merged),
 		cmocka_unit_test(test_answers_of_other_types_are_survived),

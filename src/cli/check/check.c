@@ -14,10 +14,14 @@
 #include "cli/cli.h"
 #include "cli/output.h"
 #include "client/client.h"
+#include "client/gpu_holder.h"
 #include "client/sessions.h"
 #include "slice/driver_find.h"
 #include "slice/places.h"
 #include "slice/runtime_dir.h"
+
+/* "held: " and what gpu_holder_text() says, or a state with its time. */
+#define GPU_STATE_SIZE (GPU_HOLDER_SIZE + 16)
 
 /* The means of enforcement behind a word in the answers of the daemon. */
 struct means {
@@ -64,6 +68,29 @@ static const struct means means_none = {"mig", "nothing",
 static const struct means means_instance = {"mig", "a MIG instance",
 					    "binds every program, in hardware"};
 
+/* The state of a GPU as `carve gpu list` names it, in words. */
+static const char *gpu_state_text(const json_t *gpu, char buf[static GPU_STATE_SIZE])
+{
+	const char *state = session_text(gpu, "state");
+	const json_t *holder = json_object_get(gpu, "held_by");
+	char held[GPU_HOLDER_SIZE];
+
+	snprintf(buf, GPU_STATE_SIZE, "%s", *state ? state : "unknown");
+	if (!strcmp(state, "lost") || !strcmp(state, "failing") || !strcmp(state, "draining"))
+		snprintf(buf, GPU_STATE_SIZE, "%s since %s", state,
+			 session_text_or_dash(gpu, "state_since"));
+	else if (!strcmp(state, "mig"))
+		snprintf(buf, GPU_STATE_SIZE, "mig: no slices of it are granted in MIG mode");
+	else if (json_is_object(holder))
+		snprintf(buf, GPU_STATE_SIZE, "held: %s", gpu_holder_text(holder, held));
+	return buf;
+}
+
+static json_t *or_null(json_t *value)
+{
+	return value ? json_incref(value) : json_null();
+}
+
 static json_t *gpu_check(const json_t *gpu)
 {
 	const char *backend = session_text(gpu, "backend");
@@ -75,10 +102,13 @@ static json_t *gpu_check(const json_t *gpu)
 		compute = &means_instance;
 	else if (json_is_true(json_object_get(gpu, "mig")))
 		memory = compute = &means_none;
-	json_t *found =
-		json_pack("{s:O,s:O,s:o,s:o}", "index", json_object_get(gpu, "index"), "name",
-			  json_object_get(gpu, "name"), "memory", means_json(memory, backend),
-			  "compute", means_json(compute, mode));
+	char state[GPU_STATE_SIZE];
+	json_t *found = json_pack(
+		"{s:O,s:O,s:o,s:o,s:o,s:s,s:o,s:o}", "index", json_object_get(gpu, "index"), "name",
+		json_object_get(gpu, "name"), "state", or_null(json_object_get(gpu, "state")),
+		"state_since", or_null(json_object_get(gpu, "state_since")), "held_by",
+		or_null(json_object_get(gpu, "held_by")), "state_text", gpu_state_text(gpu, state),
+		"memory", means_json(memory, backend), "compute", means_json(compute, mode));
 	if (*session_text(gpu, "limits_problem"))
 		json_object_set_new(
 			json_object_get(found, "memory"), "strength",
@@ -227,6 +257,7 @@ static void check_print(const json_t *check)
 	{
 		printf("GPU %" PRIu64 ":    %s\n", session_number(item, "index"),
 		       session_text(item, "name"));
+		printf("  %-9s %s\n", "state:", session_text(item, "state_text"));
 		means_print("memory:", json_object_get(item, "memory"));
 		means_print("compute:", json_object_get(item, "compute"));
 	}

@@ -22,7 +22,7 @@
 /* Columns of a line that are drawn at most. */
 #define LINE_MAX_COLUMNS 1000
 #define LINE_SIZE (4 * LINE_MAX_COLUMNS + 1)
-#define BAR_MIN 6
+#define BAR_MIN 5
 #define ESCAPE_DELAY_MS 25
 
 enum { PAIR_GREEN = 1, PAIR_YELLOW, PAIR_RED, PAIR_BLUE, PAIR_HEADING, PAIR_FOCUS };

@@ -102,8 +102,8 @@ static void gpu_read(const json_t *json, struct top_gpu *ret)
 	ret->sessions = number_get(json, "sessions", 0);
 	if (json_is_object(holder))
 		gpu_holder_text(holder, ret->held_by);
-	else if (strcmp(session_text(json, "state"), "ok") != 0)
-		text_get(json, "state", ret->held_by, sizeof(ret->held_by));
+	text_get(json, "state", ret->state, sizeof(ret->state));
+	ret->state_since = moment_get(json, "state_since");
 	outside_read(json_object_get(json, "outside_processes"), ret);
 }
 

@@ -22,7 +22,9 @@ struct top_process {
 struct top_gpu {
 	uint64_t index;
 	char name[64], mode[16];
-	char held_by[GPU_HOLDER_SIZE]; /* another daemon that owns it, or what is wrong; "": none */
+	char state[16],
+		held_by[GPU_HOLDER_SIZE]; /* held_by: another daemon that owns it; "": none */
+	int64_t state_since;              /* 0: not known */
 	uint64_t memory, reserved, promised, outside, available;
 	uint64_t used;   /* by the driver; TOP_NONE: it does not answer */
 	int utilization; /* per cent; -1: not known */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/macros.h"
 #include "cli/top/top_model.h"
@@ -20,20 +21,21 @@ enum {
 	GPU_BUSY,
 	GPU_SESSIONS,
 	GPU_MODE,
-	GPU_NOTE
+	GPU_STATE
 };
 
+/* Without the name, sessions and mode they fit into 80 columns. */
 static const struct top_column gpu_columns[] = {
 	[GPU_INDEX] = {"GPU", 4, .right = true},
-	[GPU_NAME] = {"NAME", 22, .rank = 4},
-	[GPU_MEMORY] = {"USED", 30, .flexible = true},
+	[GPU_NAME] = {"NAME", 19, .rank = 4},
+	[GPU_MEMORY] = {"USED", 18, .flexible = true},
 	[GPU_PROMISED] = {"PROMISED", 9, .right = true, .rank = 1},
 	[GPU_OUTSIDE] = {"OUTSIDE", 8, .right = true, .rank = 3},
-	[GPU_FREE] = {"FREE", 6, .right = true, .rank = 2},
-	[GPU_BUSY] = {"BUSY", 12, .rank = 2},
+	[GPU_FREE] = {"FREE", 5, .right = true, .rank = 2},
+	[GPU_BUSY] = {"BUSY", 10, .rank = 2},
 	[GPU_SESSIONS] = {"SESSIONS", 9, .right = true, .rank = 5},
 	[GPU_MODE] = {"MODE", 6, .rank = 6},
-	[GPU_NOTE] = {"NOTE", 16, .rank = 7},
+	[GPU_STATE] = {"STATE", 20}, /* "draining since 14:03" */
 };
 
 enum {
@@ -292,7 +294,33 @@ static void cell_limited(struct top_cell *cell, uint64_t count, uint64_t limit)
 		snprintf(cell->text, sizeof(cell->text), "%" PRIu64 "/%" PRIu64, count, limit);
 }
 
-static void gpu_cell(const struct top_gpu *gpu, size_t column, struct top_cell *ret)
+/* The time of a day, or of another day its date. */
+static void moment_text(int64_t moment, int64_t now, char *buf, size_t size)
+{
+	time_t then = (time_t)moment, today = (time_t)now;
+	struct tm a, b;
+
+	buf[0] = '\0';
+	if (!moment || !localtime_r(&then, &a) || !localtime_r(&today, &b))
+		return;
+	bool same = a.tm_year == b.tm_year && a.tm_yday == b.tm_yday;
+	strftime(buf, size, same ? "%H:%M" : "%m-%d", &a);
+}
+
+/* "ok"; "lost since 14:03"; of a GPU that another daemon has, whose it is. */
+static void cell_state(struct top_cell *cell, const struct top_gpu *gpu, int64_t now)
+{
+	static const char *const dated[] = {"lost", "failing", "draining"};
+	char since[16];
+
+	cell_text(cell, *gpu->held_by ? gpu->held_by : *gpu->state ? gpu->state : "-");
+	moment_text(gpu->state_since, now, since, sizeof(since));
+	for (size_t i = 0; i < ARRAY_SIZE(dated) && *since; i++)
+		if (!strcmp(gpu->state, dated[i]))
+			snprintf(cell->text, sizeof(cell->text), "%s since %s", gpu->state, since);
+}
+
+static void gpu_cell(const struct top_gpu *gpu, int64_t now, size_t column, struct top_cell *ret)
 {
 	switch (column) {
 	case GPU_INDEX:
@@ -318,7 +346,7 @@ static void gpu_cell(const struct top_gpu *gpu, size_t column, struct top_cell *
 	case GPU_MODE:
 		return cell_text(ret, gpu->mode);
 	default:
-		return cell_text(ret, gpu->held_by);
+		return cell_state(ret, gpu, now);
 	}
 }
 
@@ -425,7 +453,7 @@ void top_cell(const struct top_model *model, enum top_list list, size_t item, si
 	ret->bar = ret->bar_light = -1;
 	switch (list) {
 	case TOP_GPUS:
-		return gpu_cell(&model->gpus[item], column, ret);
+		return gpu_cell(&model->gpus[item], model->now, column, ret);
 	case TOP_SESSIONS:
 		return session_cell(&model->sessions[item], model->now, column, ret);
 	case TOP_WAITING:

@@ -1,6 +1,8 @@
 """The state of each GPU, wherever GPUs are shown: since when it is lost, held by another daemon, in MIG mode."""
+import json
 import os
 import pathlib
+import re
 import tempfile
 
 import pytest
@@ -27,7 +29,11 @@ def test_a_lost_gpu_shows_everywhere(host):
     done = host.carve("check")
     assert done.returncode == 1 and f"GPU 1 is lost since {since}" in done.stdout
     line = next(r for r in host.carve("top", "--once").stdout.splitlines() if r.startswith("1 "))
-    assert line.split()[-1] == "lost"
+    assert re.search(r" lost since \d\d:\d\d *$", line), line
+    shown = json.loads(host.carve("check", "--json").stdout)["gpus"]
+    assert [(g["state"], g["state_text"]) for g in shown] == [("ok", "ok"), ("lost", f"lost since {since}"), ("ok", "ok")]
+    assert shown[1]["state_since"] == since and shown[1]["held_by"] is None
+    assert f"  state:    lost since {since}\n" in done.stdout and "  state:    ok\n" in done.stdout
     log = pathlib.Path(host.env["CARVE_RUNTIME_DIR"], "carved.log").read_text()
     assert "gpu.state index=1" in log and "state=lost before=ok" in log
     assert "cannot reach it" in host.carve("session", "request", "--vram", "4", "--gpu-ids", "1").stderr
@@ -70,7 +76,9 @@ def test_a_lost_gpu_that_no_daemon_has_seen_is_unknown_until_it_answers(host):
 
 
 def test_a_gpu_in_mig_mode_without_the_role_says_so(make_host):
-    assert states(make_host("h100-80gb+mig,h100-80gb")) == ["mig", "ok"]
+    host = make_host("h100-80gb+mig,h100-80gb")
+    assert states(host) == ["mig", "ok"]
+    assert "  state:    mig: no slices of it are granted in MIG mode\n" in host.carve("check").stdout
 
 
 def test_gpus_of_another_daemon_are_held_until_it_ends(host):
@@ -78,6 +86,9 @@ def test_gpus_of_another_daemon_are_held_until_it_ends(host):
     with tempfile.TemporaryDirectory() as other:
         env = {"CARVE_RUNTIME_DIR": other}
         assert states(host, env=env) == ["held"] * 3
+        holder = f"held by another daemon (process {host.daemon_pid()} of "
+        assert f"  state:    held: {holder}" in host.carve("check", env=env).stdout
+        assert holder in host.carve("top", "--once", env=env).stdout
         os.kill(host.daemon_pid(), 9)
         wait_until(lambda: states(host, env=env) == ["ok"] * 3)
         os.kill(int(pathlib.Path(other, "lock").read_text().split()[0]), 15)

@@ -333,6 +333,15 @@ def test_it_starts_no_daemon_to_look_again(make_host, make_screen):
     assert not os.path.exists(host.env["CARVE_RUNTIME_DIR"] + "/carved.sock")
 
 
+def test_a_lost_gpu_shows_since_when_in_80_columns(make_host, make_screen):
+    host = make_host("h100-80gb:2")
+    host.carve("gpu", "list")
+    screen = make_screen(host.env["CARVE_RUNTIME_DIR"] + "/carved.sock", columns=80, lines=24)
+    screen.wait_for(r"(?m)^ +0 .* ok *$")
+    host.carve("sim", "fault", "lost", "--gpu", "1")
+    screen.wait_for(r"(?m)^ +1 .* lost since \d\d:\d\d *$")
+
+
 def test_processes_are_shown_and_ended(make_host, make_screen, examples):
     host = make_host("h100-80gb")
     socket = host.env["CARVE_RUNTIME_DIR"] + "/carved.sock"
@@ -418,7 +427,7 @@ def test_ascii_where_the_locale_has_nothing_else(busy, make_screen):
     screen = make_screen(busy, start=False)
     screen.start("LC_ALL=C ")
     text = screen.wait_for("gamma")
-    assert text.isascii() and re.search(r"Big +\[:+ +\] +0/80G", text)
+    assert text.isascii() and re.search(r"Big +\[:+ *\] +0/80G", text)
 
 
 def test_names_cannot_reach_the_terminal(make_daemon, make_screen):
