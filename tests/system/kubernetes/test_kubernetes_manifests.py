@@ -132,3 +132,35 @@ def test_kustomize_builds_all_of_it(objects):
     assert len(built) == len(objects)
     assert all("image" not in c or c["image"] == "carve:0.1.0" for o in built
                for c in (o.get("spec") or {}).get("template", {}).get("spec", {}).get("containers", []))
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """What the build installs, as it is below /usr of an image."""
+    root = tmp_path_factory.mktemp("installed")
+    done = run(["/usr/bin/meson", "install", "-C", BUILD, "--no-rebuild", "--quiet"], env=clean_env({"DESTDIR": str(root)}))
+    assert done.returncode == 0, done.stderr
+    return next(root.rglob("carve-hook")).parents[1]
+
+
+@pytest.mark.once("runs the manifests' own commands")
+def test_a_nodes_files_are_put_on_the_host_beside_those_that_run(objects, installed, tmp_path):
+    node = next(o for o in objects if o["kind"] == "DaemonSet")
+    for name in ("front", "hook"):
+        (tmp_path / name).mkdir()
+
+    def start():
+        for container in node["spec"]["template"]["spec"]["initContainers"]:
+            done = run([word.replace("/usr/", f"{installed}/").replace("/var/lib/carve", str(tmp_path))
+                        for word in container["command"]])
+            assert done.returncode == 0, done.stderr
+    start()
+    files = [tmp_path / "front/libcuda.so.1", tmp_path / "front/libnvidia-ml.so.1", tmp_path / "hook/carve-hook"]
+    assert all(file.read_bytes()[:4] == b"\x7fELF" for file in files)
+    # The next version: a program that has a file mapped keeps it as it was.
+    with_them_mapped = [file.open("rb") for file in files]
+    start()
+    for held, file in zip(with_them_mapped, files):
+        assert os.fstat(held.fileno()).st_ino != file.stat().st_ino
+        held.close()
+    assert sorted(p.name for d in ("front", "hook") for p in (tmp_path / d).iterdir()) == sorted(f.name for f in files)
