@@ -107,7 +107,7 @@ const struct cli_option cli_options[] = {
 	{OPT_JOB_ERROR, "error", "FILE", "(-e) standard error goes there (where output goes)"},
 	{OPT_JOB_EXPORT, "export", "LIST", "its environment: ALL, NONE, or NAME[=VALUE],... (ALL)"},
 	{OPT_JOB_CHDIR, "chdir", "DIR", "run it there (here)"},
-	{OPT_JOB_WAIT, "wait", NULL, "wait for its end, and exit with its code"},
+	{OPT_JOB_WAIT, "wait", NULL, "print its output while it runs, and exit with its code"},
 	{OPT_JOB_REQUEUE, "requeue", NULL,
 	 "it may be ended for one of higher priority, to run again"},
 	{OPT_JOB_HOLD, "hold", NULL, "do not start it until `carve job release`"},

@@ -74,6 +74,7 @@ _Static_assert(sizeof(struct shim_go) == 40, "shim ABI");
 #define SHIM_KIND_SIGNAL "signal"       /* the same; `code` is the signal */
 #define SHIM_KIND_UNSTARTED "unstarted" /* nothing ran: the job may be started anew */
 #define SHIM_LOG ".log"
+#define SHIM_ERR ".err" /* a link to its standard error, where that is not in the log */
 #define SHIM_CID ".cid" /* the ID of the job's container */
 #define SHIM_POD ".pod" /* what the job's pod is made of */
 /* How far a job's pod is: an object that carve-kubernetes puts in place whole. `phase` is one of

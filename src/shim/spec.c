@@ -304,6 +304,27 @@ static int log_open(const char *log, char path[static PATH_MAX])
 	return fd < 0 ? -errno : fd;
 }
 
+/* Where the output is, for `carve job logs` and `carve enqueue --wait`: beside the log. */
+static void output_link(const char *path, const char *log, const char *suffix)
+{
+	int stem = (int)(strlen(log) - strlen(SHIM_LOG));
+	char whole[PATH_MAX], link[PATH_MAX];
+
+	if (snprintf(link, sizeof(link), "%.*s%s", stem, log, suffix) >= (int)sizeof(link))
+		return;
+	(void)unlink(link);
+	if (realpath(path, whole))
+		(void)!symlink(whole, link);
+}
+
+static bool is_one_file(int a, int b)
+{
+	struct stat one, other;
+
+	return fstat(a, &one) == 0 && fstat(b, &other) == 0 && one.st_ino == other.st_ino &&
+	       one.st_dev == other.st_dev;
+}
+
 int shim_spec_output(const struct shim_spec *spec, const char *log, char path[static PATH_MAX])
 {
 	const char *out = json_text(spec->root, "out"), *err = json_text(spec->root, "err");
@@ -312,18 +333,14 @@ int shim_spec_output(const struct shim_spec *spec, const char *log, char path[st
 
 	if (one < 0)
 		return one;
-	/* Where the output is, for `carve job logs`. */
-	if (*out) {
-		char whole[PATH_MAX];
-
-		(void)unlink(log);
-		if (realpath(path, whole))
-			(void)!symlink(whole, log);
-	}
+	if (*out)
+		output_link(path, log, SHIM_LOG);
 	cleanup_close int two =
 		*err ? output_open(spec, err, path) : fcntl(one, F_DUPFD_CLOEXEC, 3);
 	if (two < 0)
 		return two;
+	if (*err && !is_one_file(one, two))
+		output_link(path, log, SHIM_ERR);
 	if (null < 0 || dup2(null, 0) < 0 || dup2(one, 1) < 0 || dup2(two, 2) < 0)
 		return -errno;
 	return 0;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "cli/cli.h"
+#include "cli/job/job_follow.h"
 #include "cli/job/job_options.h"
 #include "cli/job/jobs.h"
 #include "cli/output.h"
@@ -56,13 +57,15 @@ static void failure_tell(const char *id, const json_t *jobs)
 		session_text_or_dash(first, "reason"));
 }
 
-static int wait_for(const struct cli *cli, const struct client *client, const char *id,
+static int wait_for(const struct cli *cli, const struct client *client, const json_t *answer,
 		    struct error *err)
 {
 	cleanup_json json_t *jobs = NULL;
-	int rc = job_await(client, id, &jobs, err);
+	const char *id = session_text(answer, "id");
+	int rc = job_follow(client, id, session_number(answer, "count") == 1, !cli->value[OPT_JSON],
+			    &jobs, err);
 
-	if (rc < 0)
+	if (rc != 0)
 		return rc;
 	if (cli->value[OPT_JSON] && (rc = output_json(jobs, err)) < 0)
 		return rc;
@@ -88,11 +91,8 @@ int cli_enqueue(struct cli *cli, struct error *err)
 		fprintf(stderr,
 			"carve: note: job %s waits: %s (carve agent --queue %s=N starts one)\n", id,
 			why, cli->value[OPT_JOB_QUEUE]);
-	if (cli->value[OPT_JOB_WAIT]) {
-		if (!cli->value[OPT_JSON])
-			fprintf(stderr, "carve: job %s\n", id);
-		return wait_for(cli, &client, id, err);
-	}
+	if (cli->value[OPT_JOB_WAIT])
+		return wait_for(cli, &client, answer, err);
 	if (cli->value[OPT_JSON])
 		return output_json(answer, err);
 	printf("%s\n", id);

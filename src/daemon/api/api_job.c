@@ -340,6 +340,15 @@ static void on_waiter_gone(struct call *call)
 	queue_unlisten(call->node->queues, call);
 }
 
+/* Who follows a job's output waits for its next attempt, too: for one after `attempt`. */
+static bool has_begun_anew(struct call *call, const struct job *job)
+{
+	const char *attempt = call_argument(call, "attempt");
+
+	return attempt && job->record.state == JOB_RUNNING &&
+	       job->record.attempt > strtoul(attempt, NULL, 10);
+}
+
 /* True: it waits. Nothing of the jobs is put together until all have ended. */
 static bool wait_on(struct call *call, const char *text, bool deferred)
 {
@@ -351,7 +360,7 @@ static bool wait_on(struct call *call, const char *text, bool deferred)
 	if (!wait || !strcmp(wait, "0") || job_id_parse(text, &id, &index) < 0)
 		return false;
 	job = job_meant(call->node->queues, id, index);
-	if (!job || !peer_permitted(&call->peer, job->record.uid) ||
+	if (!job || !peer_permitted(&call->peer, job->record.uid) || has_begun_anew(call, job) ||
 	    queue_listen(call->node->queues, wait_answer, call) < 0)
 		return false;
 	if (!deferred)

@@ -55,6 +55,7 @@ static int oldest_add(void *arg, const struct job_record *record)
 static void attempt_forget(struct queues *q, const struct job_record *record)
 {
 	job_file_remove(q, record, SHIM_LOG);
+	job_file_remove(q, record, SHIM_ERR);
 	job_file_remove(q, record, SHIM_RECORD);
 }
 

@@ -1,0 +1,164 @@
+/* carve job logs, and the files that a job's output is in. */
+#include "cli/job/job_log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "cli/cli.h"
+#include "cli/job/jobs.h"
+#include "client/client.h"
+#include "client/sessions.h"
+#include "proto/shim.h"
+
+/* While a log is followed, it is read so often. */
+#define FOLLOW_PAUSE_NS 200000000L
+#define FOLLOW_ASK_EVERY 5
+/* One more than --retries takes. */
+#define ATTEMPTS_MAX 1001u
+
+int job_log_copy(int from, int to, struct error *err)
+{
+	char buffer[65536];
+	ssize_t n;
+
+	while ((n = read(from, buffer, sizeof(buffer))) > 0) {
+		int rc = write_all(to, buffer, (size_t)n);
+
+		if (rc < 0)
+			return error_set(err, EXIT_CODE_FAILED, "cannot write to standard %s: %s",
+					 to == STDOUT_FILENO ? "output" : "error",
+					 strerrordesc_np(-rc));
+	}
+	return 0;
+}
+
+bool job_has_ended(const json_t *job)
+{
+	return *session_text(job, "ended") != '\0';
+}
+
+static int one_job(const struct client *client, const char *id, json_t **ret, struct error *err)
+{
+	cleanup_json json_t *jobs = NULL;
+	char path[JOB_PATH_SIZE];
+	int rc = job_path(id, "", path, err);
+
+	if (rc < 0 || (rc = client_call(client, "GET", path, NULL, NULL, &jobs, err)) < 0)
+		return rc;
+	if (json_array_size(jobs) != 1) {
+		error_set(err, EXIT_CODE_USAGE, "%.32s is an array: name one of its jobs", id);
+		error_hint(err, "for example: %.32s_0", id);
+		return -EXIT_CODE_USAGE;
+	}
+	*ret = json_incref(json_array_get(jobs, 0));
+	return 0;
+}
+
+static void pause_a_moment(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = FOLLOW_PAUSE_NS}, NULL);
+}
+
+int job_log_open(const char *path)
+{
+	char again[64];
+	struct stat st;
+	cleanup_close int found = open(path, O_PATH | O_CLOEXEC);
+
+	if (found < 0 || fstat(found, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -EMEDIUMTYPE;
+	snprintf(again, sizeof(again), "/proc/self/fd/%d", found);
+	int fd = open(again, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+/* Attempts have files of their own, ID.ATTEMPT and the suffix. */
+int job_log_path(const json_t *job, uint64_t attempt, const char *suffix, char buf[static PATH_MAX],
+		 struct error *err)
+{
+	const char *last = session_text(job, "log"), *slash = strrchr(last, '/');
+	const char *number = slash ? strchr(slash, '.') : NULL;
+	uint64_t attempts = session_number(job, "attempt");
+
+	if (attempt > attempts) {
+		error_set(err, EXIT_CODE_FAILED, "job %s has had %llu attempt%s",
+			  session_text(job, "id"), (unsigned long long)attempts,
+			  attempts == 1 ? "" : "s");
+		return -EXIT_CODE_FAILED;
+	}
+	snprintf(buf, PATH_MAX, "%s", last);
+	if (number)
+		snprintf(buf, PATH_MAX, "%.*s.%llu%s", (int)(number - last), last,
+			 (unsigned long long)(attempt ? attempt : attempts), suffix);
+	return 0;
+}
+
+/* Waits until there is a log: the job has started. */
+static int log_open(const struct client *client, const char *id, bool follow, uint64_t attempt,
+		    json_t **job, struct error *err)
+{
+	char path[PATH_MAX];
+
+	for (;;) {
+		int rc = one_job(client, id, job, err);
+
+		if (rc < 0 || (rc = job_log_path(*job, attempt, SHIM_LOG, path, err)) < 0)
+			return rc;
+		int fd = job_log_open(path);
+		if (fd >= 0)
+			return fd;
+		if (fd == -EMEDIUMTYPE)
+			return error_set(err, EXIT_CODE_FAILED, "job %s prints to no plain file",
+					 id);
+		if (!follow || job_has_ended(*job))
+			return error_set(err, EXIT_CODE_FAILED,
+					 "job %s has printed nothing: it is %s", id,
+					 session_text(*job, "state"));
+		json_decref(*job);
+		*job = NULL;
+		pause_a_moment();
+	}
+}
+
+int cli_job_logs(struct cli *cli, struct error *err)
+{
+	cleanup_json json_t *job = NULL;
+	const char *id = cli->arguments[0];
+	const char *which = cli->value[OPT_JOB_ATTEMPT];
+	bool follow = cli->value[OPT_JOB_FOLLOW] != NULL;
+	uint64_t attempt = 0;
+	struct client client;
+	int rc = which ? units_parse_count(which, "--attempt", 1, ATTEMPTS_MAX, &attempt, err) : 0;
+
+	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0)
+		return rc;
+	cleanup_close int fd = log_open(&client, id, follow, attempt, &job, err);
+	if (fd < 0)
+		return fd;
+	for (unsigned round = 0;; round++) {
+		/* Looked at first: what it printed before its end is there then. */
+		bool ended = !follow || job_has_ended(job);
+
+		if ((rc = job_log_copy(fd, STDOUT_FILENO, err)) < 0 || ended)
+			return rc;
+		pause_a_moment();
+		if (round % FOLLOW_ASK_EVERY)
+			continue;
+		json_decref(job);
+		job = NULL;
+		if ((rc = one_job(&client, id, &job, err)) < 0)
+			return rc;
+	}
+}

@@ -1,0 +1,113 @@
+"""`carve enqueue --wait`: prints what the job prints, and obeys Ctrl-C and SIGTERM."""
+import json
+import os
+import signal
+
+import pytest
+
+from conftest import BUILD, wait_until
+from queueing import queues  # noqa: F401: a fixture
+
+CARVE = BUILD / "carve"
+
+
+def waiter(queues, *words, queue="half"):
+    """Its process, and the job's ID."""
+    process = queues.host.popen([CARVE, "enqueue", "--queue", queue, "--wait", *words])
+    said = process.stderr.readline()
+    while said.startswith("carve: note:"):
+        said = process.stderr.readline()
+    return process, said.split()[2]
+
+
+def test_the_output_comes_while_the_job_runs(queues):
+    queues.agent("half=0.5")
+    process, id = waiter(queues, "--", "sh", "-c", "echo one; " + queues.gate() + "; printf two; exit 7")
+    assert process.stdout.readline() == "one\n"
+    assert queues.state(id) == "running"
+    queues.open_gate()
+    assert process.stdout.read() == "two" and process.wait(60) == 7
+    assert f"carve: job {id}: exit code 7" in process.stderr.read()
+
+
+def test_standard_error_is_apart_where_the_job_has_a_file_for_it(queues, tmp_path):
+    queues.agent("half=0.5")
+    script = "echo out; echo err >&2"
+    done = queues.host.carve("enqueue", "--queue", "half", "--wait", "--", "sh", "-c", script)
+    assert done.returncode == 0 and sorted(done.stdout.split()) == ["err", "out"]
+    done = queues.host.carve("enqueue", "--queue", "half", "--wait", "-e", f"{tmp_path}/%j.e", "--", "sh", "-c", script)
+    id, *said = done.stderr.splitlines()
+    assert (done.returncode, done.stdout, said) == (0, "out\n", ["err"])
+    assert (tmp_path / f"{id.split()[2]}.e").read_text() == "err\n"
+    both = f"{tmp_path}/both"
+    done = queues.host.carve("enqueue", "--queue", "half", "--wait", "-o", both, "-e", both, "--", "sh", "-c", script)
+    assert sorted(done.stdout.split()) == ["err", "out"] and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("options", [[], ["-o", "%j.out"]], ids=["logs", "file"])
+def test_the_output_of_each_attempt_comes_once(queues, tmp_path, options):
+    queues.agent("half=0.5")
+    done = queues.host.carve("enqueue", "--queue", "half", "--wait", "--retries", "2", "--chdir", str(tmp_path), *options, "--",
+                             "sh", "-c", "echo try $CARVE_JOB_ATTEMPT; exit 75")
+    assert (done.returncode, done.stdout) == (75, "try 1\ntry 2\ntry 3\n")
+
+
+def test_output_that_is_no_plain_file_is_not_waited_for(queues):
+    queues.agent("half=0.5")
+    done = queues.host.carve("enqueue", "--queue", "half", "--wait", "-o", "/dev/null", "--", "echo", "one")
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_with_json_nothing_but_json_is_printed(queues):
+    queues.agent("half=0.5")
+    done = queues.host.carve("enqueue", "--queue", "half", "--wait", "--json", "--", "echo", "one")
+    job, = json.loads(done.stdout)
+    assert job["state"] == "done"
+
+
+def test_ctrl_c_says_how_to_cancel_and_the_next_one_cancels(queues):
+    queues.agent("half=0.5")
+    process, id = waiter(queues, "--", "sh", "-c", "echo one; exec sleep 100")
+    assert process.stdout.readline() == "one\n"
+    process.send_signal(signal.SIGINT)
+    assert f"job {id} goes on; Ctrl-C again cancels it" in process.stderr.readline()
+    assert queues.state(id) == "running"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 143 and queues.state(id) == "cancelled"
+    assert process.stderr.read().splitlines()[-1] == f"carve: job {id}: cancelled"
+
+
+def test_sigterm_cancels_a_job_that_waits(queues):
+    process, id = waiter(queues, "--", "true")  # there is no agent
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 1 and queues.state(id) == "cancelled"
+
+
+def test_sigquit_ends_the_waiting_alone(queues):
+    queues.agent("half=0.5")
+    process, id = waiter(queues, "--", "sh", "-c", "echo one; " + queues.gate())
+    assert process.stdout.readline() == "one\n"
+    process.send_signal(signal.SIGQUIT)
+    assert process.wait(60) == 128 + signal.SIGQUIT and queues.state(id) == "running"
+    queues.open_gate()
+    assert queues.ended(id)["state"] == "done"
+
+
+def test_signals_that_the_caller_ignores_are_ignored(queues):
+    queues.agent("half=0.5")
+    process = queues.host.popen(["sh", "-c", f"trap '' INT; exec {CARVE} enqueue --queue half --wait -- sh -c 'echo one; "
+                                 + queues.gate().replace("'", "") + "'"])
+    assert process.stdout.readline() == "one\n"
+    process.send_signal(signal.SIGINT)
+    queues.open_gate()
+    assert process.wait(60) == 0 and "goes on" not in process.stderr.read()
+
+
+def test_the_wait_goes_on_where_the_daemon_is_killed(queues):
+    queues.agent("half=0.5")
+    process, id = waiter(queues, "--", "sh", "-c", "echo one; " + queues.gate() + "; echo two")
+    assert process.stdout.readline() == "one\n"
+    os.kill(queues.host.daemon_pid(), signal.SIGKILL)
+    wait_until(lambda: queues.state(id) == "running")
+    queues.open_gate()
+    assert process.stdout.read() == "two\n" and process.wait(60) == 0
