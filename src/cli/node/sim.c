@@ -28,7 +28,8 @@ static int simhost_exec(const struct places *places, char **argv, struct error *
 	execv(places->simhost, argv);
 	error_set(err, EXIT_CODE_FAILED, "cannot start %.300s: %s", places->simhost,
 		  strerrordesc_np(errno));
-	error_hint(err, "the simulated driver is built and installed with carve");
+	error_hint(err, "the simulated driver comes with scripts/install, or with the package "
+			"carve-sim");
 	return -EXIT_CODE_FAILED;
 }
 

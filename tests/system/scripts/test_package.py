@@ -1,0 +1,90 @@
+"""scripts/package makes packages of Debian's, and packaging/Containerfile makes the image of Kubernetes' manifests from them."""
+import os
+import pathlib
+import re
+import shutil
+
+import pytest
+
+yaml = pytest.importorskip("yaml", reason="needs python3-yaml")
+
+from conftest import BUILD, ROOT, run
+from debian_base import archive_make
+from podman_host import podman, storage  # noqa: F401
+
+NAMES = ["carve", "carve-kubernetes", "carve-sim", "libcarve-dev", "libcarve0"]
+pytestmark = [pytest.mark.skipif(BUILD != ROOT / "build" or os.environ.get("CARVE_TEST_GPU") == "1", reason="packs the ordinary build"),
+              pytest.mark.skipif(not shutil.which("dpkg-shlibdeps"), reason="needs dpkg-dev"),
+              pytest.mark.xdist_group("install")]
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    """{name: file}"""
+    directory = tmp_path_factory.mktemp("packages")
+    done = run([ROOT / "scripts/package", "--output", directory], timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    files = {file.name.partition("_")[0]: file for file in directory.iterdir()}
+    assert sorted(files) == NAMES
+    assert done.stdout.split() == sorted(map(str, files.values()))
+    return files
+
+
+def field(file, name):
+    return run(["dpkg-deb", "-f", file, name]).stdout.strip()
+
+
+def listing(file):
+    return {line.split()[5][1:]: line for line in run(["dpkg-deb", "-c", file]).stdout.splitlines() if not line.endswith("/")}
+
+
+def test_the_packages_hold_together_what_install_places(packages, tmp_path):
+    done = run([ROOT / "scripts/install", "--prefix", "/usr", "--destdir", tmp_path], timeout=300)
+    assert done.returncode == 0, done.stderr
+    placed = {"/" + str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_symlink() or p.is_file()}
+    placed.remove("/usr/lib/carve/manifest")
+    held = [path for file in packages.values() for path in listing(file)]
+    assert len(held) == len(set(held)), "two packages have a file of one name"
+    own = re.compile(r"/usr/share/(carve/kubernetes|doc/[^/]+/copyright)")
+    assert {re.sub(r"(/man/.*)\.gz$", r"\1", path) for path in held if not own.match(path)} == placed
+    assert "/usr/bin/carve" in listing(packages["carve"]) and "/usr/bin/carve-kubernetes" in listing(packages["carve-kubernetes"])
+
+
+def test_the_packages_say_what_they_need(packages):
+    version = run([BUILD / "carve", "--version"]).stdout.split()[1]
+    assert all(field(file, "Version") == version for file in packages.values())
+    assert re.search(r"\blibmicrohttpd12\b", field(packages["carve"], "Depends"))
+    assert f"carve (= {version})" in field(packages["carve-kubernetes"], "Depends")
+    assert f"libcarve0 (= {version})" in field(packages["libcarve-dev"], "Depends")
+    # An administrator's configuration stays over an upgrade.
+    assert run(["dpkg-deb", "-I", packages["carve"], "conffiles"]).stdout == "/etc/carve/carved.json\n"
+    for script in ("postinst", "prerm", "postrm"):
+        assert run(["sh", "-n"], stdin=None, input=run(["dpkg-deb", "-I", packages["carve"], script]).stdout).returncode == 0
+    assert all(line.split()[1] == "root/root" for file in packages.values() for line in listing(file).values())
+
+
+@pytest.mark.long
+def test_the_image_of_the_manifests_is_built_from_the_packages(packages, podman, tmp_path):  # noqa: F811
+    needed = [re.match(r"[^\s(]+", word.strip())[0] for name in ("carve", "carve-kubernetes")
+              for word in field(packages[name], "Depends").split(",")]
+    base = tmp_path / "base.tar"
+    archive_make(base, ["apt", *needed], tmp_path / "made")
+    assert podman("podman", "import", base, "localhost/base:1").returncode == 0
+    done = podman("podman", "build", "-q", "--network", "none", "--build-arg", "BASE=localhost/base:1", "-t", "localhost/carve:1",
+                  "-f", ROOT / "packaging/Containerfile", packages["carve"].parent, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for argv, said in ((["carve", "--version"], "carve "), (["carve-kubernetes", "--help"], "carve-kubernetes node"),
+                       (["carved", "--config", "/etc/carve/carved.json", "--check-config"], ""),
+                       (["getent", "passwd", "carve"], "carve:")):
+        done = podman("podman", "run", "--rm", "--network", "none", "localhost/carve:1", *argv)
+        assert done.returncode == 0 and said in done.stdout, done.stderr
+    node = next(o for o in yaml.safe_load_all((ROOT / "packaging/kubernetes/base/node.yaml").read_text()) if o["kind"] == "DaemonSet")
+    for container in node["spec"]["template"]["spec"]["initContainers"]:
+        place = container["volumeMounts"][0]["mountPath"]
+        here = tmp_path / pathlib.Path(place).name
+        here.mkdir()
+        done = podman("podman", "run", "--rm", "--network", "none", "--volume", f"{here}:{place}", "localhost/carve:1",
+                      *container["command"])
+        assert done.returncode == 0, done.stderr
+    assert sorted(p.name for p in (tmp_path / "front").iterdir()) == ["libcuda.so.1", "libnvidia-ml.so.1"]
+    assert run([tmp_path / "hook/carve-hook", "--version"]).stdout.startswith("carve-hook ")
