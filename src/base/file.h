@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* Closes *fd when it is >= 0; for __attribute__((cleanup)). Keeps errno. */
@@ -64,6 +65,10 @@ int file_replace(const char *path, const char *temporary, const void *data, size
 
 /* Whether the path still leads to the open file; also where there is no file to compare it with. */
 bool file_is_at(int fd, const char *path);
+
+/* The most bytes that a file may have which this process writes (ulimit -f); UINT64_MAX: no limit.
+ */
+uint64_t file_size_limit(void);
 
 /* Has the names that were made, changed or removed in a directory on the disk. 0 or -errno. */
 int directory_sync(const char *dir);

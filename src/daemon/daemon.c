@@ -533,7 +533,6 @@ static int node_begin(struct arguments *args, struct node *node)
 	}
 	cgroup_leave_job();
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a full disk */
 	raise_descriptor_limit();
 	if (handover_begin(node))
 		args->foreground = true;
@@ -551,6 +550,9 @@ int daemon_main(int argc, char **argv)
 	struct error err = {0}, place = {0};
 	int code;
 
+	/* A file that may not grow is a full disk. Each part of the daemon and each child begins
+	 * here, with the handling of signals as libuv resets it. */
+	signal(SIGXFSZ, SIG_IGN);
 	if (argc > 1 && !strcmp(argv[1], GUARD_OPTION))
 		return guard_main(argc, argv);
 	if (argc > 1 && !strcmp(argv[1], SEPARATE_MIG_OPTION))

@@ -711,6 +711,7 @@ static void signals_begin(struct shim *shim)
 		(void)signal(taken[i], SIG_DFL);
 		sigaddset(&set, taken[i]);
 	}
+	(void)signal(SIGXFSZ, SIG_IGN); /* its record may not grow; the job has the default again */
 	(void)signal(SIGPIPE, SIG_IGN); /* a child that ends before it was let run */
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	sigemptyset(&shim->mask);

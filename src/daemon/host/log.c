@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/macros.h"
 
 static const char *file_path; /* NULL: the standard error is the caller's */
 
@@ -59,7 +60,7 @@ static void file_turn(size_t more)
 	struct stat now;
 
 	if (!file_path || fstat(STDERR_FILENO, &now) < 0 ||
-	    (size_t)now.st_size + more <= LOG_FILE_MAX)
+	    (uint64_t)now.st_size + more <= MIN(file_size_limit(), LOG_FILE_MAX))
 		return;
 	int length = snprintf(old, sizeof(old), "%s.old", file_path);
 	if (length > 0 && (size_t)length < sizeof(old) && rename(file_path, old) == 0)

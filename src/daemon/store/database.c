@@ -13,6 +13,11 @@
 
 #define FILE_SIZE (PATH_MAX + 8)
 
+#define LOG_PART_OF_LIMIT 4
+/* SQLite's default, in pages, is the most; some transactions write a dozen. */
+#define LOG_PAGES_LIMITED 1000ull
+#define LOG_PAGES_MIN 16ull
+
 static void file_path(const struct database *d, const char *end, char buf[static FILE_SIZE])
 {
 	snprintf(buf, FILE_SIZE, "%s%s", d->path, end);
@@ -52,6 +57,32 @@ static int statements_prepare(struct database *d)
 	return 0;
 }
 
+static int page_size(sqlite3 *db)
+{
+	sqlite3_stmt *stmt;
+	int size = 0;
+
+	if (sqlite3_prepare_v2(db, "PRAGMA page_size", -1, &stmt, NULL) == SQLITE_OK) {
+		if (sqlite3_step(stmt) == SQLITE_ROW)
+			size = sqlite3_column_int(stmt, 0);
+		sqlite3_finalize(stmt);
+	}
+	return MAX(size, 512);
+}
+
+/* Under ulimit -f the log goes into the database before it has a quarter of what a file may have:
+ * else it would be full long before the database is. */
+static int log_bound(sqlite3 *db)
+{
+	uint64_t limit = file_size_limit();
+
+	if (limit == UINT64_MAX)
+		return SQLITE_OK;
+	uint64_t pages = limit / LOG_PART_OF_LIMIT / (uint64_t)page_size(db);
+	return sqlite3_wal_autocheckpoint(db,
+					  (int)MIN(MAX(pages, LOG_PAGES_MIN), LOG_PAGES_LIMITED));
+}
+
 int database_open(struct database *d, const char *path)
 {
 	/* Made by us first, so that it never exists with a wider mode. */
@@ -65,6 +96,8 @@ int database_open(struct database *d, const char *path)
 		rc = sqlite3_busy_timeout(d->db, DATABASE_BUSY_MS);
 	if (rc == SQLITE_OK)
 		rc = sqlite3_exec(d->db, d->settings, NULL, NULL, NULL);
+	if (rc == SQLITE_OK)
+		rc = log_bound(d->db);
 	if (rc != SQLITE_OK)
 		return store_errno(rc);
 	rc = d->schema_make(d->db);

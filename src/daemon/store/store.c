@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/macros.h"
 #include "daemon/store/ends.h"
 #include "daemon/store/store_db.h"
@@ -204,14 +204,6 @@ static const char *const texts[STATEMENTS] = {
 		      "FROM exporter",
 };
 
-/* SQLite does not tell why a file could not be written. */
-static bool file_size_is_limited(void)
-{
-	struct rlimit limit;
-
-	return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-}
-
 int store_errno(int rc)
 {
 	switch (rc & 0xff) {
@@ -232,7 +224,8 @@ int store_errno(int rc)
 	case SQLITE_NOMEM:
 		return -ENOMEM;
 	case SQLITE_IOERR:
-		return file_size_is_limited() ? -EFBIG : -EIO;
+		/* SQLite does not tell why a file could not be written. */
+		return file_size_limit() != UINT64_MAX ? -EFBIG : -EIO;
 	default:
 		return -EIO;
 	}

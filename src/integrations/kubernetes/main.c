@@ -408,6 +408,7 @@ int main(int argc, char **argv)
 
 	setlocale(LC_CTYPE, "C.UTF-8");
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
 	setenv("UV_THREADPOOL_SIZE", WORKERS, 1);
 	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
 		if (!option_take(option, &to, &code))

@@ -299,6 +299,7 @@ int main(int argc, char **argv)
 
 	openlog("carve-hook", LOG_PID, LOG_USER);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
 	if (rc == 0)
 		rc = hook_run(&hook, &err);
 	if (rc < 0 && *err.message)

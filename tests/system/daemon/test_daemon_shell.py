@@ -3,6 +3,7 @@ tells of limits that a user may not lift."""
 import json
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
@@ -130,27 +131,50 @@ def test_cpu_time(make_shell, uid, limit):
 
 @BOTH
 def test_file_size(make_shell, uid, limit):
-    """As after `ulimit -f`, of 1 MiB: what may not grow is a full disk, and no reason to die."""
+    """As after `ulimit -f`, of 1 MiB: the log of the database stays below a quarter of it, so that all are granted."""
     shell = make_shell(uid)
     lifted = limited(shell, limit, resource.RLIMIT_FSIZE, MIB)
-    ids, refused = [], None
     assert shell.carve("gpu", "list").returncode == 0
     daemon = shell.daemon()
-    while len(ids) < 600 and not refused:
-        done = shell.carve("session", "request", "--vram", "1", "--json")
-        if done.returncode:
-            refused = done.stderr
-            break
-        ids.append(json.loads(done.stdout)["id"])
-        assert shell.carve("session", "release").returncode == 0
-        if lifted and len(ids) == 40:  # a daemon that had the limit ended after 23
-            break
+    assert grants(shell, 60) is None
     assert shell.daemon() == daemon
     if lifted:
-        assert refused is None and shell.check()["state"] == "ok"
+        assert shell.check()["state"] == "ok"
         return
+    assert (shell.runtime / "carve.db-wal").stat().st_size < MIB / 4 + 100_000
     assert f"it may write no file of more than {MIB} bytes (ulimit -f)" in shell.check()["message"]
-    assert "carved may write no larger files (ulimit -f)" in refused
+    assert shell.carve("gpu", "list").returncode == 0
+
+
+def grants(shell, count):
+    """Asks for so many slices, one after the other, and gives each back. The refusal, or None."""
+    connection = UnixConnection(shell.runtime / "carved.sock")
+
+    def ask(method, path, body=None):
+        connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read() or "null")
+
+    try:
+        for _ in range(count):
+            status, answer = ask("POST", "/v1/sessions", {"vram": "1", "ephemeral": False})
+            if status != 201:
+                return json.dumps(answer)
+            assert ask("DELETE", "/v1/sessions/" + answer["id"])[0] in (200, 204)
+    finally:
+        connection.close()
+    return None
+
+
+def test_file_size_that_is_too_small(make_shell):
+    """A file that may not grow is a full disk, and no reason to die."""
+    shell = make_shell(USER)
+    limited(shell, "hard", resource.RLIMIT_FSIZE, MIB // 2)
+    assert shell.carve("gpu", "list").returncode == 0
+    daemon = shell.daemon()
+    refused = grants(shell, 20000)
+    assert refused and "carved may write no larger files (ulimit -f)" in refused
+    assert shell.daemon() == daemon
     assert shell.carve("gpu", "list").returncode == 0
 
 
@@ -174,6 +198,42 @@ def test_descriptors(make_shell, uid, limit):
     assert served
     for program, text in zip(programs, ends):
         assert program in served or "Cannot allocate memory" not in text, text
+
+
+def ignores(pid, number):
+    words = re.search(r"SigIgn:\s*(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text())[1]
+    return bool(int(words, 16) & 1 << (number - 1))
+
+
+def processes_of(directory):
+    """The programs of carve's that have a path in the directory among their arguments, by name."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0") if entry.name.isdigit() else []
+        except OSError:
+            continue
+        if any(w.startswith(str(directory)) for w in words[1:]):
+            found[os.path.basename(words[0])] = int(entry.name)
+    return found
+
+
+def test_all_parts_take_a_file_that_may_not_grow_for_a_full_disk(host):
+    """SIGXFSZ would end the part that writes. A job has the signal as usual."""
+    host.carve("agent", "--dynamic-gpus", "--gpus", "all", "--queue", "q=0.5", "--detached")
+    job = json.loads(host.carve("enqueue", "--json", "--queue", "q", "--", "sleep", "1000").stdout)["id"]
+    directory = host.env["CARVE_RUNTIME_DIR"]
+    holder = host.popen([CARVE, "run", "--vram", "4", REACH, "path", "libcuda.so.1", str(64 * MIB)], stdin=-1)
+    assert [holder.stdout.readline(), holder.stdout.readline()][1] == "holds\n"  # the keeper runs from now on
+    wait_until(lambda: host.carve_json("job", "show", job)["state"] == "running")
+    parts = processes_of(directory)
+    assert {"carved", "carve-keeper", "carve-shim"} <= set(parts), parts
+    assert {name for name in parts if name.startswith("carve") and not ignores(parts[name], signal.SIGXFSZ)} == set()
+    children = pathlib.Path(f"/proc/{parts['carve-shim']}/task/{parts['carve-shim']}/children").read_text().split()
+    sleeping, = [int(p) for p in children if pathlib.Path(f"/proc/{p}/comm").read_text() == "sleep\n"]
+    assert not ignores(sleeping, signal.SIGXFSZ)
+    holder.communicate("", timeout=PATIENCE)
+    host.carve("job", "cancel", job)
 
 
 def other_priority():
