@@ -58,6 +58,18 @@ int json_file_make(const char *dir, const char *name, const json_t *json, mode_t
 	return rc < 0 ? file_error("write", path, -rc, err) : 0;
 }
 
+static size_t part_read(void *buf, size_t size, void *fd)
+{
+	ssize_t n = read_all(*(const int *)fd, buf, size);
+
+	return n < 0 ? (size_t)-1 : (size_t)n;
+}
+
+json_t *json_fd_load(int fd, size_t flags)
+{
+	return json_load_callback(part_read, &fd, flags, NULL);
+}
+
 int json_file_read(const char *dir, const char *name, json_t **ret, struct error *err)
 {
 	char path[PATH_MAX];
@@ -70,7 +82,7 @@ int json_file_read(const char *dir, const char *name, json_t **ret, struct error
 		return -ENOENT;
 	if (fd < 0)
 		return file_error("read", path, errno, err);
-	*ret = json_loadfd(fd, 0, NULL);
+	*ret = json_fd_load(fd, 0);
 	return *ret ? 0 : file_error("read", path, EINVAL, err);
 }
 

@@ -14,6 +14,10 @@ int json_file_write(const char *dir, const char *name, const json_t *json, mode_
  * for the disk. */
 int json_file_make(const char *dir, const char *name, const json_t *json, mode_t mode,
 		   struct error *err);
+/* What can be read from a descriptor, as a value of JSON; NULL: it is none. jansson's own
+ * json_loadfd() makes a system call for each byte. `flags`: jansson's. The caller owns the result.
+ */
+json_t *json_fd_load(int fd, size_t flags);
 /* 0 with *ret (owned by the caller), -ENOENT, or negative with *err. */
 int json_file_read(const char *dir, const char *name, json_t **ret, struct error *err);
 /* 0 also where there is none; else negative with *err. */

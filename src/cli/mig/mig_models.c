@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "container/json_file.h"
 #include "slice/places.h"
 
 #define PART_SIZE 64
@@ -180,7 +181,7 @@ static json_t *json_of(const char *program)
 		posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
 		if (posix_spawn(&pid, program, &actions, NULL, argv, environ) == 0) {
 			close_fd(&ends[1]);
-			json = json_loadfd(ends[0], 0, NULL);
+			json = json_fd_load(ends[0], 0);
 			while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 				;
 		}

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "container/json_file.h"
 
 #define LIST_MAX (64u << 20)
 #define IMAGE_MAX (8u << 20)
@@ -28,7 +29,7 @@ json_t *oci_json_read(const char *path, size_t max)
 		return NULL;
 	/* Numbers are not looked at, and some are larger than an integer here: limits of 2^64 - 1.
 	 */
-	return json_loadfd(fd, JSON_DECODE_INT_AS_REAL, NULL);
+	return json_fd_load(fd, JSON_DECODE_INT_AS_REAL);
 }
 
 bool oci_labels_file(const char *image, char *buf, size_t size)

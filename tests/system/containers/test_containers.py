@@ -159,7 +159,7 @@ def test_a_start_costs_few_processes_and_no_sync(podman, tmp_path):
     """Counts, as they do not depend on what else the machine does."""
     podman.host.carve("gpu", "list")
     trace = tmp_path / "trace"
-    done = podman("strace", "-f", "-qq", "-o", trace, "-e", "trace=execve,clone,fsync,fdatasync,sync,syncfs", CARVE, "podman", "run",
+    done = podman("strace", "-f", "-qq", "-o", trace, "-e", "trace=execve,clone,fsync,fdatasync,sync,syncfs,read", CARVE, "podman", "run",
                   "--vram", "2", "--rm", podman.IMAGE, "true")
     if done.returncode != 0 and "ptrace" in done.stderr:
         pytest.skip("processes may not be traced here")
@@ -168,4 +168,6 @@ def test_a_start_costs_few_processes_and_no_sync(podman, tmp_path):
     # A look for the driver, the two generations of the watcher, and its waiter.
     assert 1 <= len(processes) <= 4, calls
     assert not [name for name in calls if "sync" in name], calls
+    calls, processes = traced(trace.read_text(), "carve-hook")
+    assert processes and calls.count("read") <= 100
     podman.nothing_is_left()
