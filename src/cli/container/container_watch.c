@@ -250,7 +250,7 @@ static enum container_state container_wait(const struct container_watch *w, int 
 {
 	const char *const wait[] = {"wait", cid, NULL};
 	enum container_state state = CONTAINER_RUNNING;
-	pid_t pid = process_appears(w, client);
+	pid_t pid = process_appears(w, client), ended = 0;
 	char said[128];
 
 	if (!pid && geteuid() == 0)
@@ -262,8 +262,11 @@ static enum container_state container_wait(const struct container_watch *w, int 
 	while (state == CONTAINER_RUNNING) {
 		if (geteuid() == 0 && pid > 0)
 			users_admit(w, pid);
-		if (!process_wait(pid))
+		/* One that ended before it was looked at is most often not started again, and its
+		 * client is just ending. */
+		if (!process_wait(pid) && (pid <= 0 || pid == ended))
 			(void)runtime_ask(w->runtime, said, sizeof(said), wait);
+		ended = pid;
 		(void)client_ends(client, CLIENT_END_MS);
 		state = state_settled(w, cid, &pid);
 	}
