@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/error.h"
 #include "base/macros.h"
@@ -44,6 +45,28 @@ static int part_fail(struct error *err, const char *part, const char *why)
 	return -EXIT_CODE_USAGE;
 }
 
+/* Names the models that begin with `key`, as "h200" begins two of them. */
+static int part_unknown(struct error *err, const char *part, const char *key)
+{
+	char names[160] = "";
+	size_t count, length = 0, found = 0;
+	const struct sim_model *models = sim_models(&count);
+
+	part_fail(err, part, "no such GPU model");
+	for (size_t i = 0; i < count && *key; i++) {
+		if (strncasecmp(models[i].key, key, strlen(key)) != 0)
+			continue;
+		if (length + strlen(models[i].key) + sizeof(", ") > sizeof(names))
+			break; /* so many that the list is the better answer */
+		length += (size_t)snprintf(names + length, sizeof(names) - length, "%s%s",
+					   found++ ? ", " : "", models[i].key);
+	}
+	if (found)
+		error_hint(err, "models that begin so: %s; e.g. %.*s:2", names,
+			   (int)strcspn(names, ","), names);
+	return -EXIT_CODE_USAGE;
+}
+
 /* Splits the part in place; *ret_count is 1 where none is written. */
 static int part_count(char *part, const char *whole, unsigned long *ret_count, struct error *err)
 {
@@ -77,7 +100,7 @@ static int part_parse(const char *whole, struct spec *spec, struct error *err)
 		return -EXIT_CODE_USAGE;
 	const struct sim_model *model = sim_model_find(part);
 	if (!model)
-		return part_fail(err, whole, "no such GPU model");
+		return part_unknown(err, whole, part);
 	if (plus && !model->mig_class)
 		return part_fail(err, whole, "this model has no MIG");
 	if (spec->gpu_count + count > WIRE_GPUS_MAX)

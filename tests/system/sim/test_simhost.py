@@ -143,6 +143,12 @@ def test_bad_spec_is_one_line(spec, part):
     assert part in done.stderr and "h100-80gb:2" in done.stderr
 
 
+@pytest.mark.parametrize("begun, names", [("h200", "h200-141gb, h200-nvl-141gb;"), ("A30:2", "a30-24gb;")])
+def test_a_model_that_is_written_in_part_is_answered_with_whole_names(begun, names):
+    done = simhost("run", "--gpus", begun, "--", "true")
+    assert done.returncode == 2 and "no such GPU model" in done.stderr and names in done.stderr
+
+
 def test_bad_arguments():
     for argv in (["run", "--driver", "123"], ["run", "--env", "X"], ["run", "--bogus"], ["stat", "x"],
                  ["trace"], ["fault", "bogus"], ["fault", "hang"], ["fault", "all"], ["fault", "alloc", "--gpu", "-1"], ["bogus"], []):
