@@ -278,44 +278,69 @@ static CUresult instantiate_end(struct graph_call *c, CUresult result, const CUg
 	return result;
 }
 
-/* Every way to instantiate does this around the driver's call. */
-#define INSTANTIATE(exec, graph, flags, call)                                             \
+/* What a driver writes beside its result where it refuses: no node is to blame, and there is no
+ * text about it. */
+static void refusal_note(CUgraphNode *error_node, char *log, size_t log_size)
+{
+	if (error_node)
+		*error_node = NULL;
+	if (log && log_size)
+		*log = '\0';
+}
+
+static void refusal_note_in(CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+{
+	if (!params)
+		return;
+	params->hErrNode_out = NULL;
+	params->result_out = CUDA_GRAPH_INSTANTIATE_ERROR;
+}
+
+/* Every way to instantiate does this around the driver's call. note: says elsewhere, too, that it
+ * was refused. Without a place for the result the driver has the better word, and takes nothing. */
+#define INSTANTIATE(exec, graph, flags, note, call)                                       \
 	struct graph_call c;                                                              \
+	if (!(exec))                                                                      \
+		return call;                                                              \
 	CUresult result =                                                                 \
 		instantiate_begin(&c, graph, (flags)&CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD); \
-	return result != CUDA_SUCCESS ? result : instantiate_end(&c, call, exec)
+	if (result == CUDA_SUCCESS)                                                       \
+		return instantiate_end(&c, call, exec);                                   \
+	note;                                                                             \
+	return result
 
 CUresult hook_cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node,
 				 char *log, size_t log_size)
 {
-	INSTANTIATE(exec, graph, 0,
+	INSTANTIATE(exec, graph, 0, refusal_note(error_node, log, log_size),
 		    real_cuGraphInstantiate(exec, graph, error_node, log, log_size));
 }
 
 CUresult hook_cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node,
 				    char *log, size_t log_size)
 {
-	INSTANTIATE(exec, graph, 0,
+	INSTANTIATE(exec, graph, 0, refusal_note(error_node, log, log_size),
 		    real_cuGraphInstantiate_v2(exec, graph, error_node, log, log_size));
 }
 
 CUresult hook_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
 					  unsigned long long flags)
 {
-	INSTANTIATE(exec, graph, flags, real_cuGraphInstantiateWithFlags(exec, graph, flags));
+	INSTANTIATE(exec, graph, flags, (void)0,
+		    real_cuGraphInstantiateWithFlags(exec, graph, flags));
 }
 
 CUresult hook_cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
 					   CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
-	INSTANTIATE(exec, graph, params ? params->flags : 0,
+	INSTANTIATE(exec, graph, params ? params->flags : 0, refusal_note_in(params),
 		    real_cuGraphInstantiateWithParams(exec, graph, params));
 }
 
 CUresult hook_cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
 						CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
-	INSTANTIATE(exec, graph, params ? params->flags : 0,
+	INSTANTIATE(exec, graph, params ? params->flags : 0, refusal_note_in(params),
 		    real_cuGraphInstantiateWithParams_ptsz(exec, graph, params));
 }
 

@@ -45,15 +45,15 @@ bool implicit_refused(const struct implicit *i, bool last);
  * nothing of its own accord. The reservation is booked by that number, or given back. */
 CUresult implicit_done(struct implicit *i, CUresult result, uint64_t number);
 
-/* The frame of every call that takes such memory, around the driver's: how it is undone, and the
- * number by which it is booked. */
-#define TAKING(kind, expected, call, undo, number)                    \
+/* The frame of every call that takes such memory, around the driver's: the answer where there is no
+ * room, how it is undone, and the number by which it is booked. */
+#define TAKING(kind, expected, refused, call, undo, number)           \
 	for (int attempt_ = 1;; attempt_++) {                         \
 		const bool last_ = attempt_ == IMPLICIT_TRIES;        \
 		struct implicit i;                                    \
 		CUresult result = implicit_begin(&i, kind, expected); \
 		if (result != CUDA_SUCCESS)                           \
-			return result;                                \
+			return refused;                               \
 		result = TAKE(&i.taking, call);                       \
 		if (result != CUDA_SUCCESS)                           \
 			return implicit_done(&i, result, 0);          \

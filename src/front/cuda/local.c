@@ -519,7 +519,7 @@ CUresult local_launch_end(struct local_call *c, CUresult result)
 static CUresult limit_raise(CUlimit limit, size_t value, size_t before, uint64_t first,
 			    struct image_memory growth)
 {
-	TAKING(OBJECT_LIMIT, growth, real_cuCtxSetLimit(limit, value),
+	TAKING(OBJECT_LIMIT, growth, charge_refusal(), real_cuCtxSetLimit(limit, value),
 	       (void)real_cuCtxSetLimit(limit, before),
 	       limit_booked(&i, implicit_context(), limit, first, value));
 }

@@ -7,31 +7,44 @@
 #include "front/cuda/local.h"
 
 /* A module or a library, whose image says what it takes. */
-#define LOAD(image, call, undo, handle) TAKING(OBJECT_IMAGE, image, call, undo, (uintptr_t)(handle))
+#define LOAD(image, handle, refusal, call, undo, number) \
+	TAKING(OBJECT_IMAGE, image, REFUSED(refusal, handle, call), call, undo, (uintptr_t)(number))
+
+/* What a program finds where its image is refused before the driver's compiler saw it: logs without
+ * text. The compiler writes how long they are in place of the room that there was. */
+static CUresult refusal_without_logs(unsigned int count, const CUjit_option *options, void **values)
+{
+	for (unsigned int i = 0; options && values && i < count; i++)
+		if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES ||
+		    options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+			values[i] = NULL;
+	return charge_refusal();
+}
 
 CUresult hook_cuModuleLoad(CUmodule *module, const char *path)
 {
-	LOAD(image_of_file(path), real_cuModuleLoad(module, path), real_cuModuleUnload(*module),
-	     *module);
+	LOAD(image_of_file(path), module, charge_refusal(), real_cuModuleLoad(module, path),
+	     real_cuModuleUnload(*module), *module);
 }
 
 CUresult hook_cuModuleLoadData(CUmodule *module, const void *image)
 {
-	LOAD(image_in_memory(image), real_cuModuleLoadData(module, image),
+	LOAD(image_in_memory(image), module, charge_refusal(), real_cuModuleLoadData(module, image),
 	     real_cuModuleUnload(*module), *module);
 }
 
 CUresult hook_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count,
 				 CUjit_option *options, void **values)
 {
-	LOAD(image_in_memory(image), real_cuModuleLoadDataEx(module, image, count, options, values),
+	LOAD(image_in_memory(image), module, refusal_without_logs(count, options, values),
+	     real_cuModuleLoadDataEx(module, image, count, options, values),
 	     real_cuModuleUnload(*module), *module);
 }
 
 CUresult hook_cuModuleLoadFatBinary(CUmodule *module, const void *image)
 {
-	LOAD(image_in_memory(image), real_cuModuleLoadFatBinary(module, image),
-	     real_cuModuleUnload(*module), *module);
+	LOAD(image_in_memory(image), module, charge_refusal(),
+	     real_cuModuleLoadFatBinary(module, image), real_cuModuleUnload(*module), *module);
 }
 
 /* The library, and whether the driver had less free afterwards by what it surely takes. */
@@ -46,7 +59,7 @@ static CUresult library_take(CUlibrary *library, struct image_memory expected, b
 			     void **jit_values, unsigned int jit_count, CUlibraryOption *options,
 			     void **values, unsigned int count)
 {
-	LOAD(expected,
+	LOAD(expected, library, refusal_without_logs(jit_count, jit_options, jit_values),
 	     file ? real_cuLibraryLoadFromFile(library, source, jit_options, jit_values, jit_count,
 					       options, values, count)
 		  : real_cuLibraryLoadData(library, source, jit_options, jit_values, jit_count,
@@ -88,7 +101,8 @@ CUresult hook_cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_
 CUresult hook_cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc resources, CUdevice device,
 			       unsigned int flags)
 {
-	LOAD((struct image_memory){0}, real_cuGreenCtxCreate(context, resources, device, flags),
+	LOAD((struct image_memory){0}, context, charge_refusal(),
+	     real_cuGreenCtxCreate(context, resources, device, flags),
 	     real_cuGreenCtxDestroy(*context), *context);
 }
 

@@ -150,3 +150,56 @@ print(json.dumps([
 """)
     assert said == [[1] * 6, [2] * 2]
     nothing_is_left(host)
+
+
+def test_a_refused_graph_says_so_in_each_place_for_it(host):
+    """Programs look there as well as at the result; the driver writes both."""
+    said = in_slice(host, r"""
+class Params(c.Structure):
+    _fields_ = [("flags", c.c_uint64), ("stream", c.c_void_p), ("node", c.c_void_p), ("result", c.c_int)]
+class Kernel(c.Structure):
+    _fields_ = [("function", c.c_void_p), ("size", c.c_uint * 7), ("params", c.c_void_p), ("extra", c.c_void_p)]
+PTX = b'''.version 8.0
+.target sm_70
+.address_size 64
+.visible .entry deep() { .local .align 8 .b8 many[65536]; .reg .u64 %at; mov.u64 %at, many; st.local.u32 [%at+65528], 1; ret; }'''
+begin()
+UPLOAD, module, function = 2, c.c_void_p(), c.c_void_p()
+ok(cuda.cuModuleLoadData(c.byref(module), PTX)); ok(cuda.cuModuleGetFunction(c.byref(function), module, b"deep"))
+takes, needs, exec_, node = (c.c_void_p() for _ in range(4))
+for graph in takes, needs: ok(cuda.cuGraphCreate(c.byref(graph), 0))
+allocate_in(takes, 64 * MIB, 0)
+kernel = Kernel(function, (1, 1, 1, 1, 1, 1, 0), None, None)
+ok(cuda.cuGraphAddKernelNode(c.byref(node), needs, None, c.c_size_t(0), c.byref(kernel)))
+ok(take(room() - 2 * MIB)[0])
+params, log, wrong = Params(UPLOAD, None, 7, 9), c.create_string_buffer(b"unwritten"), c.c_void_p(7)
+print(json.dumps([
+    [cuda.cuGraphInstantiateWithParams(c.byref(exec_), takes, c.byref(params)), params.result, params.node],
+    [cuda.cuGraphInstantiate_v2(c.byref(exec_), needs, c.byref(wrong), log, c.c_size_t(len(log))), log.value.decode(), wrong.value],
+    cuda.cuGraphInstantiateWithParams(None, takes, c.byref(params)), cuda.cuGraphInstantiateWithFlags(None, needs, c.c_uint64(0))]))
+""")
+    assert said == [[2, 1, None], [2, "", None], 1, 1]  # CUDA_GRAPH_INSTANTIATE_ERROR
+
+
+def test_a_refused_module_is_refused_as_the_driver_refuses(host):
+    """Its compiler's logs have no text. Without a place for the module, and in a context where a kernel went wrong, that is said."""
+    alone, in_it = said_alone_and_in_slice(host, r"""
+SMALL = b".version 8.0\n.target sm_70\n.address_size 64\n"
+BIG = SMALL + b".visible .global .align 16 .b8 big[%d];\n" % (256 * MIB)
+WRONG = SMALL + b".visible .entry wrong() { .reg .u64 %at; mov.u64 %at, 4096; st.global.u32 [%at], 1; ret; }"
+begin()
+handle, function, size = c.c_void_p(), c.c_void_p(), 64 << 30
+ok(cuda.cuModuleLoadData(c.byref(handle), WRONG)); ok(cuda.cuModuleGetFunction(c.byref(function), handle, b"wrong"))
+while size >= 2 * MIB:
+    if take(size)[0]: size //= 2
+info, error, options = c.create_string_buffer(64), c.create_string_buffer(64), (c.c_int * 4)(3, 4, 5, 6)
+def logs(): return (c.c_void_p * 4)(c.addressof(info), 64, c.addressof(error), 64)
+def load(place): return cuda.cuModuleLoadData(place, BIG)
+def lengths(result, values): return [result, values[1], values[3]]
+module = logs()
+full = [lengths(cuda.cuModuleLoadDataEx(c.byref(handle), BIG, 4, options, module), module), load(c.byref(handle)), load(None)]
+ok(cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, None, None))
+print(json.dumps([full, cuda.cuCtxSynchronize(), load(c.byref(handle)), cuda.cuCtxSetLimit(2, c.c_size_t(1 << 40))]))
+""")
+    assert alone[1:3] == [700, 700]
+    assert in_it == alone
