@@ -40,13 +40,13 @@ CLASSES = {
 }
 # The same of NVML's functions: of which devices and processes they tell.
 NVML_CLASSES = {
-    "change": False,      # changes a device's settings: the driver asks who may
+    "change": False,      # changes a device for all who use it: refused in a slice, unless decided otherwise
     "devices": True,      # counts devices or hands them out
     "memory": True,
     "plain": False,       # takes a device of the slice and names neither devices nor processes
     "processes": True,
     "utilization": True,
-    "vgpu": False,        # of a host for virtual machines, where slices cannot be
+    "vgpu": False,        # reads what there is of a host for virtual machines, where slices cannot be
 }
 WRAPPERS = ["dlmopen", "dlopen", "dlsym", "dlvsym"]
 
@@ -108,8 +108,14 @@ def decided_functions(known, classes, decisions, hooks):
     return sorted(functions)
 
 
+def refused_functions(classes, decisions, hooks):
+    """{name: "REFUSED"} of NVML's functions that a slice has no right to."""
+    return {name: "REFUSED" for name, cls in classes.items()
+            if decisions.get(name, (cls,))[0] == "change" and name not in hooks}
+
+
 def assembly(functions, hooks):
-    """One line a function: TRAMPOLINE, HOOKED, GATED or LAUNCHED of trampoline.inc, then tables in the same order."""
+    """One line a function: TRAMPOLINE, or its kind of hook in trampoline.inc, then tables in the same order."""
     yield '#include "front/trampoline.inc"'
     yield "TRAMPOLINES_BEGIN"
     for index, name in enumerate(functions):
@@ -154,6 +160,7 @@ def main():
         for name in sorted(exported ^ set(classes)):
             fail(f"{name} is in {'no row of symbol-classes.tsv' if name in exported else 'no driver'}")
         functions = decided_functions(NVML_CLASSES, classes, decisions, hooks)
+        hooks |= refused_functions(classes, decisions, hooks)
     for stray in sorted(set(hooks) - set(functions)):
         fail(f"hooked, but in no driver: {stray}")
     pathlib.Path(args.assembly).write_text("\n".join(assembly(functions, hooks)) + "\n")

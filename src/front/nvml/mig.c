@@ -1,7 +1,6 @@
-/* The calls that manage MIG. In a slice of instances those of others are not there, there is no
- * room for more, and nothing is made or removed: carve's daemon does that, which a program of
- * root's would otherwise undo by mistake. Each hook asks the driver first where it has the better
- * word. */
+/* The calls that tell of MIG. In a slice of instances those of others are not there, and there is
+ * no room for more. Nothing is made or removed in any slice (change.c): carve's daemon does that.
+ * Each hook asks the driver first where it has the better word. */
 #include <string.h>
 
 #include "front/nvml/hooks.h"
@@ -64,59 +63,4 @@ nvmlReturn_t hook_nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t device,
 	if (result == NVML_SUCCESS && is_of_instances())
 		*count = 0;
 	return result;
-}
-
-/* ---- changes ------------------------------------------------------------------------------ */
-
-nvmlReturn_t hook_nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned int mode,
-				       nvmlReturn_t *activation)
-{
-	return is_of_instances() ? NVML_ERROR_NO_PERMISSION
-				 : real_nvmlDeviceSetMigMode(device, mode, activation);
-}
-
-nvmlReturn_t hook_nvmlDeviceCreateGpuInstance(nvmlDevice_t device, unsigned int profile_id,
-					      nvmlGpuInstance_t *instance)
-{
-	return is_of_instances() ? NVML_ERROR_NO_PERMISSION
-				 : real_nvmlDeviceCreateGpuInstance(device, profile_id, instance);
-}
-
-nvmlReturn_t
-hook_nvmlDeviceCreateGpuInstanceWithPlacement(nvmlDevice_t device, unsigned int profile_id,
-					      const nvmlGpuInstancePlacement_t *placement,
-					      nvmlGpuInstance_t *instance)
-{
-	return is_of_instances() ? NVML_ERROR_NO_PERMISSION
-				 : real_nvmlDeviceCreateGpuInstanceWithPlacement(
-					   device, profile_id, placement, instance);
-}
-
-nvmlReturn_t hook_nvmlGpuInstanceDestroy(nvmlGpuInstance_t instance)
-{
-	return is_of_instances() ? NVML_ERROR_NO_PERMISSION : real_nvmlGpuInstanceDestroy(instance);
-}
-
-nvmlReturn_t hook_nvmlGpuInstanceCreateComputeInstance(nvmlGpuInstance_t instance,
-						       unsigned int profile_id,
-						       nvmlComputeInstance_t *compute)
-{
-	return is_of_instances()
-		       ? NVML_ERROR_NO_PERMISSION
-		       : real_nvmlGpuInstanceCreateComputeInstance(instance, profile_id, compute);
-}
-
-nvmlReturn_t hook_nvmlGpuInstanceCreateComputeInstanceWithPlacement(
-	nvmlGpuInstance_t instance, unsigned int profile_id,
-	const nvmlComputeInstancePlacement_t *placement, nvmlComputeInstance_t *compute)
-{
-	return is_of_instances() ? NVML_ERROR_NO_PERMISSION
-				 : real_nvmlGpuInstanceCreateComputeInstanceWithPlacement(
-					   instance, profile_id, placement, compute);
-}
-
-nvmlReturn_t hook_nvmlComputeInstanceDestroy(nvmlComputeInstance_t compute)
-{
-	return is_of_instances() ? NVML_ERROR_NO_PERMISSION
-				 : real_nvmlComputeInstanceDestroy(compute);
 }

@@ -32,13 +32,6 @@ nvmlReturn_t hook_nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int
 	return NVML_SUCCESS;
 }
 
-/* It would clear the records of all users of the GPU. */
-nvmlReturn_t hook_nvmlDeviceClearAccountingPids(nvmlDevice_t device)
-{
-	(void)device;
-	return NVML_ERROR_NO_PERMISSION;
-}
-
 /* ---- sessions ----------------------------------------------------------------------------- */
 
 static const struct slice_entry encoder = {

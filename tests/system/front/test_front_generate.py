@@ -49,6 +49,17 @@ NVML_CLASSES = (FRONT / "nvml/symbol-classes.tsv").read_text()
 NVML_DECISIONS = (FRONT / "nvml/decisions.tsv").read_text()
 
 
+def generate_nvml(tmp_path, **change):
+    files = {"names": "", "classes": NVML_CLASSES, "decisions": NVML_DECISIONS, **change}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    return subprocess.run(
+        [sys.executable, FRONT / "generate.py", "nvml", "--names", FRONT / "nvml/exported-by-550.txt", "--names",
+         FRONT / "nvml/newer.txt", "--names", tmp_path / "names", "--classes", tmp_path / "classes", "--decisions",
+         tmp_path / "decisions", "--hooks", FRONT / "nvml/hooks.h", "--assembly", tmp_path / "out.S", "--map",
+         tmp_path / "out.map"], capture_output=True, text=True)
+
+
 @pytest.mark.parametrize("change, said", [
     ({"names": "nvmlDeviceGetNew\n"}, "nvmlDeviceGetNew is in no row"),
     ({"classes": NVML_CLASSES + "nvmlGone\tplain\n"}, "nvmlGone is in no driver"),
@@ -59,12 +70,13 @@ NVML_DECISIONS = (FRONT / "nvml/decisions.tsv").read_text()
     ({}, ""),
 ])
 def test_nvml_functions_that_nobody_has_thought_about_are_refused(tmp_path, change, said):
-    files = {"names": "", "classes": NVML_CLASSES, "decisions": NVML_DECISIONS, **change}
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    done = subprocess.run(
-        [sys.executable, FRONT / "generate.py", "nvml", "--names", FRONT / "nvml/exported-by-550.txt", "--names",
-         FRONT / "nvml/newer.txt", "--names", tmp_path / "names", "--classes", tmp_path / "classes", "--decisions",
-         tmp_path / "decisions", "--hooks", FRONT / "nvml/hooks.h", "--assembly", tmp_path / "out.S", "--map",
-         tmp_path / "out.map"], capture_output=True, text=True)
+    done = generate_nvml(tmp_path, **change)
     assert said in done.stderr and done.returncode == (1 if said else 0)
+
+
+@pytest.mark.parametrize("decision, kind", [("", "REFUSED"), ("nvmlDeviceSetNew\tforward\tchanges the caller alone\n", "TRAMPOLINE")])
+def test_a_function_that_changes_a_gpu_is_refused_unless_decided_otherwise(tmp_path, decision, kind):
+    done = generate_nvml(tmp_path, names="nvmlDeviceSetNew\n", classes=NVML_CLASSES + "nvmlDeviceSetNew\tchange\n",
+                         decisions=NVML_DECISIONS + decision)
+    assert done.returncode == 0, done.stderr
+    assert f"{kind}(nvmlDeviceSetNew, " in (tmp_path / "out.S").read_text()

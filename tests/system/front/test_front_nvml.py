@@ -106,3 +106,21 @@ def test_topology_of_a_simulated_host(pair):
     argv = ["/usr/bin/python3", "-c", program]
     assert pair.run(argv).stdout.split() == ["0", "1"]
     assert pair.carve("run", "--ephemeral", "--vram", "2", "--", *argv).stdout.split() == ["0", "0"]
+
+
+FRONT = SOURCES.parents[1] / "src" / "front" / "nvml"
+UNINITIALIZED, NO_PERMISSION = 1, 4
+
+
+def test_nothing_in_a_slice_changes_the_gpu_for_others(host):
+    """Root neither, whom the driver would let."""
+    rows = [line.split("\t") for line in (FRONT / "symbol-classes.tsv").read_text().splitlines()]
+    affinity = {"nvmlDeviceClearCpuAffinity", "nvmlDeviceSetCpuAffinity"}
+    names = {row[0] for row in rows if row[1] == "change"} - affinity
+    argv = python("nvml_changes", *sorted(names))
+    before, after = json.loads(host.carve("run", "--ephemeral", "--vram", "2", "--", *argv).stdout)
+    assert len(before) > 50 and set(before.values()) == {UNINITIALIZED}
+    assert after == dict.fromkeys(after, NO_PERMISSION) and after.keys() == before.keys()
+    # The processors of its own thread are the program's.
+    done = host.carve("run", "--ephemeral", "--vram", "2", "--", *python("nvml_changes", *sorted(affinity)))
+    assert NO_PERMISSION not in json.loads(done.stdout)[1].values()
