@@ -71,7 +71,8 @@ static void on_registered(struct grpc_call *call, const uint8_t *message, size_t
 		log_event(LOG_INFO, "kubelet.registered driver=%s", kubelet->driver);
 	else
 		log_event(LOG_ERROR, "kubelet.refused error=\"%s\"", status->error);
-	/* A kubelet removes the slices of a plugin that was away for 30 s. */
+	/* A kubelet removes all slices when it starts, and those of a plugin that was away for 30
+	 * s. */
 	if (status->plugin_registered)
 		watcher_registered(kubelet->watcher);
 	kubelet__registration_status__free_unpacked(status, NULL);

@@ -124,6 +124,15 @@ static int slice_write(struct publish *publish, json_t *wanted, const json_t *th
 	return -EXIT_CODE_FAILED;
 }
 
+static const char *owner_of(const json_t *slice)
+{
+	const json_t *owners =
+		json_object_get(json_object_get(slice, "metadata"), "ownerReferences");
+	const char *uid = json_string_value(json_object_get(json_array_get(owners, 0), "uid"));
+
+	return uid ? uid : "";
+}
+
 /* Whether what is there is what is wanted: nothing more, nothing less, all of one generation. */
 static bool is_current(const json_t *items, const json_t *wanted, json_int_t generation)
 {
@@ -135,7 +144,8 @@ static bool is_current(const json_t *items, const json_t *wanted, json_int_t gen
 	{
 		const json_t *there = find_by_name(items, name_of(slice));
 
-		if (!there ||
+		/* Kubernetes removes those of a node that was deleted and made again. */
+		if (!there || strcmp(owner_of(there), owner_of(slice)) != 0 ||
 		    json_integer_value(json_object_get(pool_of(there), "generation")) !=
 			    generation ||
 		    !slices_contain(json_object_get(there, "spec"), json_object_get(slice, "spec"),

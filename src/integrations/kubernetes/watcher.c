@@ -18,10 +18,13 @@
 
 /* Between two looks at carved, which costs one call each to a socket of this host. */
 #define LOOK_SECONDS 5
-/* Between two looks at what the API server has: 1,000 nodes make some 3 calls a second. A part of
- * it is random, so that nodes that started together do not call together. */
+/* Between two looks at what the API server has: 1,000 nodes make some 3 calls a second. Up to two
+ * fifths more are random, so that nodes that started together do not call together. */
 #define LIST_SECONDS 300
-#define LIST_JITTER_SECONDS 120
+/* A kubelet that starts removes all slices of its node. It may do so after it has registered the
+ * plugin, as it tries again, after 1, 2, 4 s and so on, until it knows its node. So the first looks
+ * after a registration have these seconds between them, and each next two twice as many. */
+#define LIST_SECONDS_MIN 5
 /* Between two looks at the node's labels, likewise: 1,000 nodes make some 14 small calls a second.
  */
 #define LABELS_SECONDS 60
@@ -43,6 +46,7 @@ struct watcher {
 	/* The thread's own: */
 	struct watcher_view last;
 	long long list_at_ms, collect_at_ms, retry_at_ms, labels_at_ms;
+	unsigned list_gap_s;     /* until the look after the next one */
 	struct error role_error; /* that was logged last */
 	unsigned failures;
 	bool restored;
@@ -157,9 +161,11 @@ static void publish_look(struct watcher *watcher, const struct watcher_view *vie
 		return;
 	}
 	watcher->failures = 0;
-	if (look)
-		watcher->list_at_ms =
-			now + (LIST_SECONDS + random() % LIST_JITTER_SECONDS) * 1000LL;
+	if (!look)
+		return;
+	watcher->list_at_ms =
+		now + watcher->list_gap_s * 1000LL + random() % (watcher->list_gap_s * 400LL);
+	watcher->list_gap_s = MIN(2 * watcher->list_gap_s, LIST_SECONDS);
 }
 
 static void watcher_turn(struct watcher *watcher, bool look)
@@ -168,6 +174,11 @@ static void watcher_turn(struct watcher *watcher, bool look)
 	struct error err = {0};
 	bool was_reached = watcher->view.reached;
 
+	/* Also where carved is not reached now: the next turn does what this one cannot. */
+	if (look) {
+		watcher->list_at_ms = 0;
+		watcher->list_gap_s = LIST_SECONDS_MIN;
+	}
 	if (gpus_look(watcher, &view, look, &err) < 0 && (was_reached || look))
 		log_event(LOG_WARNING, "carved.unreachable error=\"%s\"", err.message);
 	raw = view;

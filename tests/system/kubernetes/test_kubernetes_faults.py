@@ -109,6 +109,17 @@ def test_a_node_that_was_deleted_and_came_back_has_slices_of_its_own(cluster):
     assert cluster.kubelet.unprepare(claim) == {claim["uid"]: ""} and cluster.sessions() == []
 
 
+def test_slices_that_a_new_kubelet_removes_after_it_registered_the_plugin_come_back(cluster):
+    def lists():
+        return sum(method == "GET" and "/resourceslices?" in path for method, path in cluster.api.calls)
+    before = lists()
+    cluster.kubelet.register()
+    wait_until(lambda: lists() > before)
+    for path in [p for p in cluster.api.objects if "/resourceslices/" in p]:
+        cluster.api.delete(path)
+    wait_until(cluster.api.slices)
+
+
 def test_an_api_server_that_was_away_gets_what_changed_meanwhile(cluster):
     [path] = [p for p in cluster.api.objects if "/resourceslices/" in p]
     value = cluster.api.objects[path]["spec"]["devices"][0]["capacity"]["memory"]["value"]
