@@ -2,11 +2,8 @@
 #pragma once
 
 struct call;
-struct session;
 
 /* Answers the call, now or later. */
 void api_handle(struct call *call);
 /* Answers POST /v1/upgrade from now on. An upgrade hands over the API too, so it lies above it. */
 void api_upgrade_with(void (*answer)(struct call *call, const char *id));
-/* The session of the path that the caller may change; NULL: answered. */
-struct session *api_session_or_reply(struct call *call, const char *id);

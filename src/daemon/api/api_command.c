@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "daemon/api/answer.h"
-#include "daemon/api/api.h"
+#include "daemon/api/api_session.h"
 #include "daemon/api/http.h"
 #include "daemon/host/owner.h"
 #include "daemon/host/privileges.h"
