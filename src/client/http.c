@@ -25,6 +25,8 @@
  * again after each such time: it always has an answer to what its version is. */
 #define ALIVE_AFTER_MS 4000
 #define ALIVE_TIMEOUT_MS 1500
+/* Of a process, as /proc/PID/comm has it. */
+#define NAME_SIZE 32
 
 enum outcome {
 	OUTCOME_DONE,
@@ -218,6 +220,36 @@ static bool daemon_is_alive(const char *socket)
 	return outcome != OUTCOME_TIMED_OUT;
 }
 
+/* A service manager listens before the service does, and goes on when that has ended. */
+static bool listens_for_another(pid_t pid, char name[static NAME_SIZE])
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+	if (pid <= 0 || file_read(path, name, NAME_SIZE) <= 0)
+		return false;
+	name[strcspn(name, "\n")] = '\0';
+	return strcmp(name, "carved") != 0;
+}
+
+static void hangs_error(const char *socket, struct error *err)
+{
+	pid_t pid = runtime_socket_pid(socket);
+	char name[NAME_SIZE], shown[TEXT_ESCAPE_SIZE * NAME_SIZE + 1];
+
+	if (listens_for_another(pid, name)) {
+		error_set(err, EXIT_CODE_UNREACHABLE,
+			  "carved does not answer; %s (process %d) listens at %s for it",
+			  text_escape(name, true, shown), (int)pid, socket);
+		error_hint(err, "carved.service does not run, fails at each start, or hangs: "
+				"systemctl status carved.service says which of these, "
+				"journalctl -u carved says why");
+		return;
+	}
+	error_set(err, EXIT_CODE_UNREACHABLE, "the daemon (process %d) does not answer", (int)pid);
+	error_hint(err, "it hangs or is stopped; its socket is %s", socket);
+}
+
 static int exchange_error(const struct http_request *request, enum outcome outcome,
 			  enum http_reach *ret_reach, struct error *err)
 {
@@ -233,14 +265,13 @@ static int exchange_error(const struct http_request *request, enum outcome outco
 		break;
 	case OUTCOME_HANGS:
 		*ret_reach = HTTP_TIMED_OUT;
-		error_set(err, EXIT_CODE_UNREACHABLE, "the daemon (process %d) does not answer",
-			  (int)runtime_socket_pid(request->socket));
-		error_hint(err, "it hangs or is stopped; its socket is %s", request->socket);
+		hangs_error(request->socket, err);
 		break;
 	case OUTCOME_ENDED:
 		error_set(err, EXIT_CODE_UNREACHABLE, "the daemon at %s ended while it was asked",
 			  request->socket);
-		error_hint(err, "try again; its log is carved.log in that directory");
+		error_hint(err, "try again; its log is carved.log in that directory, or that of "
+				"journalctl -u carved");
 		break;
 	case OUTCOME_NO_MEMORY:
 		return error_set(err, EXIT_CODE_FAILED, "out of memory");
@@ -261,7 +292,7 @@ static int connect_error(const struct http_request *request, int rc, enum http_r
 		return -EXIT_CODE_NOT_PERMITTED;
 	}
 	error_set(err, EXIT_CODE_UNREACHABLE, "no daemon answers at %s", request->socket);
-	error_hint(err, "is carved running there? `carve check` looks");
+	runtime_silent_hint(request->socket, err);
 	return -EXIT_CODE_UNREACHABLE;
 }
 

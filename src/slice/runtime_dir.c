@@ -53,12 +53,24 @@ static int foreign_error(const char *dir, uid_t owner, struct error *err)
 
 /* ---- connecting -------------------------------------------------------------------------- */
 
+void runtime_silent_hint(const char *path, struct error *err)
+{
+	static const char system[] = RUNTIME_DIR_SYSTEM "/";
+
+	if (strncmp(path, system, sizeof(system) - 1) != 0)
+		error_hint(err, "is carved running there? `carve check` looks");
+	else
+		error_hint(err,
+			   "as root: systemctl start carved.service; journalctl -u carved says "
+			   "why it ended; without systemd: carved --system");
+}
+
 static int connect_error(const char *path, int error, struct error *err)
 {
 	error_set(err, EXIT_CODE_UNREACHABLE, "no daemon answers at %.200s%s%s", path,
 		  error == ECONNREFUSED || error == ENOENT ? "" : ": ",
 		  error == ECONNREFUSED || error == ENOENT ? "" : strerrordesc_np(error));
-	error_hint(err, "is carved running there? `carve check` looks");
+	runtime_silent_hint(path, err);
 	return -error;
 }
 
@@ -156,9 +168,7 @@ int runtime_dir_choose(char *buf, size_t size, struct error *err)
 		error_set(err, EXIT_CODE_UNREACHABLE,
 			  "the system daemon, which has this host's GPUs, does not answer "
 			  "at " RUNTIME_DIR_SYSTEM "/" RUNTIME_SOCKET);
-		error_hint(err,
-			   "as root: systemctl start carved.service; journalctl -u carved says "
-			   "why it ended; without systemd: carved --system");
+		runtime_silent_hint(RUNTIME_DIR_SYSTEM "/" RUNTIME_SOCKET, err);
 		return -EXIT_CODE_UNREACHABLE;
 	}
 	error_set(err, EXIT_CODE_FAILED, "the runtime directory's path is too long for a socket");

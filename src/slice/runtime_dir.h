@@ -21,6 +21,8 @@ int runtime_connect(const char *path, int type, struct error *err);
 bool runtime_socket_answers(const char *path);
 /* The process that does; 0: none, or none that can be seen here. */
 pid_t runtime_socket_pid(const char *path);
+/* Sets the hint of an error where no daemon answers at this socket: what starts one there. */
+void runtime_silent_hint(const char *path, struct error *err);
 /* $CARVE_RUNTIME_DIR; else /run/carve where a system daemon listens; else installed_user_dir(). 0,
  * or negative with *err set where the path is too long for a socket, or a system daemon is
  * installed and does not answer. */

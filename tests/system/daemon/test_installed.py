@@ -1,5 +1,6 @@
 """Where a system daemon is installed, no user's own daemon serves its GPUs, whatever is wrong with the service."""
 import os
+import re
 import subprocess
 
 import pytest
@@ -78,6 +79,20 @@ def test_no_daemon_is_started_in_the_services_place(inside, mark, tmp_path):
     assert "carve: the system daemon, which has this host's GPUs, does not answer at /run/carve/carved.sock" in told[0]
     assert "systemctl start carved.service" in told[0] and "journalctl -u carved" in told[0]
     assert "missing:" in done.stdout and "journalctl -u carved" in done.stdout  # carve check
+
+
+def test_a_service_manager_that_listens_for_a_service_that_does_not_run(inside):
+    """As systemd does while the service fails behind its sockets: users learn where to look, and not of a daemon that hangs."""
+    listen = "import signal, socket; s = socket.socket(socket.AF_UNIX); s.bind('/run/carve/carved.sock'); s.listen(); signal.pause()"
+    done = inside(f"""
+        mkdir /run/carve
+        /usr/bin/python3 -c "{listen}" &
+        until [ -S /run/carve/carved.sock ]; do sleep 0.01; done
+        {CARVE} gpu list; echo "code $?"
+    """)
+    assert done.stdout.strip() == "code 4", done.stdout + done.stderr
+    assert re.search(r"carved does not answer; python3\S* \(process \d+\) listens at /run/carve/carved.sock for it", done.stderr)
+    assert "systemctl status carved.service" in done.stderr and "journalctl -u carved" in done.stderr
 
 
 def test_a_unit_where_systemd_does_not_run_is_no_service(inside):
