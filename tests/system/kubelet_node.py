@@ -19,7 +19,7 @@ IMAGE, PAUSE = "docker.io/carve/test:1", "docker.io/carve/pause:1"
 PARAMETERS = {"vm/overcommit_memory": 1, "kernel/panic": 10, "kernel/panic_on_oops": 1}
 
 
-def image_make(path, name, root, command):
+def image_make(path, name, root, command, labels=None):
     """An archive as `docker save` makes it, of one layer: a directory."""
     def add(tar, file, data):
         entry = tarfile.TarInfo(file)
@@ -31,7 +31,7 @@ def image_make(path, name, root, command):
         tar.add(root, ".")
     layer = hashlib.sha256(raw.getvalue()).hexdigest()
     config = json.dumps({"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer}"]},
-                         "config": {"Cmd": command, "Env": ["PATH=/bin"]}}).encode()
+                         "config": {"Cmd": command, "Env": ["PATH=/bin"], "Labels": labels or {}}}).encode()
     named = hashlib.sha256(config).hexdigest() + ".json"
     with tarfile.open(path, "w") as tar:
         add(tar, named, config)

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "container/json_file.h"
+#include "integrations/oci/containerd.h"
 
 #define LIST_MAX (64u << 20)
 #define IMAGE_MAX (8u << 20)
@@ -19,6 +20,7 @@
 #define USERDATA "/userdata"
 #define IMAGE_ID_LENGTH 64
 #define DOCKER_ID_LENGTH 64
+#define DOCKER_NAMESPACE "moby"
 
 json_t *oci_json_read(const char *path, size_t max)
 {
@@ -146,9 +148,17 @@ static json_t *docker_labels(const char *id, const json_t *config)
 	return NULL;
 }
 
-json_t *oci_labels_find(const struct oci_container *container, const json_t *config)
+int oci_labels_find(const struct oci_container *container, const json_t *config, json_t **ret,
+		    struct error *err)
 {
-	json_t *labels = podman_labels(container);
+	struct containerd_place place;
 
-	return labels ? labels : docker_labels(container->id, config);
+	*ret = podman_labels(container);
+	if (!*ret)
+		*ret = docker_labels(container->id, config);
+	/* docker's containers are containerd's, too, which has none of their labels. */
+	if (*ret || !containerd_place(container->bundle, &place) ||
+	    !strcmp(place.namespace, DOCKER_NAMESPACE))
+		return 0;
+	return containerd_labels(&place, ret, err);
 }

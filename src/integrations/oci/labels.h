@@ -5,9 +5,13 @@
 
 #include "integrations/oci/state.h"
 
-/* podman's storage, above the bundle; docker's, beside the container's host name. The caller owns
- * the result; NULL: there are none, or the engine keeps them elsewhere. */
-json_t *oci_labels_find(const struct oci_container *container, const json_t *config);
+struct error;
+
+/* podman's storage, above the bundle; docker's, beside the container's host name; or containerd is
+ * asked. 0 with *ret (owned by the caller), NULL: there are none, or the engine keeps them
+ * elsewhere. Negative with *err: the engine does not say. */
+int oci_labels_find(const struct oci_container *container, const json_t *config, json_t **ret,
+		    struct error *err);
 /* The name of the file in which podman's storage has an image's configuration. Pure. False: it is
  * no image's ID. */
 bool oci_labels_file(const char *image, char *buf, size_t size);

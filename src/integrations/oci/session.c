@@ -21,10 +21,16 @@
 int oci_session_wanted(const struct oci_session *session, const struct oci_container *container,
 		       const json_t *config, const json_t *given, json_t **ret, struct error *err)
 {
-	json_t *labels = oci_labels_find(container, config);
-	const json_t *sources[] = {given, container->annotations, labels};
-	int rc = container_wanted(sources, ARRAY_SIZE(sources), ret, err);
+	json_t *labels = NULL;
 
+	*ret = NULL;
+	/* A pod's slice is its containers'. */
+	if (oci_is_sandbox(container))
+		return 0;
+	int rc = oci_labels_find(container, config, &labels, err);
+	const json_t *sources[] = {given, container->annotations, labels};
+	if (rc == 0)
+		rc = container_wanted(sources, ARRAY_SIZE(sources), ret, err);
 	json_decref(labels);
 	if (rc == 0 && !*ret && session->limits.any &&
 	    !container_limits_no_gpu(session->limits.visible))

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/macros.h"
+#include "integrations/oci/containerd.h"
 #include "proto/attach.h"
 
 #define ID_LENGTH 64
@@ -72,6 +74,26 @@ int oci_config_parse(const json_t *config, struct oci_container *to, struct erro
 	to->annotations = json_is_object(annotations) ? json_incref(annotations) : NULL;
 	to->environment = json_is_array(environment) ? json_incref(environment) : NULL;
 	return 0;
+}
+
+bool oci_is_sandbox(const struct oci_container *container)
+{
+	/* containerd's, CRI-O's. Both have their bundles in /run, podman and its users have not. */
+	static const char *const keys[] = {"io.kubernetes.cri.container-type",
+					   "io.kubernetes.cri-o.ContainerType"};
+	struct containerd_place ignored;
+
+	if (!containerd_place(container->bundle, &ignored) &&
+	    strncmp(container->bundle, "/run/containers/storage/", 24) != 0)
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+		const char *type =
+			json_string_value(json_object_get(container->annotations, keys[i]));
+
+		if (type && !strcmp(type, "sandbox"))
+			return true;
+	}
+	return false;
 }
 
 bool oci_config_has_hook(const json_t *config)

@@ -29,6 +29,10 @@ struct oci_container {
 int oci_state_parse(const char *text, size_t size, struct oci_container *ret, struct error *err);
 /* Adds what the configuration says. Likewise. */
 int oci_config_parse(const json_t *config, struct oci_container *to, struct error *err);
+/* Whether it is the first container of a pod of Kubernetes, which holds the pod's namespaces and
+ * has the pod's annotations, too. Only a CRI runtime is believed: users of others name annotations
+ * themselves. Pure. */
+bool oci_is_sandbox(const struct oci_container *container);
 /* Whether carve-hook is a hook of it. */
 bool oci_config_has_hook(const json_t *config);
 /* Whether a device of CDI, of a size or of the image's, makes the container's slice: its hook has
