@@ -203,6 +203,16 @@ int write_all(int fd, const void *data, size_t size)
 	return 0;
 }
 
+void standard_descriptors_hold(void)
+{
+	for (int fd = 0; fd <= STDERR_FILENO; fd++) {
+		/* The lowest number that is free is this one. */
+		if (fcntl(fd, F_GETFD) < 0)
+			(void)open("/dev/null",
+				   (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
+	}
+}
+
 uint64_t file_size_limit(void)
 {
 	struct rlimit limit;

@@ -57,6 +57,11 @@ int executable_dir(char *buf, size_t size);
 /* Path of the program `name` in that directory, into `buf` of `size` bytes. 0 or -errno. */
 int executable_beside(const char *name, char *buf, size_t size);
 
+/* Gives each of the descriptors 0 to 2 that is closed a file on which every read and write fails as
+ * on a closed one: no file or socket that is opened later gets its number, and with it what a
+ * library writes there. An exec closes them again. */
+void standard_descriptors_hold(void);
+
 /* Puts a file in place of `path`, whole or not at all, by way of `temporary` in the same directory,
  * which must be the caller's alone. When it returns the contents are on the disk, and so is the
  * name. 0 or -errno. */

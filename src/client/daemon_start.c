@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -107,9 +108,13 @@ static int daemon_spawn(const struct places *places, const char *dir, int out, i
 			daemon_become(places, dir, out, ready_fd);
 		_exit(daemon < 0);
 	}
-	while (waitpid(child, &status, 0) < 0)
+	while (waitpid(child, &status, 0) < 0) {
+		/* A program that uses libcarve may ignore SIGCHLD: then there is no status. */
+		if (errno == ECHILD)
+			return 0;
 		if (errno != EINTR)
 			return -errno;
+	}
 	return status ? -EAGAIN : 0;
 }
 
@@ -207,6 +212,8 @@ static int start(const struct places *places, const char *dir, const char *socke
 		error_hint(err, "set CARVE_RUNTIME_DIR to a directory for it");
 		return -EXIT_CODE_UNREACHABLE;
 	}
+	/* Whatever the umask is. */
+	(void)fchmod(log, 0600);
 	off_t from = lseek(log, 0, SEEK_END);
 	for (int tries = 0; tries < START_TRIES && rc == 0; tries++)
 		if (start_try(places, dir, socket, log, &rc))

@@ -1,5 +1,6 @@
 #include "client/service_like.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -75,6 +76,15 @@ static void scheduling_reset(void)
 	(void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
 }
 
+/* Only root may go below what root had set. */
+static void oom_score_reset(void)
+{
+	cleanup_close int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+	if (fd >= 0)
+		(void)!write(fd, "0", 1);
+}
+
 void service_like_begin(void)
 {
 	sigset_t none;
@@ -86,4 +96,5 @@ void service_like_begin(void)
 	(void)pthread_sigmask(SIG_SETMASK, &none, NULL);
 	limits_raise();
 	scheduling_reset();
+	oom_score_reset();
 }

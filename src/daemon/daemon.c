@@ -225,17 +225,6 @@ static void leave_slice(char **argv)
 	execv("/proc/self/exe", argv);
 }
 
-/* Each session takes two descriptors, each process and each client one or two. */
-static void raise_descriptor_limit(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
-		return;
-	limit.rlim_cur = MIN(limit.rlim_max, (rlim_t)1 << 20);
-	(void)setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 /* ---- the background ---------------------------------------------------------------------- */
 
 /* Waits for the daemon that was forked: 'R' when it listens, else its last words. */
@@ -533,7 +522,8 @@ static int node_begin(struct arguments *args, struct node *node)
 	}
 	cgroup_leave_job();
 	signal(SIGPIPE, SIG_IGN);
-	raise_descriptor_limit();
+	if (limited_descriptors_raise(&err) < 0)
+		return fail(&err);
 	if (handover_begin(node))
 		args->foreground = true;
 	if (!args->foreground)
@@ -553,6 +543,8 @@ int daemon_main(int argc, char **argv)
 	/* A file that may not grow is a full disk. Each part of the daemon and each child begins
 	 * here, with the handling of signals as libuv resets it. */
 	signal(SIGXFSZ, SIG_IGN);
+	signal(SIGCHLD, SIG_DFL); /* ignored, children would have no status */
+	standard_descriptors_hold();
 	if (argc > 1 && !strcmp(argv[1], GUARD_OPTION))
 		return guard_main(argc, argv);
 	if (argc > 1 && !strcmp(argv[1], SEPARATE_MIG_OPTION))

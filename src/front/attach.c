@@ -101,6 +101,9 @@ static int send_request(int fd, const struct attach_request *request)
 	do
 		n = sendmsg(fd, &message, MSG_NOSIGNAL);
 	while (n < 0 && errno == EINTR);
+	/* The daemon may refuse and close before it reads: its reply says why. */
+	if (n < 0 && (errno == EPIPE || errno == ECONNRESET))
+		return 0;
 	return n == sizeof(*request) ? 0 : n < 0 ? -errno : -EPROTO;
 }
 
@@ -140,6 +143,9 @@ static int receive_reply(int fd, struct attach_reply *reply, int fds[DESCRIPTORS
 	if (r < 0)
 		return r;
 	ssize_t n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+	/* An unread request is told once, before the reply. */
+	if (n < 0 && errno == ECONNRESET)
+		n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
 	if (n < 0)
 		return -errno;
 	/* Whoever calls closes them, whatever the rest is. */

@@ -20,9 +20,18 @@ static const int handed_on[] = {
 	SIGABRT, SIGURG,  SIGVTALRM, SIGPOLL, SIGWINCH, SIGPWR,  SIGXCPU, SIGCONT, SIGTSTP,
 };
 
+static const struct sigaction normal = {.sa_handler = SIG_DFL};
+/* The handling of SIGCHLD before relay_prepare(). */
+static struct sigaction inherited;
+static bool prepared;
+
+void relay_prepare(void)
+{
+	prepared = sigaction(SIGCHLD, &normal, &inherited) == 0;
+}
+
 int relay_begin(struct relay *ret, struct error *err)
 {
-	struct sigaction normal = {.sa_handler = SIG_DFL};
 	sigset_t set;
 
 	sigemptyset(&set);
@@ -39,6 +48,8 @@ int relay_begin(struct relay *ret, struct error *err)
 	/* The program that started us may ignore SIGCHLD, and then children vanish without a
 	 * status. */
 	sigaction(SIGCHLD, &normal, &ret->child);
+	if (prepared)
+		ret->child = inherited;
 	return 0;
 }
 

@@ -15,6 +15,9 @@ struct relay {
 	struct sigaction child;
 };
 
+/* For a program's start: it has the status of each child, whatever the program that started it
+ * ignores. A command still gets the handling of SIGCHLD that was inherited. */
+void relay_prepare(void);
 /* Takes the signals, before the command exists: none is lost between. 0, or negative with *err set.
  */
 int relay_begin(struct relay *ret, struct error *err);

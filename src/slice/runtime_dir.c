@@ -1,6 +1,7 @@
 #include "slice/runtime_dir.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
 #include <pwd.h>
@@ -196,7 +197,11 @@ static int nearest_stat(const char *dir, struct stat *ret)
 int runtime_dir_make(const char *dir, struct error *err)
 {
 	struct stat st;
-	int error = mkdir(dir, 0700) < 0 && errno != EEXIST ? errno : 0;
+	bool made = mkdir(dir, 0700) == 0;
+	int error = made || errno == EEXIST ? 0 : errno;
+	/* Whatever the umask is. */
+	if (made)
+		(void)fchmodat(AT_FDCWD, dir, 0700, AT_SYMLINK_NOFOLLOW);
 	int rc = nearest_stat(dir, &st);
 
 	if ((error == EACCES || !error) && rc == 0 && st.st_uid != geteuid())

@@ -1,6 +1,7 @@
 #include "slice/slice_register.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <sys/socket.h>
 
@@ -11,6 +12,24 @@
 
 /* How long the daemon may take to note the command, in seconds. */
 #define REGISTER_TIMEOUT_S 5
+
+/* The daemon refuses and closes before it has read the request: the request fails, but the refusal
+ * is there to be read. */
+static bool refused(int error)
+{
+	return error == EPIPE || error == ECONNRESET;
+}
+
+/* Being stopped and continued is an interruption, too, where there is a timeout. An unread request
+ * is told once, before the reply. */
+static ssize_t reply_receive(int fd, struct attach_reply *ret)
+{
+	for (int resets = 0;; resets += errno == ECONNRESET) {
+		ssize_t n = recv(fd, ret, sizeof(*ret), 0);
+		if (n >= 0 || (errno != EINTR && (errno != ECONNRESET || resets)))
+			return n;
+	}
+}
 
 int slice_register(const char *attach, const char *session, uint32_t flags,
 		   struct attach_reply *ret)
@@ -28,13 +47,9 @@ int slice_register(const char *attach, const char *session, uint32_t flags,
 	snprintf(request.session, sizeof(request.session), "%s", session);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-	if (send(fd, &request, sizeof(request), MSG_NOSIGNAL) != sizeof(request))
+	if (send(fd, &request, sizeof(request), MSG_NOSIGNAL) < 0 && !refused(errno))
 		return -errno;
-	ssize_t n;
-	/* Being stopped and continued is an interruption, too, where there is a timeout. */
-	do
-		n = recv(fd, ret, sizeof(*ret), 0);
-	while (n < 0 && errno == EINTR);
+	ssize_t n = reply_receive(fd, ret);
 	if (n < 0)
 		return -errno;
 	if (n == 0)

@@ -400,6 +400,13 @@ static void check_limits(const struct check_input *in, struct finding *f)
 		advise(f, "end it, and have a carve command start it from a shell without them; "
 			  "or run the service");
 	}
+	if (f->state == PROBLEM)
+		return;
+	json_array_foreach(json_object_get(in->daemon, "limited_notes"), i, text)
+	{
+		find_each(f, NOTE, "%s%s", i ? "" : "the daemon: ", json_string_value(text));
+		advise(f, "run the service, or have root set oom_score_adj of the daemon to 0");
+	}
 }
 
 static void check_configuration(const struct check_input *in, struct finding *f)

@@ -10,6 +10,7 @@
 #include "daemon/api/answer.h"
 #include "daemon/api/api_session.h"
 #include "daemon/api/http.h"
+#include "daemon/host/limited.h"
 #include "daemon/host/owner.h"
 #include "daemon/host/privileges.h"
 #include "daemon/node.h"
@@ -140,7 +141,8 @@ void api_post_command(struct call *call, const char *id)
 	if (rc < 0)
 		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
 			      "process %d cannot be in session %s: %s", (int)process.pid, session,
-			      rc == -EMFILE ? "this user has too many commands in slices"
+			      rc == -EMFILE ? limited_descriptors_text(
+						      "this user has too many commands in slices")
 					    : strerrordesc_np(-rc));
 	else if (!bind_begin(call, s, process))
 		reply_done(call, session, process.pid);

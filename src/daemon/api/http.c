@@ -14,6 +14,7 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "daemon/api/http_private.h"
+#include "daemon/host/limited.h"
 #include "daemon/host/listener.h"
 #include "daemon/host/log.h"
 #include "daemon/host/names.h"
@@ -524,6 +525,27 @@ static void on_more_calls(uv_idle_t *idle)
 {
 }
 
+static unsigned connections_count(const struct http_server *server)
+{
+	const union MHD_DaemonInfo *info =
+		MHD_get_daemon_info(server->mhd, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+
+	return info ? info->num_connections : 0;
+}
+
+/* A connection that waits for the place or the descriptor of another is accepted by the run after
+ * the one in which that ended. */
+static void ended_follow(struct http_server *server)
+{
+	unsigned before = server->connections, now = connections_count(server);
+
+	for (; now < before; now = connections_count(server)) {
+		before = now;
+		MHD_run(server->mhd);
+	}
+	server->connections = now;
+}
+
 void http_prepare(struct http_server *server)
 {
 	MHD_UNSIGNED_LONG_LONG timeout;
@@ -543,10 +565,19 @@ void http_prepare(struct http_server *server)
 		server->resumed = false;
 		MHD_run(server->mhd);
 	}
+	ended_follow(server);
 	if (MHD_get_timeout(server->mhd, &timeout) == MHD_YES)
 		uv_timer_start(&server->timer, on_timer, timeout, 0);
 	else
 		uv_timer_stop(&server->timer);
+}
+
+/* Where descriptors are few, more connections wait until one of these ends. */
+static unsigned connections_most(const struct http_server *server)
+{
+	unsigned last = limited_last();
+
+	return last ? last : server->crowd.most + CONNECTIONS_SPARE;
 }
 
 int http_server_start(struct node *node, int fd, call_answer answer, struct http_server **ret)
@@ -564,9 +595,9 @@ int http_server_start(struct node *node, int fd, call_answer answer, struct http
 	server->mhd = MHD_start_daemon(
 		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
 		on_access, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, server,
-		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-		server->crowd.most + CONNECTIONS_SPARE, MHD_OPTION_CONNECTION_TIMEOUT,
-		CONNECTION_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, connections_most(server),
+		MHD_OPTION_CONNECTION_TIMEOUT, CONNECTION_TIMEOUT_S,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
 		MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_NOTIFY_CONNECTION,
 		on_connection, server, MHD_OPTION_END);
 	if (!server->mhd) {

@@ -40,6 +40,7 @@ struct http_server {
 	struct http_sending
 		*sendings; /* answers of the last program's calls that are not out yet */
 	bool stopping;
+	unsigned connections; /* when they were last counted */
 	bool resumed;         /* some have theirs; libmicrohttpd has not seen it */
 	uv_idle_t more_calls; /* runs while calls stand in lines: the loop does not sleep */
 };

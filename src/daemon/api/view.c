@@ -80,12 +80,12 @@ json_t *view_version(const struct node *node)
 {
 	const struct pool *pool = &node->pool;
 
-	return json_pack("{s:s, s:i, s:o, s:s, s:b, s:b, s:s, s:o, s:o, s:o}", "version",
+	return json_pack("{s:s, s:i, s:o, s:s, s:b, s:b, s:s, s:o, s:o, s:o, s:o}", "version",
 			 CARVE_VERSION, "pid", (int)getpid(), "started", view_time(node->started),
 			 "driver_version", pool->gpus ? gpus_driver_version(pool->gpus) : "",
 			 "system", node->options.system, "ready", node->ready, "no_gpu_reason",
 			 pool->state == POOL_NO_GPU ? pool->why.message : "", "limited",
-			 shortcomings_json(node), "config_error",
+			 shortcomings_json(node), "limited_notes", limited_notes(), "config_error",
 			 *node->config_wrong ? json_string(node->config_wrong) : json_null(),
 			 "vanished", vanished_json(&node->vanished));
 }

@@ -17,6 +17,7 @@
 #include "daemon/host/crowd.h"
 #include "daemon/host/fair.h"
 #include "daemon/host/handover.h"
+#include "daemon/host/limited.h"
 #include "daemon/host/listener.h"
 #include "daemon/host/log.h"
 #include "daemon/host/owner.h"
@@ -184,7 +185,9 @@ static bool books_or_reply(struct attach_connection *c, struct session *s, bool 
 			? reply_status(c, ATTACH_FAILED, "the GPU of session %s is gone",
 				       s->record.id)
 			: reply_status(c, ATTACH_FAILED, "carved cannot make the ledger: %s",
-				       strerrordesc_np(-rc));
+				       rc == -EMFILE
+					       ? limited_descriptors_text(strerrordesc_np(EMFILE))
+					       : strerrordesc_np(-rc));
 	return false;
 }
 
@@ -295,8 +298,10 @@ static bool handle_command(struct attach_connection *c, struct session *s, uint3
 
 	if (rc < 0)
 		return reply_status(c, ATTACH_FAILED, "cannot watch the command: %s",
-				    rc == -EMFILE ? "this user has too many commands in slices"
-						  : strerrordesc_np(-rc));
+				    rc == -EMFILE
+					    ? limited_descriptors_text(
+						      "this user has too many commands in slices")
+					    : strerrordesc_np(-rc));
 	/* From within its namespace it comes a second time. */
 	if (!(flags & ATTACH_FLAG_NAMESPACE) && bind_begin(c, s))
 		return true;
@@ -560,8 +565,9 @@ static void connection_refuse(int fd, int rc)
 		.magic = ATTACH_MAGIC, .version = ATTACH_VERSION, .status = ATTACH_FAILED};
 
 	snprintf(reply.message, sizeof(reply.message), "%s",
-		 rc == -EMFILE ? "this user has too many connections to carved"
-			       : strerrordesc_np(-rc));
+		 rc == -EMFILE
+			 ? limited_descriptors_text("this user has too many connections to carved")
+			 : strerrordesc_np(-rc));
 	(void)!send(fd, &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT);
 	rights_drain(fd);
 }
@@ -579,7 +585,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 	}
 	struct attach_connection *c;
 	struct peer peer;
-	int rc = peer_identify(fd, &peer);
+	int rc = limited_is_last(fd) ? -EMFILE : peer_identify(fd, &peer);
 	if (rc == 0)
 		rc = connection_open(server, &fd, &peer, &c);
 	if (rc < 0)

@@ -6,6 +6,7 @@
 
 #include "base/array.h"
 #include "base/macros.h"
+#include "daemon/host/limited.h"
 #include "daemon/host/owner.h"
 
 struct crowd_user {
@@ -58,7 +59,7 @@ void crowd_begin(struct crowd *c, unsigned most)
 
 	*c = (struct crowd){.most = most};
 	if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
-		c->most = (unsigned)MIN((rlim_t)most, limit.rlim_cur / 4);
+		c->most = (unsigned)MIN((rlim_t)most, limit.rlim_cur / (limited_last() ? 2 : 4));
 }
 
 void crowd_begin_any(struct crowd *c, unsigned most)

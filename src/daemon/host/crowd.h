@@ -17,7 +17,8 @@ struct crowd {
 	size_t count, room;
 };
 
-/* Empty, for `most` descriptors, or a quarter of those that this process may have. */
+/* Empty, for `most` descriptors, or a quarter of those that this process may have;
+ * half where they are few and the last ones are kept (limited_last()). */
 void crowd_begin(struct crowd *crowd, unsigned most);
 /* Empty, for `most` of anything else. */
 void crowd_begin_any(struct crowd *crowd, unsigned most);

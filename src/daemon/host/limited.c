@@ -5,16 +5,28 @@
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 
+#include "base/error.h"
+#include "base/file.h"
 #include "base/macros.h"
 #include "daemon/host/log.h"
 
 /* Fewer descriptors are too few for some dozen programs at a time: sessions, processes and clients
  * have two or three each. */
 #define DESCRIPTORS_FEW 1024
+/* Below, the last ones are kept for questions. */
+#define DESCRIPTORS_SCARCE 256
+/* Questions have as many as limited_last() says and two more; programs that came before the gate
+ * was closed take the rest. */
+#define DESCRIPTORS_LAST 8
+#define DESCRIPTORS_GATE 12
 /* Threads of its own, and those of the driver. */
 #define THREADS_FEW 64
+
+/* systemd and desktops give the programs of a user 100 or 200. */
+#define OOM_SCORE_USUAL 200
 
 static const struct {
 	__rlimit_resource_t resource;
@@ -70,11 +82,78 @@ json_t *limited_list(void)
 	return list;
 }
 
+json_t *limited_notes(void)
+{
+	json_t *list = json_array();
+	char text[128];
+
+	if (file_read("/proc/self/oom_score_adj", text, sizeof(text)) <= 0)
+		return list;
+	long score = strtol(text, NULL, 10);
+	if (score > OOM_SCORE_USUAL) {
+		snprintf(text, sizeof(text),
+			 "the kernel ends it before other programs when memory is short "
+			 "(oom_score_adj %ld)",
+			 score);
+		text_add(list, text);
+	}
+	return list;
+}
+
+static rlim_t descriptors_most(void)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_NOFILE, &limit) < 0 ? RLIM_INFINITY : limit.rlim_cur;
+}
+
+int limited_descriptors_raise(struct error *err)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return 0;
+	limit.rlim_cur = MIN(limit.rlim_max, (rlim_t)1 << 20);
+	(void)setrlimit(RLIMIT_NOFILE, &limit);
+	if (descriptors_most() >= LIMITED_DESCRIPTORS_LEAST)
+		return 0;
+	error_set(err, EXIT_CODE_FAILED,
+		  "carved needs %d descriptors at least, and may open %" PRIu64 " (ulimit -n)",
+		  LIMITED_DESCRIPTORS_LEAST, (uint64_t)descriptors_most());
+	error_hint(err, "raise the hard limit: ulimit -Hn, or LimitNOFILE= of a service");
+	return -EXIT_CODE_FAILED;
+}
+
+unsigned limited_last(void)
+{
+	return descriptors_most() < DESCRIPTORS_SCARCE ? DESCRIPTORS_LAST : 0;
+}
+
+bool limited_is_last(int fd)
+{
+	return limited_last() && (rlim_t)fd + DESCRIPTORS_GATE >= descriptors_most();
+}
+
+const char *limited_descriptors_text(const char *usual)
+{
+	static char text[96];
+	rlim_t most = descriptors_most();
+
+	if (most >= DESCRIPTORS_FEW)
+		return usual;
+	snprintf(text, sizeof(text),
+		 "carved may open no more than %" PRIu64 " descriptors (ulimit -n)",
+		 (uint64_t)most);
+	return text;
+}
+
 void limited_log(void)
 {
-	json_t *list = limited_list(), *item;
+	json_t *list = limited_list(), *notes = limited_notes(), *item;
 	size_t i;
 
+	json_array_extend(list, notes);
+	json_decref(notes);
 	json_array_foreach(list, i, item)
 		log_event(LOG_WARNING, "carved.limited what=\"%s\"", json_string_value(item));
 	json_decref(list);

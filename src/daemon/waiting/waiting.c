@@ -11,6 +11,7 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "daemon/gpu/pool.h"
+#include "daemon/host/limited.h"
 #include "daemon/host/log.h"
 #include "daemon/mig/mig.h"
 #include "daemon/session/session.h"
@@ -237,7 +238,7 @@ static const char *unrecorded_why(int rc)
 	case -ESRCH:
 		return "the process that asked has ended";
 	case -EMFILE:
-		return "this user has too many commands in slices";
+		return limited_descriptors_text("this user has too many commands in slices");
 	default:
 		return strerrordesc_np(-rc);
 	}

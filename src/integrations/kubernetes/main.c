@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/macros.h"
 #include "base/units.h"
 #include "integrations/kubernetes/check.h"
@@ -407,6 +408,8 @@ int main(int argc, char **argv)
 	int option, code;
 
 	setlocale(LC_CTYPE, "C.UTF-8");
+	standard_descriptors_hold();
+	signal(SIGCHLD, SIG_DFL);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
 	setenv("UV_THREADPOOL_SIZE", WORKERS, 1);
