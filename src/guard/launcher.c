@@ -204,6 +204,8 @@ static int start(struct launcher_place *place, const struct launcher_request *r,
 
 	if (rc < 0)
 		return rc;
+	/* Where this fails, so does the start, and says why. */
+	(void)launcher_files_make(place, LAUNCHER_NOBODY);
 	name_of(r, name);
 	return launcher_shim_start(place, &warrant, name, fd, &answer->fd, &answer->process);
 }
@@ -229,6 +231,8 @@ static int obey(struct launcher_place *place, const struct launcher_request *r, 
 		return start(place, r, fds[0], answer);
 	case LAUNCHER_END:
 		return end(place, r);
+	case LAUNCHER_FILES:
+		return launcher_files_make(place, (uid_t)r->job);
 	}
 	return -EOPNOTSUPP;
 }

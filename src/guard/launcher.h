@@ -41,6 +41,19 @@ typedef int launcher_listen(void *arg, int *listen_fd);
  * the launcher as a service of its own. -errno where it cannot listen any more. */
 int launcher_serve(struct launcher_place *place, launcher_listen *listen_at, void *arg);
 
+/* Opens the directory of jobs' files, and makes it where there is none. It is root's, so that
+ * users' directories in it are what root made of them; group `gid`, the worker's, may look what is
+ * there, and users may pass through to their own. The descriptor, or -errno; -EPERM: it is
+ * another's. */
+int launcher_jobs_open(const char *path, gid_t gid);
+/* Makes anew what was removed: that directory, the key in it, and user `uid`'s directory there
+ * (LAUNCHER_NOBODY: nobody's). 0 or -errno. */
+int launcher_files_make(struct launcher_place *place, uid_t uid);
+/* The user's directory for logs and records, made if need be: the user's, and the worker's group
+ * may read and remove there. Nobody but root can put another in its place. Its path is in `path`.
+ * 0 or -errno. */
+int launcher_user_directory(const struct launcher_place *place, uid_t uid, char *path, size_t size);
+
 /* Starts a shim as the warrant says, for `name` (JOB.ATTEMPT) in the user's directory, which is
  * made if need be. `spec_fd` is what the shim reads, and *ret_go the end of the pipe on which it is
  * told to go. 0 or -errno: nothing runs. */

@@ -30,33 +30,6 @@
 /* Out of the way of the shim's own descriptors. */
 #define FDS_FROM 10
 
-/* ---- the directory ------------------------------------------------------------------------ */
-
-/* The user's directory for logs and records: the user's, and the worker's group may read and remove
- * there. Nobody but root can put another in its place. */
-static int directory_make(const struct launcher_place *place, uid_t uid, char *path, size_t size)
-{
-	char name[16];
-	struct stat st;
-
-	snprintf(name, sizeof(name), "%u", uid);
-	if ((size_t)snprintf(path, size, "%s/%s", place->jobs_path, name) >= size)
-		return -ENAMETOOLONG;
-	if (mkdirat(place->jobs_fd, name, 0700) < 0 && errno != EEXIST)
-		return -errno;
-	cleanup_close int fd = open_beneath(place->jobs_fd, name, O_RDONLY | O_DIRECTORY);
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return fd < 0 ? fd : -errno;
-	if (st.st_uid != uid && st.st_uid != 0)
-		return -EPERM;
-	if ((st.st_uid != uid || st.st_gid != place->worker_gid) &&
-	    fchown(fd, uid, place->worker_gid) < 0)
-		return -errno;
-	if ((st.st_mode & 07777) != 0770 && fchmod(fd, 0770) < 0)
-		return -errno;
-	return 0;
-}
-
 /* ---- cgroups ------------------------------------------------------------------------------ */
 
 /* Users pass through to their own. */
@@ -246,7 +219,7 @@ _Noreturn static void child_run(const struct launcher_place *place, const struct
 	int rc;
 
 	setsid();
-	rc = directory_make(place, warrant->uid, dir, sizeof(dir));
+	rc = launcher_user_directory(place, warrant->uid, dir, sizeof(dir));
 	environment_make(environment);
 	if (rc == 0)
 		rc = descriptors_set(spec_fd, go_fd, word_fd);

@@ -127,21 +127,24 @@ static int key_read(int dir_fd, struct warrant_key *ret)
 	return read(fd, ret, sizeof(*ret)) == sizeof(*ret) ? 0 : -EIO;
 }
 
-static int key_make(int dir_fd)
+static int key_put(int dir_fd, const struct warrant_key *key)
 {
-	struct warrant_key key;
-
-	if (getrandom(&key, sizeof(key), 0) != sizeof(key))
-		return -EIO;
 	(void)unlinkat(dir_fd, KEY_FRESH, 0);
 	cleanup_close int fd = openat(dir_fd, KEY_FRESH,
 				      O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
-	int rc = write_all(fd, &key, sizeof(key));
+	int rc = write_all(fd, key, sizeof(*key));
 	if (rc == 0 && (fsync(fd) < 0 || renameat(dir_fd, KEY_FRESH, dir_fd, KEY_FILE) < 0))
 		rc = -errno;
 	return rc;
+}
+
+static int key_make(int dir_fd)
+{
+	struct warrant_key key;
+
+	return getrandom(&key, sizeof(key), 0) == sizeof(key) ? key_put(dir_fd, &key) : -EIO;
 }
 
 int warrant_key_get(int dir_fd, struct warrant_key *ret)
@@ -152,4 +155,11 @@ int warrant_key_get(int dir_fd, struct warrant_key *ret)
 		return rc;
 	rc = key_make(dir_fd);
 	return rc < 0 ? rc : key_read(dir_fd, ret);
+}
+
+int warrant_key_keep(int dir_fd, const struct warrant_key *key)
+{
+	if (faccessat(dir_fd, KEY_FILE, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return 0;
+	return errno == ENOENT ? key_put(dir_fd, key) : -errno;
 }

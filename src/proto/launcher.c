@@ -20,6 +20,8 @@ int launcher_request_check(const struct launcher_request *r, size_t size)
 	case LAUNCHER_START:
 	case LAUNCHER_END:
 		return r->job <= INT64_MAX && r->attempt ? 0 : -EINVAL;
+	case LAUNCHER_FILES:
+		return r->job <= LAUNCHER_NOBODY && !r->attempt ? 0 : -EINVAL;
 	}
 	return -EOPNOTSUPP;
 }

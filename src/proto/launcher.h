@@ -46,7 +46,12 @@ enum launcher_op {
 	/* Attempt `attempt` of job `job` is over: kill what is left in the cgroup that the launcher
 	 * made for it, and remove that. */
 	LAUNCHER_END = 3,
+	/* Make anew what was removed of the directory of jobs' files: that itself, its key, and the
+	 * directory of user `job` (LAUNCHER_NOBODY: nobody's). */
+	LAUNCHER_FILES = 4,
 };
+
+#define LAUNCHER_NOBODY UINT32_MAX
 
 struct launcher_request {
 	uint32_t magic;

@@ -281,6 +281,30 @@ static void test_requests_that_are_wrong_are_refused(void **state)
 	close(ends[1]);
 }
 
+static void test_files_that_were_removed_are_made_anew(void **state)
+{
+	struct launcher_request files = {.op = LAUNCHER_FILES, .job = 60101};
+	char path[128], key[128];
+	struct stat st;
+	int none;
+
+	if (link_fd < 0)
+		skip();
+	snprintf(key, sizeof(key), "%s/key", dir);
+	snprintf(path, sizeof(path), "%s/60101", dir);
+	(void)unlink(key);
+	assert_int_equal(ask(files, NULL, 0, &none), 0);
+	assert_int_equal(stat(key, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_uid, 60101);
+	files.job = LAUNCHER_NOBODY + UINT64_C(1);
+	assert_int_equal(ask(files, NULL, 0, &none), EINVAL);
+	files = (struct launcher_request){
+		.op = LAUNCHER_FILES, .job = LAUNCHER_NOBODY, .attempt = 1};
+	assert_int_equal(ask(files, NULL, 0, &none), EINVAL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -289,6 +313,7 @@ int main(void)
 		cmocka_unit_test(test_only_what_was_vouched_for_is_started),
 		cmocka_unit_test(test_a_pod_is_made_as_its_user_said),
 		cmocka_unit_test(test_requests_that_are_wrong_are_refused),
+		cmocka_unit_test(test_files_that_were_removed_are_made_anew),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

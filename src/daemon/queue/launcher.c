@@ -31,29 +31,6 @@
 
 /* ---- its life ----------------------------------------------------------------------------- */
 
-/* Root's, so that users' directories in it are what root made of them; the worker's group may look
- * what is there, and everybody may go through to his own. The state directory is the worker's, and
- * so lets users pass, too. */
-static int jobs_open(const char *state_dir, gid_t gid, char path[static PATH_MAX])
-{
-	struct stat st;
-
-	snprintf(path, PATH_MAX, "%s/" JOBS_DIR, state_dir);
-	if (mkdir(path, 0700) < 0 && errno != EEXIST)
-		return -errno;
-	cleanup_close int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return -errno;
-	if (st.st_uid != 0 || st.st_mode & (S_IWGRP | S_IWOTH))
-		return -EPERM;
-	if (fchown(fd, 0, gid) < 0 || fchmod(fd, 0751) < 0)
-		return -errno;
-	cleanup_close int above = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (above < 0 || fstat(above, &st) < 0 || fchmod(above, (st.st_mode & 07777) | 0011) < 0)
-		return -errno;
-	return steal_fd(&fd);
-}
-
 /* Texts of the place are of this process, which has one. */
 static int place_make(const char *state_dir, gid_t gid, struct launcher_place *ret)
 {
@@ -63,7 +40,8 @@ static int place_make(const char *state_dir, gid_t gid, struct launcher_place *r
 	if (rc < 0)
 		return rc;
 	*ret = (struct launcher_place){.jobs_path = path, .shim = shim, .worker_gid = gid};
-	ret->jobs_fd = jobs_open(state_dir, gid, path);
+	snprintf(path, sizeof(path), "%s/" JOBS_DIR, state_dir);
+	ret->jobs_fd = launcher_jobs_open(path, gid);
 	if (ret->jobs_fd < 0)
 		return ret->jobs_fd;
 	rc = warrant_key_get(ret->jobs_fd, &ret->key);
@@ -290,4 +268,15 @@ void launcher_end(struct launcher *l, int64_t job, uint32_t attempt)
 
 	(void)ask(l, &request, NULL, 0, &reply, &none);
 	close_fd(&none);
+}
+
+int launcher_files(struct launcher *l, uid_t uid)
+{
+	struct launcher_request request = {.op = LAUNCHER_FILES, .job = uid};
+	struct launcher_reply reply;
+	int none;
+	int rc = ask(l, &request, NULL, 0, &reply, &none);
+
+	close_fd(&none);
+	return rc;
 }

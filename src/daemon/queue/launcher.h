@@ -40,6 +40,9 @@ int launcher_start(struct launcher *launcher, int64_t job, uint32_t attempt, int
 		   int *ret_go, struct process_id *ret);
 /* The attempt is over: what is left of it is killed. Where that fails, nothing is. */
 void launcher_end(struct launcher *launcher, int64_t job, uint32_t attempt);
+/* Has made anew what was removed of the directory of jobs' files, and of the user's in it
+ * ((uid_t)-1: of nobody's). 0 or -errno. */
+int launcher_files(struct launcher *launcher, uid_t uid);
 
 void launcher_hand_over(const struct launcher *launcher, struct handover *handover);
 void launcher_take_over(struct launcher *launcher, struct handover *handover);

@@ -41,16 +41,32 @@ static int directory_make(const struct queues *q, uid_t uid, char buf[static PAT
 	return errno == EEXIST ? 0 : -errno;
 }
 
+/* A launcher's are root's. */
+static int directory_make_anew(struct queues *q, uid_t uid)
+{
+	char path[PATH_MAX];
+
+	return launcher_is_there(q->host.launcher) ? launcher_files(q->host.launcher, uid)
+						   : directory_make(q, uid, path);
+}
+
+/* Users' directories are there from the start of their first job on. Without a launcher that start
+ * makes the directory of all, too. */
 int queues_directories_look(struct queues *q, const char **ret_name)
 {
 	uid_t looked = (uid_t)-1;
 	char path[PATH_MAX];
+	int made = 0;
 
-	/* A launcher's are root's, and it makes them for each job. */
-	if (!q || launcher_is_there(q->host.launcher))
+	if (!q)
 		return 0;
 	*ret_name = "jobs";
-	for (const struct job *job = q->running.first; job; job = job->next) {
+	if (launcher_is_there(q->host.launcher) && access(q->dir, F_OK) < 0 && errno == ENOENT) {
+		int rc = launcher_files(q->host.launcher, (uid_t)-1);
+
+		made = rc < 0 ? rc : 1;
+	}
+	for (const struct job *job = q->running.first; job && made >= 0; job = job->next) {
 		uid_t uid = job->record.uid;
 
 		if (uid == looked)
@@ -59,10 +75,10 @@ int queues_directories_look(struct queues *q, const char **ret_name)
 		snprintf(path, sizeof(path), "%s/%u", q->dir, uid);
 		if (access(path, F_OK) == 0)
 			continue;
-		int rc = directory_make(q, uid, path);
-		return rc < 0 ? rc : 1;
+		int rc = directory_make_anew(q, uid);
+		made = rc < 0 ? rc : 1;
 	}
-	return 0;
+	return made;
 }
 
 /* ---- what the shim is told ---------------------------------------------------------------- */

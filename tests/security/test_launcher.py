@@ -1,0 +1,59 @@
+"""The launcher of a system daemon's jobs, forked by it or a service of its own, when things happen to it."""
+import shutil
+import subprocess
+
+import pytest
+
+from conftest import wait_until
+
+from .lab import ALICE, BOB, CARVED
+from .test_jobs import Jobs
+from .test_restart import rights_of_the_unit
+
+
+@pytest.fixture
+def service(lab):
+    """A daemon as its unit has it, and a launcher beside it."""
+    lab.kill_daemon()
+    lab.before_daemon = rights_of_the_unit()
+    wait_until(lab.can_lock)
+    lab.launcher = launcher_start(lab)
+    lab.start()
+    return lab
+
+
+def launcher_start(lab):
+    env = dict(lab.host.env)
+    env.pop("CARVE_RUNTIME_DIR", None)
+    launcher = subprocess.Popen([CARVED, "--system", "--runtime-dir", lab.runtime, "--launcher"], env=env)
+    lab.started.append(launcher)
+    wait_until((lab.runtime / "launcher.sock").exists)
+    return launcher
+
+
+@pytest.mark.parametrize("launcher", ["lab", "service"])
+def test_the_directory_of_jobs_is_made_anew(request, launcher):
+    """With the key of before: a job that waits has its warrant by it. The one that runs leaves its record there."""
+    lab = request.getfixturevalue(launcher)
+    jobs = Jobs(lab)
+    gate = lab.home(ALICE) / "gate"
+    running = jobs.enqueue(ALICE, "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.02; done; exit 7")
+    waiting = jobs.enqueue(ALICE, "id", "-u", options=("--after", f"notok:{running}"))
+    jobs.running(ALICE, running)
+    directory, = lab.runtime.rglob("jobs")
+    key = (directory / "key").read_bytes()
+    shutil.rmtree(directory)
+    wait_until(lambda: (directory / str(ALICE)).exists())
+    wait_until(lambda: "runtime.vanished file=jobs made=anew" in lab.log())
+    assert (directory / "key").read_bytes() == key
+    gate.touch()
+    assert jobs.ended(ALICE, running)["exit_code"] == 7
+    assert jobs.ended(ALICE, waiting)["state"] == "done"
+    assert lab.carve(ALICE, "job", "logs", waiting).stdout.strip() == str(ALICE)
+    assert jobs.output(BOB, "id", "-u").strip() == str(BOB)
+    # While no job runs, too.
+    count = lab.log().count("runtime.vanished file=jobs made=anew")
+    shutil.rmtree(directory)
+    wait_until((directory / "key").exists)
+    wait_until(lambda: lab.log().count("runtime.vanished file=jobs made=anew") > count)
+    assert jobs.output(BOB, "id", "-u").strip() == str(BOB)
