@@ -196,7 +196,9 @@ static void second_tick(struct node *node, uint64_t now)
 		node->ready_sample = 0;
 		probe_again(&node->probe);
 	}
-	const char *stop = vanished_tick(node);
+	const char *stop = launcher_tick(&node->launcher);
+	if (!stop)
+		stop = vanished_tick(node);
 	if (!stop && mig_is_lost(node->mig))
 		stop = "the part that makes MIG instances ended";
 	if (stop) {
@@ -568,8 +570,7 @@ int serve_run(struct node *node, struct error *err)
 	handles_init(node);
 	keep_start(&node->keep, &node->loop, node->runtime.dir, !node->handover, takeover_keep_all,
 		   node);
-	node->launcher.on_ended = on_guard_ended;
-	node->launcher.context = node;
+	node->launcher.privileges = &node->privileges;
 	rc = privileges_start(&node->privileges, &node->loop, on_guard_ended, node);
 	if (rc < 0)
 		node_fail(node, strerrordesc_np(-rc));

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "guard/guard.h"
 #include "proto/guard.h"
+#include "proto/launcher.h"
 
 #define DELETED " (deleted)"
 #define LISTEN_BACKLOG 4096
@@ -120,6 +121,22 @@ static int link_make(const struct guard_place *place)
 	return fd < 0 ? -errno : fd;
 }
 
+/* Root alone can listen there, and connect. */
+static int launcher_connect(int dir_fd)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/" LAUNCHER_SOCKET,
+		 dir_fd);
+	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+		return -errno;
+	return peer.uid == geteuid() ? steal_fd(&fd) : -EPERM;
+}
+
 int guard_file_make(const struct guard_place *place, uint32_t file)
 {
 	int dir_fd = place->dir_fd, rc = directory_make(dir_fd);
@@ -137,6 +154,8 @@ int guard_file_make(const struct guard_place *place, uint32_t file)
 		return plain_make(dir_fd, "carved.log", O_WRONLY | O_APPEND);
 	case GUARD_FILE_LINK:
 		return link_make(place);
+	case GUARD_FILE_LAUNCHER:
+		return launcher_connect(dir_fd);
 	case GUARD_FILE_ATTACH:
 		break;
 	}

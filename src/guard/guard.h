@@ -51,8 +51,8 @@ void guard_serve(struct guard_place *place);
 /* The operations. 0 or -errno. */
 int guard_signal(uid_t real_uid, uid_t uid, pid_t pid, uint64_t birth, int signal);
 /* Makes a file (enum guard_file) of the runtime directory anew, where it is missing or a socket is
- * there that is nobody's; and the directory, which place->dir_fd is then. The descriptor, or
- * -errno. */
+ * there that is nobody's; and the directory, which place->dir_fd is then. Or connects to the
+ * launcher's socket there. The descriptor, or -errno. */
 int guard_file_make(const struct guard_place *place, uint32_t file);
 /* Remembers where that link leads. */
 void guard_link_remember(struct guard_place *place);

@@ -38,6 +38,8 @@ enum guard_file {
 	GUARD_FILE_LOG = 5,
 	/* The link to the database, as it was when the guard began. */
 	GUARD_FILE_LINK = 6,
+	/* Of the launcher that is a service of its own: a connection to its socket. */
+	GUARD_FILE_LAUNCHER = 7,
 };
 
 struct guard_request {

@@ -11,6 +11,8 @@
 
 #define LAUNCHER_MAGIC 0x4e55414cu /* "LAUN" */
 #define LAUNCHER_VERSION 1u
+/* In the runtime directory, of a launcher that is a service of its own. */
+#define LAUNCHER_SOCKET "launcher.sock"
 
 #define WARRANT_MAGIC 0x52524157u /* "WARR" */
 #define WARRANT_GROUPS_MAX 256u

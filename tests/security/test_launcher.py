@@ -37,10 +37,11 @@ def test_the_directory_of_jobs_is_made_anew(request, launcher):
     lab = request.getfixturevalue(launcher)
     jobs = Jobs(lab)
     gate = lab.home(ALICE) / "gate"
-    running = jobs.enqueue(ALICE, "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.02; done; exit 7")
+    running = jobs.enqueue(ALICE, "sh", "-c", f"echo began; while [ ! -e {gate} ]; do sleep 0.02; done; exit 7")
     waiting = jobs.enqueue(ALICE, "id", "-u", options=("--after", f"notok:{running}"))
     jobs.running(ALICE, running)
     directory, = lab.runtime.rglob("jobs")
+    wait_until(lambda: any(log.read_text() for log in directory.rglob("*.log")))
     key = (directory / "key").read_bytes()
     shutil.rmtree(directory)
     wait_until(lambda: (directory / str(ALICE)).exists())
@@ -57,3 +58,57 @@ def test_the_directory_of_jobs_is_made_anew(request, launcher):
     wait_until((directory / "key").exists)
     wait_until(lambda: lab.log().count("runtime.vanished file=jobs made=anew") > count)
     assert jobs.output(BOB, "id", "-u").strip() == str(BOB)
+
+
+def test_the_daemon_outlives_its_launchers_restart(service):
+    """Jobs that run go on, those that wait start, and who enqueues meanwhile is told in words."""
+    lab, daemon = service, service.daemon
+    jobs = Jobs(lab)
+    gate = lab.home(ALICE) / "gate"
+    running = jobs.enqueue(ALICE, "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.02; done; echo ended")
+    waiting = jobs.enqueue(ALICE, "id", "-u", options=("--after", f"ok:{running}"))
+    jobs.running(ALICE, running)
+    for _ in range(3):
+        lab.launcher.kill()
+        lab.launcher.wait()
+        refused = lab.carve(BOB, "enqueue", "--queue", "half", "--", "true")
+        assert refused.returncode == 1 and "carve-launcher.service, which starts users' jobs, does not answer" in refused.stderr
+        assert "systemctl status carve-launcher.service" in refused.stderr
+        (lab.runtime / "launcher.sock").unlink()
+        lab.launcher = launcher_start(lab)
+        assert jobs.output(BOB, "id", "-u").strip() == str(BOB)
+    gate.touch()
+    assert jobs.ended(ALICE, running)["state"] == "done"
+    assert jobs.ended(ALICE, waiting)["state"] == "done"
+    assert lab.carve(ALICE, "job", "logs", waiting).stdout.strip() == str(ALICE)
+    assert daemon.poll() is None and lab.log().count("carved.listening") == 2
+
+
+def test_a_job_that_starts_while_the_launcher_is_away_starts_later(service):
+    lab = service
+    jobs = Jobs(lab)
+    gate = lab.home(ALICE) / "gate"
+    first = jobs.enqueue(ALICE, "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.02; done")
+    second = jobs.enqueue(BOB, "id", "-u", options=("--after", f"any:{first}"))
+    jobs.running(ALICE, first)
+    lab.launcher.kill()
+    lab.launcher.wait()
+    gate.touch()
+    wait_until(lambda: f"job.not_started id={second}" in lab.log())
+    (lab.runtime / "launcher.sock").unlink()
+    lab.launcher = launcher_start(lab)
+    assert jobs.ended(BOB, second)["state"] == "done"
+    assert lab.daemon.poll() is None
+
+
+def test_a_launcher_that_comes_after_the_daemon_is_found(lab):
+    lab.kill_daemon()
+    lab.before_daemon = rights_of_the_unit()
+    wait_until(lab.can_lock)
+    lab.start()
+    jobs = Jobs(lab)
+    refused = lab.carve(ALICE, "enqueue", "--queue", "half", "--", "true")
+    assert refused.returncode == 5 and "carve-launcher.service does not run" in refused.stderr
+    launcher_start(lab)
+    wait_until(lambda: "launcher.connected" in lab.log())
+    assert jobs.output(ALICE, "id", "-u").strip() == str(ALICE)

@@ -559,6 +559,15 @@ static int runs_for(const struct call *call, struct error *err)
 	return -EXIT_CODE_NOT_PERMITTED;
 }
 
+static int away_error(struct error *err)
+{
+	error_set(err, EXIT_CODE_FAILED,
+		  "carve-launcher.service, which starts users' jobs, does not answer now");
+	error_hint(err, "where it is just being started anew, try again; "
+			"`systemctl status carve-launcher.service` tells");
+	return -EXIT_CODE_FAILED;
+}
+
 int api_job_warrant(const struct call *call, const char *text, struct warrant **ret,
 		    struct error *err)
 {
@@ -574,8 +583,11 @@ int api_job_warrant(const struct call *call, const char *text, struct warrant **
 		rc = -EPERM;
 	if (rc < 0) {
 		free(warrant);
-		return error_set(err, EXIT_CODE_FAILED, "cannot tell who sent the request: %s",
-				 strerrordesc_np(-rc));
+		return launcher_is_away(&call->node->launcher)
+			       ? away_error(err)
+			       : error_set(err, EXIT_CODE_FAILED,
+					   "cannot tell who sent the request: %s",
+					   strerrordesc_np(-rc));
 	}
 	*ret = warrant;
 	return 0;

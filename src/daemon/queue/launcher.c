@@ -18,16 +18,19 @@
 #include "daemon/host/child.h"
 #include "daemon/host/handover.h"
 #include "daemon/host/log.h"
+#include "daemon/host/privileges.h"
 #include "daemon/host/runtime.h"
 #include "daemon/host/supervisor.h"
 #include "guard/launcher.h"
+#include "proto/guard.h"
 #include "proto/launcher.h"
 #include "proto/shim.h"
 
 #define JOBS_DIR "jobs"
-#define SOCKET "launcher.sock"
 /* Longer than its work takes on a machine that is very busy. */
 #define PATIENCE_MS 5000
+/* One that did not answer is left alone for so long: the daemon waits for nobody that often. */
+#define HUNG_NS 30000000000ull
 
 /* ---- its life ----------------------------------------------------------------------------- */
 
@@ -66,7 +69,7 @@ static int fork_one(struct launcher *l, const char *state_dir, gid_t gid)
 static void socket_address(const struct runtime *runtime, struct sockaddr_un *ret)
 {
 	*ret = (struct sockaddr_un){.sun_family = AF_UNIX};
-	runtime_path(runtime, SOCKET, ret->sun_path, sizeof(ret->sun_path));
+	runtime_path(runtime, LAUNCHER_SOCKET, ret->sun_path, sizeof(ret->sun_path));
 }
 
 /* To one that is a service of its own. Before this process gives root up: only root can connect. */
@@ -90,7 +93,8 @@ static int connect_one(struct launcher *l, const struct runtime *runtime)
 static int make(struct launcher *l, const char *state_dir, const struct runtime *runtime, gid_t gid)
 {
 	l->link_fd = -1;
-	if (launcher_may())
+	l->service = !launcher_may();
+	if (!l->service)
 		return fork_one(l, state_dir, gid);
 	return connect_one(l, runtime) == 0 ? 0 : -EACCES;
 }
@@ -145,7 +149,12 @@ void launcher_make(struct launcher *l, const char *state_dir, const struct runti
 
 bool launcher_is_there(const struct launcher *l)
 {
-	return l->link_fd >= 0;
+	return l->link_fd >= 0 || l->lost;
+}
+
+bool launcher_is_away(const struct launcher *l)
+{
+	return l->link_fd < 0;
 }
 
 void launcher_hand_over(const struct launcher *l, struct handover *h)
@@ -154,11 +163,22 @@ void launcher_hand_over(const struct launcher *l, struct handover *h)
 		json_object_set_new(h->root, "launcher", handover_fd(h, l->link_fd));
 }
 
+/* The other end of a part of this process's was made by this process. */
+static bool is_service(int link_fd)
+{
+	struct ucred peer = {0};
+	socklen_t size = sizeof(peer);
+
+	return link_fd < 0 || (getsockopt(link_fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+			       peer.pid != getpid());
+}
+
 void launcher_take_over(struct launcher *l, struct handover *h)
 {
 	*l = (struct launcher){.link_fd = -1};
 	if (h)
 		l->link_fd = handover_take(h, json_object_get(h->root, "launcher"));
+	l->service = h && is_service(l->link_fd);
 	/* Numbers that the last program gave out: answers to those are nobody's. */
 	l->number = now_monotonic_ns();
 }
@@ -195,13 +215,51 @@ static int answer_await(struct launcher *l, uint64_t number, struct launcher_rep
 	return -ETIMEDOUT;
 }
 
-/* Without it no job of another user starts. The next daemon has a new one. */
+/* Not from here: the jobs that a call is about would end with the daemon. */
 static int gone(struct launcher *l, int rc)
 {
 	log_event(LOG_ERROR, "launcher.gone error=\"%s\"", strerrordesc_np(-rc));
 	close_fd(&l->link_fd);
-	l->on_ended(l->context);
+	l->lost = true;
+	l->connect_ns = rc == -ETIMEDOUT ? now_monotonic_ns() + HUNG_NS : 0;
 	return rc;
+}
+
+static bool hung_up(int fd)
+{
+	struct pollfd end = {.fd = fd};
+
+	return poll(&end, 1, 0) > 0 && end.revents & (POLLHUP | POLLERR);
+}
+
+static int connect_again(struct launcher *l)
+{
+	if (!l->service || !l->privileges || !privileges_guarded(l->privileges) ||
+	    now_monotonic_ns() < l->connect_ns)
+		return -ENOTCONN;
+	int fd = privileges_file(l->privileges, GUARD_FILE_LAUNCHER);
+	if (fd < 0)
+		return -ENOTCONN;
+	l->link_fd = fd;
+	l->lost = false;
+	l->why_not[0] = '\0';
+	log_event(LOG_INFO, "launcher.connected");
+	return 0;
+}
+
+/* One that was started anew is found when it is asked: no call fails for the old one's end. */
+static int link_look(struct launcher *l)
+{
+	if (l->link_fd >= 0 && hung_up(l->link_fd))
+		gone(l, -EPIPE);
+	return l->link_fd >= 0 ? 0 : connect_again(l);
+}
+
+const char *launcher_tick(struct launcher *l)
+{
+	if (l->link_fd >= 0 || l->service)
+		(void)link_look(l);
+	return l->lost && !l->service ? "its launcher ended" : NULL;
 }
 
 static int ask(struct launcher *l, struct launcher_request *request, const int *fds, unsigned count,
@@ -209,12 +267,13 @@ static int ask(struct launcher *l, struct launcher_request *request, const int *
 {
 	*ret_fd = -1;
 	*ret = (struct launcher_reply){0};
-	if (l->link_fd < 0)
-		return -ENOSYS;
+	int rc = link_look(l);
+	if (rc < 0)
+		return rc;
 	request->magic = LAUNCHER_MAGIC;
 	request->version = LAUNCHER_VERSION;
 	request->number = ++l->number;
-	int rc = descriptors_send(l->link_fd, request, sizeof(*request), fds, count);
+	rc = descriptors_send(l->link_fd, request, sizeof(*request), fds, count);
 	if (rc == 0)
 		rc = answer_await(l, request->number, ret, ret_fd);
 	if (rc < 0)

@@ -11,14 +11,19 @@
 
 struct error;
 struct handover;
+struct privileges;
 struct runtime;
 struct warrant;
 
 struct launcher {
-	int link_fd; /* -1: there is none */
+	int link_fd; /* -1: it is not connected */
 	uint64_t number;
-	void (*on_ended)(void *context); /* called when the launcher is found to have ended */
-	void *context;
+	/* It is a service of its own, which may be started anew: then it is connected to again, by
+	 * the guard. */
+	bool service;
+	bool lost;           /* it was there, and has ended or does not answer */
+	uint64_t connect_ns; /* not before that is it connected to again; CLOCK_MONOTONIC */
+	struct privileges *privileges;
 	char why_not[160]; /* there is none in a system daemon of root's: why */
 };
 
@@ -30,7 +35,13 @@ void launcher_make(struct launcher *launcher, const char *state_dir, const struc
 /* The whole of `carved --launcher`, a service beside a daemon that has no rights to fork one:
  * serves until it is ended. `gid` as above. Returns the exit code, with *err. */
 int launcher_main(const char *state_dir, struct runtime *runtime, gid_t gid, struct error *err);
+/* Whether this daemon has one; it may just be started anew, and then the calls below fail. */
 bool launcher_is_there(const struct launcher *launcher);
+/* Whether that is why a call below failed. */
+bool launcher_is_away(const struct launcher *launcher);
+/* Each second. Why the daemon has to end: its own part has ended, and the next daemon has a new
+ * one. NULL: it goes on. */
+const char *launcher_tick(struct launcher *launcher);
 
 /* A warrant for `text` of the client at the other end of `socket_fd`. 0 or -errno. */
 int launcher_vouch(struct launcher *launcher, int socket_fd, const char *text, struct warrant *ret);
