@@ -7,6 +7,7 @@
 struct error;
 
 #define CONTAINER_LABEL_PREFIX "carve."
+#define CONTAINER_LABEL_SESSION CONTAINER_LABEL_PREFIX "session"
 #define CONTAINER_LABEL_MAX 64
 
 /* Of several sources the first that has a size counts for the size, and the first that has another

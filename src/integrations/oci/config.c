@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "container/edits.h"
+#include "container/wanted.h"
 #include "integrations/oci/devices.h"
 #include "integrations/oci/splice.h"
 
@@ -15,11 +16,13 @@ int oci_config_session(const struct oci_container *container, const json_t *conf
 {
 	json_t *wanted = NULL;
 
-	if (container->in_slice || oci_config_has_device_hook(config))
+	if (container->in_slice)
 		return 1;
+	json_t *given = oci_config_device_labels(config);
 	int rc = container_limits_read(container->environment, &session->limits, err);
 	if (rc == 0)
-		rc = oci_session_wanted(session, container, config, NULL, &wanted, err);
+		rc = oci_session_wanted(session, container, config, given, &wanted, err);
+	json_decref(given);
 	if (rc == 0 && !wanted)
 		rc = 1;
 	if (rc == 0)
@@ -43,7 +46,8 @@ static char *hook_text(const json_t *environment, const char *session)
 		json_t *arguments = json_object_get(hook, "args");
 
 		json_array_append_new(arguments, json_string("--label"));
-		json_array_append_new(arguments, json_sprintf("carve.session=%s", session));
+		json_array_append_new(arguments,
+				      json_sprintf(CONTAINER_LABEL_SESSION "=%s", session));
 	}
 	char *text = hook ? json_dumps(hook, JSON_COMPACT) : NULL;
 

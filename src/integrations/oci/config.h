@@ -12,8 +12,10 @@
 
 struct error;
 
-/* Makes the session that the container asks for. It lives as long as the calling process, until the
- * hook registers the container. 0; 1: this container has none of ours; negative with *err set. */
+/* Makes the session that the container asks for: by the arguments of a device's hook, which then
+ * leaves it alone, by an annotation or by a label. It lives as long as the calling process, until
+ * the hook registers the container. 0; 1: this container has none of ours; negative with *err set.
+ */
 int oci_config_session(const struct oci_container *container, const json_t *config,
 		       struct oci_session *session, struct error *err);
 /* Replaces *text (of malloc()) by one that has the session's device nodes and rules, and the hook,

@@ -172,8 +172,8 @@ static int refuse(const struct oci_device *device, struct error *err)
 	error_set(err, EXIT_CODE_FAILED,
 		  "with cgroup version 2 a hook cannot let a container open %s", device->path);
 	error_hint(err,
-		   "use carve podman run, or a CDI device of a session or of one GPU (carve cdi "
-		   "generate --gpu-ids), or name the nodes (--device): docs/containers.md");
+		   "use carve podman run or carve hook install, or a CDI device of a session or of "
+		   "one GPU (carve cdi generate --gpu-ids): docs/containers.md");
 	return -err->code;
 }
 

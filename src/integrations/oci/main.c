@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "container/layout.h"
+#include "container/wanted.h"
 #include "integrations/oci/again.h"
 #include "integrations/oci/devices.h"
 #include "integrations/oci/enter.h"
@@ -104,9 +105,12 @@ static int required_check(const struct hook *hook, struct error *err)
 /* The container's other hook, of carve's runtime or of a device, makes the slice. */
 static bool other_makes(const struct hook *hook)
 {
-	return hook->stand_in ? oci_config_has_hook(hook->config)
-			      : !hook->given && !hook->required &&
-					oci_config_has_device_hook(hook->config);
+	if (hook->stand_in)
+		return oci_config_has_hook(hook->config);
+	if (!hook->given && !hook->required)
+		return oci_config_has_device_hook(hook->config);
+	return !json_object_get(hook->given, CONTAINER_LABEL_SESSION) &&
+	       oci_config_has_session(hook->config);
 }
 
 /* 0 with *ret NULL: nothing is. */
@@ -229,16 +233,11 @@ static int hook_run(struct hook *hook, struct error *err)
 
 static int label_given(struct hook *hook, const char *text, struct error *err)
 {
-	const char *equals = strchr(text, '=');
-	char name[64];
-
-	if (!equals || (size_t)(equals - text) >= sizeof(name))
-		return error_set(err, EXIT_CODE_USAGE, "--label: '%.64s' is not NAME=VALUE", text);
-	snprintf(name, sizeof(name), "%.*s", (int)(equals - text), text);
 	if (!hook->given)
 		hook->given = json_object();
-	json_object_set_new(hook->given, name, json_string(equals + 1));
-	return 0;
+	if (oci_label_add(hook->given, text))
+		return 0;
+	return error_set(err, EXIT_CODE_USAGE, "--label: '%.64s' is not NAME=VALUE", text);
 }
 
 /* 0: go on; 1: done. */

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/macros.h"
+#include "container/wanted.h"
 #include "integrations/oci/containerd.h"
 #include "proto/attach.h"
 
@@ -113,7 +114,8 @@ bool oci_config_has_hook(const json_t *config)
 	return false;
 }
 
-bool oci_config_has_device_hook(const json_t *config)
+/* The arguments of the first hook that makes a slice by its own words; NULL: there is none. */
+static const json_t *device_hook_arguments(const json_t *config)
 {
 	const json_t *hooks = json_object_get(json_object_get(config, "hooks"), "createRuntime");
 	json_t *hook, *word;
@@ -131,10 +133,50 @@ bool oci_config_has_device_hook(const json_t *config)
 			const char *text = json_string_value(word);
 
 			if (text && (!strcmp(text, "--label") || !strcmp(text, "--required")))
-				return true;
+				return json_object_get(hook, "args");
 		}
 	}
-	return false;
+	return NULL;
+}
+
+bool oci_config_has_device_hook(const json_t *config)
+{
+	return device_hook_arguments(config) != NULL;
+}
+
+bool oci_label_add(json_t *labels, const char *text)
+{
+	const char *equals = strchr(text, '=');
+	char name[64];
+
+	if (!equals || (size_t)(equals - text) >= sizeof(name))
+		return false;
+	snprintf(name, sizeof(name), "%.*s", (int)(equals - text), text);
+	return json_object_set_new(labels, name, json_string(equals + 1)) == 0;
+}
+
+json_t *oci_config_device_labels(const json_t *config)
+{
+	const json_t *arguments = device_hook_arguments(config);
+	json_t *labels = arguments ? json_object() : NULL;
+
+	for (size_t i = 0; labels && i + 1 < json_array_size(arguments); i++) {
+		const char *text = json_string_value(json_array_get(arguments, i));
+		const char *label = json_string_value(json_array_get(arguments, i + 1));
+
+		if (text && label && !strcmp(text, "--label"))
+			(void)oci_label_add(labels, label);
+	}
+	return labels;
+}
+
+bool oci_config_has_session(const json_t *config)
+{
+	json_t *labels = oci_config_device_labels(config);
+	bool found = json_object_get(labels, CONTAINER_LABEL_SESSION) != NULL;
+
+	json_decref(labels);
+	return found;
 }
 
 void oci_container_clear(struct oci_container *container)

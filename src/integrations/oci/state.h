@@ -38,6 +38,14 @@ bool oci_config_has_hook(const json_t *config);
 /* Whether a device of CDI, of a size or of the image's, makes the container's slice: its hook has
  * arguments of its own. Pure. */
 bool oci_config_has_device_hook(const json_t *config);
+/* The labels in that hook's arguments (object; owned by the caller), empty: the image's are meant.
+ * NULL: there is no such hook. Pure. */
+json_t *oci_config_device_labels(const json_t *config);
+/* Whether the first such hook joins a session: carve's runtime or its hook of the stage precreate
+ * has made one, and has put that hook before a device's. Pure. */
+bool oci_config_has_session(const json_t *config);
+/* Adds "NAME=VALUE" to an object. False: it is not one. */
+bool oci_label_add(json_t *labels, const char *text);
 /* Finds out which container of podman's a configuration is of: its ID, and its bundle, from the
  * root file system and the mounts that podman makes. False: it is not of podman's. Pure. */
 bool oci_podman_container(const json_t *config, struct oci_container *ret);

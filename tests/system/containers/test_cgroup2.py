@@ -108,16 +108,28 @@ def test_a_cdi_device_of_a_size_on_one_gpu_opens_it(podman, tmp_path):
     """The runtime is told of the nodes by the spec; where the GPU is not known before, no hook can add them."""
     before = wrap(podman.host)
 
-    def run(*words):
+    def run(*words, hooks=(), command=look(*NODES), options=()):
         assert podman(*before, CARVE, "cdi", "generate", "--cdi-dir", tmp_path, "--vram", "2GiB", *words).returncode == 0
         device = "carve.dev/slice=2gib" + ("-on-0" if words else "")
-        return podman.with_cdi(tmp_path, "run", "--rm", "--pids-limit=-1", "--cap-add=MKNOD", "--device", device, podman.IMAGE,
-                               *look(*NODES), before=before)
+        return podman.with_cdi(tmp_path, *hooks, "run", "--rm", "--pids-limit=-1", "--cap-add=MKNOD", *played(podman), *options,
+                               "--device", device, podman.IMAGE, *command, before=before)
 
     done = run("--gpu-ids", "0")
     assert opened(done) == [True, True, False]
     done = run()
     assert done.returncode != 0 and "cannot let a container open" in done.stderr and "--gpu-ids" in done.stderr, done.stderr
+    podman.nothing_is_left()
+    # Where carve's hook is installed, the session is made before the runtime is told of the nodes; the device's own hook makes none.
+    assert podman.host.carve("hook", "install", "--hooks-dir", tmp_path / "hooks").returncode == 0
+    hooks = ["--hooks-dir", tmp_path / "hooks"]
+    assert opened(run(hooks=hooks)) in ([True, True, False], [True, False, True])
+    done = run(hooks=hooks, command=["sh", "-c", "hog; sleep 600"], options=["--detach"])
+    assert done.returncode == 0, done.stderr
+    container = done.stdout.strip()
+    wait_until(lambda: "this GPU has" in podman("podman", "logs", container).stdout)
+    assert "this GPU has 2048 MiB" in podman("podman", "logs", container).stdout
+    assert len(podman.sessions()) == 1
+    podman("podman", "rm", "--force", "--time", "0", container)
     podman.nothing_is_left()
     for ids in ("0,1", "all", ""):
         done = podman.host.carve("cdi", "generate", "--cdi-dir", tmp_path, "--vram", "2GiB", "--gpu-ids", ids)
