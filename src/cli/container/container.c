@@ -260,9 +260,10 @@ static void give_up(struct container *c)
 		session_give_back(&c->client, session_text(c->choice.session, "id"));
 }
 
-/* Root's containers may have other users, whom the daemon knows by the container's mount namespace:
- * carve-hook tells it that before anything runs in there. podman reads its usual directories of
- * hooks only if they are named as well. */
+/* Root's containers may have other users, whom the daemon knows by the container's mount namespace,
+ * and the driver may limit the container's cgroup: carve-hook tells the daemon of it, and waits,
+ * before anything runs in there. podman reads its usual directories of hooks only if they are named
+ * as well. */
 static int hook_add(struct container *c, const struct cli *cli, struct error *err)
 {
 	static const char *const usual[] = {"/usr/share/containers/oci/hooks.d",
@@ -271,7 +272,7 @@ static int hook_add(struct container *c, const struct cli *cli, struct error *er
 					 "--host", c->client.socket, NULL};
 	char dir[PATH_MAX + 8];
 
-	if (geteuid() != 0 || strcmp(c->runtime, "podman") != 0)
+	if (strcmp(c->runtime, "podman") != 0)
 		return 0;
 	snprintf(dir, sizeof(dir), "%s/hooks", c->dir);
 	if (mkdir(dir, 0755) < 0)

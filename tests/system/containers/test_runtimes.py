@@ -1,5 +1,6 @@
 """crun and runc with podman, as root and as a user without rights: the same slices in all four."""
 import contextlib
+import json
 import os
 import pathlib
 import shutil
@@ -75,6 +76,16 @@ def podman(request):
 def test_carves_command_makes_a_slice(podman):
     done = podman.carve("--vram", "2", "--rm", podman.IMAGE, "hog")
     assert done.returncode == 0 and "this GPU has 2048 MiB" in done.stdout, done.stderr
+    podman.nothing_is_left()
+
+
+def test_the_daemon_knows_a_containers_first_process_before_it_runs(podman):
+    """Where the driver limits cgroups, the daemon has it limit the container's by then."""
+    done = podman.carve("--vram", "2", "--detach", "--name", "known", podman.IMAGE, "sleep", "600")
+    assert done.returncode == 0, done.stderr
+    [session] = json.loads(podman.command("session", "list", "--json").stdout)
+    assert json.loads(podman("podman", "inspect", "known").stdout)[0]["State"]["Pid"] in session["command_pids"]
+    assert podman("podman", "rm", "--force", "--time", "0", "known").returncode == 0
     podman.nothing_is_left()
 
 
