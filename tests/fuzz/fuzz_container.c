@@ -1,6 +1,6 @@
 /* Texts of others that carve-hook and carve cdi read, by the first byte: a runtime's state and
  * configuration (and what is added to it), labels of images, names of files and devices, IDs of
- * images, a daemon's answer. */
+ * images, a daemon's answer, containerd's, and places of containerd's containers. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +9,7 @@
 #include "container/cdi.h"
 #include "container/env_limits.h"
 #include "container/wanted.h"
+#include "integrations/oci/containerd.h"
 #include "integrations/oci/daemon.h"
 #include "integrations/oci/devices.h"
 #include "integrations/oci/labels.h"
@@ -45,7 +46,13 @@ static void fuzz_config(const char *text, size_t size)
 		refused(&err);
 	else if (container.root[0] != '/')
 		abort();
+	(void)oci_is_sandbox(&container);
 	oci_container_clear(&container);
+	json_t *labels = oci_config_device_labels(config);
+	if ((labels != NULL) != oci_config_has_device_hook(config) ||
+	    (oci_config_has_session(config) && !labels))
+		abort();
+	json_decref(labels);
 	if (oci_podman_container(config, &container) &&
 	    (container.bundle[0] != '/' || strlen(container.id) != 64))
 		abort();
@@ -142,6 +149,24 @@ static void fuzz_answer(const char *text, size_t size)
 		abort();
 }
 
+static void fuzz_containerd(const char *text, size_t size)
+{
+	json_t *labels = NULL;
+
+	if (containerd_answer_parse((const uint8_t *)text, size, &labels) < 0 && labels)
+		abort();
+	json_decref(labels);
+}
+
+static void fuzz_place(const char *bundle)
+{
+	struct containerd_place place;
+
+	if (containerd_place(bundle, &place) &&
+	    (!*place.namespace || !*place.id || strchr(place.id, '/')))
+		abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (!size)
@@ -169,6 +194,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		break;
 	case 'i':
 		fuzz_image(text);
+		break;
+	case 'p':
+		fuzz_place(text);
+		break;
+	case 'g':
+		fuzz_containerd((const char *)data + 1, size - 1);
 		break;
 	case 'a':
 		fuzz_answer((const char *)data + 1, size - 1);

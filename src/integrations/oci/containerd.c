@@ -220,19 +220,26 @@ static json_t *labels_of(const Containerd__Container *container)
 	return NULL;
 }
 
-static int answer_read(const struct call *call, json_t **ret)
+int containerd_answer_parse(const uint8_t *answer, size_t size, json_t **ret)
 {
-	if (call->status == STATUS_NOT_FOUND)
-		return 0;
-	if (call->status != 0 || call->got < PREFIX || call->answer[0] != 0)
-		return -EPROTO;
+	/* The first byte tells of compression, which was not asked for. */
 	Containerd__GetResponse *response =
-		containerd__get_response__unpack(NULL, call->got - PREFIX, call->answer + PREFIX);
+		size < PREFIX || answer[0] != 0
+			? NULL
+			: containerd__get_response__unpack(NULL, size - PREFIX, answer + PREFIX);
+
 	if (!response)
 		return -EPROTO;
 	*ret = response->container ? labels_of(response->container) : NULL;
 	containerd__get_response__free_unpacked(response, NULL);
 	return 0;
+}
+
+static int answer_read(const struct call *call, json_t **ret)
+{
+	if (call->status == STATUS_NOT_FOUND)
+		return 0;
+	return call->status == 0 ? containerd_answer_parse(call->answer, call->got, ret) : -EPROTO;
 }
 
 int containerd_labels(const struct containerd_place *place, json_t **ret, struct error *err)

@@ -4,6 +4,8 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "integrations/oci/state.h"
 
@@ -18,6 +20,9 @@ struct containerd_place {
 /* A container's place by its bundle, STATE/io.containerd.runtime.v2.task/NAMESPACE/ID. Pure. False:
  * it is not containerd's. */
 bool containerd_place(const char *bundle, struct containerd_place *ret);
+/* The labels in gRPC's answer to Get: 0 with *ret as containerd_labels() has it, or -EPROTO. Pure.
+ */
+int containerd_answer_parse(const uint8_t *answer, size_t size, json_t **ret);
 /* Asks containerd, for a few seconds at most. 0 with *ret (object; owned by the caller), NULL: it
  * has none, it is a pod's sandbox, whose labels are the pod's, or containerd has no socket there.
  * Negative with *err: it does not answer. */
