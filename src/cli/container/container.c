@@ -34,6 +34,7 @@
 
 struct container {
 	const char *runtime, *verb; /* podman, run */
+	char name[32];              /* "podman run" */
 	enum container_syntax syntax;
 	struct container_args args;
 	struct places places;
@@ -229,6 +230,9 @@ static int session_choose(struct container *c, struct error *err)
 	struct cli options = {0};
 	int rc = labels_add(c, err);
 
+	snprintf(c->name, sizeof(c->name), "%s %s", c->runtime, c->verb);
+	c->choice.verb = c->name;
+	c->choice.operands = "IMAGE CMD";
 	if (rc < 0 || (rc = options_read(c, &options, err)) < 0 ||
 	    (rc = slice_request_read(&options, &request, err)) < 0 ||
 	    (rc = client_open(&c->client, options.value[OPT_HOST], err)) < 0 ||

@@ -34,15 +34,22 @@ void run_choice_free(struct run_choice *choice)
 	json_decref(choice->session);
 }
 
-static int join_error(const char *what, const char *hint, struct error *err)
+static const char *verb_of(const struct run_choice *choice)
 {
-	error_set(err, EXIT_CODE_USAGE, "run: %s", what);
+	return choice->verb ? choice->verb : "run";
+}
+
+static int join_error(const struct run_choice *choice, const char *what, const char *hint,
+		      struct error *err)
+{
+	error_set(err, EXIT_CODE_USAGE, "%s: %s", verb_of(choice), what);
 	error_hint(err, "%s", hint);
 	return -EXIT_CODE_USAGE;
 }
 
 /* Refuses size options where a session that exists already is joined. */
-static int join_check(const struct slice_request *request, struct error *err)
+static int join_check(const struct run_choice *choice, const struct slice_request *request,
+		      struct error *err)
 {
 	char what[96];
 
@@ -50,14 +57,14 @@ static int join_check(const struct slice_request *request, struct error *err)
 		return 0;
 	snprintf(what, sizeof(what), "%s%s only goes with a slice of its own",
 		 request->option ? "--" : "", request->option ? request->option : "a size");
-	return join_error(what, "leave it out, or run with --ephemeral and a size", err);
+	return join_error(choice, what, "leave it out, or run with --ephemeral and a size", err);
 }
 
 static int choose_named(const struct client *client, const char *id,
 			const struct slice_request *request, struct run_choice *choice,
 			struct error *err)
 {
-	int rc = join_check(request, err);
+	int rc = join_check(choice, request, err);
 
 	if (rc < 0 || (rc = session_get(client, id, &choice->session, err)) < 0)
 		return rc;
@@ -72,8 +79,12 @@ static int choose_named(const struct client *client, const char *id,
 static int choose_one_off(const struct client *client, const struct slice_request *request,
 			  struct run_choice *choice, struct error *err)
 {
-	if (!request->sized)
-		return slice_request_unsized("run --ephemeral", err);
+	if (!request->sized) {
+		char words[64];
+
+		snprintf(words, sizeof(words), "%s --ephemeral", verb_of(choice));
+		return slice_request_unsized(words, err);
+	}
 	json_object_set_new(request->body, "ephemeral", json_true());
 	choice->one_off = true;
 	return session_grant_request(client, request, &choice->session, err);
@@ -134,7 +145,7 @@ int run_choose(const struct cli *cli, const struct client *client,
 	       const struct slice_request *request, struct run_choice *choice, struct error *err)
 {
 	if (cli->value[OPT_SESSION] && cli->value[OPT_EPHEMERAL])
-		return join_error("--session and --ephemeral are both given",
+		return join_error(choice, "--session and --ephemeral are both given",
 				  "a slice of its own, or that session: leave one out", err);
 	if (cli->value[OPT_SESSION])
 		return choose_named(client, cli->value[OPT_SESSION], request, choice, err);
@@ -147,16 +158,19 @@ int run_choose(const struct cli *cli, const struct client *client,
 		return choose_one_off(client, request, choice, err);
 	if (!choice->session) {
 		error_set(err, EXIT_CODE_FAILED,
-			  "run: no size given, and you have no active session to join");
-		error_hint(err, "for example: carve run --vram 4 CMD; or first: "
-				"carve session request --vram 4");
+			  "%s: no size given, and you have no active session to join",
+			  verb_of(choice));
+		error_hint(err,
+			   "for example: carve %s --vram 4 %s; or first: "
+			   "carve session request --vram 4",
+			   verb_of(choice), choice->operands ? choice->operands : "CMD");
 		return -EXIT_CODE_FAILED;
 	}
 	if (!request->sized)
-		return join_check(request, err);
+		return join_check(choice, request, err);
 	if (!same_size(client, request, choice->session))
 		return other_size_error(choice->session, err);
-	return request->option ? join_check(request, err) : 0;
+	return request->option ? join_check(choice, request, err) : 0;
 }
 
 static void launcher_warn(const char *command)

@@ -12,6 +12,9 @@ struct slice_request;
 struct run_choice {
 	json_t *session; /* owned */
 	bool one_off;    /* made for this command */
+	/* For messages: the command, "podman run", and what follows its options, "IMAGE CMD". NULL:
+	 * "run" and "CMD". */
+	const char *verb, *operands;
 };
 
 /* By --session, --ephemeral, the size options and the user's active session. 0, or negative with
