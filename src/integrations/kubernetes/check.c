@@ -16,6 +16,7 @@
 
 #define TIMEOUT_MS 15000L
 #define MINOR_MIN 36
+#define RESERVE "--reserve-namespace"
 #define SLICES "/apis/resource.k8s.io/v1/resourceslices"
 
 /* The server that is asked, and the findings. */
@@ -192,6 +193,67 @@ static void check_object(struct check *check, const char *name, const char *path
 	found(check, name, there, text, "kubectl apply -k packaging/kubernetes/base");
 }
 
+/* The first object of those that carve's manifests name so; *ret is the list, owned by the caller.
+ * NULL: there is none, or *err says why it is not known. */
+static const json_t *object_named(struct check *check, const char *resource, const char *name,
+				  json_t **ret, struct error *err)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path),
+		 "/apis/apps/v1/%s?labelSelector=app.kubernetes.io%%2Fname%%3D%s", resource, name);
+	if (ask(check, "GET", path, NULL, ret, err) < 0)
+		return NULL;
+	return json_array_get(json_object_get(*ret, "items"), 0);
+}
+
+/* Without it the templates of claims are not made, and pods stay pending. */
+static void check_controller(struct check *check)
+{
+	cleanup_json json_t *list = NULL;
+	struct error err = {0};
+	const json_t *controller =
+		object_named(check, "deployments", "carve-controller", &list, &err);
+	const json_t *status = json_object_get(controller, "status");
+	bool runs = json_integer_value(json_object_get(status, "availableReplicas")) > 0;
+
+	found(check, "controller", runs,
+	      runs         ? "the controller runs"
+	      : err.code   ? err.message
+	      : controller ? "no pod of the controller is ready"
+			   : "the controller is missing",
+	      err.code     ? "the user who checks must see deployments"
+	      : controller ? "kubectl -n carve get pods -l app.kubernetes.io/name=carve-controller"
+			   : "kubectl apply -k packaging/kubernetes/base");
+}
+
+/* Whether the nodes' plugins make reservations, beside which a device plugin may stay. */
+static bool has_reservations(struct check *check)
+{
+	cleanup_json json_t *list = NULL;
+	struct error ignored = {0};
+	const json_t *daemons = object_named(check, "daemonsets", "carve-node", &list, &ignored);
+	const json_t *spec = json_object_get(
+		json_object_get(json_object_get(daemons, "spec"), "template"), "spec");
+	const json_t *container, *word;
+	size_t i, k;
+
+	json_array_foreach(json_object_get(spec, "containers"), i, container)
+	{
+		static const char *const lists[] = {"command", "args"};
+
+		for (size_t l = 0; l < ARRAY_SIZE(lists); l++)
+			json_array_foreach(json_object_get(container, lists[l]), k, word)
+			{
+				const char *text = json_string_value(word);
+
+				if (text && !strncmp(text, RESERVE, strlen(RESERVE)))
+					return true;
+			}
+	}
+	return false;
+}
+
 static bool has_slice(const json_t *slices, const char *driver, const char *node)
 {
 	const json_t *slice;
@@ -210,7 +272,7 @@ static bool has_slice(const json_t *slices, const char *driver, const char *node
 }
 
 /* A node's GPUs are carve's or a device plugin's. */
-static void check_node(struct check *check, const json_t *node, const json_t *slices)
+static void check_node(struct check *check, const json_t *node, const json_t *slices, bool reserved)
 {
 	const json_t *metadata = json_object_get(node, "metadata");
 	const char *name = json_string_value(json_object_get(metadata, "name"));
@@ -219,7 +281,7 @@ static void check_node(struct check *check, const json_t *node, const json_t *sl
 	const char *plugin = json_string_value(json_object_get(
 		json_object_get(json_object_get(node, "status"), "allocatable"), "nvidia.com/gpu"));
 	bool ours = name && has_slice(slices, check->driver, name);
-	bool theirs = plugin && strcmp(plugin, "0") != 0;
+	bool theirs = plugin && strcmp(plugin, "0") != 0 && !reserved;
 	char text[320];
 
 	if (!name || (!ours && !(label && !strcmp(label, "true"))))
@@ -229,7 +291,8 @@ static void check_node(struct check *check, const json_t *node, const json_t *sl
 		 : ours         ? "has slices"
 				: "has GPUs and no slices");
 	found(check, "node", ours && !theirs, text,
-	      ours ? "remove the device plugin from this node"
+	      ours ? "remove the device plugin from this node, or apply "
+		     "packaging/kubernetes/reservation"
 		   : "kubectl -n carve logs -l app.kubernetes.io/name=carve-node -c plugin");
 }
 
@@ -246,8 +309,9 @@ static void check_nodes(struct check *check)
 		      "the user who checks must see nodes and slices");
 		return;
 	}
+	bool reserved = has_reservations(check);
 	json_array_foreach(json_object_get(nodes, "items"), i, node)
-		check_node(check, node, json_object_get(slices, "items"));
+		check_node(check, node, json_object_get(slices, "items"), reserved);
 	if (json_array_size(check->found) == before)
 		found(check, "node", false, "no node has GPUs",
 		      "nodes with GPUs have the label nvidia.com/gpu.present=true");
@@ -296,6 +360,7 @@ int check_run(const struct check_options *options, struct error *err)
 		snprintf(path, sizeof(path), "%svalidatingadmissionpolicies/carve-spellings",
 			 policies);
 		check_object(&check, "policy", path);
+		check_controller(&check);
 		check_nodes(&check);
 		print(&check, options->json);
 		rc = check.failed ? -EXIT_CODE_FAILED : 0;

@@ -12,6 +12,7 @@ from conftest import BUILD, clean_env, run
 OBJECTS = ["/apis/resource.k8s.io/v1/deviceclasses/gpu.carve.dev",
            "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies/carve-spellings",
            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/carve-spellings"]
+CONTROLLER = "/apis/apps/v1/namespaces/carve/deployments/carve-controller"
 
 
 @pytest.fixture
@@ -22,6 +23,8 @@ def api():
         server.put(path, {"metadata": {"name": path.rpartition("/")[2]}})
     server.put("/api/v1/nodes/n1", {"metadata": {"name": "n1", "labels": {"nvidia.com/gpu.present": "true"}}})
     server.gpus("n1", 81079)
+    server.put(CONTROLLER, {"metadata": {"name": "carve-controller", "labels": {"app.kubernetes.io/name": "carve-controller"}},
+                            "status": {"availableReplicas": 2}})
     yield server
     server.close()
 
@@ -55,6 +58,23 @@ def test_what_is_missing_is_told(api):
                   "gpu.carve.dev is missing; kubectl apply", "node n2 has GPUs and no slices",
                   "node n1 has slices, and a device plugin hands out its GPUs, too; remove"):
         assert words in found
+
+
+def test_a_controller_that_does_not_run_is_told(api):
+    api.objects[CONTROLLER]["status"] = {"replicas": 2}
+    [(message, hint)] = bad(api)
+    assert message == "no pod of the controller is ready" and hint.startswith("kubectl -n carve get pods")
+    api.delete(CONTROLLER)
+    assert bad(api) == [("the controller is missing", "kubectl apply -k packaging/kubernetes/base")]
+
+
+def test_a_device_plugin_may_stay_beside_reservations(api):
+    api.put("/api/v1/nodes/n1", {"metadata": {"name": "n1"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}})
+    assert [message for message, _ in bad(api)] == ["node n1 has slices, and a device plugin hands out its GPUs, too"]
+    api.put("/apis/apps/v1/namespaces/carve/daemonsets/carve-node", {
+        "metadata": {"name": "carve-node", "labels": {"app.kubernetes.io/name": "carve-node"}},
+        "spec": {"template": {"spec": {"containers": [{"name": "plugin", "args": ["--reserve-namespace", "carve-reservation"]}]}}}})
+    assert check(api).returncode == 0
 
 
 def test_an_api_server_that_is_away_is_code_4(api):
