@@ -114,6 +114,25 @@ static json_t *podman_labels(const struct oci_container *container)
 	return labels;
 }
 
+/* CRI-O has podman's storage, and its bundles elsewhere: it names the image in an annotation, and
+ * the root file system is STORAGE/overlay/LAYER/merged. */
+static json_t *crio_labels(const struct oci_container *container)
+{
+	const char *image = json_string_value(
+		json_object_get(container->annotations, "io.kubernetes.cri-o.ImageRef"));
+	size_t length = strlen(container->root);
+	char path[PATH_MAX + 256], file[160];
+
+	if (!image || !oci_labels_file(image, file, sizeof(file)))
+		return NULL;
+	for (int i = 0; i < 2; i++)
+		while (length && container->root[--length] != '/')
+			;
+	snprintf(path, sizeof(path), "%.*s-images/%s/%s", (int)length, container->root, image,
+		 file);
+	return labels_of(oci_json_read(path, IMAGE_MAX), "config");
+}
+
 /* Whether a file is in docker's directory of this container, which is named by the ID: anybody may
  * mount a file of his own, with labels of his own beside it, over the host name. */
 static bool is_dockers(const char *file, const char *slash, const char *id)
@@ -154,6 +173,8 @@ int oci_labels_find(const struct oci_container *container, const json_t *config,
 	struct containerd_place place;
 
 	*ret = podman_labels(container);
+	if (!*ret)
+		*ret = crio_labels(container);
 	if (!*ret)
 		*ret = docker_labels(container->id, config);
 	/* docker's containers are containerd's, too, which has none of their labels. */

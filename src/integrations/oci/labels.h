@@ -7,9 +7,9 @@
 
 struct error;
 
-/* podman's storage, above the bundle; docker's, beside the container's host name; or containerd is
- * asked. 0 with *ret (owned by the caller), NULL: there are none, or the engine keeps them
- * elsewhere. Negative with *err: the engine does not say. */
+/* podman's storage, above the bundle; CRI-O's, above the root file system; docker's, beside the
+ * container's host name; or containerd is asked. 0 with *ret (owned by the caller), NULL: there are
+ * none, or the engine keeps them elsewhere. Negative with *err: the engine does not say. */
 int oci_labels_find(const struct oci_container *container, const json_t *config, json_t **ret,
 		    struct error *err);
 /* The name of the file in which podman's storage has an image's configuration. Pure. False: it is

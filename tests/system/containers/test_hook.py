@@ -1,4 +1,5 @@
 """carve-hook, the OCI hook: containers with an annotation, or of an image with a label, are in a slice."""
+import base64
 import json
 import os
 import socket
@@ -146,6 +147,25 @@ def test_only_dockers_own_record_of_a_container_has_labels(podman, tmp_path):
     done = hooked(podman, "run", "--rm", "--volume", f"{directory}/hostname:/etc/hostname", podman.IMAGE, "sh", "-c",
                   "cat /etc/hostname; ls /run/carve-slice")
     assert done.stdout == "x\n" and "carve-slice" in done.stderr and not podman.sessions(), done.stderr
+
+
+def test_the_image_that_cri_o_names_has_labels(tmp_path):
+    """Its bundle is not in its storage, unlike podman's."""
+    image, bundle = "ab" * 32, tmp_path / "run/overlay-containers/c1/userdata"
+    bundle.mkdir(parents=True)
+    (bundle / "config.json").write_text(json.dumps({"root": {"path": f"{tmp_path}/storage/overlay/l1/merged"},
+                                                    "annotations": {"io.kubernetes.cri-o.ImageRef": image}}))
+    state = json.dumps({"id": "c1", "pid": os.getpid(), "bundle": str(bundle)})
+
+    def hook():
+        return subprocess.run([BUILD / "carve-hook"], input=state, capture_output=True, text=True, timeout=60)
+    assert hook().returncode == 0
+    directory = tmp_path / "storage/overlay-images" / image
+    directory.mkdir(parents=True)
+    record = directory / ("=" + base64.b64encode(f"sha256:{image}".encode()).decode())
+    record.write_text('{"config": {"Labels": {"carve.size": "2GiB"}}}')
+    done = hook()
+    assert done.returncode == 2 and "carve.size: there is no such label" in done.stderr, done.stderr
 
 
 @pytest.mark.long
