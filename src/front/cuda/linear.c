@@ -188,7 +188,8 @@ CUresult hook_cuMemHostUnregister(void *memory)
 	WAITED(real_cuMemHostUnregister(memory));
 }
 
-/* The slice as it shows: never more than the driver itself has. */
+/* The slice as it shows: never more than the driver itself has. Free are whole blocks: the rest of
+ * a block at its end no function can have. */
 static void slice_info(uint64_t *free_bytes, uint64_t *total)
 {
 	struct process *p = process_get();
@@ -205,7 +206,7 @@ static void slice_info(uint64_t *free_bytes, uint64_t *total)
 	uint64_t room = gpu < 0 ? 0 : books_free(p, (uint32_t)gpu);
 
 	*total = MIN(*total, limit);
-	*free_bytes = MIN(*free_bytes, room);
+	*free_bytes = MIN(*free_bytes, room) / BLOCK_BYTES * BLOCK_BYTES;
 }
 
 /* Programs that want one of the two give no place for the other. */

@@ -6,6 +6,7 @@ import pytest
 
 from conftest import BUILD, wait_until
 from driven import OK, OUT_OF_MEMORY, check_by_trace, driven, on_gpu, peak, session  # noqa: F401: fixtures
+from in_slice import in_slice
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -45,6 +46,38 @@ def test_what_fits_is_granted_and_a_granule_more_is_not(host, driven, session, f
     assert mine.say("give") == OK
     assert (mine.room(), on_gpu(host)) == (room, held)
     assert peak(host) <= 2 * GIB
+
+
+# The memory that can be had in one piece is a multiple of this; docs/limits.md says so.
+WHOLE = {**STEPS, "managed": BLOCK, "graph": POOL_STEP}
+
+
+@pytest.mark.parametrize("family", WHOLE)
+def test_all_that_is_free_can_be_had(host, driven, family):
+    """Where neither the slice nor its memory is of whole blocks, too; a family that rounds takes the rest of its own step."""
+    d = driven("--ephemeral", "--gpu-memory", "2G")
+    for odd in "linear 3000001", "linear 700000", "async 5000000":
+        assert d.say(f"take {odd}") == OK
+    step, free = WHOLE[family], d.room()
+    assert free % BLOCK == 0 and free >= GIB
+    if free % step == 0 and step > BLOCK:
+        assert d.say(f"take linear {BLOCK}") == OK
+        free = d.room()
+    assert d.say(f"take {family} {free // step * step + step}") == OUT_OF_MEMORY
+    assert d.say(f"take {family} {free // step * step}") == OK
+    assert d.room() == free % step
+    assert peak(host) <= 2 * 10**9
+
+
+def test_memory_of_the_host_takes_nothing_of_the_slice(host):
+    before, after, result = in_slice(host, r"""
+begin()
+before, made, own = room(), c.c_void_p(), c.create_string_buffer(8 * MIB)
+at = c.c_void_p((c.addressof(own) + 4095) // 4096 * 4096)
+ok(cuda.cuMemHostAlloc(c.byref(made), c.c_size_t(64 * MIB), 0)); ok(cuda.cuMemHostRegister_v2(at, c.c_size_t(4 * MIB), 0))
+print(json.dumps([before, room(), take(before)[0]]))
+""")
+    assert (before, result) == (after, OK)
 
 
 @pytest.mark.parametrize("who", ["thread", "process"])
