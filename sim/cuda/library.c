@@ -119,11 +119,14 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *j
 	if (!library || !code)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUlibrary made = calloc(1, sizeof(*made));
+	CUmodule module;
 	if (!made)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	CUresult result = image_text(code, &made->text);
 	if (result == CUDA_SUCCESS)
 		result = library_open(ctx, made);
+	if (result == CUDA_SUCCESS && module_loading_mode() == CU_MODULE_EAGER_LOADING)
+		result = library_module(ctx, made, &module);
 	if (result != CUDA_SUCCESS) {
 		library_free(made);
 		return result;

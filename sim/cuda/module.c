@@ -350,12 +350,21 @@ CUresult cuModuleUnload(CUmodule module)
 	return CUDA_SUCCESS;
 }
 
+CUmoduleLoadingMode module_loading_mode(void)
+{
+	const char *given =
+		getenv("CUDA_MODULE_LOADING"); // NOLINT(concurrency-mt-unsafe): as cuInit is
+
+	return given && strcmp(given, "EAGER") == 0 ? CU_MODULE_EAGER_LOADING
+						    : CU_MODULE_LAZY_LOADING;
+}
+
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 {
 	API_BEGIN();
 	if (!mode)
 		return CUDA_ERROR_INVALID_VALUE;
-	*mode = CU_MODULE_EAGER_LOADING;
+	*mode = module_loading_mode();
 	return CUDA_SUCCESS;
 }
 

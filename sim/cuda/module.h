@@ -51,6 +51,9 @@ CUresult sources_check(CUcontext ctx, const struct ptx_source *sources, size_t c
 		       const struct jit_log *log);
 /* NULL: no such function. */
 CUfunction module_function(CUmodule module, const char *name);
+/* Lazy, unless CUDA_MODULE_LOADING says EAGER: whether a library is loaded into the current context
+ * at once. Modules always are. */
+CUmoduleLoadingMode module_loading_mode(void);
 CUresult module_global(CUmodule module, const char *name, CUdeviceptr *address, size_t *size);
 void module_destroy(CUmodule module);
 /* The function that a CUfunction or a CUkernel handle means in the context, or NULL. */

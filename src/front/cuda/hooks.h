@@ -314,6 +314,7 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	H(cuMemHostRegister_v2)          \
 	H(cuMemPoolGetAttribute)         \
 	H(cuModuleGetFunctionCount)      \
+	H(cuModuleGetLoadingMode)        \
 	H(cuPointerGetAttribute)         \
 	H(cuStreamGetCtx)                \
 	H(cuStreamIsCapturing)           \

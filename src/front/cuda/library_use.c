@@ -41,7 +41,7 @@ static void in_context_note(struct process *p, uint64_t library, uint64_t contex
 		books_note(p, &object);
 }
 
-void library_loaded(uint64_t library, struct image_memory image, bool took)
+void library_loaded(uint64_t library, struct image_memory image, enum library_part part)
 {
 	struct process *p = process_peek();
 	uint64_t code = MIN(image.perhaps, CODE_MOST);
@@ -49,8 +49,9 @@ void library_loaded(uint64_t library, struct image_memory image, bool took)
 
 	if (!p || !image.surely)
 		return;
-	/* A driver that loads at once has taken all of it. */
-	in_context_note(p, library, implicit_context(), took ? 0 : units(code));
+	if (part != LIBRARY_NOWHERE)
+		in_context_note(p, library, implicit_context(),
+				part == LIBRARY_TAKEN ? 0 : units(code));
 	object.count = units(image.surely);
 	books_note(p, &object);
 	object.kind = OBJECT_LIBRARY_CODE;

@@ -1,7 +1,7 @@
 /* Libraries (cuLibrary*) become a module in each context that uses them, at the latest when a
  * variable or a function of them is asked for there, or launched. The memory that the image says it
- * takes is reserved for the context that is current when it is loaded (cuda/module.c), and for each
- * other one before it gets its own. */
+ * takes is reserved for the context that is current when it is loaded (cuda/module.c), if there is
+ * room, and for each other one before it gets its own. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,8 +18,15 @@ struct library_call {
 	bool takes, again;
 };
 
-/* It was loaded, in the current context; took: and the driver has its memory; and got a kernel. */
-void library_loaded(uint64_t library, struct image_memory image, bool took);
+/* The memory of a library that was just loaded, in the current context. */
+enum library_part {
+	LIBRARY_NOWHERE,  /* nothing is reserved: its first use takes all of it */
+	LIBRARY_RESERVED, /* what it surely takes is reserved, and the driver need not have it yet
+			   */
+	LIBRARY_TAKEN,    /* the driver has all of it */
+};
+void library_loaded(uint64_t library, struct image_memory image, enum library_part part);
+/* It got a kernel. */
 void library_got(uint64_t library, uint64_t kernel);
 /* CUDA_SUCCESS: call the driver, by TAKE() with what is being taken, then library_end().
  * CUDA_ERROR_OUT_OF_MEMORY: the slice has no room for it. */

@@ -47,24 +47,39 @@ CUresult hook_cuModuleLoadFatBinary(CUmodule *module, const void *image)
 	     real_cuModuleLoadFatBinary(module, image), real_cuModuleUnload(*module), *module);
 }
 
-/* The library, and whether the driver had less free afterwards by what it surely takes. */
-#define LOADED(library, took)                                                     \
-	(*(took) = i.free_before > i.free_after &&                                \
-		   i.free_before - i.free_after >= books_blocks(expected.surely), \
+/* A driver that loads lazily takes a library's memory where that is first used. Where there is no
+ * room for it now, it is loaded as on a GPU of that size, and its first use is refused. */
+static bool is_loaded_later(struct image_memory expected)
+{
+	struct process *p = process_peek();
+	int gpu = p && expected.surely ? charge_current_gpu(p) : -1;
+	CUmoduleLoadingMode mode;
+
+	return gpu >= 0 && books_free(p, (uint32_t)gpu) < books_blocks(expected.surely) &&
+	       real_cuModuleGetLoadingMode(&mode) == CUDA_SUCCESS && mode == CU_MODULE_LAZY_LOADING;
+}
+
+/* The library; where the driver had less free afterwards by what it surely takes, it is taken. */
+#define LOADED(library, part)                                                                    \
+	(*(part) = i.free_before > i.free_after &&                                               \
+				   i.free_before - i.free_after >= books_blocks(expected.surely) \
+			   ? LIBRARY_TAKEN                                                       \
+			   : *(part),                                                            \
 	 library)
 
 /* From a file, by its name, or an image. */
-static CUresult library_take(CUlibrary *library, struct image_memory expected, bool *took,
-			     bool file, const void *source, CUjit_option *jit_options,
-			     void **jit_values, unsigned int jit_count, CUlibraryOption *options,
-			     void **values, unsigned int count)
+static CUresult library_take(CUlibrary *library, struct image_memory expected,
+			     enum library_part *part, bool file, const void *source,
+			     CUjit_option *jit_options, void **jit_values, unsigned int jit_count,
+			     CUlibraryOption *options, void **values, unsigned int count)
 {
-	LOAD(expected, library, refusal_without_logs(jit_count, jit_options, jit_values),
+	LOAD(*part == LIBRARY_NOWHERE ? (struct image_memory){0} : expected, library,
+	     refusal_without_logs(jit_count, jit_options, jit_values),
 	     file ? real_cuLibraryLoadFromFile(library, source, jit_options, jit_values, jit_count,
 					       options, values, count)
 		  : real_cuLibraryLoadData(library, source, jit_options, jit_values, jit_count,
 					   options, values, count),
-	     real_cuLibraryUnload(*library), LOADED(*library, took));
+	     real_cuLibraryUnload(*library), LOADED(*library, part));
 }
 
 static CUresult library_load(CUlibrary *library, struct image_memory expected, bool file,
@@ -72,12 +87,12 @@ static CUresult library_load(CUlibrary *library, struct image_memory expected, b
 			     unsigned int jit_count, CUlibraryOption *options, void **values,
 			     unsigned int count)
 {
-	bool took = false;
-	CUresult result = library_take(library, expected, &took, file, source, jit_options,
+	enum library_part part = is_loaded_later(expected) ? LIBRARY_NOWHERE : LIBRARY_RESERVED;
+	CUresult result = library_take(library, expected, &part, file, source, jit_options,
 				       jit_values, jit_count, options, values, count);
 
 	if (result == CUDA_SUCCESS)
-		library_loaded((uintptr_t)*library, expected, took);
+		library_loaded((uintptr_t)*library, expected, part);
 	return result;
 }
 

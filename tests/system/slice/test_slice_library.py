@@ -117,3 +117,40 @@ print(json.dumps({"results": results, "taken": taken, "after": before - room()})
     assert said["results"] == [2, 0]
     assert 300 * MIB <= said["taken"] <= 308 * MIB and said["after"] == 0
     assert all(g["memory_peak_bytes"] <= 2 * GIB + 2 * MIB for g in host.stat()["gpus"])
+
+
+@pytest.mark.parametrize("mode, loads", [("LAZY", 0), ("EAGER", 2)])
+def test_a_library_without_room_is_refused_when_the_driver_takes_its_memory(host, mode, loads):
+    """As on a GPU of that size: with its first use, or as it is loaded (CUDA_MODULE_LOADING)."""
+    said = in_slice(host, LIBRARY + r"""
+made = contexts(1)
+full, filled = take(room() - 8 * MIB)
+tight = room()
+results = [load()]
+if results[0] == 0: results += [get_kernel()] + [use() for use in USES.values()]
+after = room()
+assert full == 0 and cuda.cuMemFree_v2(filled) == 0
+before = room()
+assert (results[0] or cuda.cuLibraryUnload(library)) in (0, 2) and load() == get_kernel() == get_global() == cuda.cuCtxSynchronize() == 0
+taken = before - room()
+assert cuda.cuLibraryUnload(library) == 0
+print(json.dumps({"results": results, "kept": tight - after, "taken": taken, "end": before - room()}))
+""", env={"CUDA_MODULE_LOADING": mode})
+    assert said["results"] == ([0, 0] + [2] * len(USES) if loads == 0 else [2])
+    assert said["kept"] == said["end"] == 0 and 300 * MIB <= said["taken"] <= 308 * MIB
+    assert gpu(host)["memory_peak_bytes"] <= 3 * GIB
+    nothing_is_left(host)
+
+
+def test_a_library_that_was_loaded_without_room_is_used_when_there_is_some(host):
+    said = in_slice(host, LIBRARY + r"""
+made = contexts(1)
+full, filled = take(room() - 8 * MIB)
+results, before = [full, load(), get_kernel(), get_global()], room()
+assert cuda.cuMemFree_v2(filled) == 0
+all_of_it = room()
+results.append(USES["launch"]())
+print(json.dumps({"results": results, "taken": all_of_it - room()}))
+""")
+    assert said["results"] == [0, 0, 0, 2, 0] and 300 * MIB <= said["taken"] <= 308 * MIB
+    assert gpu(host)["memory_peak_bytes"] <= 3 * GIB
