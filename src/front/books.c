@@ -134,6 +134,7 @@ static int keep_locked(struct process *p, struct object *object)
 {
 	struct object stale;
 	uint64_t reserved = object->bytes;
+	int r = 0;
 
 	if (object->small)
 		object->bytes = 0;
@@ -141,11 +142,12 @@ static int keep_locked(struct process *p, struct object *object)
 	table_put(&p->objects, object, &stale);
 	if (stale.kind != OBJECT_NONE)
 		books_drop_locked(p, &stale);
-	if (!object->small || small_keep(p, object, reserved) == 0)
-		return 0;
-	table_take(&p->objects, object->kind, object->handle, &stale);
-	object->bytes = reserved;
-	return -ENOMEM;
+	if (object->small && small_keep(p, object, reserved) < 0) {
+		table_take(&p->objects, object->kind, object->handle, &stale);
+		object->bytes = reserved;
+		r = -ENOMEM;
+	}
+	return r;
 }
 
 int books_keep(struct process *p, struct object *object)

@@ -67,12 +67,15 @@ struct process *process_get(void)
 {
 	struct process *p = process_peek();
 
-	if (p)
-		return p;
-	p = process_page();
-	if (p && atomic_load_explicit(&p->state, memory_order_acquire) == PROCESS_UNATTACHED)
-		attach(p);
-	return p && atomic_load(&p->state) == PROCESS_ATTACHED ? p : NULL;
+	if (!p) {
+		struct process *first = process_page();
+
+		if (first &&
+		    atomic_load_explicit(&first->state, memory_order_acquire) == PROCESS_UNATTACHED)
+			attach(first);
+		p = process_peek();
+	}
+	return p;
 }
 
 bool process_sweep(struct process *p)

@@ -322,11 +322,12 @@ static int64_t round_to_granule(uint64_t bytes)
 
 int ledger_charge(const struct ledger *l, uint32_t slot, uint32_t gpu, uint64_t bytes)
 {
-	if (!bytes)
-		return 0;
-	if (bytes > INT64_MAX / 2)
-		return -ENOMEM;
-	return ledger_add(l, slot, slot, LEDGER_FIELD_USED, gpu, round_to_granule(bytes), true);
+	int r = bytes > INT64_MAX / 2 ? -ENOMEM : 0;
+
+	if (bytes && r == 0)
+		r = ledger_add(l, slot, slot, LEDGER_FIELD_USED, gpu, round_to_granule(bytes),
+			       true);
+	return r;
 }
 
 void ledger_uncharge(const struct ledger *l, uint32_t slot, uint32_t gpu, uint64_t bytes)

@@ -51,9 +51,10 @@ static __attribute__((noinline)) int ask_gpu(struct process *p, CUdevice device)
 
 static inline int gpu_of(struct process *p, CUdevice device)
 {
-	if ((uint32_t)device >= LEDGER_GPUS_MAX)
-		return -1;
-	uint8_t known = atomic_load_explicit(&p->device_gpu[device], memory_order_relaxed);
+	uint8_t known = DEVICE_NONE;
+
+	if ((uint32_t)device < LEDGER_GPUS_MAX)
+		known = atomic_load_explicit(&p->device_gpu[device], memory_order_relaxed);
 	int gpu = known == DEVICE_NONE ? -1 : known - 1;
 	return known ? gpu : ask_gpu(p, device);
 }
@@ -265,8 +266,9 @@ bool charge_again(struct process *p, int gpu, uint64_t bytes, struct charge_trie
 	return true;
 }
 
-/* Where there is no room, what the process's own pools hold unused is given back first. */
-static __attribute__((noinline)) CUresult reserve_again(struct taking *t, struct process *p, int r)
+/* Where there is no room, what the process's own pools hold unused is given back first. 0 or
+ * -errno, which is counted as refused. */
+static __attribute__((noinline)) int reserve_again(struct taking *t, struct process *p, int r)
 {
 	struct charge_tries tries = {0};
 
@@ -285,29 +287,27 @@ static __attribute__((noinline)) CUresult reserve_again(struct taking *t, struct
 		r = books_reserve(p, &t->object);
 	}
 	charge_short_end(p, t->object.gpu, &tries);
-	if (r < 0) {
+	if (r < 0)
 		books_count_refused(p, t->object.gpu);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	t->process = p;
-	return CUDA_SUCCESS;
+	return r;
 }
 
-static inline CUresult reserve(struct taking *t, struct process *p)
+/* False: there is no room for it. */
+static inline bool reserve(struct taking *t, struct process *p)
 {
 	int r = books_reserve(p, &t->object);
 
 	if (__builtin_expect(r < 0, 0))
-		return reserve_again(t, p, r);
-	t->process = p;
-	return CUDA_SUCCESS;
+		r = reserve_again(t, p, r);
+	t->process = r < 0 ? NULL : p;
+	return r >= 0;
 }
 
 CUresult taking_begin_on(struct taking *t, struct process *p, int gpu, enum object_kind kind,
 			 uint64_t bytes)
 {
 	*t = (struct taking){.object = {.kind = kind, .gpu = (uint16_t)gpu, .bytes = bytes}};
-	return gpu < 0 ? CUDA_ERROR_OUT_OF_MEMORY : reserve(t, p);
+	return gpu >= 0 && reserve(t, p) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult taking_try_on(struct taking *t, struct process *p, int gpu, enum object_kind kind,
@@ -328,26 +328,30 @@ CUresult charge_refusal(void)
 	return result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
+/* In the context that is current; false: its GPU is none of the slice's, or has no room. */
+static inline bool reserve_in(struct taking *t, struct process *p, CUcontext context)
+{
+	int gpu = current_gpu(p);
+
+	t->object.gpu = (uint16_t)gpu;
+	t->object.context = (uintptr_t)context;
+	return gpu >= 0 && reserve(t, p);
+}
+
 CUresult taking_begin(struct taking *t, enum object_kind kind, uint64_t bytes)
 {
 	struct process *p = process_get();
+	CUresult result = p ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 	CUcontext context = NULL;
 
 	*t = (struct taking){.object = {.kind = kind, .bytes = books_blocks(bytes)}};
-	if (!p)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	/* Without a context the driver has the better word for what is wrong. */
-	if (real_cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context)
-		return CUDA_SUCCESS;
-	int gpu = current_gpu(p);
-	if (gpu < 0)
-		return charge_refusal();
-	t->object.gpu = (uint16_t)gpu;
-	t->object.context = (uintptr_t)context;
 	if (kind == OBJECT_LINEAR && bytes < BLOCK_BYTES)
 		t->object.small = (uint32_t)ALIGN_UP(bytes, LEDGER_GRANULE);
-	CUresult result = reserve(t, p);
-	return __builtin_expect(result != CUDA_SUCCESS, 0) ? charge_refusal() : result;
+	/* Without a context the driver has the better word for what is wrong. */
+	if (p && real_cuCtxGetCurrent(&context) == CUDA_SUCCESS && context &&
+	    __builtin_expect(!reserve_in(t, p, context), 0))
+		result = charge_refusal();
+	return result;
 }
 
 bool taking_again(const struct taking *t, int *tries)
@@ -381,16 +385,16 @@ static int keep(struct taking *t)
 
 CUresult taking_end(struct taking *t, CUresult result, uint64_t handle)
 {
-	if (!t->process)
-		return result;
+	struct process *p = t->process;
+
 	t->object.handle = handle;
-	if (result == CUDA_SUCCESS && keep(t) < 0) {
+	if (p && result == CUDA_SUCCESS && keep(t) < 0) {
 		real_cuMemFree_v2(handle);
-		books_count_refused(t->process, t->object.gpu);
+		books_count_refused(p, t->object.gpu);
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	if (result != CUDA_SUCCESS)
-		books_cancel(t->process, &t->object);
+	if (p && result != CUDA_SUCCESS)
+		books_cancel(p, &t->object);
 	return result;
 }
 
