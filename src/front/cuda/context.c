@@ -60,11 +60,11 @@ static CUresult context_end(struct taking *t, CUresult result, CUcontext *contex
 }
 
 /* Every version of cuCtxCreate does this around the driver's call. */
-#define CREATE(context, device, call)                \
-	struct taking t;                             \
-	CUresult result = context_begin(&t, device); \
-	return result != CUDA_SUCCESS                \
-		       ? result                      \
+#define CREATE(context, device, call)                   \
+	struct taking t;                                \
+	CUresult result = context_begin(&t, device);    \
+	return result != CUDA_SUCCESS                   \
+		       ? REFUSED(result, context, call) \
 		       : context_end(&t, TAKE(&t, call), context, CU_DEVICE_INVALID)
 
 CUresult hook_cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
@@ -201,7 +201,7 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 		return real_cuDevicePrimaryCtxRetain(context, device);
 	CUresult result = context_begin(&t, device);
 	if (result != CUDA_SUCCESS)
-		return process_peek() && primary_is_active(device)
+		return process_peek() && (!context || primary_is_active(device))
 			       ? real_cuDevicePrimaryCtxRetain(context, device)
 			       : result;
 	result = TAKE(&t, real_cuDevicePrimaryCtxRetain(context, device));

@@ -212,7 +212,7 @@ CUresult hook_cuMemAllocAsync(CUdeviceptr *ptr, size_t bytes, CUstream stream)
 	CUresult result = pool_begin(&c, NULL, bytes, stream, false);
 
 	if (result != CUDA_SUCCESS)
-		return result;
+		return REFUSED(result, ptr, real_cuMemAllocAsync(ptr, bytes, stream));
 	return pool_end(&c, TAKE(&c.growing.taking, real_cuMemAllocAsync(ptr, bytes, stream)), ptr,
 			stream, false);
 }
@@ -223,7 +223,7 @@ CUresult hook_cuMemAllocAsync_ptsz(CUdeviceptr *ptr, size_t bytes, CUstream stre
 	CUresult result = pool_begin(&c, NULL, bytes, stream, true);
 
 	if (result != CUDA_SUCCESS)
-		return result;
+		return REFUSED(result, ptr, real_cuMemAllocAsync_ptsz(ptr, bytes, stream));
 	return pool_end(&c, TAKE(&c.growing.taking, real_cuMemAllocAsync_ptsz(ptr, bytes, stream)),
 			ptr, stream, true);
 }
@@ -235,7 +235,8 @@ CUresult hook_cuMemAllocFromPoolAsync(CUdeviceptr *ptr, size_t bytes, CUmemoryPo
 	CUresult result = pool_begin(&c, pool, bytes, stream, false);
 
 	if (result != CUDA_SUCCESS)
-		return result;
+		return REFUSED(result, ptr && pool,
+			       real_cuMemAllocFromPoolAsync(ptr, bytes, pool, stream));
 	return pool_end(
 		&c, TAKE(&c.growing.taking, real_cuMemAllocFromPoolAsync(ptr, bytes, pool, stream)),
 		ptr, stream, false);
@@ -248,7 +249,8 @@ CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *ptr, size_t bytes, CUmem
 	CUresult result = pool_begin(&c, pool, bytes, stream, true);
 
 	if (result != CUDA_SUCCESS)
-		return result;
+		return REFUSED(result, ptr && pool,
+			       real_cuMemAllocFromPoolAsync_ptsz(ptr, bytes, pool, stream));
 	return pool_end(&c,
 			TAKE(&c.growing.taking,
 			     real_cuMemAllocFromPoolAsync_ptsz(ptr, bytes, pool, stream)),

@@ -149,7 +149,22 @@ print(json.dumps([
     [cuda.cuMemAlloc_v2(c.byref(place), big), cuda.cuArray3DCreate_v2(c.byref(place), c.byref(array))]]))
 """)
     assert said == [[1] * 6, [2] * 2]
-    nothing_is_left(host)
+
+
+def test_pools_and_contexts_without_a_place_are_the_drivers_to_refuse(host):
+    said = in_slice(host, r"""
+begin()
+ok(take(room())[0])
+place, pool, big = c.c_uint64(), c.c_void_p(), c.c_size_t(64 * MIB)
+ok(cuda.cuDeviceGetDefaultMemPool(c.byref(pool), 0))
+print(json.dumps([
+    [cuda.cuMemAllocAsync(None, big, None), cuda.cuMemAllocAsync_ptsz(None, big, None),
+     cuda.cuMemAllocFromPoolAsync(None, big, pool, None), cuda.cuMemAllocFromPoolAsync(c.byref(place), big, None, None),
+     cuda.cuMemAllocFromPoolAsync_ptsz(None, big, pool, None), cuda.cuCtxCreate_v2(None, 0, 0)],
+    [cuda.cuMemAllocAsync(c.byref(place), big, None), cuda.cuMemAllocFromPoolAsync(c.byref(place), big, pool, None),
+     cuda.cuCtxCreate_v2(c.byref(place), 0, 0)]]))
+""")
+    assert said == [[1] * 6, [2] * 3]
 
 
 def test_a_refused_graph_says_so_in_each_place_for_it(host):
