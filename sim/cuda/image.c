@@ -160,8 +160,12 @@ CUresult image_text(const void *image, char **ret_text)
 	uint32_t magic;
 
 	memcpy(&magic, image, sizeof(magic));
-	if (magic == FATBIN_WRAPPER_MAGIC)
-		return image_text(((const struct fatbin_wrapper *)image)->data, ret_text);
+	if (magic == FATBIN_WRAPPER_MAGIC) {
+		image = ((const struct fatbin_wrapper *)image)->data;
+		if (!image)
+			return CUDA_ERROR_INVALID_IMAGE;
+		memcpy(&magic, image, sizeof(magic));
+	}
 	if (magic == FATBIN_MAGIC)
 		return fatbin_text(image, ret_text);
 	if (memcmp(image, "\177ELF", 4) == 0)

@@ -296,10 +296,11 @@ struct image_memory image_measure(const void *image, size_t size)
 
 struct image_memory image_in_memory(const void *image)
 {
-	if (!image)
+	/* One in another is no image, and might be in itself. */
+	if (image && magic_of(image, SIZE_MAX) == FATBIN_WRAPPER_MAGIC)
+		image = ((const struct fatbin_wrapper *)image)->data;
+	if (!image || magic_of(image, SIZE_MAX) == FATBIN_WRAPPER_MAGIC)
 		return (struct image_memory){0};
-	if (magic_of(image, SIZE_MAX) == FATBIN_WRAPPER_MAGIC)
-		return image_in_memory(((const struct fatbin_wrapper *)image)->data);
 	/* Its end is where it says. */
 	return image_measure(image, SIZE_MAX / 2);
 }

@@ -167,6 +167,19 @@ print(json.dumps([
     assert said == [[1] * 6, [2] * 3]
 
 
+def test_a_wrapper_that_holds_itself_is_no_image(host):
+    """Of a fat binary: nobody looks for its end."""
+    alone, in_it = said_alone_and_in_slice(host, r"""
+class Wrapper(c.Structure): _fields_ = [("magic", c.c_uint), ("version", c.c_uint), ("data", c.c_void_p), ("more", c.c_void_p)]
+begin()
+module, own, none = c.c_void_p(), Wrapper(0x466243b1, 1), Wrapper(0x466243b1, 1)
+own.data = c.addressof(own)
+print(json.dumps([cuda.cuModuleLoadData(c.byref(module), c.byref(one)) for one in (own, none)]))
+""")
+    assert alone == in_it == [200, 200]
+    nothing_is_left(host)
+
+
 def test_a_refused_graph_says_so_in_each_place_for_it(host):
     """Programs look there as well as at the result; the driver writes both."""
     said = in_slice(host, r"""
