@@ -17,7 +17,7 @@ enum object_kind {
 	OBJECT_PHYSICAL,   /* memory of cuMemCreate: by a number of ours */
 	OBJECT_HANDLE,     /* to one: by the driver's handle */
 	OBJECT_MAPPING,    /* of one: by its address; bytes is its length */
-	OBJECT_POOL,       /* count 0: others pay for it */
+	OBJECT_POOL,       /* count 0: others pay, memory 1: each piece of it is charged */
 	OBJECT_GRAPH_POOL, /* what graphs hold on a device: by the device */
 	OBJECT_CONTEXT,
 	OBJECT_GRAPH, /* executable, with memory nodes; bytes is what those ask for */

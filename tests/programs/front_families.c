@@ -75,6 +75,29 @@ static int check_pool_on_host(void)
 	return 0;
 }
 
+/* Wherever it is said to be: its memory may be on the GPU. */
+static int check_pool_managed(void)
+{
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED,
+				.location = {.type = CU_MEM_LOCATION_TYPE_HOST}};
+	CUmemoryPool pool;
+	CUdeviceptr a, b;
+
+	OK(cuMemPoolCreate(&pool, &props));
+	OK(cuMemAllocFromPoolAsync(&a, MIB(100), pool, NULL));
+	CHECK(room() == LIMIT - MIB(100));
+	OK(cuMemAllocFromPoolAsync(&b, MIB(3), pool, NULL));
+	CHECK(room() == LIMIT - MIB(104));
+	OK(cuMemFree_v2(b));
+	REFUSED(cuMemAllocFromPoolAsync(&b, LIMIT, pool, NULL));
+	CHECK(room() == LIMIT - MIB(100));
+	OK(cuMemFree_v2(a));
+	CHECK(room() == LIMIT);
+	OK(cuMemAllocFromPoolAsync(&a, LIMIT, pool, NULL));
+	CHECK(room() == 0);
+	return 0;
+}
+
 /* Alive while a handle or a mapping is. */
 static int check_vmm(void)
 {
@@ -226,6 +249,7 @@ int main(int argc, char **argv)
 		{"pool", check_pool, 0},
 		{"pool-limit", check_pool_limit, 0},
 		{"pool-on-host", check_pool_on_host, 0},
+		{"pool-managed", check_pool_managed, 0},
 		{"vmm", check_vmm, 0},
 		{"kept-by-nobody", check_kept_by_nobody, 0},
 		{"kept-by-array", check_kept_by_array, 0},

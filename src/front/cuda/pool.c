@@ -1,5 +1,7 @@
 /* Stream-ordered allocation: a pool is charged for what it has reserved. Pools that were imported
- * are paid by their exporter, those on the host by nobody. */
+ * are paid by their exporter, those on the host by nobody. Of a pool of managed memory each piece
+ * is charged as cuMemAllocManaged() is, wherever the pool says that it is: it may be on a GPU in
+ * whole. */
 #include "front/books.h"
 #include "front/cuda/charge.h"
 #include "front/cuda/grow.h"
@@ -22,16 +24,17 @@ static bool is_default_pool(CUmemoryPool pool, CUdevice device)
 }
 
 #define POOL_FREE (-2)
+#define POOL_MANAGED (-3)
 
-/* The ledger's GPU that pays for a pool; -1: it is none of the slice; POOL_FREE: nobody here pays.
- */
+/* The ledger's GPU that pays for a pool; -1: it is none of the slice; POOL_FREE: nobody here pays;
+ * POOL_MANAGED: each piece is paid by the GPU of the current context. */
 static int payer_of(struct process *p, CUmemoryPool pool)
 {
 	struct object known;
 	int count = 0;
 
 	if (books_look(p, OBJECT_POOL, key_of(pool), &known))
-		return known.count ? known.gpu : POOL_FREE;
+		return known.count ? known.gpu : known.memory ? POOL_MANAGED : POOL_FREE;
 	real_cuDeviceGetCount(&count);
 	for (CUdevice device = 0; device < count; device++)
 		if (is_default_pool(pool, device))
@@ -40,11 +43,11 @@ static int payer_of(struct process *p, CUmemoryPool pool)
 	return charge_current_gpu(p);
 }
 
-/* Does not count: remembers that nobody here pays for it. */
-static void mark_free(CUmemoryPool pool)
+/* Does not count: remembers that nobody here pays for it, or that its pieces are managed memory. */
+static void mark(CUmemoryPool pool, bool is_managed)
 {
 	struct process *p = process_peek();
-	struct object object = {.kind = OBJECT_POOL, .handle = key_of(pool)};
+	struct object object = {.kind = OBJECT_POOL, .handle = key_of(pool), .memory = is_managed};
 
 	if (p)
 		books_note(p, &object);
@@ -63,6 +66,7 @@ struct pool_call {
 	struct growing growing;
 	CUmemoryPool pool;
 	bool charged;
+	bool managed; /* only growing.taking is in use: the piece itself is charged */
 };
 
 /* The call is made alone if the pool surely has a place for it. CUDA_ERROR_NOT_READY: other threads
@@ -115,6 +119,18 @@ static CUresult tight_begin(struct pool_call *c, struct process *p, int gpu, siz
 	return charge_refusal();
 }
 
+/* In blocks of its own. */
+static CUresult managed_begin(struct pool_call *c, struct process *p, size_t bytes)
+{
+	CUresult result = taking_begin_on(&c->growing.taking, p, charge_current_gpu(p),
+					  OBJECT_LINEAR, books_blocks(MAX(bytes, BLOCK_BYTES)));
+
+	c->managed = result == CUDA_SUCCESS;
+	if (c->managed)
+		books_managed(p, &c->growing.taking.object);
+	return c->managed ? result : charge_refusal();
+}
+
 /* pool: NULL for the one that is current on the context's device. */
 static CUresult take_begin(struct pool_call *c, struct process *p, CUmemoryPool pool, size_t bytes)
 {
@@ -125,6 +141,8 @@ static CUresult take_begin(struct pool_call *c, struct process *p, CUmemoryPool 
 	    (!pool && real_cuDeviceGetMemPool(&pool, device) != CUDA_SUCCESS))
 		return CUDA_SUCCESS;
 	int gpu = payer_of(p, pool);
+	if (gpu == POOL_MANAGED)
+		return managed_begin(c, p, bytes);
 	if (gpu < 0)
 		return gpu == POOL_FREE ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 	c->pool = pool;
@@ -197,6 +215,8 @@ static CUresult pool_undo(struct pool_call *c, CUdeviceptr ptr, CUstream stream,
 static CUresult pool_end(struct pool_call *c, CUresult result, const CUdeviceptr *ptr,
 			 CUstream stream, bool own_default)
 {
+	if (c->managed)
+		return taking_end(&c->growing.taking, result, result == CUDA_SUCCESS ? *ptr : 0);
 	if (!c->charged)
 		return result;
 	if (result == CUDA_SUCCESS)
@@ -331,8 +351,9 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
 	result = real_cuMemPoolCreate(pool, props);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
-		mark_free(*pool);
+	bool is_managed = props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+	if (is_managed || props->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+		mark(*pool, is_managed);
 		return result;
 	}
 	int gpu = charge_gpu_of(p, props->location.id);
@@ -415,25 +436,28 @@ CUresult hook_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handl
 	CUresult result = real_cuMemPoolImportFromShareableHandle(pool, handle, type, flags);
 
 	if (result == CUDA_SUCCESS)
-		mark_free(*pool);
+		mark(*pool, false);
 	return result;
 }
 
-/* A pool by its location: one on the host is nobody's to pay. */
-static CUresult located(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location)
+/* A pool by its location: one on the host is nobody's to pay, unless its memory is managed. */
+static CUresult located(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location,
+			CUmemAllocationType type)
 {
-	if (result == CUDA_SUCCESS && location->type != CU_MEM_LOCATION_TYPE_DEVICE)
-		mark_free(*pool);
+	bool is_managed = type == CU_MEM_ALLOCATION_TYPE_MANAGED;
+
+	if (result == CUDA_SUCCESS && (is_managed || location->type != CU_MEM_LOCATION_TYPE_DEVICE))
+		mark(*pool, is_managed);
 	return result;
 }
 
 CUresult hook_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
 				     CUmemAllocationType type)
 {
-	return located(real_cuMemGetDefaultMemPool(pool, location, type), pool, location);
+	return located(real_cuMemGetDefaultMemPool(pool, location, type), pool, location, type);
 }
 
 CUresult hook_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
 {
-	return located(real_cuMemGetMemPool(pool, location, type), pool, location);
+	return located(real_cuMemGetMemPool(pool, location, type), pool, location, type);
 }

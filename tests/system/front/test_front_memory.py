@@ -21,7 +21,7 @@ def test_check(check):
     assert 0 < books["peak"] <= GIB
 
 
-@pytest.mark.parametrize("check", ["pool", "pool-limit", "pool-on-host", "vmm", "array", "graph"])
+@pytest.mark.parametrize("check", ["pool", "pool-limit", "pool-on-host", "pool-managed", "vmm", "array", "graph"])
 def test_family(check):
     status, lines, books = in_slice(check, program="front_families")
     assert (status, lines) == (0, [])
