@@ -35,7 +35,7 @@ struct CUgraphExec_st {
 };
 
 static struct CUmemPoolHandle_st pools[MOST];
-static int pool_count = 1; /* the first is the device's default */
+static int pool_count = 2; /* the first two are the defaults of the device and of the host */
 static struct piece pieces[MOST];
 static struct CUgraph_st graphs[MOST];
 static struct CUgraphExec_st execs[MOST];
@@ -65,8 +65,17 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
 	return CUDA_SUCCESS;
 }
 
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
+				CUmemAllocationType type)
+{
+	*pool = &pools[location->type != CU_MEM_LOCATION_TYPE_DEVICE];
+	return CUDA_SUCCESS;
+}
+
 CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
+	if (pool == &pools[0] || pool == &pools[1])
+		return CUDA_ERROR_INVALID_VALUE;
 	*pool = (struct CUmemPoolHandle_st){0};
 	return CUDA_SUCCESS;
 }

@@ -153,7 +153,7 @@ void books_pool_restore(struct process *p, const struct object *pool)
 	if (table_find(&p->objects, OBJECT_POOL, pool->handle) ||
 	    table_put(&p->objects, pool, NULL) < 0) {
 		books_leave_locked(p, pool->gpu, pool->bytes);
-	} else {
+	} else if (pool->count) {
 		if (p->growing_count < PROCESS_GROWING_MAX)
 			p->growing[p->growing_count++] = *pool;
 		books_growing_tell_locked(p, OBJECT_POOL, 0, pool->bytes);

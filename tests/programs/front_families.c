@@ -67,10 +67,18 @@ static int check_pool_on_host(void)
 	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 				.location = {.type = CU_MEM_LOCATION_TYPE_HOST}};
 	CUmemoryPool pool;
-	CUdeviceptr ptr;
+	CUdeviceptr ptr, freed;
 
 	OK(cuMemPoolCreate(&pool, &props));
 	OK(cuMemAllocFromPoolAsync(&ptr, GIB(2), pool, NULL));
+	CHECK(room() == LIMIT);
+	/* The driver keeps its default pools, and one of the host's stays nobody's to pay. */
+	OK(cuMemGetDefaultMemPool(&pool, &props.location, props.allocType));
+	OK(cuMemAllocFromPoolAsync(&ptr, MIB(200), pool, NULL));
+	OK(cuMemAllocFromPoolAsync(&freed, MIB(64), pool, NULL));
+	CHECK(cuMemPoolDestroy(pool) == CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemFreeAsync(freed, NULL));
+	OK(cuStreamSynchronize(NULL));
 	CHECK(room() == LIMIT);
 	return 0;
 }
