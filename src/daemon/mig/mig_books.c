@@ -523,3 +523,24 @@ void mig_board_measured(struct mig_board *board, const struct instance *list, si
 			(int8_t)(found ? of_instances[found - list] : GPM_UNKNOWN);
 	}
 }
+
+bool mig_entry_share(const struct mig *mig, const struct instance_place *place, bool together,
+		     struct mig_share *share)
+{
+	const struct mig_board *board = &mig->board[share->gpu];
+	int at = mig_entry_find(board, place);
+
+	if (at < 0 || !board->detail[at].uuid_text[0])
+		return false;
+	snprintf(share->uuid_text, sizeof(share->uuid_text), "%s", board->detail[at].uuid_text);
+	if (board->detail[at].bytes)
+		share->bytes = together ? MIN(share->requested, board->detail[at].bytes)
+					: board->detail[at].bytes;
+	return true;
+}
+
+bool mig_board_ours(const struct mig *mig, uint32_t gpu)
+{
+	return mig->board[gpu].role && mig->gpus->gpu[gpu].info.mig &&
+	       mig->gpus->gpu[gpu].claim.state == CLAIM_OURS;
+}

@@ -12,6 +12,7 @@
 
 struct mig_hooks;
 struct mig_probe;
+struct mig_share;
 struct pool;
 struct session;
 struct sessions;
@@ -104,3 +105,10 @@ void mig_board_settle(struct mig *mig, uint32_t gpu, const struct instance *list
 /* These figures are of what NVML listed with them. */
 void mig_board_measured(struct mig_board *board, const struct instance *list, size_t count,
 			int8_t utilization, const int8_t *of_instances);
+/* Whether the daemon looks after the GPU's instances: it has the role, is in MIG mode, and is this
+ * daemon's. */
+bool mig_board_ours(const struct mig *mig, uint32_t gpu);
+/* Fills a request's share with the UUID and the real size of the instance at this place. False: it
+ * is not there. */
+bool mig_entry_share(const struct mig *mig, const struct instance_place *place, bool together,
+		     struct mig_share *share);

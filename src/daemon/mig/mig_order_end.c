@@ -1,0 +1,250 @@
+/* The end of an order of MIG instances, on the loop: what is learned of it, and who is told. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/kill_point.h"
+#include "base/macros.h"
+#include "daemon/gpu/pool.h"
+#include "daemon/host/log.h"
+#include "daemon/mig/mig_books.h"
+#include "daemon/mig/mig_collect.h"
+#include "daemon/mig/mig_order.h"
+#include "daemon/session/session_hooks.h"
+#include "daemon/session/sessions.h"
+
+/* An instance that was not removed, as somebody holds it, is left alone for so long. */
+#define HELD_NS 5000000000ull
+
+/* Numbers of profiles are a die's. */
+static void profiles_number(struct mig *mig, uint32_t gpu)
+{
+	struct mig_board *board = &mig->board[gpu];
+
+	for (uint32_t i = 0; i < board->count; i++)
+		board->instance[i].profile =
+			mig_profile_of(mig, gpu, board->detail[i].place.profile_id);
+}
+
+static void board_learn(struct mig *mig, uint32_t gpu, const struct mig_outcome *out)
+{
+	struct mig_board *board = &mig->board[gpu];
+	int die = out->rc < 0 || !out->profile_count ? -1
+		  : out->kinds                       ? mig_die_find(mig, out->kinds)
+						     : mig->gpu[gpu].die;
+
+	board->changing = false;
+	board->known = die >= 0;
+	if (die < 0)
+		mig_board_measured(board, NULL, 0, GPM_UNKNOWN, NULL);
+	/* Its mode may be off by now: a sample tells. */
+	if (out->rc == -ENOTSUP)
+		(void)pool_refresh(mig->gpus, POOL_ALL);
+	mig->lost |= out->rc == -EPIPE;
+	if (die < 0) {
+		snprintf(board->why, sizeof(board->why), "%s",
+			 out->rc == 0          ? "it is not capable of MIG"
+			 : out->rc == -EACCES  ? "the driver lets this daemon neither see nor make "
+						 "instances"
+			 : out->rc == -EPIPE   ? "the part of carved that makes instances has ended"
+			 : out->rc == -ENOTSUP ? "the driver does not let its instances be managed"
+					       : "the driver does not say what instances it has");
+		return;
+	}
+	board->why[0] = '\0';
+	mig->gpu[gpu].die = (uint16_t)die;
+	if (out->kinds)
+		mig_contexts_load(mig, gpu);
+	profiles_number(mig, gpu);
+	mig_board_settle(mig, gpu, out->list, out->count);
+	if (out->measured)
+		mig_board_measured(board, out->list, out->count, out->utilization,
+				   out->of_instances);
+}
+
+static void refused_note(struct mig_board *board, uint8_t profile, uint8_t start)
+{
+	board->refused[profile] |= 1u << start;
+	board->refused_ns = now_monotonic_ns();
+}
+
+/* A profile that a driver refused is not asked for again before something changed there; what
+ * somebody holds is left alone for a while. */
+static void op_learn(struct mig *mig, const struct mig_op *op)
+{
+	struct mig_board *board = &mig->board[op->gpu];
+	uint8_t profile = mig_profile_of(mig, op->gpu, op->place.profile_id);
+	int at = mig_entry_find(board, &op->place);
+
+	if (!op->done || op->rc == 0)
+		return;
+	log_event(LOG_WARNING, "mig.%s_failed gpu=%u start=%u size=%u error=\"%s\"",
+		  op->kind == MIG_OP_MAKE ? "make" : "remove", mig->gpus->gpu[op->gpu].info.index,
+		  op->place.start, op->place.size, strerrordesc_np(-op->rc));
+	if (op->kind == MIG_OP_MAKE && op->rc == -ENOSPC && profile != MIG_NO_PROFILE)
+		refused_note(board, profile, op->place.start);
+	if (op->kind == MIG_OP_REMOVE && at >= 0) {
+		board->detail[at].held_until_ns = now_monotonic_ns() + HELD_NS;
+		if (board->instance[at].state == MIG_IDLE) {
+			mig_entry_set(board, (uint32_t)at, MIG_BUSY);
+			mig_entry_store(mig, op->gpu, (uint32_t)at);
+		}
+	}
+}
+
+static int order_error(const struct mig_order *o, struct error *err)
+{
+	for (uint32_t i = 0; i < o->op_count; i++) {
+		const struct mig_op *op = &o->op[i];
+		uint32_t index = o->mig->gpus->gpu[op->gpu].info.index;
+
+		if (!op->done || op->rc == 0)
+			continue;
+		if (op->rc == -EACCES) {
+			error_set(err, EXIT_CODE_NOT_PERMITTED,
+				  "GPU %u: the driver lets this daemon make no MIG instances",
+				  index);
+			error_hint(err, "that takes root, or the capability that "
+					"/dev/nvidia-caps/nvidia-cap1 stands for");
+		} else if (op->rc == -EUCLEAN) {
+			error_set(
+				err, EXIT_CODE_FAILED,
+				"GPU %u: its MIG instance was made by half, and the half cannot be "
+				"removed yet; carve tries that again each second",
+				index);
+		} else if (op->rc == -EPIPE) {
+			error_set(err, EXIT_CODE_FAILED,
+				  "the part of carved that makes MIG instances has ended; carved "
+				  "ends, too, and has another when it is started anew");
+		} else if (op->rc == -EBUSY && op->kind == MIG_OP_MAKE) {
+			error_set(err, EXIT_CODE_FAILED,
+				  "GPU %u: the driver makes no instance while something uses the "
+				  "GPU itself; monitoring tools do, too",
+				  index);
+		} else {
+			error_set(err, EXIT_CODE_FAILED,
+				  "GPU %u: its MIG instance cannot be %s: %s", index,
+				  op->kind == MIG_OP_MAKE ? "made" : "removed",
+				  strerrordesc_np(-op->rc));
+		}
+		return op->rc;
+	}
+	return 0;
+}
+
+/* Less than one context takes, as is known since the instance is there. */
+static bool is_too_small(const struct mig_order *o)
+{
+	return o->grant.together &&
+	       o->grant.share[0].requested <
+		       o->mig->board[o->grant.share[0].gpu].context[o->probe.profile];
+}
+
+static void order_answer(struct mig_order *o)
+{
+	struct mig *mig = o->mig;
+	struct error err = {0};
+	int rc = order_error(o, &err);
+
+	/* Somebody's instance was in the way, or somebody holds one: to be decided anew. */
+	bool again = rc == -ENOSPC || (rc == -EBUSY && o->op[0].kind == MIG_OP_REMOVE) ||
+		     is_too_small(o);
+	for (uint32_t i = 0; rc == 0 && i < o->grant.count; i++)
+		if (!mig_entry_share(mig, &o->wanted[i], o->grant.together, &o->grant.share[i]))
+			rc = again = true;
+	if (rc == 0 && !again)
+		mig->hooks->made(mig->context, o->request, &o->grant, NULL);
+	else
+		mig->hooks->made(mig->context, o->request, NULL, again ? NULL : &err);
+}
+
+/* The driver certainly made nothing: an instance at that place is somebody's who was first, also
+ * where it is of the same profile. */
+static bool op_made_nothing(const struct mig_op *op)
+{
+	return op->kind == MIG_OP_MAKE &&
+	       (!op->done || op->rc == -ENOSPC || op->rc == -EBUSY || op->rc == -EACCES);
+}
+
+/* Before the books are compared with the driver's list. */
+static void op_disown(struct mig *mig, const struct mig_op *op)
+{
+	struct mig_board *board = &mig->board[op->gpu];
+	int at = op_made_nothing(op) ? mig_entry_find(board, &op->place) : -1;
+
+	if (at >= 0 && board->instance[at].state == MIG_CREATING)
+		board->instance[at].state = MIG_GONE;
+}
+
+static void order_end(struct mig_order *o)
+{
+	struct mig *mig = o->mig;
+
+	mig->orders--;
+	mig->changes++;
+	if (mig->stopping) {
+		mig_order_free(o);
+		return;
+	}
+	for (uint32_t gpu = 0; gpu < mig->gpus->count; gpu++)
+		mig_board_publish(mig, gpu);
+	if (o->request[0])
+		order_answer(o);
+	for (uint32_t gpu = 0; gpu < mig->gpus->count; gpu++)
+		if (!mig->board[gpu].changing && mig->board[gpu].collect) {
+			mig->board[gpu].collect = false;
+			(void)mig_collect_start(mig, gpu, mig->board[gpu].collect_older_ns);
+		}
+	mig_order_free(o);
+	sessions_room_made(mig->sessions);
+}
+
+static void on_probed(struct mig_probe *probe)
+{
+	struct mig_order *o = probe->arg;
+
+	kill_point("mig.probed");
+	o->mig->board[probe->gpu].changing = false;
+	order_end(o);
+}
+
+/* The first of those who share an instance of a profile has the cost of a context found out. */
+static bool probe_begin(struct mig_order *o)
+{
+	struct mig *mig = o->mig;
+	struct mig_board *board = &mig->board[o->grant.share[0].gpu];
+	int at = o->grant.together && o->grant.count ? mig_entry_find(board, &o->wanted[0]) : -1;
+
+	if (at < 0 || !board->detail[at].uuid_text[0] || board->instance[at].state != MIG_IDLE ||
+	    !mig_context_wanted(mig, o->probe.gpu, o->probe.profile))
+		return false;
+	board->changing = true;
+	mig_board_publish(mig, o->probe.gpu);
+	o->probe.on_done = on_probed;
+	o->probe.arg = o;
+	mig_context_probe(mig, &o->probe, board->detail[at].uuid_text);
+	return true;
+}
+
+void mig_order_done(uv_work_t *work, int status)
+{
+	struct mig_order *o = work->data;
+	struct mig *mig = o->mig;
+
+	if (mig->stopping) {
+		order_end(o);
+		return;
+	}
+	for (uint32_t i = 0; i < o->op_count; i++)
+		op_disown(mig, &o->op[i]);
+	for (uint32_t gpu = 0; gpu < mig->gpus->count; gpu++)
+		if (o->outcome[gpu].wanted)
+			board_learn(mig, gpu, &o->outcome[gpu]);
+	kill_point("mig.learned");
+	for (uint32_t i = 0; i < o->op_count; i++)
+		op_learn(mig, &o->op[i]);
+	if (!probe_begin(o))
+		order_end(o);
+}
