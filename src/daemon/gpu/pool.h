@@ -37,7 +37,7 @@ struct pool_gpu {
 	struct gpu_sample sample;
 	enum gpu_state state; /* these are gpu_state.c's */
 	int64_t state_since;  /* CLOCK_REALTIME, ns; 0: nobody looked yet */
-	/* Sums over the sessions: kept by session.c. */
+	/* Sums over the sessions: kept by session_promise.c. */
 	uint64_t promised;
 	uint32_t sessions;
 	uint64_t share; /* of compute requests, in millionths; above SHARE_ONE only in mode off */

@@ -1,0 +1,212 @@
+/* The end of a session: its processes are signalled, then it is recorded, then it is forgotten. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "base/units.h"
+#include "daemon/host/log.h"
+#include "daemon/host/privileges.h"
+#include "daemon/session/process.h"
+#include "daemon/session/session.h"
+#include "daemon/session/session_hooks.h"
+#include "daemon/session/session_private.h"
+#include "daemon/session/sessions.h"
+
+static void listeners_call(struct session *s)
+{
+	while (s->listeners) {
+		struct session_listener *listener = s->listeners;
+
+		s->listeners = listener->next;
+		listener->cb(listener->arg, s->record.id);
+		free(listener);
+	}
+}
+
+/* The end is on disk before anybody hears of it: who comes after a daemon that died has to know it.
+ * Negative: it cannot be kept; the session goes on ending, and this is tried again. */
+static int end_record(struct session *s)
+{
+	struct store *store = s->sessions->store;
+	int rc = store_session_end(store, &s->record);
+
+	if (rc == 0)
+		return 0;
+	if (!s->record_at_ns)
+		log_event(LOG_ERROR, "store.failed id=%s error=\"%s\"", s->record.id,
+			  strerrordesc_np(-rc));
+	int kept = store_session_end_later(store, &s->record);
+	/* A damaged database is not read again: there is nobody who would take it for living. */
+	if (kept == 0 || rc == -EUCLEAN)
+		return 0;
+	s->record_at_ns = now_monotonic_ns() + SESSION_RECORD_EVERY_NS;
+	return rc;
+}
+
+static void session_finish(struct session *s)
+{
+	struct sessions *sessions = s->sessions;
+
+	s->record.ended = now_realtime_ns();
+	s->record.received = sessions->hooks->received(s);
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		s->record.gpu[i].peak = session_peak(s, i);
+	if (end_record(s) < 0)
+		return;
+	log_event(LOG_INFO, "session.ended id=%s uid=%u reason=\"%s\"", s->record.id, s->record.uid,
+		  s->record.reason);
+	sessions->hooks->recorded(s);
+	sessions_remove(sessions, s);
+	crowd_leave(&sessions->living, s->owner);
+	session_promises_drop(s);
+	sessions->hooks->instances_left(s);
+	listeners_call(s);
+	session_free(s);
+	sessions->hooks->ended(sessions->context);
+}
+
+/* A process of it is another user's by now, as by a set-user-ID program: the session goes on ending
+ * until that one ends by itself, and whoever waits for its end hears of it. */
+static void on_signalled(void *context, const char *session, struct process_id process, int rc)
+{
+	struct sessions *sessions = context;
+	struct session *s = rc == -EPERM ? session_find(sessions, session) : NULL;
+
+	if (!s || s->state != SESSION_KILLING)
+		return;
+	log_event(LOG_WARNING, "session.not_ended id=%s uid=%u pid=%d", s->record.id, s->record.uid,
+		  (int)process.pid);
+	s->refused_pid = process.pid;
+	listeners_call(s);
+}
+
+_Static_assert(STORE_ID_SIZE <= PRIVILEGES_SESSION_SIZE, "a session ID does not fit");
+
+static void session_signal(const struct session *s, struct process_id process, int signal)
+{
+	privileges_signal(s->sessions->privileges, s->record.uid, s->record.id, process, signal,
+			  signal == SIGKILL ? on_signalled : NULL, s->sessions);
+}
+
+static void signal_all(const struct session *s, int signal)
+{
+	for (const struct process *p = s->processes; p; p = p->next)
+		if (!process_is_dead(p))
+			session_signal(s, p->id, signal);
+	for (const struct holder *h = s->holders; h; h = h->next)
+		if (h->unread)
+			session_signal(s, h->process, signal);
+}
+
+void session_commands_end(const struct session *s, const struct process_id *but)
+{
+	for (const struct holder *h = s->holders; h; h = h->next)
+		if (h->command && !(but && process_descends_from(*but, h->process)))
+			session_signal(s, h->process, SIGTERM);
+}
+
+static void state_move(struct session *s, enum session_event event)
+{
+	enum session_state from = s->state;
+
+	if (!session_state_next(from, event, &s->state))
+		log_event(LOG_ERROR, "session.impossible id=%s state=%d event=%d", s->record.id,
+			  (int)from, (int)event);
+}
+
+void session_end(struct session *s, const char *reason)
+{
+	bool begins = s->state == SESSION_ACTIVE;
+
+	state_move(s, session_live(s) ? SESSION_EVENT_END : SESSION_EVENT_EMPTY);
+	if (!begins) {
+		if (s->state == SESSION_KILLING)
+			signal_all(s, SIGKILL); /* the last one was in vain */
+		return;
+	}
+	sessions_set_timed(s);
+	snprintf(s->record.reason, sizeof(s->record.reason), "%s", reason);
+	/* Nothing more is granted from here on. */
+	for (uint32_t i = 0; books_exist(&s->books) && i < s->record.gpu_count; i++)
+		s->books.limits->gpu[i].limit_bytes = 0;
+	if (s->state == SESSION_TERMINATING) {
+		s->kill_at_ns = now_monotonic_ns() + SESSION_KILL_AFTER_NS;
+		signal_all(s, SIGTERM);
+		return;
+	}
+	session_finish(s);
+}
+
+void session_continue_end(struct session *s)
+{
+	uint64_t now = s->state == SESSION_ACTIVE ? 0 : now_monotonic_ns();
+
+	if (!now)
+		return;
+	if (!session_live(s)) {
+		state_move(s, SESSION_EVENT_EMPTY);
+		if (now >= s->record_at_ns)
+			session_finish(s);
+	} else if (s->state == SESSION_TERMINATING && now >= s->kill_at_ns) {
+		state_move(s, SESSION_EVENT_DEADLINE);
+		signal_all(s, SIGKILL);
+	}
+}
+
+int session_listen(struct session *s, session_end_cb cb, void *arg)
+{
+	struct session_listener *listener = malloc(sizeof(*listener));
+
+	if (!listener)
+		return -ENOMEM;
+	*listener = (struct session_listener){.next = s->listeners, .cb = cb, .arg = arg};
+	s->listeners = listener;
+	return 0;
+}
+
+void session_unlisten(struct sessions *sessions, void *arg)
+{
+	for (struct session *s = sessions->first; s; s = s->next)
+		for (struct session_listener **at = &s->listeners; *at;) {
+			struct session_listener *listener = *at;
+
+			if (listener->arg != arg) {
+				at = &listener->next;
+				continue;
+			}
+			*at = listener->next;
+			free(listener);
+		}
+}
+
+const char *session_unused_reason(const struct session *s, const char *reason,
+				  char buf[static STORE_REASON_SIZE])
+{
+	char held[UNITS_TEXT_SIZE];
+
+	if (s->record.ephemeral && s->slicing_killed)
+		return "ended by slicing_policy: it took GPU time beyond its turns";
+	if (!s->record.ephemeral || !s->over_ended)
+		return reason;
+	snprintf(buf, STORE_REASON_SIZE, "ended by over_policy: %s held beyond the slice",
+		 units_format_bytes(s->record.over_killed_bytes, held));
+	return buf;
+}
+
+void session_slicing_killed(struct session *s, pid_t pid)
+{
+	s->slicing_killed++;
+	log_event(LOG_WARNING, "session.slicing_killed id=%s uid=%u pid=%d", s->record.id,
+		  s->record.uid, (int)pid);
+}
+
+void session_over_killed(struct session *s, pid_t pid)
+{
+	s->record.over_killed++;
+	s->record.over_killed_bytes = MAX(s->record.over_killed_bytes, s->over_bytes);
+	log_event(LOG_WARNING, "session.over_killed id=%s pid=%d", s->record.id, (int)pid);
+}
