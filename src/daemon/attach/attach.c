@@ -1,115 +1,29 @@
+/* What the messages of processes ask for, and the replies. */
 #include "daemon/attach/attach.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
-#include <uv.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/macros.h"
+#include "daemon/attach/attach_private.h"
 #include "daemon/attach/dying.h"
 #include "daemon/gpu/pool.h"
-#include "daemon/host/crowd.h"
-#include "daemon/host/fair.h"
-#include "daemon/host/handover.h"
 #include "daemon/host/limited.h"
-#include "daemon/host/listener.h"
 #include "daemon/host/log.h"
 #include "daemon/host/owner.h"
-#include "daemon/host/peer.h"
 #include "daemon/host/privileges.h"
-#include "daemon/host/rights.h"
 #include "daemon/lease/leases.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/sessions.h"
 #include "daemon/settle/cgroups.h"
-#include "daemon/settle/settle.h"
-#include "proto/attach.h"
 
-#define CONNECTIONS_MAX 16384u
-/* A connection without a slot that is silent for this long is closed. */
-#define SILENCE_MAX_NS 30000000000ull
-/* A driver that does not answer keeps no command from beginning. */
-#define BINDING_MAX_NS 2000000000ull
 /* A process that allocates without a pause is not waited for longer than this many samples. */
 #define SETTLE_TRIES 20u
-
-struct attach_connection {
-	struct attach_connection *next, *previous;
-	struct attach_server *server;
-	uv_poll_t poll;
-	int fd;
-	struct peer peer;
-	uid_t owner;             /* to whom it counts (crowd.h) */
-	struct process *process; /* NULL: it has no slot */
-	uint64_t heard_ns;
-	uint64_t binding;       /* its command's cgroup gets a limit, then it is answered; 0: no */
-	uint64_t settle_sample; /* number of the sample that it waits for; 0: none */
-	unsigned settle_tries;
-	uint64_t settle_leaving;
-	uint32_t settle_gpu; /* whose excess the reply tells, plus 1; 0: none */
-	/* CLOCK_MONOTONIC, since when it waits for what ending processes hold, or for the sample
-	 * (0: none) that shows what others do; 0: it does not. */
-	uint64_t sweep_ns;
-	uint64_t sweep_sample;
-	char entering[LEDGER_SESSION_SIZE]; /* the session that it waits for a slot of; "": none */
-	struct fair_work turn;              /* what it says is read in its user's turn */
-};
-
-struct attach_server {
-	struct sessions *sessions;
-	struct fair *turns; /* those of HTTP, too */
-	uint64_t heard_ns;  /* CLOCK_MONOTONIC, when anybody last said something */
-	uint64_t bindings;  /* so many were begun */
-	uv_poll_t poll;
-	int fd;
-	struct attach_connection *connections;
-	struct crowd crowd;
-	bool full; /* no descriptor was left: nothing is accepted until the next tick */
-};
-
-static void on_connection_closed(uv_handle_t *handle)
-{
-	struct attach_connection *c = handle->data;
-
-	close_fd(&c->fd);
-	free(c);
-}
-
-static void connection_close(struct attach_connection *c)
-{
-	fair_withdraw(&c->turn);
-	if (c->process)
-		process_disconnected(c->process);
-	if (c->next)
-		c->next->previous = c->previous;
-	*(c->previous ? &c->previous->next : &c->server->connections) = c->next;
-	crowd_leave(&c->server->crowd, c->owner);
-	rights_drain(c->fd);
-	uv_poll_stop(&c->poll);
-	uv_close((uv_handle_t *)&c->poll, on_connection_closed);
-}
-
-void attach_forget(struct attach_connection *c)
-{
-	c->process = NULL;
-}
-
-int attach_descriptor(const struct attach_connection *c)
-{
-	return c->fd;
-}
-
-void attach_hang_up(struct attach_connection *c)
-{
-	connection_close(c);
-}
 
 /* ---- replies ----------------------------------------------------------------------------- */
 
@@ -238,7 +152,7 @@ static bool enter(struct attach_connection *c, struct session *s, bool waits)
 	return reply_books(c, s);
 }
 
-static bool handle_workload(struct attach_connection *c, struct session *s)
+bool attach_workload(struct attach_connection *c, struct session *s)
 {
 	bool alive;
 
@@ -254,7 +168,7 @@ static bool handle_observe(struct attach_connection *c, struct session *s)
 	return books_or_reply(c, s, &alive) ? reply_books(c, s) : alive;
 }
 
-static void on_bound(void *context, uint64_t number)
+void attach_bound(void *context, uint64_t number)
 {
 	struct attach_server *server = context;
 	struct attach_connection *c = server->connections;
@@ -265,7 +179,7 @@ static void on_bound(void *context, uint64_t number)
 		return;
 	c->binding = 0;
 	if (!reply_status(c, ATTACH_OK, "%s", ""))
-		connection_close(c);
+		attach_connection_close(c);
 }
 
 /* Before the command begins the driver has the limit of its cgroup, where it takes one. */
@@ -273,7 +187,7 @@ static bool bind_begin(struct attach_connection *c, struct session *s)
 {
 	uint64_t number = c->server->bindings + 1;
 
-	if (!cgroups_bind(s, c->peer.process, true, on_bound, c->server, number))
+	if (!cgroups_bind(s, c->peer.process, true, attach_bound, c->server, number))
 		return false;
 	c->binding = c->server->bindings = number;
 	return true;
@@ -324,9 +238,7 @@ static bool handle_resume(struct attach_connection *c, struct session *s, uint32
 	return reply_status(c, ATTACH_MALFORMED, "slot %u is not yours to resume", slot);
 }
 
-/* gpu: a position in the session, plus 1; 0: none is meant. leaving: of that one, in bytes. */
-static bool handle_settle(struct attach_connection *c, enum settle_why why, uint32_t gpu,
-			  uint64_t leaving)
+bool attach_settle(struct attach_connection *c, enum settle_why why, uint32_t gpu, uint64_t leaving)
 {
 	if (!c->process || c->settle_sample || c->sweep_ns ||
 	    (leaving && (!gpu || gpu > c->process->session->record.gpu_count)))
@@ -338,7 +250,7 @@ static bool handle_settle(struct attach_connection *c, enum settle_why why, uint
 	return true;
 }
 
-static bool handle_sweep(struct attach_connection *c)
+bool attach_sweep(struct attach_connection *c)
 {
 	if (!c->process || c->settle_sample || c->sweep_ns)
 		return reply_status(c, ATTACH_MALFORMED, "nothing to sweep");
@@ -371,7 +283,7 @@ static bool handle_session(struct attach_connection *c, const struct attach_requ
 				    s->record.id);
 	switch (request->kind) {
 	case ATTACH_WORKLOAD:
-		return handle_workload(c, s);
+		return attach_workload(c, s);
 	case ATTACH_COMMAND:
 		return handle_command(c, s, request->flags);
 	case ATTACH_OBSERVE:
@@ -383,7 +295,7 @@ static bool handle_session(struct attach_connection *c, const struct attach_requ
 	}
 }
 
-static bool handle(struct attach_connection *c, const struct attach_request *request, size_t size)
+bool attach_handle(struct attach_connection *c, const struct attach_request *request, size_t size)
 {
 	if (size != sizeof(*request) || request->magic != ATTACH_MAGIC)
 		return reply_status(c, ATTACH_MALFORMED, "not an attach request"), false;
@@ -396,52 +308,14 @@ static bool handle(struct attach_connection *c, const struct attach_request *req
 	if (request->session[LEDGER_SESSION_SIZE - 1])
 		return reply_status(c, ATTACH_MALFORMED, "not an attach request"), false;
 	if (request->kind == ATTACH_SETTLE)
-		return handle_settle(
+		return attach_settle(
 			c, request->flags & ATTACH_FLAG_INEXACT ? SETTLE_INEXACT : SETTLE_EXACT,
 			request->reserved[0],
 			request->flags & ATTACH_FLAG_LEAVING ? request->reserved[1] * LEDGER_GRANULE
 							     : 0);
 	if (request->kind == ATTACH_SWEEP)
-		return handle_sweep(c);
+		return attach_sweep(c);
 	return handle_session(c, request);
-}
-
-static void request_take(struct attach_connection *c)
-{
-	/* One byte more than there should be, so that longer messages show. */
-	struct {
-		struct attach_request request;
-		char rest;
-	} message = {0};
-	ssize_t n = rights_recv(c->fd, &message, offsetof(typeof(message), rest) + 1, MSG_DONTWAIT);
-
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	c->heard_ns = c->server->heard_ns = now_monotonic_ns();
-	if (n <= 0 || !handle(c, &message.request, (size_t)n))
-		connection_close(c);
-}
-
-static void on_request(uv_poll_t *poll, int status, int events);
-
-static void on_turn(struct fair_work *turn)
-{
-	struct attach_connection *c =
-		(struct attach_connection *)((char *)turn -
-					     offsetof(struct attach_connection, turn));
-
-	request_take(c);
-	if (!uv_is_closing((uv_handle_t *)&c->poll) && !uv_is_active((uv_handle_t *)&c->poll))
-		(void)uv_poll_start(&c->poll, UV_READABLE, on_request);
-}
-
-/* It is not listened to while it waits for its user's turn. */
-static void on_request(uv_poll_t *poll, int status, int events)
-{
-	struct attach_connection *c = poll->data;
-
-	if (!fair_do(c->server->turns, c->owner, &c->turn))
-		uv_poll_stop(poll);
 }
 
 /* Memory that is leaving is in the books before the process hears that it is. */
@@ -496,7 +370,7 @@ void attach_swept(struct attach_server *server)
 	for (struct attach_connection *c = server->connections, *next; c; c = next) {
 		next = c->next;
 		if (c->sweep_ns && !sweep_look(c))
-			connection_close(c);
+			attach_connection_close(c);
 	}
 }
 
@@ -521,230 +395,6 @@ void attach_sampled(struct attach_server *server)
 		}
 		c->settle_sample = 0;
 		if (!reply_settled(c, settled))
-			connection_close(c);
+			attach_connection_close(c);
 	}
-}
-
-/* ---- the server -------------------------------------------------------------------------- */
-
-/* The descriptor becomes the connection's. -EMFILE: its user has too many. */
-static int connection_open(struct attach_server *server, int *fd, const struct peer *peer,
-			   struct attach_connection **ret)
-{
-	struct attach_connection *c = calloc(1, sizeof(*c));
-
-	if (!c)
-		return -ENOMEM;
-	int rc = crowd_enter(&server->crowd, peer->uid, &c->owner) ? 0 : -EMFILE;
-	if (rc == 0) {
-		rc = uv_poll_init(server->sessions->loop, &c->poll, *fd);
-		if (rc < 0)
-			crowd_leave(&server->crowd, c->owner);
-	}
-	if (rc < 0) {
-		free(c);
-		return rc;
-	}
-	c->server = server;
-	c->fd = steal_fd(fd);
-	c->peer = *peer;
-	c->turn.run = on_turn;
-	c->heard_ns = now_monotonic_ns();
-	c->poll.data = c;
-	c->next = server->connections;
-	if (c->next)
-		c->next->previous = c;
-	server->connections = c;
-	*ret = c;
-	return uv_poll_start(&c->poll, UV_READABLE, on_request);
-}
-
-static void connection_refuse(int fd, int rc)
-{
-	struct attach_reply reply = {
-		.magic = ATTACH_MAGIC, .version = ATTACH_VERSION, .status = ATTACH_FAILED};
-
-	snprintf(reply.message, sizeof(reply.message), "%s",
-		 rc == -EMFILE
-			 ? limited_descriptors_text("this user has too many connections to carved")
-			 : strerrordesc_np(-rc));
-	(void)!send(fd, &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT);
-	rights_drain(fd);
-}
-
-static void on_connection(uv_poll_t *poll, int status, int events)
-{
-	struct attach_server *server = poll->data;
-	cleanup_close int fd = accept4(server->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-	if (fd < 0) {
-		server->full = errno == EMFILE || errno == ENFILE;
-		if (server->full)
-			uv_poll_stop(&server->poll);
-		return;
-	}
-	struct attach_connection *c;
-	struct peer peer;
-	int rc = limited_is_last(fd) ? -EMFILE : peer_identify(fd, &peer);
-	if (rc == 0)
-		rc = connection_open(server, &fd, &peer, &c);
-	if (rc < 0)
-		connection_refuse(fd, rc);
-}
-
-int attach_server_start(struct sessions *sessions, struct fair *turns, int fd,
-			struct attach_server **ret)
-{
-	struct attach_server *server = calloc(1, sizeof(*server));
-
-	if (!server)
-		return -ENOMEM;
-	server->sessions = sessions;
-	server->turns = turns;
-	server->fd = fd;
-	server->poll.data = server;
-	rights_refuse(fd);
-	crowd_begin(&server->crowd, CONNECTIONS_MAX);
-	int rc = uv_poll_init(sessions->loop, &server->poll, fd);
-	if (rc == 0)
-		rc = uv_poll_start(&server->poll, UV_READABLE, on_connection);
-	if (rc < 0) {
-		free(server);
-		return rc;
-	}
-	*ret = server;
-	return 0;
-}
-
-int attach_server_listen(struct attach_server *server, int fd)
-{
-	return listener_replace(&server->poll, on_connection, server->fd, fd);
-}
-
-static void on_server_closed(uv_handle_t *handle)
-{
-	struct attach_server *server = handle->data;
-
-	rights_close_listener(&server->fd);
-	crowd_free(&server->crowd);
-	free(server);
-}
-
-void attach_server_stop(struct attach_server *server)
-{
-	if (!server)
-		return;
-	for (struct attach_connection *c = server->connections, *next; c; c = next) {
-		next = c->next;
-		c->process = NULL; /* not disconnected: the daemon is going, not they */
-		connection_close(c);
-	}
-	uv_close((uv_handle_t *)&server->poll, on_server_closed);
-}
-
-unsigned attach_connections(const struct attach_server *server)
-{
-	return server->crowd.total;
-}
-
-uint64_t attach_heard_ns(const struct attach_server *server)
-{
-	return server->heard_ns;
-}
-
-int attach_listening(const struct attach_server *server)
-{
-	return server->fd;
-}
-
-void attach_tick(struct attach_server *server)
-{
-	uint64_t now = now_monotonic_ns();
-
-	if (server->full) {
-		server->full = false;
-		uv_poll_start(&server->poll, UV_READABLE, on_connection);
-	}
-	for (struct attach_connection *c = server->connections, *next; c; c = next) {
-		next = c->next;
-		if (c->binding && now - c->heard_ns > BINDING_MAX_NS)
-			on_bound(server, c->binding);
-		else if (!c->process && now - c->heard_ns > SILENCE_MAX_NS)
-			connection_close(c);
-	}
-}
-
-/* ---- upgrades ---------------------------------------------------------------------------- */
-
-void attach_hand_over(const struct attach_server *server, struct handover *h)
-{
-	for (const struct attach_connection *c = server->connections; c; c = c->next) {
-		json_t *left = json_pack(
-			"{s:o, s:o, s:b, s:I, s:I}", "fd", handover_fd(h, c->fd), "peer",
-			handover_peer(&c->peer), "settling", c->settle_sample != 0, "settle_gpu",
-			(json_int_t)c->settle_gpu, "leaving", (json_int_t)c->settle_leaving);
-
-		if (c->sweep_ns)
-			json_object_set_new(left, "sweeping", json_string(c->entering));
-
-		if (c->process) {
-			json_object_set_new(left, "session",
-					    json_string(c->process->session->record.id));
-			json_object_set_new(left, "slot", json_integer(c->process->slot));
-		}
-		handover_add(h, "attached", left);
-	}
-}
-
-static struct process *process_of(const struct sessions *sessions, const json_t *from)
-{
-	const char *id = json_string_value(json_object_get(from, "session"));
-	json_int_t slot = json_integer_value(json_object_get(from, "slot"));
-	struct session *s = id ? session_find(sessions, id) : NULL;
-	struct process *p = s ? s->processes : NULL;
-
-	while (p && (p->slot != slot || p->connection))
-		p = p->next;
-	return p;
-}
-
-static void connection_take_over(struct attach_server *server, struct handover *h,
-				 const json_t *from)
-{
-	cleanup_close int fd = handover_take(h, json_object_get(from, "fd"));
-	struct attach_connection *c;
-	struct peer peer;
-
-	rights_refuse(fd); /* a program of before may not have asked for it */
-	/* The peer's identity was asked for when it connected: by now its process may have ended,
-	 * and its children hold the connection. */
-	if (fd < 0 || !handover_take_peer(json_object_get(from, "peer"), &peer) ||
-	    connection_open(server, &fd, &peer, &c) < 0)
-		return;
-	const char *entering = json_string_value(json_object_get(from, "sweeping"));
-	struct session *s = entering ? session_find(server->sessions, entering) : NULL;
-
-	c->process = process_of(server->sessions, from);
-	if (s && !c->process)
-		(void)handle_workload(c, s);
-	if (!c->process)
-		return;
-	if (c->process->connection != c)
-		process_connected(c->process, c);
-	if (json_is_true(json_object_get(from, "settling")))
-		(void)handle_settle(
-			c, SETTLE_INEXACT,
-			(uint32_t)json_integer_value(json_object_get(from, "settle_gpu")),
-			(uint64_t)json_integer_value(json_object_get(from, "leaving")));
-	if (entering && !s)
-		(void)handle_sweep(c);
-}
-
-void attach_take_over(struct attach_server *server, struct handover *h)
-{
-	size_t i;
-	json_t *from;
-
-	json_array_foreach(json_object_get(h->root, "attached"), i, from)
-		connection_take_over(server, h, from);
 }
