@@ -87,7 +87,7 @@ def driver(context):
 
 
 def context_cost(context):
-    """A context in a slice: carve's books beside the driver's."""
+    """A context in a slice: carve's ledger beside the driver's."""
     nvml = real.Nvml()
     before = nvml.used()
     with subprocess.Popen([str(a) for a in (*context.inside("--vram", SLICE_GIB), context.build / "bench/idle", 1)],
@@ -101,7 +101,7 @@ def context_cost(context):
         finally:
             idle.stdin.close()
             nvml.close()
-    return (f"A process with a context and a small allocation in a slice: carve's books {shown / MIB:.1f} MiB, "
+    return (f"A process with a context and a small allocation in a slice: carve's ledger {shown / MIB:.1f} MiB, "
             f"NVML's used memory {taken / MIB:+.1f} MiB.\n")
 
 

@@ -3,7 +3,7 @@ import os
 
 from bench import host, limits, plot, real, report
 
-TITLES = {False: "Limits on the simulated host, by the driver's own books", True: "Limits on this GPU, as NVML tells used memory"}
+TITLES = {False: "Limits on the simulated host, by the driver's own figures", True: "Limits on this GPU, as NVML tells used memory"}
 
 
 def run(build, options, say, keep):

@@ -6,7 +6,7 @@ import subprocess
 from bench import latency, plot, real, report, scenarios, sharers, shares, stored, workload
 from bench.host import BenchError
 
-TITLES = {False: "Shares of a GPU's time on the simulated host, by the driver's own books",
+TITLES = {False: "Shares of a GPU's time on the simulated host, by the driver's own figures",
           True: "Shares of this GPU's time, by the times that kernels store themselves"}
 QUICK_LEASE_MS = 50
 # The driver's own turns are so short that this is enough to see what they come to.
@@ -193,7 +193,7 @@ def markdown(document):
 
 
 def svg(document):
-    """How far each figure is from its goal, and where others are beside: one bar a judged row. That the books are right
+    """How far each figure is from its goal, and where others are beside: one bar a judged row. That the figures are right
     is no figure of carve's."""
     bars = [plot.Bar(f"{r['scenario']}: {r['what']}", r["measured"] / r["goal"], number(r["measured"], r["unit"]), r["proven"],
                      {name: other["measured"] / r["goal"] for name, other in r.get("beside", {}).items()

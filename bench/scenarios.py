@@ -32,7 +32,7 @@ class Scenario:
     per_plan: bool = True
     visitors: bool = False  # sessions come and go beside, a second each
     fixed_lease: bool = False  # --quick takes no shorter one
-    on_gpu: bool = False       # measured by bench/stored.py, without a simulated driver's books
+    on_gpu: bool = False       # measured by bench/stored.py, without a simulated driver's figures
 
 
 def fraction(f, *args, wanted=None, **more):

@@ -1,4 +1,4 @@
-"""What sessions get of a GPU's time, by the simulated driver's books: docs/benchmarks.md, "Shares"."""
+"""What sessions get of a GPU's time, by the simulated driver's figures: docs/benchmarks.md, "Shares"."""
 import contextlib
 import dataclasses
 import itertools
@@ -15,7 +15,7 @@ from bench.host import BenchError
 LAG_MAX, SHARES_LAG_MAX = 0.01, 0.1
 # A launch takes the GPU 1.5 us before the kernel reads its clock, and few instructions after it has.
 LAUNCH_NS = 2000
-BOOKS = "books against stored times"
+BOOKS = "figures against stored times"
 
 
 @dataclasses.dataclass
@@ -82,7 +82,7 @@ def look(build, running):
 
 
 def watch(build, running, seconds, plan_s):
-    """Looks at the books for that long, at each plan's end."""
+    """Looks at the figures for that long, at each plan's end."""
     looks = [look(build, running)]
     end = time.monotonic() + seconds
     while time.monotonic() < end - plan_s / 2:
@@ -97,7 +97,7 @@ def differences(first, last):
 
 def covered(pairs, began, ended):
     """(ns between these two in which any of them ran, how many did). Kernels of one session's processes overlap: the
-    driver goes round them."""
+    driver takes them in turn."""
     ns, count, reached = 0, 0, began
     for start, end in sorted(pairs):
         if end > began and start < ended:
@@ -170,8 +170,8 @@ def plan_error(scenario, run):
 
 
 def book_error(run):
-    """Points of the time by which the sim's books and the times that kernels stored differ, of the worst client: what
-    is missing in the books, or is there beyond the kernels and their launches."""
+    """Points of the time by which the sim's figures and the times that kernels stored differ, of the worst client: what
+    is missing in the figures, or is there beyond the kernels and their launches."""
     def apart(busy, ns, count):
         return max(ns - busy, busy - ns - count * LAUNCH_NS, 0)
 
@@ -183,7 +183,7 @@ def jain(values):
 
 
 def judge(scenario, run, load, ours=True):
-    """Rows of a run; the check of the books by the kernels' own times only of `ours`: kernels that the driver interrupts
+    """Rows of a run; the check of the figures by the kernels' own times only of `ours`: kernels that the driver interrupts
     for other slices' store longer times than they had."""
     parts, lag = run.parts(scenario.of), {"lagged": run.lagged, "lag_max": SHARES_LAG_MAX}
     clients = [{"size": " ".join(map(str, c.size)), "wanted": c.wanted, "share": p,

@@ -1,4 +1,4 @@
-"""Workloads on the simulated host that the bench runs in, and the driver's own books of what each had of a GPU."""
+"""Workloads on the simulated host that the bench runs in, and the driver's own figures of what each had of a GPU."""
 import contextlib
 import json
 import os

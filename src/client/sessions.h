@@ -34,7 +34,7 @@ int session_get(const struct client *client, const char *id, json_t **ret, struc
  * are owned by the caller, also on failure, where they may be NULL. */
 int session_explain(const struct client *client, const char *id, json_t **ret_session,
 		    json_t **ret_explanation, struct error *err);
-/* Ends a session that nobody is to miss. A failure is not told: the daemon ends a one-off
+/* Ends a session that nobody is to miss. A failure is not told: the daemon ends an ephemeral
  * with its processes anyway. */
 void session_give_back(const struct client *client, const char *id);
 

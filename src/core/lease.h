@@ -60,7 +60,7 @@ void lease_promise(struct lease_table *t, uint32_t gpu, uint32_t ppm, uint64_t n
 /* Strict mode: a client with a fraction gets that, what it slept through late, up to one plan (only
  * from time that nobody else is promised); those without share what no fraction has been promised,
  * whether those that it has been promised to use it or not. Fair mode: what nobody's guarantee
- * needs goes round equally among those that want it. In both, where the fractions leave less than
+ * needs is shared equally among those that want it. In both, where the fractions leave less than
  * 1% while a client without wants, those without get 1% at least, and the fractions (fair: of those
  * that want, where these leave less) are scaled down to leave that.
  *

@@ -123,7 +123,7 @@ static void sessions_tick(struct node *node)
 }
 
 /* The driver's figures are compared with the ledgers of living processes once a second; commands
- * may have children that never attach. On every GPU: who went round the front saw them all. */
+ * may have children that never attach. On every GPU: who bypassed the front saw them all. */
 static void settle_tick(struct node *node)
 {
 	const struct session *s = node->sessions.first;

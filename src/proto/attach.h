@@ -54,8 +54,8 @@ enum attach_kind {
 	 * wake: an eventfd that a process writes 1 to when it starts waiting at the gate, or takes
 	 * an idle lease up again (proto/gate.h). It must not block. */
 	ATTACH_WORKLOAD = 1,
-	/* I am the command of a one-off session, before exec: the session lives as long as I do. No
-	 * descriptors, no slot. The connection may be closed after the reply. */
+	/* I am the command of an ephemeral session, before exec: the session lives as long as I do.
+	 * No descriptors, no slot. The connection may be closed after the reply. */
 	ATTACH_COMMAND = 2,
 	/* On a workload's connection: the driver now holds memory that I could not size (a
 	 * context): compare its figures with my slot, then reply. */

@@ -35,8 +35,8 @@ static bool daemon_ended(int rc)
 	return rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -ENOENT || rc == -EPIPE;
 }
 
-/* Tells the daemon that this process, which becomes the command, is the session's: it keeps a
- * one-off session alive, as carve itself may be killed before its command ends, and what descends
+/* Tells the daemon that this process, which becomes the command, is the session's: it keeps an
+ * ephemeral session alive, as carve itself may be killed before its command ends, and what descends
  * from it or shares its mount namespace belongs to the slice. */
 static int command_register(const struct launch *launch, struct error *err)
 {

@@ -17,7 +17,7 @@
 #include "base/file.h"
 #include "base/trust.h"
 
-/* A daemon that does not get round to accepting holds nobody up for longer. */
+/* A daemon that does not come to accepting holds nobody up for longer. */
 #define CONNECT_TIMEOUT_S 5
 
 /* A user's name, or the number of one without. Returns buf or the entry's own text. */

@@ -33,7 +33,7 @@ struct means {
 /* By a GPU's "backend". */
 static const struct means memory_means[] = {
 	{"front", "carve's library before the driver",
-	 "binds the programs that isolation says it reaches; not one that means to get round it"},
+	 "binds the programs that isolation says it reaches; not one that means to bypass it"},
 	{"cgroup", "the driver's limits on cgroups, and carve's library before the driver",
 	 "the driver binds every process in a session's cgroup; `carve session show` says which "
 	 "sessions have none, and are bound by the library alone"},

@@ -1,5 +1,5 @@
-/* A process that stands for a container as long as that is there: it holds a one-off session, gives
- * it back, and outlives the runtime's client. */
+/* A process that stands for a container as long as that is there: it holds an ephemeral session,
+ * gives it back, and outlives the runtime's client. */
 #pragma once
 
 #include <stdbool.h>

@@ -295,8 +295,8 @@ static void killed_tell(const json_t *before, const json_t *after)
 			units_format_bytes(session_number(after, "over_killed_bytes"), held));
 }
 
-/* Gives a one-off slice back, and says what it refused, or why it ended. The daemon may be gone or
- * busy: neither changes the command's status, and the slice ends with its processes anyway. */
+/* Gives an ephemeral slice back, and says what it refused, or why it ended. The daemon may be gone
+ * or busy: neither changes the command's status, and the slice ends with its processes anyway. */
 static void finish(const struct cli *cli, const struct client *client,
 		   const struct run_choice *choice)
 {

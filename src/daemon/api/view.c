@@ -380,7 +380,7 @@ static void place_add(const struct session *session, uint32_t i, json_t *json)
 	json_object_set_new(json, "compute_instance", json_integer(compute));
 }
 
-/* Its charge; where memory goes round the slice, all that its programs hold by the driver's
+/* Its charge; where memory bypasses the slice, all that its programs hold by the driver's
  * figures. */
 static uint64_t used_bytes(const struct session *session, uint32_t i)
 {

@@ -20,8 +20,8 @@ struct session;
 #define WATCHED_MAX 65536u
 #define HOLDER_DESCRIPTORS 2u
 
-/* A process that keeps a one-off session alive: who asked for it, or its command; and the commands
- * that `carve run` started in any other. */
+/* A process that keeps an ephemeral session alive: who asked for it, or its command; and the
+ * commands that `carve run` started in any other. */
 struct holder {
 	struct holder *next;
 	struct session *session;
@@ -78,7 +78,8 @@ struct session {
 	pid_t refused_pid;     /* a process that carve may not end; 0: none was found */
 	struct session_listener *listeners;
 	/* By how much its processes hold more than the slice on any GPU, by the driver's figures,
-	 * and since when (CLOCK_MONOTONIC; 0: they don't). Memory taken round the front shows here.
+	 * and since when (CLOCK_MONOTONIC; 0: they don't). Memory that bypasses the front shows
+	 * here.
 	 */
 	uint64_t over_bytes, over_since_ns;
 	/* Of that, what may have been others' that it imported; and what the database has of it. */
@@ -113,7 +114,7 @@ struct session {
 #define SESSION_RECORD_EVERY_NS 1000000000ull
 
 /* Makes a session from `record` (whose gpu[] is copied): on disk first, then promised. `owner`
- * keeps a one-off session alive; NULL for others. 0 or -errno of the store; -ESRCH: the owner is
+ * keeps an ephemeral session alive; NULL for others. 0 or -errno of the store; -ESRCH: the owner is
  * gone. */
 int session_create(struct sessions *sessions, const struct store_session *record,
 		   const struct process_id *owner, struct session **ret);
@@ -144,8 +145,8 @@ int session_admits(const struct session *session, struct process_id process);
 void session_over_killed(struct session *session, pid_t pid);
 /* Likewise, for the time that it took beyond its turns. */
 void session_slicing_killed(struct session *session, pid_t pid);
-/* Why a session without processes ends: `reason`, but for a one-off in which nobody used the GPU
- * any more after the policy ended some. Returns that or buf. */
+/* Why a session without processes ends: `reason`, but for an ephemeral one in which nobody used the
+ * GPU any more after the policy ended some. Returns that or buf. */
 const char *session_unused_reason(const struct session *session, const char *reason,
 				  char buf[static STORE_REASON_SIZE]);
 /* This process has the session's ledger, and the daemon has not. */
@@ -153,7 +154,8 @@ void session_holder_unread(struct session *session, const struct process_id *pro
 /* Holders of that kind. */
 uint32_t session_holders_unread(const struct session *session);
 enum session_ledger session_ledger(const struct session *session);
-/* Ends a one-off session that nothing keeps alive any more. The session may be gone afterwards. */
+/* Ends an ephemeral session that nothing keeps alive any more. The session may be gone afterwards.
+ */
 void session_check_held(struct session *session);
 
 struct session *session_find(const struct sessions *sessions, const char *id);
@@ -161,7 +163,7 @@ struct session *session_find(const struct sessions *sessions, const char *id);
 struct session *session_named(const struct sessions *sessions, uid_t uid, const char *name);
 /* The only one of that name, whoever's it is; NULL: there is none, or several are called so. */
 struct session *session_named_once(const struct sessions *sessions, const char *name);
-/* The user's session that is not a one-off; NULL: none. */
+/* The user's session that is not ephemeral; NULL: none. */
 struct session *session_of_user(const struct sessions *sessions, uid_t uid);
 /* A fresh ID. */
 void session_make_id(const struct sessions *sessions, char ret[static STORE_ID_SIZE]);

@@ -1,5 +1,5 @@
-/* Holders, which keep a one-off session alive: its commands, and processes whose slots nobody can
- * read. */
+/* Holders, which keep an ephemeral session alive: its commands, and processes whose slots nobody
+ * can read. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

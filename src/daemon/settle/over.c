@@ -155,7 +155,7 @@ static void on_over_killed(void *context, const char *session, struct process_id
 	s->over_ended = true;
 }
 
-/* Ends, by policy, who went round the slice. */
+/* Ends, by policy, who bypassed the slice. */
 static void over_end(struct session *s, uint64_t now)
 {
 	if (strays_kill(s)) {

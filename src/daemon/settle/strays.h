@@ -1,5 +1,5 @@
 /* Strays: processes that the driver lists and that never attached, though a command of `carve run`
- * started them. They reached the driver some way round the front. */
+ * started them. They reached the driver by bypassing the front. */
 #pragma once
 
 #include <stdbool.h>

@@ -261,7 +261,7 @@ static void sheet_judge(struct usage *usage, uint32_t position, const struct she
 			user_end(usage->slicing, of[i]);
 }
 
-/* An owner who is suspended and goes round the front is not to be on the GPU at all. */
+/* An owner who is suspended and bypasses the front is not to be on the GPU at all. */
 static void sheet_look(struct usage *usage, const struct sheet *sheet)
 {
 	for (size_t i = 0; i < sheet->count && usage->slicing->kills; i++) {

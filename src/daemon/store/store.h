@@ -1,4 +1,4 @@
-/* The records that outlive the daemon: sessions, who keeps one-off sessions alive, quotas,
+/* The records that outlive the daemon: sessions, who keeps ephemeral sessions alive, quotas,
  * settings, learned context costs. SQLite in WAL mode. A write is with the kernel when its function
  * returns, so it survives the death of the daemon at any later moment (not a power cut, which ends
  * the sessions too). Quotas and settings are on the disk, where it is on one.
@@ -139,7 +139,7 @@ int store_session_named(struct store *store, uid_t uid, const char *name,
 			struct store_session *ret);
 /* A process of a session, and what else there is to it. */
 typedef int (*store_process_cb)(void *arg, const struct process_id *process, uint64_t more);
-/* Those that keep a one-off session alive; `more` is 0. */
+/* Those that keep an ephemeral session alive; `more` is 0. */
 int store_holders_each(struct store *store, const char *id, store_process_cb cb, void *arg);
 
 /* A command of `carve run`, with the mount namespace that was made for it (0: none). Whoever ended

@@ -3,7 +3,7 @@
  * slice all are refused as the driver refuses a user without the right, whoever calls: other slices
  * are on the same GPU. Which functions these are says symbol-classes.tsv (class change), and those
  * that change the caller alone are in decisions.tsv. This keeps mistakes off, and no attacks: a
- * root that goes round the front reaches the driver. */
+ * root that bypasses the front reaches the driver. */
 #include "base/nvml_abi.h"
 #include "front/driver.h"
 #include "front/library.h"

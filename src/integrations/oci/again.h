@@ -13,7 +13,7 @@ const char *oci_again_id(const json_t *environment);
 /* The request for a session like `ended`, on the same GPUs, whose nodes the container has. The
  * caller owns *ret. 0, or negative with *err: it cannot come back. Pure. */
 int oci_again_request(const json_t *ended, json_t **ret, struct error *err);
-/* Has the container's one-off session be active, and live as long as its first process. Sessions of
- * another kind, or of others, are left alone. 0, or negative with *err. */
+/* Has the container's ephemeral session be active, and live as long as its first process. Sessions
+ * of another kind, or of others, are left alone. 0, or negative with *err. */
 int oci_again(struct oci_session *session, const struct oci_container *container,
 	      struct error *err);

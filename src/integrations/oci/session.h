@@ -36,7 +36,7 @@ const char *oci_session_id(const struct oci_session *session);
  * it. */
 int oci_session_register(const struct oci_session *session, const char *id, pid_t pid,
 			 struct error *err);
-/* Gives a one-off session back. */
+/* Gives an ephemeral session back. */
 void oci_session_give(const struct oci_session *session);
 /* container/edits.h; the caller owns *ret. */
 int oci_session_edits(const struct oci_session *session, json_t **ret, struct error *err);

@@ -13,7 +13,7 @@ from conftest import BUILD, ON_GPU, ROOT
 sys.path.insert(0, str(ROOT))
 from bench import limits, part_limits, peers  # noqa: E402: found by the line above
 
-pytestmark = [pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own books"),
+pytestmark = [pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own figures"),
               pytest.mark.once("a benchmark; what it runs is also in test_limits and test_death")]
 NONE, CARVE = limits.limiters([])
 

@@ -34,7 +34,7 @@ __attribute__((constructor)) static void begin(void)
 
 pytestmark = pytest.mark.once("a benchmark")
 
-needs_sim = pytest.mark.skipif(ON_GPU or sanitized(), reason="reads the simulated host's own books")
+needs_sim = pytest.mark.skipif(ON_GPU or sanitized(), reason="reads the simulated host's own figures")
 
 
 @needs_sim
@@ -46,7 +46,7 @@ def test_shares_are_measured_judged_and_shown(tmp_path):
     document = json.loads((tmp_path / "out.json").read_text())
     assert (document["schema"], document["part"], document["seconds"]) == ("carve-bench/1", "shares", 2)
     rows = {(r["scenario"], r["what"]): r for r in document["rows"]}
-    assert set(rows) == {("25-75", "share error"), ("25-75", "worst plan"), ("25-75", "books against stored times"),
+    assert set(rows) == {("25-75", "share error"), ("25-75", "worst plan"), ("25-75", "figures against stored times"),
                          ("switch", "switch p50"), ("switch", "switch p99")}
     for r in document["rows"]:
         # A bound that a machine played too slowly is neither met nor missed.
@@ -76,7 +76,7 @@ def test_errors_are_points_of_the_time():
     assert shares.covered([(0, 10), (5, 20), (6, 8)], 0, 100) == (20, 3)
 
 
-def test_books_that_differ_from_stored_times_show():
+def test_figures_that_differ_from_stored_times_show():
     def error(busy, ns, count):
         run = run_of([busy], passed=1_000_000)
         run.stored = [(ns, count)]

@@ -36,7 +36,7 @@ def test_a_page_of_what_could_be_measured(tmp_path):
     assert "| cuMemAllocManaged of 64 MiB | +64.0 | +0.0 |" in text
     assert "takes a lock, which /proc/locks shows" in text and "its figure: +0 MiB by the import" in text
     assert "given up" not in text and "nvmlDeviceGetComputeRunningProcesses_v3" in text
-    assert "carve's books 522.0 MiB, NVML's used memory +522.0 MiB" in text
+    assert "carve's ledger 522.0 MiB, NVML's used memory +522.0 MiB" in text
     # A missing part is said, and stops nothing.
     assert "has no torch" in text or "finds no GPU" in text or "status" in text
     assert "## System tests\n\nNot measured: ./scripts/test runs them" in text
