@@ -17,6 +17,7 @@
 #include "daemon/node.h"
 #include "daemon/queue/queue.h"
 #include "daemon/store/store.h"
+#include "guard/containers.h"
 
 /* All that is looked at, each with a bit in vanished.failing. */
 enum entry {
@@ -154,7 +155,7 @@ static void containers_look(struct node *node)
 		rc = privileges_guarded(&node->privileges)
 			     ? guard_make_entry(node, GUARD_FILE_CONTAINERS, &err)
 			     : runtime_containers_again(&node->runtime, &err);
-	tell(node, ENTRY_CONTAINERS, RUNTIME_CONTAINERS, rc, err.message);
+	tell(node, ENTRY_CONTAINERS, CONTAINERS_DIR, rc, err.message);
 }
 
 static void link_look(struct node *node)

@@ -10,14 +10,13 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "guard/containers.h"
 #include "guard/guard.h"
 #include "proto/guard.h"
 #include "proto/launcher.h"
 
 #define DELETED " (deleted)"
 #define LISTEN_BACKLOG 4096
-/* The part of the directory that containers get (daemon/runtime.h). */
-#define CONTAINERS "containers"
 /* A link to what is in the state directory (daemon/store/state.h). */
 #define DATABASE "carve.db"
 
@@ -48,25 +47,13 @@ static int directory_make(int dir_fd)
 	return 0;
 }
 
-/* A second name of the attach socket, for containers. 0 or -errno. */
-static int containers_link(int dir_fd)
-{
-	if (mkdirat(dir_fd, CONTAINERS, 0755) == 0)
-		(void)fchmodat(dir_fd, CONTAINERS, 0755, 0);
-	(void)unlinkat(dir_fd, CONTAINERS "/fresh", 0);
-	if (linkat(dir_fd, "attach.sock", dir_fd, CONTAINERS "/fresh", 0) < 0 ||
-	    renameat(dir_fd, CONTAINERS "/fresh", dir_fd, CONTAINERS "/attach.sock") < 0)
-		return -errno;
-	return 0;
-}
-
 static int containers_make(int dir_fd)
 {
 	int rc = containers_link(dir_fd);
 
 	if (rc < 0)
 		return rc;
-	int fd = openat(dir_fd, CONTAINERS, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int fd = openat(dir_fd, CONTAINERS_DIR, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }
 

@@ -18,6 +18,7 @@
 #include "daemon/host/handover.h"
 #include "daemon/host/log.h"
 #include "daemon/host/supervisor.h"
+#include "guard/containers.h"
 
 #define LISTEN_BACKLOG 512
 /* A daemon that was killed may leave the lock to a child that it had just forked, until that execs.
@@ -308,30 +309,20 @@ static int sockets_make(struct runtime *runtime, bool system, struct error *err)
 	return runtime->http_fd < 0 ? -1 : 0;
 }
 
-/* Containers have the attach socket, and no other, as a directory with a second name of it: a file
- * that was mounted would stay the socket of a daemon that has ended. Without it they have that. */
 static int containers_make(const struct runtime *runtime)
 {
-	char dir[128], from[128], to[160], fresh[160];
+	cleanup_close int fd = open(runtime->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
-	runtime_path(runtime, RUNTIME_CONTAINERS, dir, sizeof(dir));
-	runtime_path(runtime, "attach.sock", from, sizeof(from));
-	snprintf(to, sizeof(to), "%s/attach.sock", dir);
-	snprintf(fresh, sizeof(fresh), "%s/fresh", dir);
-	unlink(fresh);
-	return (mkdir(dir, 0755) < 0 && errno != EEXIST) || chmod(dir, 0755) < 0 ||
-			       link(from, fresh) < 0 || rename(fresh, to) < 0
-		       ? -errno
-		       : 0;
+	return fd < 0 ? -errno : containers_link(fd);
 }
 
-static void containers_link(const struct runtime *runtime)
+/* Without it containers have that of before. */
+static void containers_begin(const struct runtime *runtime)
 {
 	int rc = containers_make(runtime);
 
 	if (rc < 0)
-		log_event(LOG_WARNING,
-			  "runtime.containers dir=%s/" RUNTIME_CONTAINERS " error=\"%s\"",
+		log_event(LOG_WARNING, "runtime.containers dir=%s/" CONTAINERS_DIR " error=\"%s\"",
 			  runtime->dir, strerrordesc_np(-rc));
 }
 
@@ -340,7 +331,7 @@ bool runtime_containers_there(const struct runtime *runtime)
 	char path[128];
 	struct stat st;
 
-	runtime_path(runtime, RUNTIME_CONTAINERS "/attach.sock", path, sizeof(path));
+	runtime_path(runtime, CONTAINERS_DIR "/attach.sock", path, sizeof(path));
 	return stat(path, &st) == 0 && st.st_ino == file_inode(runtime, RUNTIME_ATTACH);
 }
 
@@ -356,7 +347,7 @@ int runtime_listen(struct runtime *runtime, bool system, struct error *err)
 	if (runtime->http_fd < 0) {
 		if (sockets_make(runtime, system, err) < 0)
 			return -1;
-		containers_link(runtime);
+		containers_begin(runtime);
 	}
 	for (enum runtime_file file = RUNTIME_ATTACH; file <= RUNTIME_HTTP; file++) {
 		runtime->inode[file] = file_inode(runtime, file);
@@ -381,7 +372,7 @@ int runtime_listen_again(struct runtime *runtime, enum runtime_file file, bool s
 	*(http ? &runtime->http_fd : &runtime->attach_fd) = fd;
 	runtime->inode[file] = file_inode(runtime, file);
 	if (!http)
-		containers_link(runtime);
+		containers_begin(runtime);
 	return fd;
 }
 

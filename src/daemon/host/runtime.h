@@ -11,9 +11,6 @@
 struct error;
 struct handover;
 
-/* In its directory: what containers get of it (see containers_link()). */
-#define RUNTIME_CONTAINERS "containers"
-
 /* Files that commands and the next daemon look for. The order is that in which they are made. */
 enum runtime_file { RUNTIME_LOCK, RUNTIME_ATTACH, RUNTIME_HTTP, RUNTIME_FILES };
 enum runtime_found { RUNTIME_THERE, RUNTIME_MISSING, RUNTIME_REPLACED };
