@@ -192,7 +192,7 @@ def test_no_gpu(bare):
     assert done.returncode == 1 and "libcuda.so.1 is not found" in done.stdout
 
 
-def test_where_no_daemon_can_start():
+def test_a_daemon_that_cannot_start_is_reported():
     fails(bare_carve("/proc/none", "gpu", "list"), 4, "/proc/none")
     fails(bare_carve("/tmp/" + "x" * 120, "gpu", "list"), 2, "too long")
     fails(bare_carve("/proc/none", "run", "--vram", "4", "true"), 125, "/proc/none")

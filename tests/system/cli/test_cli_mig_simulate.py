@@ -53,7 +53,7 @@ def test_policies_are_compared_on_ones_own_trace(trace):
         assert p["mean_wait_ns"] == 0 and 0 < p["used"] <= 1 and p["granted"] < 4000
 
 
-def test_what_finds_no_room_waits(trace):
+def test_a_request_without_room_waits(trace):
     found = policies(simulated(trace, "--wait"))
     for p in found.values():
         assert p["granted"] == 4000 and p["accepted"] == pytest.approx(1) and p["longest_wait_ns"] > p["mean_wait_ns"] > 0

@@ -78,7 +78,7 @@ def test_quota_of_a_group(daemon):
     (["set", "root", "--gpus", "1.5"], ["--gpus", "1.5"]),
 ])
 @needs_admin
-def test_what_makes_no_sense_is_refused_in_words(daemon, argv, words):
+def test_senseless_quotas_are_refused_in_words(daemon, argv, words):
     fails(carve(daemon, "quota", *argv), 2, *words)
     assert carve_json(daemon, "quota", "list") == []
 

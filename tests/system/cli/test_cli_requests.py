@@ -290,7 +290,7 @@ def test_session_show_list_release(fake):
         "/v1/sessions/s-abc123", "/v1/sessions/s-abc123?force=1"]
 
 
-def test_what_is_hidden_or_missing_is_a_dash(fake):
+def test_hidden_or_missing_values_are_a_dash(fake):
     fake.answers["GET", "/v1/sessions"] = (200, [
         {"id": None, "state": "active", "owner": None, "vram_bytes": GIB, "gpus": []}])
     assert carve(fake, "session", "list").stdout.splitlines()[1].split()[:4] == \
@@ -376,7 +376,7 @@ def test_waiting_is_quiet_in_a_pipe_and_told_on_a_terminal(fake):
         assert process.wait() == 0
 
 
-def test_who_waits_is_told_its_place_and_why_whenever_that_changes(fake):
+def test_a_waiting_request_is_told_each_change_of_place_or_reason(fake):
     left = threading.Event()
     fake.answers["POST", "/v1/sessions"] = lambda body: (left.wait(60), (201, session()))[1]
 

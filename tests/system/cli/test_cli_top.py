@@ -167,7 +167,7 @@ def test_once_as_json(busy):
     (["--interval", "-1"], 2, "--interval"), (["--interval", "3601"], 2, "3601"),
     (["--interval", "nan"], 2, "--interval"), (["extra"], 2, "extra"),
 ])
-def test_what_makes_no_sense_is_refused_in_words(daemon, argv, code, words):
+def test_senseless_options_are_refused_in_words(daemon, argv, code, words):
     done = top(daemon, *argv)
     assert done.returncode == code and words in done.stderr and done.stdout == ""
     assert len(done.stderr.splitlines()) == 1

@@ -249,6 +249,6 @@ def test_containers_join_a_session_by_its_id(podman):
 
 @pytest.mark.parametrize("state", ["", "{", "{}", '{"id": "x", "pid": 1, "bundle": "relative"}',
                                    '{"id": "x", "pid": -1, "bundle": "/"}', '{"id": "x", "pid": 1, "bundle": "/nowhere"}'])
-def test_what_is_no_state_is_refused(state):
+def test_input_that_is_not_a_container_state_is_refused(state):
     done = subprocess.run([BUILD / "carve-hook"], input=state, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1

@@ -258,7 +258,7 @@ def asker(daemon):
     a.close()
 
 
-def test_who_has_no_room_waits_until_the_driver_has_what_the_dead_held(daemon, make_child, asker):
+def test_an_allocation_without_room_waits_for_memory_of_ended_processes(daemon, make_child, asker):
     session, ledger, a = asker
     child = holds_a_gib(daemon, make_child, session)
     child.kill()
@@ -272,7 +272,7 @@ def test_who_has_no_room_waits_until_the_driver_has_what_the_dead_held(daemon, m
     assert a.receive()[0] == OK and ledger.committed() == 0
 
 
-def test_who_has_no_room_does_not_wait_for_what_the_living_hold(daemon, make_child, asker):
+def test_an_allocation_without_room_does_not_wait_for_living_processes(daemon, make_child, asker):
     session, ledger, a = asker
     child = holds_a_gib(daemon, make_child, session)
     assert [a.ask(SWEEP, session) for _ in range(100)] == [(OK, 1, "")] * 100
@@ -286,7 +286,7 @@ def test_who_has_no_room_does_not_wait_for_what_the_living_hold(daemon, make_chi
     wait_until(lambda: ledger.committed() == 0)
 
 
-def test_what_the_driver_does_not_give_back_is_not_waited_for_for_ever(daemon, make_child, asker):
+def test_a_wait_for_memory_that_the_driver_keeps_is_bounded(daemon, make_child, asker):
     session, ledger, a = asker
     child = holds_a_gib(daemon, make_child, session)
     child.kill()
@@ -303,7 +303,7 @@ def test_what_the_driver_does_not_give_back_is_not_waited_for_for_ever(daemon, m
     wait_until(lambda: ledger.committed() == 0)
 
 
-def test_who_finds_no_slot_gets_that_of_one_that_has_just_ended(daemon):
+def test_a_process_without_a_slot_gets_that_of_one_that_just_ended(daemon):
     session = daemon.grant(vram="4")["id"]
     script = f"""
 import sys, time

@@ -87,14 +87,14 @@ def test_a_context_is_learned_and_smaller_slices_are_refused(host):
 
 
 @pytest.mark.parametrize("visible", ["1", "", "-1"])
-def test_which_gpus_a_user_wants_is_nothing_to_the_daemon(make_host, visible):
+def test_the_daemon_ignores_cuda_visible_devices(make_host, visible):
     """Of the job that happens to start it."""
     host = make_host("t4:2")
     env = {"CUDA_VISIBLE_DEVICES": visible}
     wait_until(lambda: all(g["context_bytes"] for g in host.carve_json("gpu", "list", env=env)))
 
 
-def test_what_a_context_costs_is_tried_again(make_host):
+def test_the_cost_of_a_context_is_probed_again(make_host):
     host = make_host("t4")
     assert host.carve("sim", "fault", "hang", "--call", "cuCtxCreate_v2", "--error", "2", "--count", "1").returncode == 0
     assert host.carve_json("gpu", "list")[0]["context_bytes"] == 0
@@ -122,7 +122,7 @@ def test_where_managed_memory_shows_is_tried_again_when_nobody_has_a_slice(make_
 
 
 @pytest.mark.parametrize("version", [8, 9, 10])
-def test_what_a_database_of_before_knows_of_contexts_stays(make_host, version):
+def test_costs_of_contexts_in_an_older_database_are_kept(make_host, version):
     """Version 8 did not know where managed memory shows; 9 and 10 could not tell that they did not."""
     host = make_host("t4")
     place, log = (pathlib.Path(host.env["CARVE_RUNTIME_DIR"], name) for name in ("carve.db", "carved.log"))
@@ -272,7 +272,7 @@ def test_managed_memory_of_a_slice_is_not_promised_twice(host, lists):
 
 
 @pytest.mark.needs_sim("counts on a GPU that nobody else uses")
-def test_what_slices_take_and_give_all_the_time_is_not_outside(host):
+def test_memory_that_slices_allocate_and_free_is_not_counted_as_outside(host):
     """The driver gives the GPU's use and the processes' figures one after the other."""
     session = host.carve_json("session", "request", "--vram", "20")["id"]
     inside = [host.popen([BUILD / "carve", "run", "--session", session, "--", *python("churn")])

@@ -182,7 +182,7 @@ def test_a_ledger_whose_processes_died_with_everything_is_made_anew(daemon, make
     assert make_child(daemon, session).status == OK
 
 
-def test_what_another_program_had_the_keeper_hold_is_checked(daemon, make_child):
+def test_a_descriptor_that_another_program_gave_the_keeper_is_checked(daemon, make_child):
     """Names and sizes are right; seals, or what is inside, are not."""
     for wrong in ("unsealed", "empty", "another"):
         session, child, _ = attached(daemon, make_child)
@@ -208,7 +208,7 @@ def test_what_another_program_had_the_keeper_hold_is_checked(daemon, make_child)
         assert daemon.show(session)["pids"] == [child.pid] and daemon.show(session)["ledger"] == "lost"
 
 
-def test_what_is_kept_for_nobody_is_dropped(daemon, make_child):
+def test_a_ledger_kept_for_no_session_is_dropped(daemon, make_child):
     session, child, _ = attached(daemon, make_child)
     keeper = Keeper(daemon.runtime)
     with open("/dev/null") as null:

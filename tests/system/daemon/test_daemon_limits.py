@@ -208,7 +208,7 @@ def test_below_615_nothing_is_made(host):
     assert "limit." not in daemon_log(host)
 
 
-def test_where_the_driver_refuses_the_front_binds(newer):
+def test_the_front_binds_if_the_driver_refuses_the_limit(newer):
     assert newer.carve("sim", "fault", "nvml", "--call", "nvmlDeviceSetMemoryLimits_v1", "--error", "4").returncode == 0
     wait_until(lambda: newer.carve_json("gpu", "list")[0]["limits_problem"])
     assert newer.carve_json("gpu", "list")[0]["backend"] == "front"

@@ -101,7 +101,7 @@ def test_an_instance_that_something_holds_is_told_with_who_does(make_host):
     carve(host, "run", "--gpu", "1", "--wait-for", "30", "--", "true")
 
 
-def test_what_is_made_by_half_is_a_debt_that_is_paid(make_host):
+def test_an_instance_made_by_half_is_removed_later(make_host):
     host = with_role(make_host)
     carve(host, "sim", "fault", "mig-create", "--call", "nvmlGpuInstanceCreateComputeInstance", "--count", "1")
     carve(host, "sim", "fault", "mig-destroy")

@@ -215,7 +215,7 @@ def test_waiting_times_out_with_the_reason(daemon):
     assert "--wait-for" in at_once.error["hint"] and "waited" not in at_once.error["message"]
 
 
-def test_what_can_never_be_is_not_waited_for(daemon):
+def test_an_impossible_request_does_not_wait(daemon):
     assert daemon.request(vram="100", wait_for=600).status == 409
 
 
@@ -307,7 +307,7 @@ def test_a_big_request_is_served_under_a_stream_of_small_ones(make_daemon):
             t.join()
 
 
-def test_who_waits_for_figures_is_not_passed(daemon):
+def test_a_request_that_waits_for_figures_is_not_overtaken(daemon):
     """A request that only waits until the driver has said what is free is no reason to refuse others."""
     daemon.delay = 25
     daemon.write_state()
@@ -597,7 +597,7 @@ def test_quotas_hold_under_concurrent_requests(daemon):
 
 # ---- sizes as they are shown ----
 
-def test_what_is_shown_as_available_can_be_requested(make_daemon):
+def test_memory_shown_as_available_can_be_requested(make_daemon):
     """Of 64 GPUs of any size, some of it held outside; what is held then is not shown as less than it is."""
     dice = random.Random(2)
     totals = [dice.randrange(1 << dice.randrange(30, 39)) + GIB for _ in range(64)]

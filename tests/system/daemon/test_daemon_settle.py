@@ -81,7 +81,7 @@ def sharing(daemon, make_child):
     return daemon, ledger, first, second
 
 
-def test_what_others_have_is_posted_before_it_is_uncharged(sharing):
+def test_memory_that_others_have_is_posted_before_it_is_uncharged(sharing):
     daemon, ledger, first, second = sharing
     assert first.say(f"leave {100 * MIB} 0") == f"{OK} 1"
     assert ledger.books(second.slot) == (0, 100 * MIB) and ledger.books(0) == (0, 0)
@@ -93,7 +93,7 @@ def test_what_others_have_is_posted_before_it_is_uncharged(sharing):
     wait_until(lambda: ledger.committed() == 0)
 
 
-def test_what_nobody_has_is_nobodys_at_once(sharing):
+def test_memory_that_nobody_has_is_uncharged_at_once(sharing):
     daemon, ledger, first, second = sharing
     daemon.processes = []
     daemon.write_state()
@@ -102,7 +102,7 @@ def test_what_nobody_has_is_nobodys_at_once(sharing):
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["", "crash"])
-def test_what_somebody_may_have_is_kept_until_that_can_be_told(sharing, crash):
+def test_memory_that_somebody_may_have_stays_charged_until_it_is_known(sharing, crash):
     """He is inside a call all the time, so his figure says nothing."""
     daemon, ledger, first, second = sharing
     ledger.set_calls(second.slot, 5, 3)
@@ -203,7 +203,7 @@ def test_a_call_under_way_keeps_what_a_process_without_connection_charged(daemon
 
 
 @pytest.mark.parametrize("how", ["close", "exec"])
-def test_who_was_never_listed_is_charged_until_it_ends(daemon, make_child, how):
+def test_a_process_never_listed_is_charged_until_it_ends(daemon, make_child, how):
     """There are drivers that list no process: then nothing tells a program that closed descriptors from one that is gone."""
     _, child, ledger = attached(daemon, make_child)
     child.say(f"charge {GIB}")
@@ -214,7 +214,7 @@ def test_who_was_never_listed_is_charged_until_it_ends(daemon, make_child, how):
     wait_until(lambda: ledger.committed() == 0 and ledger.state(child.slot) == "free")
 
 
-def test_what_the_slice_holds_is_not_outside(daemon, make_child):
+def test_memory_of_the_slice_is_not_counted_as_outside(daemon, make_child):
     session = daemon.grant(vram="4")["id"]
     child = make_child(daemon, session)
     daemon.processes = [(0, child.pid, 3 * GIB), (0, 1, 5 * GIB)]
@@ -227,7 +227,7 @@ def test_what_the_slice_holds_is_not_outside(daemon, make_child):
     assert daemon.gpu()["outside_bytes"] == 7 * GIB
 
 
-def test_what_was_posted_stays_while_there_is_managed_memory(daemon, make_child):
+def test_posted_memory_stays_while_there_is_managed_memory(daemon, make_child):
     """No figure has that, so less than what was charged says nothing of what was posted."""
     _, child, ledger = attached(daemon, make_child)
     child.say(f"charge {100 * MIB}")
@@ -287,7 +287,7 @@ def test_managed_memory_of_a_slice_is_not_outside(daemon, make_child, figure, un
     wait_until(lambda: daemon.gpu()["outside_bytes"] == outside * GIB)
 
 
-def test_what_goes_beyond_the_slice_is_reported(daemon, make_child):
+def test_memory_beyond_the_slice_is_reported(daemon, make_child):
     """Memory taken round the front: the driver lists it, no charge was made."""
     session = daemon.grant(vram="2")["id"]
     child = make_child(daemon, session)
@@ -305,7 +305,7 @@ def test_what_goes_beyond_the_slice_is_reported(daemon, make_child):
     wait_until(lambda: daemon.show(session)["over_bytes"] == 0)
 
 
-def test_what_goes_beyond_the_slice_is_ended_where_the_policy_says_so(make_daemon, make_child,
+def test_a_process_beyond_the_slice_is_ended_if_the_policy_says_so(make_daemon, make_child,
                                                                      tmp_path):
     config = tmp_path / "config.json"
     config.write_text('{"over_policy": "kill", "over_tolerance": "512MiB", "over_seconds": 1}')

@@ -135,7 +135,7 @@ def test_an_unwritable_boot_id_is_written_later(tiny_disk, make_daemon, tmp_path
 
 # ---- from one place to another ----
 
-def test_what_an_older_carve_left_in_the_runtime_directory_moves(daemon, state, make_child):
+def test_an_older_database_in_the_runtime_directory_is_moved(daemon, state, make_child):
     sessions, ended = use(daemon)
     child = make_child(daemon, next(iter(sessions)))
     child.say(f"charge {GIB}")
@@ -166,7 +166,7 @@ def test_what_an_older_carve_left_in_the_runtime_directory_moves(daemon, state, 
     assert daemon.show(next(iter(sessions)))["pids"] == [child.pid]
 
 
-def test_what_is_there_already_is_kept_but_for_its_sessions(durable, daemon, state):
+def test_an_existing_database_is_kept_except_for_its_sessions(durable, daemon, state):
     """The quotas and the history of before, where a daemon ran without them meanwhile."""
     sessions, ended = use(durable)
     durable.kill()

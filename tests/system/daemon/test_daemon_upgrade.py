@@ -67,7 +67,7 @@ def test_a_forked_child_still_keeps_the_memory_of_its_killed_parent(daemon, make
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_who_waits_for_what_the_dead_held_goes_on_waiting(daemon, make_child, full):
+def test_a_wait_for_memory_of_ended_processes_goes_on(daemon, make_child, full):
     """For their memory, or for one of their slots."""
     session = daemon.grant(vram="4")["id"]
     child = make_child(daemon, session)
@@ -91,7 +91,7 @@ def test_who_waits_for_what_the_dead_held_goes_on_waiting(daemon, make_child, fu
         a.close()
 
 
-def test_who_waits_goes_on_waiting_in_the_same_place(daemon):
+def test_a_waiting_request_keeps_its_place(daemon):
     full = daemon.grant(vram="80")
     askers = []
     for i in range(4):  # without an ID of their own: these clients would not repeat themselves
@@ -323,7 +323,7 @@ def test_programs_that_cannot_take_over(daemon, program):
     upgrade(daemon)
 
 
-def test_what_the_new_program_would_stumble_over(make_daemon, tmp_path):
+def test_an_upgrade_is_refused_if_the_new_program_could_not_go_on(make_daemon, tmp_path):
     config = tmp_path / "config.json"
     config.write_text("{}")
     daemon = make_daemon(args=["--config", config])
@@ -370,7 +370,7 @@ def test_options_that_the_running_daemon_would_not_hear_of(daemon, tmp_path):
     assert "carved.taken_over" not in daemon.log()
 
 
-def test_where_no_daemon_is(tmp_path):
+def test_an_upgrade_without_a_daemon_says_so(tmp_path):
     done = subprocess.run([BUILD / "carved", "--takeover", "--runtime-dir", tmp_path], env=clean_env(),
                           stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 4 and "no daemon answers" in done.stderr

@@ -86,7 +86,7 @@ def test_the_lists_have_all_that_the_daemon_makes(served):
 
 
 @pytest.mark.parametrize("place, name", [("runtime", name) for name in RUNTIME] + [("state", name) for name in STATE])
-def test_what_is_removed_is_made_anew_and_said(served, place, name):
+def test_removed_files_are_made_anew_and_logged(served, place, name):
     path = getattr(served, place) / name
     told = f"runtime.vanished file={(RUNTIME if place == 'runtime' else STATE)[name]} made=anew"
     before, count = inode(path), served.log().count(told)

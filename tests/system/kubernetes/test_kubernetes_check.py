@@ -46,7 +46,7 @@ def test_a_cluster_with_all_of_it_passes(api):
     assert not [p for p in api.objects if "carve-check" in p]
 
 
-def test_what_is_missing_is_told(api):
+def test_the_check_tells_what_is_missing(api):
     api.put("/version", {"minor": "34+", "gitVersion": "v1.34.1"})
     api.drop = ["taints"]
     for path in OBJECTS:

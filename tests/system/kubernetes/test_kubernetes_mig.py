@@ -158,7 +158,7 @@ def test_a_request_for_two_instances_is_one_slice_of_both(make_cluster):
     assert cluster.sessions() == [] and not instances(cluster.host, "busy")
 
 
-def test_of_several_instances_all_are_made_or_none(cluster):
+def test_several_instances_are_made_all_or_none(cluster):
     wait_until(lambda: mig_devices(cluster))
     carve(cluster.host, "session", "request", "--mig-profile", "3g.40gb")
     [other] = instances(cluster.host, "busy")

@@ -431,7 +431,7 @@ def test_long_lists_come_in_parts(queues):
     assert {q["name"]: q["waiting"] for q in queues.host.carve_json("queue", "list")} == {"half": 0, "other": 1}
 
 
-def test_of_an_array_that_was_not_written_whole_nothing_stays(queues, tmp_path):
+def test_an_array_not_written_whole_is_removed(queues, tmp_path):
     queues.agent("half=0.5")
     kill = tmp_path / "kill"
     os.kill(queues.host.daemon_pid(), signal.SIGKILL)

@@ -163,7 +163,7 @@ def test_an_instance_larger_than_the_users_quota_is_refused_at_enqueue(mig_queue
     assert q.ended(q.witnessed(queue="eighth"))["state"] == "done"
 
 
-def test_what_no_instance_can_hold_is_refused_when_the_agent_starts(mig_queues):
+def test_a_queue_larger_than_any_instance_is_refused_when_the_agent_starts(mig_queues):
     q = mig_queues()
     done = q.host.carve("agent", "--detached", "--queue", "two=2")
     assert done.returncode == 3 and "2 GPUs" in done.stderr

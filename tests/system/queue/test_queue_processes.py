@@ -56,7 +56,7 @@ def test_processes_that_hop_from_fork_to_fork_end_with_their_job(queues, tmp_pat
     assert not path.exists()
 
 
-def test_what_a_job_left_behind_ends_though_its_shim_was_killed(queues, tmp_path):
+def test_processes_left_by_a_job_end_though_its_shim_was_killed(queues, tmp_path):
     queues.agent("half=0.5")
     pid, left = tmp_path / "pid", tmp_path / "left"
     job = queues.enqueue("sh", "-c", f"setsid sleep 1000 & echo $! > {left}; echo $$ > {pid}; {queues.gate()}")

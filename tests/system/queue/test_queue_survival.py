@@ -493,7 +493,7 @@ def test_the_queue_goes_on_where_nobody_starts_the_next_daemon(queues):
     wait_until(lambda: len(queues.runs(waiting)) == 2)
 
 
-def test_what_a_job_starts_after_the_daemon_was_killed_has_its_slice(queues, programs, examples):
+def test_a_process_that_a_job_starts_without_a_daemon_has_its_slice(queues, programs, examples):
     """Nobody but the job's shim sees to the next daemon, and it does so while the job runs."""
     queues.agent("half=0.5")
     id = queues.enqueue("sh", "-c", f"{queues.gate()}; {examples}/hog")

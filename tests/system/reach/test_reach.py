@@ -403,7 +403,7 @@ def test_many_runs_leave_nothing(rooted):
     assert rooted.carve("session", "release", session).returncode == 0
 
 
-def test_what_the_host_mounts_later_shows_in_the_slice(rooted):
+def test_later_mounts_of_the_host_show_in_the_slice(rooted):
     script = "import os, sys; print('ready', flush=True); input(); print(os.listdir(sys.argv[1]))"
     with tempfile.TemporaryDirectory(prefix="carve-test-") as directory:
         test = f"""

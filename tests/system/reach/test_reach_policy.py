@@ -83,7 +83,7 @@ def show(host, session):
     return host.carve_json("session", "show", session)
 
 
-def test_what_gets_round_preloading_is_shown_and_logged(policed):
+def test_memory_that_bypasses_preloading_is_shown_and_logged(policed):
     daemon = policed(over_seconds=1)
     host = policed.host
     driver = driver_of(host)
@@ -144,7 +144,7 @@ def test_policy_ends_who_gets_round_and_nobody_else(policed):
 
 
 @pytest.mark.parametrize("kind", ["session", "one-off"])
-def test_who_is_ended_by_policy_is_told_why(policed, kind):
+def test_a_process_ended_by_policy_is_told_why(policed, kind):
     policed(over_policy="kill", over_seconds=1)
     host = policed.host
     session = host.carve_json("session", "request", "--vram", "2")["id"] if kind == "session" else None
@@ -182,7 +182,7 @@ def test_a_one_off_slice_that_goes_on_after_policy_ended_a_process_ends_as_any(p
 
 @pytest.mark.parametrize("kind", ["session", "one-off"])
 @pytest.mark.parametrize("how", ["killed", "taken over"])
-def test_what_gets_round_is_known_to_the_next_daemon(policed, how, kind):
+def test_memory_that_bypasses_the_front_is_known_to_the_next_daemon(policed, how, kind):
     daemon = policed(over_seconds=1)
     host = policed.host
     session = host.carve_json("session", "request", "--vram", "2")["id"] if kind == "session" else None
@@ -408,7 +408,7 @@ class Heirs:
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["killed", "taken over"])
-def test_what_an_exporter_left_is_excused_by_a_new_daemon(policed, how):
+def test_memory_that_an_exporter_left_is_excused_by_a_new_daemon(policed, how):
     daemon = policed(over_policy="kill", over_tolerance="0B", over_seconds=1)
     heirs = Heirs(policed.host)
     heirs.say("import", "close")
@@ -419,7 +419,7 @@ def test_what_an_exporter_left_is_excused_by_a_new_daemon(policed, how):
     heirs.stays()
 
 
-def test_what_an_exporter_leaves_while_there_is_no_daemon_is_excused(policed):
+def test_memory_that_an_exporter_leaves_without_a_daemon_is_excused(policed):
     daemon = policed(over_policy="kill", over_tolerance="0B", over_seconds=1)
     heirs = Heirs(policed.host)
     heirs.say("import", "close")
@@ -436,7 +436,7 @@ def test_what_an_exporter_leaves_while_there_is_no_daemon_is_excused(policed):
 @pytest.mark.long
 @pytest.mark.parametrize("whose, how, open_", [
     ("one-off", "", "open"), ("one-off", "killed", "closed"), ("session", "", "closed"), ("session", "killed", "open")])
-def test_what_only_a_descriptor_kept_is_excused_when_it_is_imported(policed, whose, how, open_):
+def test_memory_kept_by_a_descriptor_alone_is_excused_when_it_is_imported(policed, whose, how, open_):
     """Long after its exporter ended, and its session with it."""
     daemon = policed(over_policy="kill", over_tolerance="0B", over_seconds=1)
     host = policed.host
@@ -449,7 +449,7 @@ def test_what_only_a_descriptor_kept_is_excused_when_it_is_imported(policed, who
     heirs.stays()
 
 
-def test_what_is_imported_while_there_is_no_daemon_is_excused(policed):
+def test_memory_imported_without_a_daemon_is_excused(policed):
     daemon = policed(over_policy="kill", over_tolerance="0B", over_seconds=1)
     heirs = Heirs(policed.host)
     heirs.leave()

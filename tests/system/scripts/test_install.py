@@ -170,7 +170,7 @@ def test_for_packages(tmp_path):
     ("install", ["--prefix", "/"], "/ itself"), ("install", ["--prefix", "/tmp/a b"], "no space"),
     ("install", ["--prefix", "/tmp/a;b"], "no space"), ("uninstall", ["x"], "unknown option x"),
     ("uninstall", ["--destdir", ""], "--destdir needs")])
-def test_what_makes_no_sense_is_refused_in_words(name, argv, words):
+def test_senseless_options_are_refused_in_words(name, argv, words):
     told = script(name, *argv, code=2)
     assert words in told and f"usage: scripts/{name}" in told
 

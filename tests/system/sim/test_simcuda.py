@@ -239,7 +239,7 @@ def test_the_runtime_is_told_why():
     assert done.stderr.count("CUDA runtime") == 1
 
 
-def test_who_brings_machine_code_is_told_so():
+def test_a_program_with_machine_code_is_told_so():
     """NVRTC asks for a table of its own and does without it; what it is told to compile for a real
     architecture is a cubin, and that has nowhere to run."""
     script = ("import ctypes; c = ctypes.CDLL('libcuda.so.1'); p = ctypes.c_void_p(); x = ctypes.c_void_p(); "

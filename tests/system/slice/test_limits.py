@@ -26,7 +26,7 @@ def give_all(d, count):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("family", STEPS)
 @pytest.mark.once("the front's accounts; the others have the daemon's part")
-def test_what_fits_is_granted_and_a_granule_more_is_not(host, driven, session, family, seed):
+def test_an_exact_fit_is_granted_and_a_granule_more_is_refused(host, driven, session, family, seed):
     mine, neighbour = driven("--session", session), driven("--session", session)
     chance = random.Random(seed)
     for _ in range(chance.randrange(12)):

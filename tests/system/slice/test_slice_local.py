@@ -45,7 +45,7 @@ def test_every_way_is_tried(host):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.once("the front's accounts; the others have the daemon's part")
-def test_what_does_not_fit_is_refused_and_what_does_is_counted(host, way):
+def test_local_memory_that_does_not_fit_is_refused_and_the_rest_is_charged(host, way):
     """17 GiB in a slice of 3 GiB, and 1.25 GiB."""
     said = launch(host, way, 70_000)
     assert said["result"] == said["again"] == OOM
@@ -137,7 +137,7 @@ print(json.dumps(rooms))
     assert said[0] == said[2] == said[1] + grows_by(6000) and said[3] == said[1]
 
 
-def test_who_is_refused_all_the_time_is_no_trouble_of_its_slice(host):
+def test_a_process_refused_all_the_time_does_not_slow_its_slice(host):
     """Another process of the session gets what there is room for, while one launches what does not fit."""
     said = program(host, r"""
 greedy = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE, text=True)

@@ -7,7 +7,7 @@ from in_slice import BEGIN, GIB, MIB, gpu, in_slice, nothing_is_left
 pytestmark = ONCE_FOR_THE_FRONT
 
 
-def test_what_stays_of_a_destroyed_pool_counts_at_once(host):
+def test_memory_left_of_a_destroyed_pool_counts_at_once(host):
     """The driver keeps the pieces in which something is allocated whole."""
     said = in_slice(host, r"""
 begin()

@@ -156,7 +156,7 @@ def stands_still(host):
 
 @pytest.mark.parametrize("way", GIVERS)
 @pytest.mark.needs_sim("takes the rest of a slice to the block by the driver's own books")
-def test_what_one_leaves_is_anothers_at_once(host, way):
+def test_memory_left_by_one_process_is_free_for_another_at_once(host, way):
     session = session_of(host)
     giver = in_it(host, session, BEGIN + TALK + GIVERS[way] + 'say("given"); told()')
     assert hear(giver) == "held"
@@ -223,7 +223,7 @@ thread.join()
 
 @pytest.mark.parametrize("call", LATES)
 @pytest.mark.needs_sim("makes a call of the driver slow")
-def test_what_is_booked_late_is_given_back_once(host, call):
+def test_memory_recorded_late_is_given_back_once(host, call):
     """The daemon looks in between, and so do others who have no room."""
     begin, late = LATES[call]
     session = session_of(host)
@@ -250,7 +250,7 @@ def test_what_is_booked_late_is_given_back_once(host, call):
 
 
 @pytest.mark.timed
-def test_who_is_stopped_in_a_call_is_waited_for_once(host):
+def test_a_process_stopped_in_a_call_is_waited_for_once(host):
     """Memory that it is asking the daemon about may be another's at once, but not while it is stopped: one refusal finds that out."""
     done = host.carve("run", "--vram", "3", "--", sys.executable, "-c", BEGIN + r"""
 import signal, subprocess

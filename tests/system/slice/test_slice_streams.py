@@ -49,7 +49,7 @@ print(json.dumps({"before": before, "less": less, "counts": counts, "rooms": roo
     nothing_is_left(host)
 
 
-def test_what_a_graph_gives_back_as_it_goes_is_the_slices_at_once(host):
+def test_memory_freed_by_a_running_graph_is_the_slices_at_once(host):
     said = in_slice(host, f"OTHER = {BEGIN + OTHER!r}" + r"""
 import subprocess
 begin()

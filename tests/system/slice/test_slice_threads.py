@@ -7,7 +7,7 @@ from in_slice import GIB, gpu, in_slice, nothing_is_left, program_in_slice
 pytestmark = ONCE_FOR_THE_FRONT
 
 
-def test_what_one_thread_maps_where_another_unmaps_is_accounted_right(host):
+def test_threads_that_map_and_unmap_in_one_place_are_charged_right(host):
     """After every round: what is booked wrongly is booked right by the next mapping there."""
     said = in_slice(host, r"""
 begin()

@@ -40,7 +40,7 @@ def test_what_the_driver_keeps_is_never_nobodys(host, way, busy, tmp_path):
 
 @pytest.mark.parametrize("opened", [False, True], ids=["alone", "opened"])
 @pytest.mark.parametrize("way", ["handle", "mapping", "ipc", "small"])
-def test_what_the_driver_keeps_is_nobodys_refusal(host, way, opened):
+def test_memory_kept_by_the_driver_refuses_nobody(host, way, opened):
     """A neighbour finds room for what has room, and the giver for what it gave, if nobody else has that open."""
     size, step = (2 * MIB, 2 * MIB) if way == "small" else (512 * MIB, 256 * MIB)
     vram = 3 * context_bytes(host) + size + step

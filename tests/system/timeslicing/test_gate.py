@@ -133,7 +133,7 @@ def test_streams_without_a_record_are_not_asked_about_when_they_are_gone(make_ho
 
 
 @pytest.mark.timed
-def test_what_waits_for_work_that_is_handed_in_later_is_handed_in_soon(make_host):
+def test_a_launch_that_waits_for_later_work_is_submitted_soon(make_host):
     """Nothing that is in flight ends before all is: what passes then without room doubles."""
     host = make_host("h100-80gb")
     program = BUILD / "tests/programs/enqueue_behind", "200"

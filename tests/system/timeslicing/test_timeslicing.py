@@ -263,7 +263,7 @@ def test_a_daemon_that_upgrades_goes_on_sharing(host, run):
 
 # ---- who has not begun ----
 
-def test_what_is_promised_to_a_session_without_processes_is_not_given_away(make_host, run):
+def test_the_promise_to_a_session_without_processes_is_kept(make_host, run):
     """From its grant on, on all of its GPUs; over the daemon's end, an upgrade and another size. In fair mode it takes nothing."""
     host = make_host("h100-80gb:2")
     slice_time(host, "strict", "--lease", "50ms")

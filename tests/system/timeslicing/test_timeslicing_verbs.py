@@ -58,7 +58,7 @@ def test_settings_are_shown_changed_and_kept(make_host):
     (["--mode", "fair", "--gpu-ids", "0,0"], "--gpu-ids: GPU 0 is named twice"),
     (["--gpu-ids", "0"], "what to change"),
 ])
-def test_what_makes_no_sense_changes_nothing(host, options, wrong):
+def test_senseless_settings_change_nothing(host, options, wrong):
     done = host.carve("timeslicing", *options)
     assert done.returncode == 2 and wrong in done.stderr and done.stderr.count("\n") <= 2
     assert settings(host.carve_json("timeslicing")) == [OFF]

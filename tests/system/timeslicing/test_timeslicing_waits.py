@@ -118,7 +118,7 @@ def test_with_leases_of_5_ms(host, waits, beside):
 
 @pytest.mark.parametrize("mode", ["fair", "strict"])
 @pytest.mark.timed
-def test_who_works_beside_has_his_share(host, waits, beside, mode):
+def test_a_session_beside_a_waiting_one_gets_its_share(host, waits, beside, mode):
     """A kernel that looks at a word works, as the GPU has it: where drains are given up it takes half of the other's turns,
     who had 14% of his 30% then."""
     slice_time(host, mode, *LEASE)
