@@ -203,6 +203,21 @@ static void others_look(struct node *node)
 	containers_look(node);
 }
 
+/* Those that were made when the daemon started; the log has them. */
+static void orphans_count(struct node *node)
+{
+	struct vanished *v = &node->vanished;
+
+	for (enum runtime_file file = 0; file < RUNTIME_FILES; file++) {
+		if (!(node->runtime.orphaned >> file & 1))
+			continue;
+		v->count++;
+		v->at = node->started;
+		snprintf(v->file, sizeof(v->file), "%s", runtime_file_name(file));
+	}
+	node->runtime.orphaned = 0;
+}
+
 const char *vanished_tick(struct node *node)
 {
 	const char *stop = NULL;
@@ -212,6 +227,7 @@ const char *vanished_tick(struct node *node)
 	    !node->waiting.first && access(node->runtime.dir, F_OK) < 0)
 		return "its directory was removed";
 
+	orphans_count(node);
 	log_file_look(node);
 	for (enum runtime_file file = 0; file < RUNTIME_FILES && !stop; file++) {
 		struct error err = {0};

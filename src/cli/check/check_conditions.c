@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "backend/installed.h"
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/units.h"
@@ -487,9 +488,16 @@ static void check_files(const struct check_input *in, struct finding *f)
 		     " so far, the last one %s at %s",
 		     in->runtime ? in->runtime : "its directory", made,
 		     session_text(vanished, "file"), session_text(vanished, "at"));
-	advise(f, *error ? "end the daemon, and have a carve command start it again"
-			 : "exempt this directory from what cleans there (tmpfiles.d, tmpreaper, a "
-			   "cron job)");
+	const char *dot = strrchr(session_text(vanished, "file"), '.');
+	if (*error)
+		advise(f, "end the daemon, and have a carve command start it again");
+	else if (dot && !strcmp(dot, ".sock") && exists("/run/systemd/system") && in->runtime &&
+		 !strcmp(in->runtime, RUNTIME_DIR_SYSTEM))
+		advise(f, "exempt this directory from what cleans there; then, as root: systemctl "
+			  "restart carved.socket carved-attach.socket (sessions go on)");
+	else
+		advise(f, "exempt this directory from what cleans there (tmpfiles.d, tmpreaper, a "
+			  "cron job)");
 }
 
 static void check_permissions(const struct check_input *in, struct finding *f)

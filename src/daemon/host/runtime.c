@@ -233,6 +233,63 @@ static int socket_listen(const struct runtime *runtime, const char *name, int ty
 	return steal_fd(&fd);
 }
 
+/* The process that began to listen at a socket: at this one, or at the one it is connected to. */
+static pid_t listener_of(int fd)
+{
+	struct ucred peer = {0};
+	socklen_t size = sizeof(peer);
+
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : -1;
+}
+
+enum listens { LISTENS_NOBODY, LISTENS_SOMEBODY, LISTENS_KNOWN };
+
+/* Nobody: where the file was removed, or its daemon has ended. */
+static enum listens listener_at(const struct runtime *runtime, const char *name, int type,
+				pid_t *ret)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	cleanup_close int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	runtime_path(runtime, name, address.sun_path, sizeof(address.sun_path));
+	if (fd < 0)
+		return LISTENS_NOBODY;
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+		return errno == ENOENT || errno == ECONNREFUSED ? LISTENS_NOBODY : LISTENS_SOMEBODY;
+	*ret = listener_of(fd);
+	return *ret >= 0 ? LISTENS_KNOWN : LISTENS_SOMEBODY;
+}
+
+/* A supervisor keeps the sockets that the daemon made in place of its own, under these names. So
+ * clients of a daemon that was killed wait for the next one at them, too. */
+static const char *const kept_names[RUNTIME_FILES] = {
+	[RUNTIME_ATTACH] = "anew-attach",
+	[RUNTIME_HTTP] = "anew-http",
+};
+
+static void kept_forget(enum runtime_file file)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "FDSTOREREMOVE=1\nFDNAME=%s", kept_names[file]);
+	supervisor_tell(text);
+}
+
+/* One socket of the supervisor's is not reached any more: this one is in its place. */
+static void orphan_note(struct runtime *runtime, enum runtime_file file, int fd)
+{
+	char text[64];
+
+	if (!runtime->handed_over || !kept_names[file] || !supervisor_keeps())
+		return;
+	kept_forget(file);
+	snprintf(text, sizeof(text), "FDSTORE=1\nFDPOLL=0\nFDNAME=%s", kept_names[file]);
+	int rc = supervisor_tell_with(text, fd);
+	if (rc < 0)
+		log_event(LOG_WARNING, "runtime.not_kept file=%s error=\"%s\"", file_names[file],
+			  strerrordesc_np(-rc));
+}
+
 static int lock_adopt(struct runtime *runtime, int fd, const char *config, struct error *err)
 {
 	char pid[16];
@@ -260,32 +317,40 @@ int runtime_adopt(struct runtime *runtime, enum runtime_file file, int fd, const
 	else if (file == RUNTIME_HTTP)
 		runtime->http_fd = fd;
 	runtime->inode[file] = file_inode(runtime, file);
+	orphan_note(runtime, file, fd);
 	dir_hold(runtime);
 	return 0;
 }
 
-/* Whether somebody listens there: not where the file was removed, or its daemon has ended. */
-static bool is_listening(const struct runtime *runtime, const char *name, int type)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	cleanup_close int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-	runtime_path(runtime, name, address.sun_path, sizeof(address.sun_path));
-	return fd >= 0 && (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 ||
-			   (errno != ENOENT && errno != ECONNREFUSED));
-}
-
 /* A supervisor's, whose file may have been removed since it made that: it would hand the socket
- * over that nobody can reach for ever. */
-static int socket_get(struct runtime *runtime, int handed, const char *name, int type, mode_t mode,
-		      struct error *err)
+ * over that nobody can reach for ever. Then it is the one that the last daemon made, or a new one.
+ */
+static int socket_get(struct runtime *runtime, int handed, enum runtime_file file, int type,
+		      mode_t mode, struct error *err)
 {
-	if (handed >= 0 && is_listening(runtime, name, type))
-		return handed;
-	if (handed >= 0)
-		log_event(LOG_WARNING, "runtime.vanished file=%s made=anew", name);
-	close_fd(&handed);
-	return socket_listen(runtime, name, type, mode, err);
+	cleanup_close int owned = handed, kept = supervisor_socket(kept_names[file]);
+	pid_t pid = 0;
+	enum listens listens =
+		handed < 0 ? LISTENS_NOBODY : listener_at(runtime, file_names[file], type, &pid);
+	bool is_kept = kept >= 0 && listens == LISTENS_KNOWN && listener_of(kept) == pid &&
+		       listener_of(handed) != pid;
+
+	if (listens != LISTENS_NOBODY && !is_kept) {
+		if (kept >= 0)
+			kept_forget(file);
+		return steal_fd(&owned);
+	}
+	if (handed >= 0) {
+		runtime->orphaned |= 1u << file;
+		log_event(LOG_WARNING, "runtime.vanished file=%s made=%s", file_names[file],
+			  is_kept ? "earlier" : "anew");
+	}
+	if (is_kept)
+		return steal_fd(&kept);
+	int fd = socket_listen(runtime, file_names[file], type, mode, err);
+	if (fd >= 0)
+		orphan_note(runtime, file, fd);
+	return fd;
 }
 
 static int sockets_make(struct runtime *runtime, bool system, struct error *err)
@@ -300,12 +365,12 @@ static int sockets_make(struct runtime *runtime, bool system, struct error *err)
 				 "a socket `attach` was handed over, but none called `http`");
 	}
 	/* The one that the command looks for comes last: when it is there, both are. */
-	runtime->attach_fd = socket_get(runtime, attach, "attach.sock", SOCK_SEQPACKET, mode, err);
+	runtime->attach_fd = socket_get(runtime, attach, RUNTIME_ATTACH, SOCK_SEQPACKET, mode, err);
 	if (runtime->attach_fd < 0) {
 		close_fd(&http);
 		return -1;
 	}
-	runtime->http_fd = socket_get(runtime, http, "carved.sock", SOCK_STREAM, mode, err);
+	runtime->http_fd = socket_get(runtime, http, RUNTIME_HTTP, SOCK_STREAM, mode, err);
 	return runtime->http_fd < 0 ? -1 : 0;
 }
 
@@ -370,6 +435,7 @@ int runtime_listen_again(struct runtime *runtime, enum runtime_file file, bool s
 	if (fd < 0)
 		return -1;
 	*(http ? &runtime->http_fd : &runtime->attach_fd) = fd;
+	orphan_note(runtime, file, fd);
 	runtime->inode[file] = file_inode(runtime, file);
 	if (!http)
 		containers_begin(runtime);

@@ -20,7 +20,10 @@ struct runtime {
 	int lock_fd;
 	int http_fd, attach_fd; /* listening */
 	bool handed_over;       /* they are a supervisor's */
-	int dir_fd;             /* holds a shared lock: systemd-tmpfiles cleans no such directory */
+	/* Those of its sockets whose files were removed, a bit each (enum runtime_file): it hands
+	 * them over at each start, and nobody can reach them. */
+	unsigned orphaned;
+	int dir_fd; /* holds a shared lock: systemd-tmpfiles cleans no such directory */
 	ino_t inode[RUNTIME_FILES]; /* to notice when one is removed or replaced; 0: none yet */
 };
 

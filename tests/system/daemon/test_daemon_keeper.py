@@ -392,7 +392,14 @@ class Supervisor:
             ["/bin/sh", "-c", shell, "sh", BUILD / "carved", "--runtime-dir", daemon.runtime, "--foreground"], env=env,
             stdin=subprocess.DEVNULL, stderr=log, preexec_fn=become, close_fds=False)
         log.close()
-        wait_until(lambda: (daemon.runtime / "carved.sock").exists() and daemon.call("GET", "/v1/version").json["ready"])
+        wait_until(lambda: self.serves(daemon))
+
+    @staticmethod
+    def serves(daemon):
+        try:
+            return daemon.call("GET", "/v1/version").json["ready"]
+        except (FileNotFoundError, ConnectionRefusedError):  # it is not bound yet, or does not listen yet
+            return False
 
     def stop(self):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
@@ -447,3 +454,53 @@ def test_an_upgrade_under_a_supervisor_stores_nothing_twice(supervised, make_chi
     (daemon.runtime / "carved.sock").unlink()
     supervisor.start(daemon)
     assert daemon.show(session)["pids"] == [child.pid]
+
+
+def listening(path, kind):
+    made = socket.socket(socket.AF_UNIX, kind)
+    path.unlink(missing_ok=True)
+    made.bind(str(path))
+    made.listen()
+    return made
+
+
+def test_sockets_made_in_place_of_the_supervisors_outlive_the_daemon(supervised):
+    """The files of its sockets are removed. Clients of a daemon that is killed wait at the new ones for the next one."""
+    daemon, supervisor = supervised
+    daemon.kill()
+    http = listening(daemon.runtime / "carved.sock", socket.SOCK_STREAM)
+    attach = listening(daemon.runtime / "attach.sock", socket.SOCK_SEQPACKET)
+    supervisor.store += [("http", os.dup(http.fileno())), ("attach", os.dup(attach.fileno()))]
+    supervisor.start(daemon)
+    assert supervisor.names() == ["attach", "http"]
+    log = daemon.dir / "log"
+    for _ in range(2):
+        count = log.read_text().count("made=anew")
+        for name in ("carved.sock", "attach.sock"):
+            (daemon.runtime / name).unlink()
+        wait_until(lambda: log.read_text().count("made=anew") == count + 2)
+        wait_until(lambda: supervisor.names() == ["anew-attach", "anew-http", "attach", "http"])
+        inode = (daemon.runtime / "carved.sock").stat().st_ino
+        for _ in range(2):
+            daemon.kill()
+            waits = socket.socket(socket.AF_UNIX)
+            waits.connect(str(daemon.runtime / "carved.sock"))  # not refused
+            waits.sendall(b"GET /v1/version HTTP/1.1\r\nHost: carve\r\nConnection: close\r\n\r\n")
+            supervisor.start(daemon)
+            waits.settimeout(60)
+            assert waits.recv(12) == b"HTTP/1.1 200"
+            waits.close()
+            assert (daemon.runtime / "carved.sock").stat().st_ino == inode
+            told = wait_until(lambda: daemon.call("GET", "/v1/version").json["vanished"])
+            assert told["made_anew"] == 2 and told["file"] == "carved.sock"
+    # The supervisor's are bound anew: those of the daemon are of no use any more.
+    daemon.kill()
+    supervisor.store = [(name, fd) for name, fd in supervisor.store if name not in ("attach", "http")]
+    again = listening(daemon.runtime / "carved.sock", socket.SOCK_STREAM)
+    too = listening(daemon.runtime / "attach.sock", socket.SOCK_SEQPACKET)
+    supervisor.store += [("http", os.dup(again.fileno())), ("attach", os.dup(too.fileno()))]
+    supervisor.start(daemon)
+    wait_until(lambda: supervisor.names() == ["attach", "http"])
+    assert daemon.call("GET", "/v1/version").json["vanished"] is None
+    for made in (http, attach, again, too):
+        made.close()
