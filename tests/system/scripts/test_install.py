@@ -211,4 +211,6 @@ def test_the_service_is_enabled_and_not_its_sockets_alone(tmp_path):
     assert "enable --quiet carved.socket carved-attach.socket carved.service" in lines
     assert "start carved.service" in lines and "disable --quiet --now carved.socket carved-attach.socket carved.service" in lines
     assert "stop --quiet carve-launcher.service" in lines
+    # The launcher comes after the daemon that connects to it: it becomes the new program, too.
+    assert lines.index("try-restart carve-launcher.service") > lines.index("start carved.service")
     assert lines[-1] == "systemd", lines  # nothing else is left in /run
