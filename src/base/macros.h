@@ -9,6 +9,8 @@
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 #endif
+/* The object whose `member` this is. */
+#define CONTAINER_OF(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 #define ALIGN_UP(value, unit) (((value) + (unit)-1) / (unit) * (unit))
 #define KIB(n) ((uint64_t)(n) << 10)
 #define MIB(n) ((uint64_t)(n) << 20)

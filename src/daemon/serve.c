@@ -65,6 +65,8 @@ static void node_stop(struct node *node, const char *why)
 	node->stopping = true;
 	probe_stop(&node->probe);
 	upgrade_stop(node);
+	/* Else they would be told that it failed. */
+	queues_settle(node->queues);
 	http_server_stop(node->http);
 	queues_stop(node->queues);
 	node->queues = NULL;

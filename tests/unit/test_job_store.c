@@ -49,7 +49,7 @@ static int64_t spec_add(struct job_store *store, bool entered)
 
 	assert_int_equal(job_store_begin(store), 0);
 	assert_int_equal(job_store_spec_add(store, "{}", NULL, entered, &id), 0);
-	assert_int_equal(job_store_commit(store, false), 0);
+	assert_int_equal(job_store_commit(store), 0);
 	return id;
 }
 
@@ -59,7 +59,7 @@ static void what_is_being_entered_outlives_the_file(void **state)
 	struct job_store *store;
 	struct error err = {0};
 
-	assert_int_equal(job_store_open(&store, path, &err), 0);
+	assert_int_equal(job_store_open(&store, path, NULL, NULL, NULL, &err), 0);
 	int64_t whole = spec_add(store, true), part = spec_add(store, false);
 	assert_int_equal(job_store_look(store), 0);
 	assert_int_equal(unlink(path), 0);
@@ -68,7 +68,7 @@ static void what_is_being_entered_outlives_the_file(void **state)
 	assert_true(has(store, whole) && has(store, part));
 	assert_int_equal(job_store_look(store), 0);
 	job_store_close(store);
-	assert_int_equal(job_store_open(&store, path, &err), 0);
+	assert_int_equal(job_store_open(&store, path, NULL, NULL, NULL, &err), 0);
 	assert_true(has(store, whole) && !has(store, part));
 	job_store_close(store);
 }

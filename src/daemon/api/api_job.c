@@ -600,6 +600,11 @@ static bool answer_asked(struct call *call, const char *key)
 	struct job_counts counts;
 	int64_t first;
 
+	if (key && jobs_enqueue_has(call->node->queues, call->peer.uid, key)) {
+		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+			      "the same request is being written down: ask again");
+		return true;
+	}
 	if (!key || job_store_asked_get(store, key, call->peer.uid, &first) < 0 ||
 	    job_store_count(store, first, -1, &counts) < 0)
 		return false;
@@ -985,7 +990,7 @@ static void on_changed(void *arg, int rc)
 	change_free(change);
 }
 
-/* Answers at once, or when a long array is through. */
+/* Answers when it is on the disk. */
 static void change_run(struct change *change, jobs_cb cb)
 {
 	struct call *call = change->call;
@@ -997,8 +1002,7 @@ static void change_run(struct change *change, jobs_cb cb)
 		change_free(change);
 		return;
 	}
-	const struct job *job = job_meant(call->node->queues, id, index);
-	if (job && index < 0 && job->array && job->array->living > QUEUE_PART)
+	if (job_meant(call->node->queues, id, index))
 		call_defer(call, on_changer_gone);
 	jobs_change(call->node->queues, id, index, cb, on_changed, change);
 }

@@ -147,8 +147,8 @@ static const char *const texts[Q_COUNT] = {
 
 struct job_store {
 	struct database database;
+	struct disk disk;
 	sqlite3_stmt *statement[Q_COUNT];
-	bool synced;
 	unsigned depth; /* of steps within steps */
 };
 
@@ -195,7 +195,8 @@ static int unentered_remove(struct job_store *store)
 
 const char *job_store_missing(const struct job_store *store)
 {
-	const char *end = store->depth ? NULL : database_missing(&store->database);
+	bool busy = store->depth || store->disk.work;
+	const char *end = busy ? NULL : database_missing(&store->database);
 
 	if (!end)
 		return NULL;
@@ -210,7 +211,8 @@ int job_store_look(struct job_store *store)
 	return rc < 0 ? rc : 1;
 }
 
-int job_store_open(struct job_store **ret, const char *path, struct error *err)
+int job_store_open(struct job_store **ret, const char *path, uv_loop_t *loop,
+		   void (*freed)(void *arg), void *arg, struct error *err)
 {
 	struct job_store *store = calloc(1, sizeof(*store));
 
@@ -221,9 +223,13 @@ int job_store_open(struct job_store **ret, const char *path, struct error *err)
 					    .texts = texts,
 					    .statements = store->statement,
 					    .count = Q_COUNT};
+	disk_begin(&store->disk, loop, &store->database, freed, arg);
 	int rc = database_open(&store->database, path);
 	if (rc == 0)
 		rc = unentered_remove(store);
+	/* What the last daemon committed, and was killed before it had it on the disk. */
+	if (rc == 0)
+		rc = job_store_sync(store);
 	if (rc == 0) {
 		*ret = store;
 		return 0;
@@ -242,14 +248,37 @@ void job_store_close(struct job_store *store)
 {
 	if (!store)
 		return;
+	disk_end(&store->disk);
 	database_close(&store->database);
 	free(store);
 }
 
 /* ---- steps ------------------------------------------------------------------------------- */
 
+bool job_store_holds(const struct job_store *store)
+{
+	return store->disk.state == DISK_MERGES;
+}
+
+void job_store_await(struct job_store *store, struct disk_waiter *waiter)
+{
+	disk_await(&store->disk, waiter);
+}
+
+void job_store_run(struct job_store *store)
+{
+	disk_run(&store->disk);
+}
+
+void job_store_end(struct job_store *store)
+{
+	if (store)
+		disk_end(&store->disk);
+}
+
 int job_store_begin(struct job_store *store)
 {
+	disk_settle(&store->disk);
 	int rc = store->depth ? 0 : store_step(statement(store, Q_BEGIN));
 
 	store->depth += rc == 0;
@@ -273,7 +302,7 @@ int job_store_sync(struct job_store *store)
 	return fdatasync(fd) < 0 ? -errno : 0;
 }
 
-int job_store_commit(struct job_store *store, bool synced)
+int job_store_commit(struct job_store *store)
 {
 	if (!store->depth)
 		return -EIO; /* a step within this one was given up, and so was this one */
@@ -281,11 +310,6 @@ int job_store_commit(struct job_store *store, bool synced)
 		store->depth--;
 		return 0;
 	}
-	if (synced != store->synced)
-		(void)sqlite3_exec(store->database.db,
-				   synced ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL",
-				   NULL, NULL, NULL);
-	store->synced = synced;
 	int rc = store_step(statement(store, Q_COMMIT));
 	store->depth = 0;
 	if (rc < 0)
@@ -320,6 +344,7 @@ int job_store_spec_remove(struct job_store *store, int64_t id, int64_t first, in
 {
 	sqlite3_stmt *stmt = statement(store, Q_REMOVE);
 
+	disk_settle(&store->disk);
 	sqlite3_bind_int64(stmt, 1, first);
 	sqlite3_bind_int64(stmt, 2, last);
 	int rc = store_step(stmt);
@@ -660,6 +685,7 @@ int job_store_agent_put(struct job_store *store, const char *id, const char *tex
 {
 	sqlite3_stmt *stmt = statement(store, Q_AGENT_PUT);
 
+	disk_settle(&store->disk);
 	text_bind(stmt, 1, id);
 	text_bind(stmt, 2, text);
 	return store_step(stmt);
@@ -669,6 +695,7 @@ int job_store_agent_remove(struct job_store *store, const char *id)
 {
 	sqlite3_stmt *stmt = statement(store, Q_AGENT_REMOVE);
 
+	disk_settle(&store->disk);
 	text_bind(stmt, 1, id);
 	return store_step(stmt);
 }

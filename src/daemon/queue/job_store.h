@@ -1,6 +1,7 @@
 /* Jobs, agents and users' past use on disk: queue.db beside the daemon's database (state.h), SQLite
- * in WAL mode. An enqueued job is on the disk itself when job_store_commit() returns; the rest
- * survives the daemon's death, and after a power cut the shims' records say what had begun.
+ * in WAL mode. A commit survives the daemon's death; whoever promises more, as an enqueued job's ID
+ * does, waits for the disk (job_store_await()). After a power cut the shims' records say what had
+ * begun.
  *
  * All functions return 0 or -errno, as store.h's do. Loop thread only. */
 #pragma once
@@ -9,11 +10,22 @@
 #include <stdint.h>
 
 #include "daemon/queue/job.h"
+#include "daemon/store/disk.h"
 
 struct error;
 struct job_store;
 
-int job_store_open(struct job_store **ret, const char *path, struct error *err);
+/* `loop` NULL: nobody waits for the disk. `freed` is called when job_store_holds() no longer is. */
+int job_store_open(struct job_store **ret, const char *path, uv_loop_t *loop,
+		   void (*freed)(void *arg), void *arg, struct error *err);
+/* Calls when what was committed so far is on the disk (disk.h). */
+void job_store_await(struct job_store *store, struct disk_waiter *waiter);
+/* Whether a step would make the loop wait for the disk now: who can come back does. */
+bool job_store_holds(const struct job_store *store);
+/* At the end of each round of the loop. */
+void job_store_run(struct job_store *store);
+/* No step follows that anybody waits for: calls all who do. Takes NULL. */
+void job_store_end(struct job_store *store);
 void job_store_close(struct job_store *store);
 /* Looks whether somebody removed its files, and writes them anew from what is still open. 1: it
  * did; 0: they are there; or -errno. Each second, outside of steps. */
@@ -23,10 +35,10 @@ const char *job_store_missing(const struct job_store *store);
 
 /* Steps may be within a step, which is on disk when the outermost is.
  * All that follows is one step, until job_store_commit() (or, where that was given up,
- * job_store_rollback()). `synced`: on the disk when it returns. */
+ * job_store_rollback()). */
 int job_store_begin(struct job_store *store);
-int job_store_commit(struct job_store *store, bool synced);
-/* All commits so far are on the disk when this returns. 0 or -errno. */
+int job_store_commit(struct job_store *store);
+/* All commits so far are on the disk when this returns: the loop waits. 0 or -errno. */
 int job_store_sync(struct job_store *store);
 void job_store_rollback(struct job_store *store);
 

@@ -135,6 +135,8 @@ struct queues_host {
 struct queues *queues_start(const struct queues_host *host, struct error *err);
 /* Takes NULL. Jobs go on. */
 void queues_stop(struct queues *queues);
+/* Answers those who wait for the disk: the daemon stops. The loop waits. Takes NULL. */
+void queues_settle(struct queues *queues);
 /* Something changed that may let a job start. */
 void queues_kick(struct queues *q);
 /* Before the loop sleeps: writes what was enqueued, and starts what can start. */
@@ -189,8 +191,9 @@ unsigned jobs_meant(const struct queues *q, int64_t id, int32_t index,
  * found without looking at all of it. */
 const struct job *job_meant(const struct queues *q, int64_t id, int32_t index);
 /* The same as one change on the disk: all of it, or nothing that anybody was told of. For a long
- * array that takes several rounds of the loop, in which none of it starts. `done` is called at the
- * end, perhaps before this returns, with what came of it: 0 or -errno. */
+ * array that takes several rounds of the loop, in which none of it starts. `done` is called when it
+ * is on the disk, with what came of it: 0 or -errno; before this returns only where nothing is
+ * meant, or there is no memory. */
 typedef void (*jobs_cb)(struct job *job, void *arg);
 typedef void (*jobs_done_cb)(void *arg, int rc);
 void jobs_change(struct queues *q, int64_t id, int32_t index, jobs_cb cb, jobs_done_cb done,
@@ -214,6 +217,8 @@ struct enqueue_request {
 	void *arg;
 };
 int jobs_enqueue(struct queues *q, const struct enqueue_request *request);
+/* Whether a request of that user's with that key is being written: it has no ID to be told yet. */
+bool jobs_enqueue_has(const struct queues *q, uid_t uid, const char *key);
 /* Nobody waits for that answer any more. */
 void jobs_enqueue_forget(struct queues *q, void *arg);
 /* Has a job ended: at once where it does not run. */

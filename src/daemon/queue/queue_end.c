@@ -132,7 +132,25 @@ static void records_leave(const struct job *job)
 		(void)record_leave(job->queues, &job->record);
 }
 
+static void on_records_durable(struct disk_waiter *waiter, int rc)
+{
+	struct queues *q = CONTAINER_OF(waiter, struct queues, left_durable);
+
+	if (rc == 0)
+		q->left_synced = q->left_syncing;
+	q->left_syncing = 0;
+}
+
 void queue_records_sync(struct queues *q)
+{
+	if (q->left_synced == q->left_count || q->left_syncing)
+		return;
+	q->left_syncing = q->left_count;
+	q->left_durable.cb = on_records_durable;
+	job_store_await(q->store, &q->left_durable);
+}
+
+void queue_records_settle(struct queues *q)
 {
 	if (q->left_synced < q->left_count && job_store_sync(q->store) == 0)
 		q->left_synced = q->left_count;
@@ -218,7 +236,7 @@ static int outcome_write(struct job *job, const struct outcome *outcome, enum jo
 		queue_use_add(q, job, now_realtime_ns());
 	if (rc < 0)
 		job_store_rollback(q->store);
-	return rc < 0 ? rc : job_store_commit(q->store, false);
+	return rc < 0 ? rc : job_store_commit(q->store);
 }
 
 static void record_fill(struct job *job, const struct outcome *outcome)
@@ -464,6 +482,10 @@ void job_conclude(struct job *job)
 	struct outcome outcome = {0};
 	json_t *start, *exit;
 
+	if (job_store_holds(job->queues->store)) {
+		job_move(job, &job->queues->ending);
+		return;
+	}
 	int rc = job_record_read(job->queues, &job->record, &start, &exit);
 	const char *kind = json_string_value(json_object_get(exit, "kind"));
 	if (kind && strcmp(kind, SHIM_KIND_UNSTARTED) != 0) {
@@ -539,7 +561,7 @@ void job_end_begin(struct job *job, enum job_state as, const char *why)
 	job->record.ending_as = as;
 	if (job_store_begin(q->store) == 0) {
 		if (job_store_put(q->store, &job->record) == 0)
-			(void)job_store_commit(q->store, false);
+			(void)job_store_commit(q->store);
 		else
 			job_store_rollback(q->store);
 	}

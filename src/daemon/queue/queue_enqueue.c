@@ -1,4 +1,5 @@
-/* Enqueueing: all requests of one round of the loop are one step on the disk. */
+/* Enqueueing: all requests of one round of the loop are one step on the disk, and all steps that
+ * wait for the disk at that moment are one wait. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -44,6 +45,7 @@ int jobs_enqueue(struct queues *q, const struct enqueue_request *request)
 		free(e);
 		return -EMFILE;
 	}
+	e->queues = q;
 	e->request = *request;
 	e->peer = *request->peer;
 	snprintf(e->queue, sizeof(e->queue), "%s", request->queue);
@@ -60,12 +62,23 @@ int jobs_enqueue(struct queues *q, const struct enqueue_request *request)
 
 void jobs_enqueue_forget(struct queues *q, void *arg)
 {
-	struct enqueue *const lists[] = {q->enqueues, q->longs};
+	struct enqueue *const lists[] = {q->enqueues, q->syncing, q->longs};
 
 	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
 		for (struct enqueue *e = lists[i]; e; e = e->next)
 			if (e->request.arg == arg)
 				e->request.cb = NULL;
+}
+
+bool jobs_enqueue_has(const struct queues *q, uid_t uid, const char *key)
+{
+	const struct enqueue *const lists[] = {q->enqueues, q->syncing, q->longs};
+
+	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
+		for (const struct enqueue *e = lists[i]; e; e = e->next)
+			if (e->peer.uid == uid && !strcmp(e->key, key))
+				return true;
+	return false;
 }
 
 static void record_of(const struct queues *q, const struct enqueue *e, uint32_t i, int64_t now,
@@ -119,7 +132,7 @@ static int write_all_of(struct queues *q, int64_t now)
 		rc = write_one(q, e, now);
 	if (rc < 0)
 		job_store_rollback(q->store);
-	return rc < 0 ? rc : job_store_commit(q->store, true);
+	return rc < 0 ? rc : job_store_commit(q->store);
 }
 
 /* From the disk into memory, from job number `from` to before `end`. A job that finds no memory
@@ -188,11 +201,52 @@ static void succeeded(const struct enqueue *e)
 		e->request.cb(e->request.arg, e->first, e->request.count, NULL);
 }
 
+/* Rows that stay are found by the next daemon; their ID was told to nobody. */
+static void rows_remove(struct queues *q, const struct enqueue *e)
+{
+	if (e->spec)
+		(void)job_store_spec_remove(q->store, e->spec, e->first,
+					    e->first + e->request.count - 1);
+}
+
+static void on_durable(struct disk_waiter *waiter, int rc)
+{
+	struct enqueue *e = CONTAINER_OF(waiter, struct enqueue, durable);
+	struct queues *q = e->queues;
+
+	/* They are called in their order. */
+	q->syncing = e->next;
+	if (!q->syncing)
+		q->syncing_end = &q->syncing;
+	kill_point("enqueue.durable");
+	if (rc < 0) {
+		rows_remove(q, e);
+		failed(e, rc);
+	} else {
+		if (spec_make(q, e)) {
+			jobs_make(q, e, 0, e->request.count);
+			jobs_settle(q, e, 0, e->request.count);
+		}
+		succeeded(e);
+	}
+	enqueue_free(q, e);
+}
+
+static void sync_begin(struct queues *q, struct enqueue *e)
+{
+	e->stage = ENQUEUE_SYNCS;
+	e->next = NULL;
+	*q->syncing_end = e;
+	q->syncing_end = &e->next;
+	e->durable.cb = on_durable;
+	job_store_await(q->store, &e->durable);
+}
+
 void enqueue_commit(struct queues *q)
 {
 	int64_t now = now_realtime_ns();
 
-	if (!q->enqueues)
+	if (!q->enqueues || job_store_holds(q->store))
 		return;
 	kill_point("enqueue.begun");
 	int rc = write_all_of(q, now);
@@ -202,16 +256,12 @@ void enqueue_commit(struct queues *q)
 	q->enqueues_end = &q->enqueues;
 	for (struct enqueue *e = list, *next; e; e = next) {
 		next = e->next;
-		if (rc < 0) {
-			failed(e, rc);
-		} else {
-			e->now = now;
-			if (spec_make(q, e)) {
-				jobs_make(q, e, 0, e->request.count);
-				jobs_settle(q, e, 0, e->request.count);
-			}
-			succeeded(e);
+		e->now = now;
+		if (rc == 0) {
+			sync_begin(q, e);
+			continue;
 		}
+		failed(e, rc);
 		enqueue_free(q, e);
 	}
 }
@@ -262,7 +312,7 @@ static int long_write(struct queues *q, struct enqueue *e)
 		rc = long_end(q, e);
 	if (rc < 0)
 		job_store_rollback(q->store);
-	return rc < 0 ? rc : job_store_commit(q->store, last);
+	return rc < 0 ? rc : job_store_commit(q->store);
 }
 
 static void long_leave(struct queues *q)
@@ -279,12 +329,24 @@ static void long_fail(struct queues *q, int rc)
 {
 	struct enqueue *e = q->longs;
 
-	/* Rows that stay are removed when the store is opened next. */
-	if (e->spec)
-		(void)job_store_spec_remove(q->store, e->spec, e->first,
-					    e->first + e->request.count - 1);
+	rows_remove(q, e);
 	failed(e, rc);
 	long_leave(q);
+}
+
+static void on_long_durable(struct disk_waiter *waiter, int rc)
+{
+	struct enqueue *e = CONTAINER_OF(waiter, struct enqueue, durable);
+	struct queues *q = e->queues;
+
+	if (rc == 0 && !spec_make(q, e))
+		rc = -ENOMEM;
+	if (rc < 0) {
+		long_fail(q, rc);
+		return;
+	}
+	e->stage = ENQUEUE_MAKES;
+	queue_parts_wake(q);
 }
 
 static void stage_next(struct enqueue *e, uint32_t of)
@@ -301,7 +363,7 @@ bool enqueue_part(struct queues *q)
 	uint32_t end, count;
 	int rc = 0;
 
-	if (!e)
+	if (!e || e->stage == ENQUEUE_SYNCS)
 		return false;
 	count = e->request.count;
 	end = MIN(count, e->done + QUEUE_PART);
@@ -310,8 +372,12 @@ bool enqueue_part(struct queues *q)
 		rc = long_write(q, e);
 		kill_point("enqueue.part");
 		stage_next(e, count - 1);
-		if (rc == 0 && e->stage == ENQUEUE_MAKES && !spec_make(q, e))
-			rc = -ENOMEM;
+		if (rc < 0 || e->stage != ENQUEUE_SYNCS)
+			break;
+		e->durable.cb = on_long_durable;
+		job_store_await(q->store, &e->durable);
+		return false;
+	case ENQUEUE_SYNCS:
 		break;
 	case ENQUEUE_MAKES:
 		jobs_make(q, e, e->done, end);

@@ -69,7 +69,7 @@ static void forget(struct queues *q, struct queue_use *use, struct oldest *oldes
 			job_store_rollback(q->store);
 			return;
 		}
-	if (job_store_commit(q->store, false) < 0)
+	if (job_store_commit(q->store) < 0)
 		return;
 	use->ended -= MIN(use->ended, oldest->count);
 	q->ended -= MIN(q->ended, oldest->count);
@@ -84,7 +84,8 @@ static void forget(struct queues *q, struct queue_use *use, struct oldest *oldes
 void queue_history_trim(struct queues *q, uint64_t keep)
 {
 	struct queue_use *most = q->uses;
-	struct oldest *oldest = q->ended > keep ? calloc(1, sizeof(*oldest)) : NULL;
+	bool due = q->ended > keep && !job_store_holds(q->store);
+	struct oldest *oldest = due ? calloc(1, sizeof(*oldest)) : NULL;
 
 	if (!oldest)
 		return;

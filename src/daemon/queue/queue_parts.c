@@ -45,7 +45,7 @@ static void part_change(struct queues *q, struct queue_parts *p)
 			p->cb(job, p->arg);
 	}
 	if (rc == 0)
-		rc = job_store_commit(q->store, p->done == p->count);
+		rc = job_store_commit(q->store);
 	if (p->rc == 0)
 		p->rc = rc;
 }
@@ -59,65 +59,95 @@ static void halt(struct queues *q, int64_t id, bool halted)
 	q->dirty = true;
 }
 
-static void parts_end(struct queues *q)
+static void on_durable(struct disk_waiter *waiter, int rc)
 {
-	struct queue_parts *p = q->parts;
+	struct queue_parts *p = CONTAINER_OF(waiter, struct queue_parts, durable);
 
-	q->parts = p->next;
-	halt(q, p->array, false);
-	p->done_cb(p->arg, p->rc);
+	p->done_cb(p->arg, p->rc < 0 ? p->rc : rc);
 	free(p->ids);
 	free(p);
 }
 
-static void change_at_once(struct queues *q, int64_t id, int32_t index, jobs_cb cb,
-			   jobs_done_cb done, void *arg)
+/* All jobs were changed. */
+static void parts_end(struct queue_parts *p)
 {
-	struct job_store *store = q->store;
-	int rc = job_store_begin(store);
-
-	jobs_meant(q, id, index, cb, arg);
-	if (rc == 0)
-		rc = job_store_commit(store, true);
-	done(arg, rc);
+	if (p->array)
+		halt(p->queues, p->array, false);
+	p->durable.cb = on_durable;
+	job_store_await(p->queues->store, &p->durable);
 }
 
-void jobs_change(struct queues *q, int64_t id, int32_t index, jobs_cb cb, jobs_done_cb done,
-		 void *arg)
+static void parts_add(struct queues *q, struct queue_parts *p)
 {
-	const struct job_array *array = index < 0 ? job_array_find(q, id) : NULL;
-	bool is_long = array && array->living > QUEUE_PART;
-	struct queue_parts *p = is_long ? calloc(1, sizeof(*p)) : NULL, **at = &q->parts;
+	struct queue_parts **at = &q->parts;
 
-	if (p)
-		p->ids = calloc(array->living, sizeof(*p->ids));
-	if (!p || !p->ids) {
-		free(p);
-		change_at_once(q, id, index, cb, done, arg);
-		return;
-	}
-	p->array = id;
-	p->cb = cb;
-	p->done_cb = done;
-	p->arg = arg;
-	for (const struct job *job = array->jobs; job; job = job->next_of)
-		p->ids[p->count++] = job->record.id;
-	halt(q, id, true);
+	if (p->array)
+		halt(q, p->array, true);
 	while (*at)
 		at = &(*at)->next;
 	*at = p;
 	queue_parts_wake(q);
 }
 
+static struct queue_parts *parts_new(struct queues *q, const struct job *first, bool all)
+{
+	struct queue_parts *p = calloc(1, sizeof(*p));
+	uint32_t count = all ? first->array->living : 1;
+
+	if (p)
+		p->ids = calloc(count, sizeof(*p->ids));
+	if (!p || !p->ids) {
+		free(p);
+		return NULL;
+	}
+	p->queues = q;
+	p->array = first->record.array;
+	for (const struct job *job = first; p->count < count; job = job->next_of)
+		p->ids[p->count++] = job->record.id;
+	return p;
+}
+
+void jobs_change(struct queues *q, int64_t id, int32_t index, jobs_cb cb, jobs_done_cb done,
+		 void *arg)
+{
+	const struct job *first = job_meant(q, id, index);
+	bool all = first && first->array && index < 0;
+	struct queue_parts *p = first ? parts_new(q, first, all) : NULL;
+
+	if (!p) {
+		done(arg, first ? -ENOMEM : 0);
+		return;
+	}
+	p->cb = cb;
+	p->done_cb = done;
+	p->arg = arg;
+	if (p->count <= QUEUE_PART && !q->parts && !job_store_holds(q->store))
+		part_change(q, p);
+	if (p->done < p->count)
+		parts_add(q, p);
+	else
+		parts_end(p);
+}
+
 /* ---- the loop ----------------------------------------------------------------------------- */
+
+static bool part_run(struct queues *q)
+{
+	struct queue_parts *p = q->parts;
+
+	if (p)
+		part_change(q, p);
+	if (p && p->done == p->count) {
+		q->parts = p->next;
+		parts_end(p);
+	}
+	return enqueue_part(q) || q->parts;
+}
 
 void queue_parts_run(struct queues *q)
 {
-	if (q->parts)
-		part_change(q, q->parts);
-	if (q->parts && q->parts->done == q->parts->count)
-		parts_end(q);
-	if (!enqueue_part(q) && !q->parts && q->idle)
+	/* While the store holds there is nothing to do: it wakes this when it is free. */
+	if ((job_store_holds(q->store) || !part_run(q)) && q->idle)
 		uv_idle_stop(q->idle);
 }
 

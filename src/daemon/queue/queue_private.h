@@ -101,22 +101,26 @@ struct queue_known {
 
 struct enqueue {
 	struct enqueue *next;
+	struct queues *queues;
+	struct disk_waiter durable;
 	uid_t owner; /* whose budget it is in, with so many units beside one for each job */
 	unsigned units;
 	struct enqueue_request request;
 	struct peer peer;
 	char queue[QUEUE_NAME_SIZE], key[64];
 	int64_t spec, first;
-	/* A long array's: how far it is. */
-	enum { ENQUEUE_WRITES, ENQUEUE_MAKES, ENQUEUE_SETTLES } stage;
+	/* The last two are a long array's own. */
+	enum { ENQUEUE_WRITES, ENQUEUE_SYNCS, ENQUEUE_MAKES, ENQUEUE_SETTLES } stage;
 	uint32_t done;
 	int64_t now;
 	struct job_spec *made;
 };
 
-/* Work on all jobs of a long array, in parts. */
+/* Work on the jobs that an ID means: of a long array in parts. */
 struct queue_parts {
 	struct queue_parts *next;
+	struct queues *queues;
+	struct disk_waiter durable;
 	int64_t array, *ids;
 	uint32_t count, done;
 	int rc;
@@ -137,6 +141,8 @@ struct queues {
 	struct queues_host host;
 	struct record_left *left; /* the oldest first, from left_first on; malloc'ed */
 	size_t left_first, left_synced, left_count, left_room;
+	struct disk_waiter left_durable;
+	size_t left_syncing; /* so many wait for the disk; 0: none */
 	struct job_store *store;
 	struct job *by_id[QUEUE_ID_BUCKETS];
 	size_t buckets;          /* of all users */
@@ -156,9 +162,10 @@ struct queues {
 				in it */
 	uint64_t came;       /* jobs so far */
 	struct enqueue *enqueues, **enqueues_end;
-	struct enqueue *longs, **longs_end; /* of long arrays, one after the other */
-	struct queue_parts *parts;          /* likewise */
-	uv_idle_t *idle;                    /* runs while there is something of these */
+	struct enqueue *syncing, **syncing_end; /* committed, and not on the disk yet */
+	struct enqueue *longs, **longs_end;     /* of long arrays, one after the other */
+	struct queue_parts *parts;              /* likewise */
+	uv_idle_t *idle;                        /* runs while there is something of these */
 	struct queue_event event[QUEUE_EVENTS];
 	uint64_t events; /* the number of the last one */
 	bool told;       /* listeners have not heard of it */
@@ -195,8 +202,10 @@ void job_move(struct job *job, struct job_list *list);
 void job_settle(struct job *job);
 /* Removes records of jobs whose end is on the disk, at most so many. */
 void queue_records_tidy(struct queues *q, size_t most);
-/* Has the ends of all jobs so far on the disk. */
+/* Has the ends of all jobs so far on the disk, soon. */
 void queue_records_sync(struct queues *q);
+/* Likewise, when it returns: the loop waits. */
+void queue_records_settle(struct queues *q);
 /* Text fields of the record. */
 void job_text_set(const char **field, const char *text);
 /* Sets the state, which must be allowed, and remembers the change. */

@@ -450,7 +450,7 @@ static void agents_run(struct queues *q)
 {
 	bool gpus = q->host.pool->state == POOL_READY, any = false;
 
-	if (!q->dirty || !*q->host.ready || q->host.sessions->drains ||
+	if (!q->dirty || job_store_holds(q->store) || !*q->host.ready || q->host.sessions->drains ||
 	    q->host.pool->state == POOL_STARTING)
 		return;
 	for (struct agent *agent = q->agents; agent && q->buckets; agent = agent->next) {
@@ -483,6 +483,32 @@ void queues_run(struct queues *q)
 	if (q->told)
 		agent_hooks_tell(q);
 	listeners_tell(q);
+	job_store_run(q->store);
+}
+
+static void ends_write(struct queues *q)
+{
+	for (struct job *job = q->ending.first, *next; job; job = next) {
+		next = job->next;
+		job_conclude(job);
+	}
+}
+
+/* What came while the store could not be written to. */
+static void on_store_freed(void *arg)
+{
+	struct queues *q = arg;
+
+	ends_write(q);
+	if (q->longs || q->parts)
+		queue_parts_wake(q);
+	q->dirty = true;
+}
+
+void queues_settle(struct queues *q)
+{
+	if (q)
+		job_store_end(q->store);
 }
 
 int queues_database_look(struct queues *q, const char **ret_name)
@@ -515,7 +541,8 @@ void queues_tick(struct queues *q)
 	if (!q)
 		return;
 	q->crowd.most = *q->host.living_jobs; /* it may have been read again */
-	queue_begin_due(q);
+	if (!job_store_holds(q->store))
+		queue_begin_due(q);
 	queue_records_sync(q);
 	queue_records_tidy(q, TIDIED_AT_TICK);
 	queue_history_trim(q, *q->host.history_jobs);
@@ -523,10 +550,8 @@ void queues_tick(struct queues *q)
 		next = job->next;
 		job_end_tick(job, now);
 	}
-	for (struct job *job = q->ending.first, *next; job; job = next) {
-		next = job->next;
-		job_conclude(job);
-	}
+	if (!job_store_holds(q->store))
+		ends_write(q);
 	/* Memory that programs outside carve held may be free. */
 	if (any_waits_for_agent(q))
 		q->dirty = true;
@@ -536,8 +561,8 @@ void queues_tick(struct queues *q)
 
 bool queues_busy(const struct queues *q)
 {
-	return q && (q->agents || q->running.count || q->ending.count || q->enqueues || q->longs ||
-		     q->parts);
+	return q && (q->agents || q->running.count || q->ending.count || q->enqueues ||
+		     q->syncing || q->longs || q->parts);
 }
 
 /* ---- changes of jobs ---------------------------------------------------------------------- */
@@ -551,7 +576,7 @@ static int record_save(struct job *job)
 		return rc;
 	rc = job_store_put(q->store, &job->record);
 	if (rc == 0)
-		return job_store_commit(q->store, true);
+		return job_store_commit(q->store);
 	job_store_rollback(q->store);
 	return rc;
 }
@@ -999,7 +1024,7 @@ static int queues_open(struct queues *q, struct error *err)
 	char path[PATH_MAX];
 
 	snprintf(path, sizeof(path), "%s/queue.db", q->host.state_dir);
-	int rc = job_store_open(&q->store, path, err);
+	int rc = job_store_open(&q->store, path, q->host.sessions->loop, on_store_freed, q, err);
 	if (rc < 0)
 		return rc;
 	rc = queue_use_load(q);
@@ -1026,6 +1051,7 @@ struct queues *queues_start(const struct queues_host *host, struct error *err)
 	q->host = *host;
 	crowd_begin_any(&q->crowd, *q->host.living_jobs);
 	q->enqueues_end = &q->enqueues;
+	q->syncing_end = &q->syncing;
 	q->longs_end = &q->longs;
 	places_find_all(q);
 	if (queues_open(q, err) == 0) {
@@ -1047,7 +1073,8 @@ void queues_stop(struct queues *q)
 	if (!q)
 		return;
 	queue_driver_free(q);
-	queue_records_sync(q);
+	queues_settle(q);
+	queue_records_settle(q);
 	queue_records_tidy(q, TIDIED_AT_END);
 	free(q->left);
 	queue_parts_free(q);

@@ -406,7 +406,7 @@ static int start_write(struct job *job)
 	if (rc < 0)
 		job_store_rollback(q->store);
 	else
-		rc = job_store_commit(q->store, false);
+		rc = job_store_commit(q->store);
 	job->record.state = JOB_QUEUED;
 	return rc;
 }

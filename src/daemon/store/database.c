@@ -46,6 +46,25 @@ int database_version(sqlite3 *db, int *ret)
 	return rc == SQLITE_ROW ? 0 : store_errno(rc);
 }
 
+int database_log_begin(sqlite3 *db)
+{
+	char text[64];
+	int version, rc = database_version(db, &version);
+
+	if (rc < 0)
+		return rc;
+	snprintf(text, sizeof(text), "PRAGMA user_version=%d", version);
+	return store_errno(sqlite3_exec(db, text, NULL, NULL, NULL));
+}
+
+static int on_commit(void *arg, sqlite3 *db, const char *name, int pages)
+{
+	const struct database *d = arg;
+
+	d->committed(d->arg, pages);
+	return SQLITE_OK;
+}
+
 static int statements_prepare(struct database *d)
 {
 	for (int i = 0; i < d->count; i++) {
@@ -100,7 +119,11 @@ int database_open(struct database *d, const char *path)
 		rc = log_bound(d->db);
 	if (rc != SQLITE_OK)
 		return store_errno(rc);
+	if (d->committed)
+		sqlite3_wal_hook(d->db, on_commit, d);
 	rc = d->schema_make(d->db);
+	if (rc == 0 && d->committed)
+		rc = database_log_begin(d->db);
 	if (rc == 0)
 		rc = statements_prepare(d);
 	if (rc < 0)

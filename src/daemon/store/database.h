@@ -14,6 +14,10 @@ struct database {
 	const char *const *texts;        /* of its statements */
 	sqlite3_stmt **statements;       /* as many */
 	int count;
+	/* Told of each commit, and how many pages its log has then, which somebody else merges into
+	 * the database. NULL: SQLite does, in some commits. */
+	void (*committed)(void *arg, int pages);
+	void *arg;
 
 	sqlite3 *db; /* NULL: it is not open */
 	char path[PATH_MAX];
@@ -34,6 +38,8 @@ const char *database_missing(const struct database *database);
 int database_rewrite(struct database *database);
 /* The schema's version; 0: the database is empty. 0 or -errno. */
 int database_version(sqlite3 *db, int *ret);
+/* Writes to an empty log: that waits for the disk once, and later commits need not. 0 or -errno. */
+int database_log_begin(sqlite3 *db);
 /* Settings of one that is a database still after a power cut, without a sync on each commit. */
 #define DATABASE_ON_DISK                                      \
 	"PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" \

@@ -18,7 +18,7 @@ from conftest import BUILD, ROOT, clean_env, process_ended, run, wait_until
 from disk import fill, small_disk  # noqa: F401: fixtures
 from queueing import ENDED, queues  # noqa: F401: fixtures
 
-DAEMON_POINTS = ["enqueue.begun", "enqueue.committed", "start.chosen", "start.spawned", "start.granted", "start.recorded", "start.gone",
+DAEMON_POINTS = ["enqueue.begun", "enqueue.committed", "enqueue.durable", "start.chosen", "start.spawned", "start.granted", "start.recorded", "start.gone",
                  "end.read", "end.recorded", "end.left"]
 UNSTARTED_POINTS = ["shim.go", "shim.forked", "shim.recorded"]
 ENDED_POINTS = ["shim.exit_recorded"]
