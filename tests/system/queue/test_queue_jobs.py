@@ -85,6 +85,20 @@ def test_a_job_that_was_tried_again_keeps_the_log_of_each_attempt(queues):
     assert queues.host.carve("job", "logs", id, "--attempt", "0").returncode == 2
 
 
+def test_a_long_array_is_enqueued_again_whole(queues):
+    """The daemon reads 2,000 rows at a time, and serves others meanwhile."""
+    count = 4000
+    id = queues.enqueue("true", options=["--hold", "--array", f"0-{count - 1}%7"])
+    for index in (1, 1999, 2000, 3999):
+        assert queues.host.carve("job", "cancel", f"{id}_{index}").returncode == 0
+    for options, left, array in (([], count, f"0-{count - 1}%7"), (["--failed"], 4, "1,1999-2000,3999%7")):
+        again = queues.host.carve_json("job", "rerun", id, *options)
+        assert again["count"] == left
+        assert queues.job(f"{again['id']}_1999")["asked"]["array"] == array
+        assert queues.host.carve("job", "cancel", again["id"]).returncode == 0
+    assert queues.host.carve("job", "rerun", f"{id}_9", "--failed").returncode == 1
+
+
 def test_sessions_of_running_jobs_are_not_released_by_mistake(queues):
     queues.agent("half=0.5")
     id = queues.witnessed(queues.gate())

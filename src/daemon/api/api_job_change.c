@@ -1,0 +1,258 @@
+/* Requests to change jobs, and to cancel them. */
+#include <inttypes.h>
+#include <microhttpd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "daemon/api/answer.h"
+#include "daemon/api/api_job.h"
+#include "daemon/api/api_job_private.h"
+#include "daemon/api/http.h"
+#include "daemon/api/view.h"
+#include "daemon/node.h"
+#include "daemon/queue/queue_private.h"
+#include "proto/launcher.h"
+
+/* Lives as long as the change, which may take longer than the client waits. */
+struct change {
+	struct change *next;
+	struct call *call; /* NULL: the client is gone */
+	struct node *node;
+	struct peer peer;
+	char id[JOB_ID_TEXT];
+	const char *what;
+	json_t *body;
+	struct error err;
+	unsigned done, failed;
+};
+
+static struct change *changing; /* those whose client waits */
+
+static struct change *change_new(struct call *call, const char *id, const char *what)
+{
+	struct change *change = calloc(1, sizeof(*change));
+
+	if (!change) {
+		answer_failed(call, MHD_HTTP_INTERNAL_SERVER_ERROR, EXIT_CODE_FAILED,
+			      "out of memory");
+		return NULL;
+	}
+	change->call = call;
+	change->node = call->node;
+	change->peer = call->peer;
+	change->what = what;
+	snprintf(change->id, sizeof(change->id), "%s", id);
+	change->next = changing;
+	changing = change;
+	return change;
+}
+
+static void change_free(struct change *change)
+{
+	struct change **at = &changing;
+
+	while (*at && *at != change)
+		at = &(*at)->next;
+	if (*at)
+		*at = change->next;
+	json_decref(change->body);
+	free(change);
+}
+
+static void on_changer_gone(struct call *call)
+{
+	for (struct change *change = changing; change; change = change->next)
+		if (change->call == call)
+			change->call = NULL;
+}
+
+/* A job has one size: a new one takes the place of the one before. */
+void api_job_changes_apply(json_t *body, const json_t *changes)
+{
+	static const char *const sizes[] = {"vram_bytes", "vram", "gpu_memory", "gpu"};
+	bool sized = false;
+
+	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++)
+		sized |= json_object_get(changes, sizes[i]) != NULL;
+	for (size_t i = 0; sized && i < ARRAY_SIZE(sizes); i++)
+		json_object_del(body, sizes[i]);
+	json_object_update(body, (json_t *)changes);
+}
+
+static json_t *edited_text(const struct job *job, const json_t *changes)
+{
+	char *text = NULL;
+	json_t *body = NULL;
+
+	if (job_store_spec_get(job->queues->store, job->record.spec, &text, NULL) == 0)
+		body = json_loads(text, 0, NULL);
+	free(text);
+	if (body)
+		api_job_changes_apply(body, changes);
+	return body;
+}
+
+/* Whether more is to change than where and when it runs. */
+static bool changes_text(const json_t *changes)
+{
+	return json_object_size(changes) > (json_object_get(changes, "queue") != NULL) +
+						   (json_object_get(changes, "priority") != NULL);
+}
+
+static int edit(struct change *change, struct job *job, const char *queue, const int *priority)
+{
+	bool rewrites = changes_text(change->body);
+	struct warrant *warrant = NULL;
+	json_t *body = edited_text(job, change->body);
+	struct job_spec spec;
+	int32_t *indexes = NULL;
+	uint32_t count;
+	int rc = body ? job_spec_parse(body, &change->peer, api_job_may_raise(&change->peer), &spec,
+				       &count, &indexes, &change->err)
+		      : error_set(&change->err, EXIT_CODE_FAILED, "the job cannot be read");
+
+	free(indexes);
+	if (rc == 0)
+		rc = api_job_size_check(change->node, &change->peer,
+					queue ? queue : job->record.queue, &spec, &change->err);
+	/* The command that runs as a user is that user's alone to say. */
+	if (rc == 0 && rewrites && job->record.uid != change->peer.uid &&
+	    launcher_is_there(job->queues->host.launcher))
+		rc = error_set(&change->err, EXIT_CODE_NOT_PERMITTED,
+			       "only user %s may change what the job runs",
+			       view_user(job->record.uid));
+	char *text = rc == 0 && rewrites ? json_dumps(body, JSON_COMPACT) : NULL;
+	if (text && !change->call)
+		rc = error_set(&change->err, EXIT_CODE_FAILED, "the client went away");
+	else if (text)
+		rc = api_job_warrant(change->call, text, &warrant, &change->err);
+	if (rc == 0)
+		rc = job_change(job, queue, priority, text, warrant, &change->err);
+	free(text);
+	json_decref(body);
+	return rc;
+}
+
+static int change_one(struct change *change, struct job *job)
+{
+	const json_t *hold = json_object_get(change->body, "hold");
+	const json_t *raised = json_object_get(change->body, "priority");
+	const char *queue = json_string_value(json_object_get(change->body, "queue"));
+	int priority = (int)json_integer_value(raised);
+
+	if (hold)
+		return job_hold(job, json_is_true(hold), &change->err);
+	return edit(change, job, queue, raised ? &priority : NULL);
+}
+
+static void change_job(struct job *job, void *arg)
+{
+	struct change *change = arg;
+
+	if (!peer_permitted(&change->peer, job->record.uid)) {
+		error_set(&change->err, EXIT_CODE_NOT_PERMITTED, "the job is another user's");
+		change->failed++;
+		return;
+	}
+	if (change_one(change, job) < 0)
+		change->failed++;
+	else
+		change->done++;
+}
+
+static void change_answer(struct change *change)
+{
+	struct call *call = change->call;
+
+	if (!change->done && change->failed) {
+		call_reply_error(call, answer_status(&change->err), &change->err);
+		return;
+	}
+	if (change->done) {
+		call_reply(
+			call, MHD_HTTP_OK,
+			json_pack("{s:s, s:i}", "id", change->id, change->what, (int)change->done));
+		return;
+	}
+	if (api_job_is_known(call, change->id))
+		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+			      "job %.64s has ended already", change->id);
+}
+
+static void on_changed(void *arg, int rc)
+{
+	struct change *change = arg;
+
+	if (rc < 0 && !change->failed) {
+		error_set(&change->err, EXIT_CODE_FAILED,
+			  "the database of jobs cannot be written: %s", strerrordesc_np(-rc));
+		change->failed = change->done;
+		change->done = 0;
+	}
+	if (change->call)
+		change_answer(change);
+	change_free(change);
+}
+
+/* Answers when it is on the disk. */
+static void change_run(struct change *change, jobs_cb cb)
+{
+	struct call *call = change->call;
+	int64_t id;
+	int32_t index;
+
+	if (job_id_parse(change->id, &id, &index) < 0) {
+		api_job_none(call, change->id);
+		change_free(change);
+		return;
+	}
+	if (job_meant(call->node->queues, id, index))
+		call_defer(call, on_changer_gone);
+	jobs_change(call->node->queues, id, index, cb, on_changed, change);
+}
+
+void api_patch_job(struct call *call, const char *text)
+{
+	struct change *change = change_new(call, text, "changed");
+
+	if (!change)
+		return;
+	change->body = answer_body(call, &change->err);
+	const char *queue = json_string_value(json_object_get(change->body, "queue"));
+	if (json_is_object(change->body) && !json_object_get(change->body, "array") &&
+	    !json_object_get(change->body, "params") &&
+	    (!queue || queue_name_check(queue, &change->err) == 0)) {
+		change_run(change, change_job);
+		return;
+	}
+	if (change->body && !change->err.code)
+		error_set(&change->err, EXIT_CODE_USAGE,
+			  "the body is not an object of what can change of a job");
+	call_reply_error(call, answer_status(&change->err), &change->err);
+	change_free(change);
+}
+
+static void cancel_job(struct job *job, void *arg)
+{
+	struct change *change = arg;
+
+	if (!peer_permitted(&change->peer, job->record.uid)) {
+		error_set(&change->err, EXIT_CODE_NOT_PERMITTED, "the job is another user's");
+		change->failed++;
+		return;
+	}
+	change->done++;
+	job_cancel(job, "cancelled");
+}
+
+void api_delete_job(struct call *call, const char *text)
+{
+	struct change *change = change_new(call, text, "cancelled");
+
+	if (change)
+		change_run(change, cancel_job);
+}

@@ -1,0 +1,273 @@
+/* Requests to enqueue a job. */
+#include <errno.h>
+#include <inttypes.h>
+#include <microhttpd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "daemon/api/answer.h"
+#include "daemon/api/api_job.h"
+#include "daemon/api/api_job_private.h"
+#include "daemon/api/http.h"
+#include "daemon/api/view.h"
+#include "daemon/node.h"
+#include "daemon/queue/queue_private.h"
+#include "daemon/waiting/quotas.h"
+#include "proto/launcher.h"
+
+static bool is_served(const struct job *job)
+{
+	uint32_t position;
+
+	return !job || agent_serving(job->queues, job->record.queue, job->record.uid, &position);
+}
+
+static void on_enqueued(void *arg, int64_t id, uint32_t count, const struct error *err)
+{
+	struct call *call = arg;
+	struct job *job = id ? job_find(call->node->queues, id) : NULL;
+	char text[JOB_ID_TEXT];
+
+	if (err) {
+		call_reply_error(call, MHD_HTTP_CONFLICT, err);
+		return;
+	}
+	snprintf(text, sizeof(text), "%" PRId64, id);
+	call_reply(call, MHD_HTTP_CREATED,
+		   json_pack("{s:s, s:i, s:o}", "id", text, "count", (int)count, "reason",
+			     json_string(is_served(job) ? "" : "no agent serves its queue")));
+}
+
+static void on_enqueuer_gone(struct call *call)
+{
+	jobs_enqueue_forget(call->node->queues, call);
+}
+
+bool api_job_may_raise(const struct peer *peer)
+{
+	return peer->admin || peer->uid == geteuid();
+}
+
+/* A quota that is used up is waited for; one that is smaller than the job refuses it. */
+static int quota_check_ever(const struct node *node, const struct peer *peer,
+			    const struct place_result *fewest, struct error *err)
+{
+	struct error why = {0};
+
+	if (quotas_check(&node->quotas, peer, fewest, &why) != -EPERM)
+		return 0;
+	*err = why;
+	error_hint(err, "such a job can never start; ask for less, or ask an administrator (carve "
+			"quota)");
+	return -EXIT_CODE_NOT_PERMITTED;
+}
+
+/* A queue's agent knows whether such a job can ever run. */
+int api_job_size_check(const struct node *node, const struct peer *peer, const char *queue,
+		       const struct job_spec *spec, struct error *err)
+{
+	struct place_request request;
+	struct place_result fewest;
+	uint32_t position, least;
+	const struct agent *agent = agent_serving(node->queues, queue, peer->uid, &position);
+
+	if (!agent)
+		return 0;
+	int rc = agent_request(node->queues, agent, position, spec, &request, &least);
+	if (rc == -EINVAL) {
+		error_set(err, EXIT_CODE_USAGE,
+			  "queue %s gives jobs no size, and this one has none", queue);
+		error_hint(err, "say it: carve enqueue --queue %s --vram 4 CMD", queue);
+		return -EXIT_CODE_USAGE;
+	}
+	if (rc == -ERANGE) {
+		error_set(err, EXIT_CODE_USAGE, "the job asks for more than queue %s gives", queue);
+		error_hint(err, "`carve queue list` shows the sizes of queues");
+		return -EXIT_CODE_USAGE;
+	}
+	const char *option = agent_refuses(agent, spec);
+	if (option) {
+		error_set(err, EXIT_CODE_USAGE, "agent %s does not allow %.*s for containers",
+			  agent->id, (int)strcspn(option, "\n"), option);
+		error_hint(err, "ask %s, who started it", view_user(agent->uid));
+		return -EXIT_CODE_USAGE;
+	}
+	if (agent->pods)
+		return 0;
+	request.count = least ? least : request.count;
+	if (agent_least(node->queues, agent, &request, &fewest) == 0)
+		return quota_check_ever(node, peer, &fewest, err);
+	error_set(err, EXIT_CODE_NO_ROOM, "no GPU of queue %s's agent can ever grant that", queue);
+	error_hint(err, "`carve gpu list` shows what the GPUs have");
+	return -EXIT_CODE_NO_ROOM;
+}
+
+static int after_check(const struct call *call, const struct job_spec *spec, struct error *err)
+{
+	for (unsigned i = 0; i < spec->after_count; i++) {
+		const struct job_after *after = &spec->after[i];
+
+		if (job_store_has(call->node->queues->store, after->job, after->index))
+			continue;
+		error_set(err, EXIT_CODE_USAGE, "after: there is no job %" PRId64, after->job);
+		error_hint(err, "`carve job list` shows them");
+		return -EXIT_CODE_USAGE;
+	}
+	return 0;
+}
+
+/* Whom the daemon can run a job for. */
+static int runs_for(const struct call *call, struct error *err)
+{
+	if (launcher_is_there(&call->node->launcher) || call->peer.uid == geteuid())
+		return 0;
+	error_set(err, EXIT_CODE_NOT_PERMITTED, "this daemon runs jobs of user %s only, not of %u",
+		  view_user(geteuid()), call->peer.uid);
+	if (call->node->options.system)
+		error_hint(err, "%s; `carve run --wait-for 10m --vram SIZE CMD` needs none",
+			   *call->node->launcher.why_not
+				   ? call->node->launcher.why_not
+				   : "a system daemon that root started runs everybody's");
+	else
+		error_hint(err, "enqueue it as that user");
+	return -EXIT_CODE_NOT_PERMITTED;
+}
+
+static int away_error(struct error *err)
+{
+	error_set(err, EXIT_CODE_FAILED,
+		  "carve-launcher.service, which starts users' jobs, does not answer now");
+	error_hint(err, "where it is just being started anew, try again; "
+			"`systemctl status carve-launcher.service` tells");
+	return -EXIT_CODE_FAILED;
+}
+
+int api_job_warrant(const struct call *call, const char *text, struct warrant **ret,
+		    struct error *err)
+{
+	struct warrant *warrant;
+
+	*ret = NULL;
+	if (!launcher_is_there(&call->node->launcher))
+		return 0;
+	warrant = malloc(sizeof(*warrant));
+	int rc = warrant ? launcher_vouch(&call->node->launcher, call_socket(call), text, warrant)
+			 : -ENOMEM;
+	if (rc == 0 && warrant->uid != call->peer.uid)
+		rc = -EPERM;
+	if (rc < 0) {
+		free(warrant);
+		return launcher_is_away(&call->node->launcher)
+			       ? away_error(err)
+			       : error_set(err, EXIT_CODE_FAILED,
+					   "cannot tell who sent the request: %s",
+					   strerrordesc_np(-rc));
+	}
+	*ret = warrant;
+	return 0;
+}
+
+/* One that was asked for before. True: answered. */
+static bool answer_asked(struct call *call, const char *key)
+{
+	struct job_store *store = call->node->queues->store;
+	struct job_counts counts;
+	int64_t first;
+
+	if (key && jobs_enqueue_has(call->node->queues, call->peer.uid, key)) {
+		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+			      "the same request is being written down: ask again");
+		return true;
+	}
+	if (!key || job_store_asked_get(store, key, call->peer.uid, &first) < 0 ||
+	    job_store_count(store, first, -1, &counts) < 0)
+		return false;
+	on_enqueued(call, first, counts.all, NULL);
+	return true;
+}
+
+/* The queue's image, or its agent's, where the user named none: it is in the text that is vouched
+ * for, so that nobody can name another one later. */
+static void image_default(const struct call *call, const char *queue, json_t *body)
+{
+	uint32_t position;
+	const struct agent *agent =
+		agent_serving(call->node->queues, queue, call->peer.uid, &position);
+	const char *image = !agent ? "" : agent->queue[position].spec.image;
+
+	if (agent && !*image)
+		image = agent->image;
+	if (*image && !json_object_get(body, "image"))
+		json_object_set_new(body, "image", json_string(image));
+}
+
+int api_job_enqueue(struct call *call, json_t *body, struct error *err)
+{
+	struct enqueue_request request = {
+		.peer = &call->peer,
+		.queue = json_string_value(json_object_get(body, "queue")),
+		.key = json_string_value(json_object_get(body, "id")),
+		.cb = on_enqueued,
+		.arg = call,
+	};
+	int rc = runs_for(call, err);
+
+	if (rc == 0 && !request.queue) {
+		rc = error_set(err, EXIT_CODE_USAGE, "queue: no queue is named");
+		error_hint(err, "`carve queue list` shows the queues");
+	}
+	if (rc == 0)
+		rc = queue_name_check(request.queue, err);
+	if (rc == 0 && request.key && strlen(request.key) >= 64)
+		rc = error_set(err, EXIT_CODE_USAGE, "id: it is longer than 63 characters");
+	if (rc == 0) {
+		image_default(call, request.queue, body);
+		rc = job_spec_parse(body, &call->peer, api_job_may_raise(&call->peer),
+				    &request.spec, &request.count, &request.indexes, err);
+	}
+	if (rc < 0)
+		return rc;
+	rc = api_job_size_check(call->node, &call->peer, request.queue, &request.spec, err);
+	if (rc == 0)
+		rc = after_check(call, &request.spec, err);
+	request.text = rc == 0 ? json_dumps(body, JSON_COMPACT) : NULL;
+	if (rc == 0 && request.text)
+		rc = api_job_warrant(call, request.text, &request.spec.warrant, err);
+	if (rc == 0)
+		rc = request.text ? jobs_enqueue(call->node->queues, &request) : -ENOMEM;
+	if (rc == -EMFILE)
+		rc = error_set(err, EXIT_CODE_FAILED, QUEUE_TOO_MANY);
+	else if (rc == -ENOMEM)
+		rc = error_set(err, EXIT_CODE_FAILED, "out of memory");
+	if (rc < 0) {
+		free(request.spec.warrant);
+		free(request.text);
+		free(request.indexes);
+		return rc;
+	}
+	call_defer(call, on_enqueuer_gone);
+	return 0;
+}
+
+void api_post_job(struct call *call, const char *id)
+{
+	struct error err = {0};
+	json_t *body = answer_body(call, &err);
+	int rc = json_is_object(body) ? 0 : -1;
+
+	if (body && rc < 0)
+		error_set(&err, EXIT_CODE_USAGE, "the body is not a JSON object");
+	if (rc == 0 && answer_asked(call, json_string_value(json_object_get(body, "id")))) {
+		json_decref(body);
+		return;
+	}
+	if (rc == 0)
+		rc = api_job_enqueue(call, body, &err);
+	json_decref(body);
+	if (rc < 0)
+		call_reply_error(call, answer_status(&err), &err);
+}
