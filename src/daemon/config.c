@@ -17,6 +17,9 @@
 #define HISTORY_MAX 10000000
 /* Ended jobs, and their logs. */
 #define HISTORY_JOBS_DEFAULT 1000000
+/* A request is some 4 KiB, most of it the environment, and half a MiB at most: this is room for a
+ * quarter of these jobs. Those of arrays and sweeps share theirs. */
+#define HISTORY_TEXT_MIB_DEFAULT 1024
 
 /* At the same time. More than the slices of 16 GPUs with 80 GB: a context alone takes some 500 MB.
  */
@@ -31,6 +34,7 @@ const struct config config_default = {
 	.history_sessions = STORE_HISTORY_DEFAULT,
 	.history_per_minute = STORE_HISTORY_PER_MINUTE_DEFAULT,
 	.history_jobs = HISTORY_JOBS_DEFAULT,
+	.history_text_mib = HISTORY_TEXT_MIB_DEFAULT,
 	.living_sessions = LIVING_SESSIONS_DEFAULT,
 	.living_jobs = LIVING_JOBS_DEFAULT,
 	.slicing = {.mode = COMPUTE_OFF,
@@ -111,6 +115,11 @@ static int take_history(const json_t *value, struct config *to, struct error *er
 static int take_jobs(const json_t *value, struct config *to, struct error *err)
 {
 	return count_take(value, "history_jobs", 0, &to->history_jobs, err);
+}
+
+static int take_text(const json_t *value, struct config *to, struct error *err)
+{
+	return count_take(value, "history_text_mib", 1, &to->history_text_mib, err);
 }
 
 static int take_living_jobs(const json_t *value, struct config *to, struct error *err)
@@ -227,12 +236,19 @@ static const struct {
 	const char *name;
 	int (*take)(const json_t *value, struct config *to, struct error *err);
 } keys[] = {
-	{"over_policy", take_policy},      {"over_tolerance", take_tolerance},
-	{"over_seconds", take_seconds},    {"history_sessions", take_history},
-	{"history_per_minute", take_rate}, {"history_jobs", take_jobs},
-	{"living_sessions", take_living},  {"living_jobs", take_living_jobs},
-	{"state_dir", take_state_dir},     {"slicing_policy", take_slicing_policy},
-	{"timeSlicing", take_slicing},     {"global", take_global},
+	{"over_policy", take_policy},
+	{"over_tolerance", take_tolerance},
+	{"over_seconds", take_seconds},
+	{"history_sessions", take_history},
+	{"history_per_minute", take_rate},
+	{"history_jobs", take_jobs},
+	{"history_text_mib", take_text},
+	{"living_sessions", take_living},
+	{"living_jobs", take_living_jobs},
+	{"state_dir", take_state_dir},
+	{"slicing_policy", take_slicing_policy},
+	{"timeSlicing", take_slicing},
+	{"global", take_global},
 };
 
 static int key_take(const char *name, const json_t *value, struct config *to, struct error *err)
@@ -241,9 +257,11 @@ static int key_take(const char *name, const json_t *value, struct config *to, st
 		if (!strcmp(keys[i].name, name))
 			return keys[i].take(value, to, err);
 	error_set(err, EXIT_CODE_USAGE, "unknown key '%.64s'", name);
-	error_hint(err, "there are over_policy, over_tolerance, over_seconds, history_sessions, "
-			"history_per_minute, history_jobs, living_sessions, living_jobs, "
-			"state_dir, slicing_policy, timeSlicing, global");
+	error_hint(
+		err,
+		"there are over_policy, over_tolerance, over_seconds, history_sessions, "
+		"history_per_minute, history_jobs, history_text_mib, living_sessions, living_jobs, "
+		"state_dir, slicing_policy, timeSlicing, global");
 	return -EXIT_CODE_USAGE;
 }
 

@@ -10,6 +10,7 @@
  *    "living_jobs": 4000000,      jobs that have not ended, likewise; a request counts for some ten
  * more, and its text for one more each 400 bytes
  *    "history_jobs": 1000000,     ended jobs that are kept, with their logs
+ *    "history_text_mib": 1024,    and so many MiB of their requests: environments and commands
  *    "state_dir": "/var/lib/carve", where sessions, quotas and history are kept (state.h); read
  * when the daemon starts
  *    "slicing_policy": "kill",    what becomes of processes that take more of a sliced GPU's time
@@ -39,7 +40,7 @@ struct config {
 	enum over_policy over_policy;
 	uint64_t over_tolerance_bytes;
 	uint64_t over_after_ns;
-	uint32_t history_sessions, history_per_minute, history_jobs;
+	uint32_t history_sessions, history_per_minute, history_jobs, history_text_mib;
 	uint32_t living_sessions, living_jobs;
 	char state_dir[512]; /* "": none is named */
 	enum slicing_policy slicing_policy;

@@ -374,18 +374,19 @@ static int node_open(struct node *node, struct error *err)
 				 strerrordesc_np(-rc));
 	mig_sessions_restored(node->mig);
 	/* Slices are there without queues, too. */
-	node->queues =
-		queues_start(&(struct queues_host){.sessions = &node->sessions,
-						   .pool = &node->pool,
-						   .waiting = &node->waiting,
-						   .quotas = &node->quotas,
-						   .launcher = &node->launcher,
-						   .state_dir = node->state.dir,
-						   .runtime = &node->runtime,
-						   .ready = &node->ready,
-						   .history_jobs = &node->config.history_jobs,
-						   .living_jobs = &node->config.living_jobs},
-			     &node->queues_error);
+	node->queues = queues_start(
+		&(struct queues_host){.sessions = &node->sessions,
+				      .pool = &node->pool,
+				      .waiting = &node->waiting,
+				      .quotas = &node->quotas,
+				      .launcher = &node->launcher,
+				      .state_dir = node->state.dir,
+				      .runtime = &node->runtime,
+				      .ready = &node->ready,
+				      .history_jobs = &node->config.history_jobs,
+				      .history_text_mib = &node->config.history_text_mib,
+				      .living_jobs = &node->config.living_jobs},
+		&node->queues_error);
 	if (runtime_listen(&node->runtime, node->options.system, err) < 0)
 		return -1;
 	rc = attach_server_start(&node->sessions, &node->turns, node->runtime.attach_fd,

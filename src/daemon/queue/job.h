@@ -116,6 +116,7 @@ struct job_record {
 	enum job_state ending_as;
 	int64_t enqueued, started, ended;
 	int exit_code, signal;
+	uint32_t text_bytes; /* of its request's text: its share, where that is an array's */
 	const char *reason;
 	uint64_t peak_bytes, gpu_ns, rss_bytes;
 };

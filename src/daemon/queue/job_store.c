@@ -15,7 +15,7 @@
 #include "daemon/store/store_db.h"
 #include "proto/launcher.h"
 
-#define SCHEMA_NEWEST 3
+#define SCHEMA_NEWEST 4
 /* A client that lost its answer asks again at once. */
 #define ASKED_KEPT_NS (24ll * 3600 * 1000000000)
 
@@ -45,6 +45,11 @@ static const char *const upgrades[SCHEMA_NEWEST + 1] = {
 	/* entered: all of its jobs are there. */
 	[3] = "ALTER TABLE spec ADD COLUMN entered INTEGER NOT NULL DEFAULT 1;"
 	      "CREATE INDEX spec_entering ON spec(id) WHERE entered=0; PRAGMA user_version=3;",
+	/* Of jobs of before nobody counted them. The index has all that is summed up at a start. */
+	[4] = "ALTER TABLE job ADD COLUMN text_bytes INTEGER NOT NULL DEFAULT 0;"
+	      "DROP INDEX job_ended_of;"
+	      "CREATE INDEX job_ended_of ON job(uid, ended, text_bytes) WHERE state >= 4;"
+	      "PRAGMA user_version=4;",
 };
 
 enum {
@@ -89,7 +94,7 @@ enum {
 #define COLUMNS                                                                                    \
 	"id, array, idx, spec, uid, gid, queue, name, state, priority, attempt, pid, birth, boot," \
 	" session, place, agent, ending, ending_as, enqueued, started, ended, exit_code, signal,"  \
-	" reason, peak, gpu_ns, rss"
+	" reason, peak, gpu_ns, rss, text_bytes"
 
 static const char *const texts[Q_COUNT] = {
 	[Q_BEGIN] = "BEGIN IMMEDIATE",
@@ -103,17 +108,19 @@ static const char *const texts[Q_COUNT] = {
 	/* The jobs of a text are one, or all of an array. */
 	[Q_SPEC_IDLE] = "DELETE FROM spec WHERE id=?1 AND NOT EXISTS"
 			" (SELECT 1 FROM job WHERE array=?2 AND array > 0 AND spec=?1)",
-	[Q_ENDED_COUNTS] = "SELECT uid, count(*) FROM job WHERE state >= 4 GROUP BY uid",
+	[Q_ENDED_COUNTS] =
+		"SELECT uid, count(*), sum(text_bytes) FROM job WHERE state >= 4 GROUP BY uid",
 	[Q_ENDED_FIRST] =
 		"SELECT " COLUMNS " FROM job WHERE state >= 4 AND uid=?2 ORDER BY ended LIMIT ?1",
 	[Q_ENDED_REMOVE] = "DELETE FROM job WHERE id=?1 AND state >= 4",
 	[Q_NEXT_ID] = "SELECT ifnull((SELECT seq FROM sqlite_sequence WHERE name='job'), 0) + 1",
 	[Q_JOB_ADD] = "INSERT INTO job(" COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,"
-		      "?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26,?27,?28)",
+		      "?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26,?27,?28,?29)",
 	[Q_JOB_PUT] = "UPDATE job SET spec=?4, queue=?7, name=?8, state=?9, priority=?10,"
 		      " attempt=?11, pid=?12, birth=?13, boot=?14, session=?15, place=?16,"
 		      " agent=?17, ending=?18, ending_as=?19, started=?21, ended=?22,"
-		      " exit_code=?23, signal=?24, reason=?25, peak=?26, gpu_ns=?27, rss=?28"
+		      " exit_code=?23, signal=?24, reason=?25, peak=?26, gpu_ns=?27, rss=?28, "
+		      "text_bytes=?29"
 		      " WHERE id=?1",
 	[Q_LIVING] = "SELECT " COLUMNS " FROM job WHERE state < 4 ORDER BY id",
 	[Q_ENDED] = "SELECT " COLUMNS " FROM job WHERE state >= 4 AND (ended, id) < (?3, ?4)"
@@ -432,6 +439,7 @@ static void record_bind(sqlite3_stmt *stmt, const struct job_record *r)
 		{26, (int64_t)r->peak_bytes},
 		{27, (int64_t)r->gpu_ns},
 		{28, (int64_t)r->rss_bytes},
+		{29, r->text_bytes},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
@@ -493,6 +501,7 @@ static void record_read(sqlite3_stmt *stmt, struct job_record *r)
 		.peak_bytes = (uint64_t)sqlite3_column_int64(stmt, 25),
 		.gpu_ns = (uint64_t)sqlite3_column_int64(stmt, 26),
 		.rss_bytes = (uint64_t)sqlite3_column_int64(stmt, 27),
+		.text_bytes = (uint32_t)sqlite3_column_int64(stmt, 28),
 	};
 	r->queue = column_text(stmt, 6);
 	r->name = column_text(stmt, 7);
@@ -646,7 +655,8 @@ int job_store_each_count(struct job_store *store, job_count_cb cb, void *arg)
 
 	while (rc == 0 && (step = sqlite3_step(stmt)) == SQLITE_ROW)
 		rc = cb(arg, (uid_t)sqlite3_column_int64(stmt, 0),
-			(uint64_t)sqlite3_column_int64(stmt, 1));
+			&(struct job_history){(uint64_t)sqlite3_column_int64(stmt, 1),
+					      (uint64_t)sqlite3_column_int64(stmt, 2)});
 	sqlite3_reset(stmt);
 	return rc < 0 ? rc : store_errno(step);
 }

@@ -91,8 +91,11 @@ int job_store_each_oldest(struct job_store *store, uid_t uid, uint32_t limit, jo
 			  void *arg);
 /* Removes one that has ended, and its text where no other job has that. */
 int job_store_forget(struct job_store *store, const struct job_record *record);
-/* How many have ended, by user. */
-typedef int (*job_count_cb)(void *arg, uid_t uid, uint64_t count);
+/* Those that have ended, by user, and the bytes of their requests' texts. */
+struct job_history {
+	uint64_t jobs, text_bytes;
+};
+typedef int (*job_count_cb)(void *arg, uid_t uid, const struct job_history *history);
 int job_store_each_count(struct job_store *store, job_count_cb cb, void *arg);
 
 /* A request that was answered: asking twice is asking once. -ENOENT: it was not. */

@@ -127,7 +127,8 @@ struct queues_host {
 	const struct runtime *runtime;
 	const bool *ready;            /* jobs are decided on */
 	const uint32_t *history_jobs; /* ended jobs that are kept, now */
-	const uint32_t *living_jobs;  /* those that have not ended, at a time */
+	const uint32_t *history_text_mib;
+	const uint32_t *living_jobs; /* those that have not ended, at a time */
 };
 
 /* Opens the database and takes up what the last daemon left. After the sessions are back. NULL:

@@ -289,7 +289,7 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 		  outcome->exit_code, outcome->signal, outcome->reason);
 	q->dirty = true;
 	if (!outcome->again) {
-		queue_history_add(q, job->record.uid);
+		queue_history_add(q, &job->record);
 		struct job ended = {.record = {.id = job->record.id, .array = job->record.array}};
 
 		job_free(job);

@@ -40,6 +40,7 @@ int jobs_enqueue(struct queues *q, const struct enqueue_request *request)
 	if (!e)
 		return -ENOMEM;
 	e->units = queue_request_units(request->text);
+	e->text_bytes = (uint32_t)(strlen(request->text) / request->count + 1);
 	if (!crowd_enter_many(&q->crowd, request->peer->uid, e->units + request->count,
 			      &e->owner)) {
 		free(e);
@@ -102,6 +103,7 @@ static void record_of(const struct queues *q, const struct enqueue *e, uint32_t 
 		.ending = "",
 		.reason = "",
 		.enqueued = now,
+		.text_bytes = e->text_bytes,
 	};
 }
 

@@ -1,5 +1,5 @@
-/* Jobs that have ended: how many are kept. The first to go are those of the user who has most, so
- * that nobody's many jobs push out another's. */
+/* Jobs that have ended: how many are kept, and how much text of their requests. The first to go are
+ * those of the user who has most, so that nobody's many jobs push out another's. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,14 +11,15 @@
 /* In one look, which there is one of a second: some milliseconds. */
 #define TRIMMED_AT_ONCE 500u
 
-static int count_one(void *arg, uid_t uid, uint64_t count)
+static int count_one(void *arg, uid_t uid, const struct job_history *history)
 {
 	struct queues *q = arg;
 	struct queue_use *use = queue_use_get(q, uid, true);
 
 	if (use)
-		use->ended = count;
-	q->ended += count;
+		use->ended = *history;
+	q->ended.jobs += history->jobs;
+	q->ended.text_bytes += history->text_bytes;
 	return 0;
 }
 
@@ -27,27 +28,45 @@ int queue_history_load(struct queues *q)
 	return job_store_each_count(q->store, count_one, q);
 }
 
-void queue_history_add(struct queues *q, uid_t uid)
+static void history_add(struct job_history *history, const struct job_record *record)
 {
-	struct queue_use *use = queue_use_get(q, uid, true);
+	history->jobs++;
+	history->text_bytes += record->text_bytes;
+}
+
+static void history_remove(struct job_history *history, const struct job_record *record)
+{
+	history->jobs -= MIN(history->jobs, 1);
+	history->text_bytes -= MIN(history->text_bytes, record->text_bytes);
+}
+
+void queue_history_add(struct queues *q, const struct job_record *record)
+{
+	struct queue_use *use = queue_use_get(q, record->uid, true);
 
 	if (!use)
 		return;
-	use->ended++;
-	q->ended++;
+	history_add(&use->ended, record);
+	history_add(&q->ended, record);
 }
 
 struct oldest {
 	struct job_record record[TRIMMED_AT_ONCE];
 	size_t count;
+	struct job_history all; /* of these */
+	struct job_history excess;
 };
 
 static int oldest_add(void *arg, const struct job_record *record)
 {
 	struct oldest *oldest = arg;
+	bool more = oldest->all.jobs < oldest->excess.jobs ||
+		    oldest->all.text_bytes < oldest->excess.text_bytes;
 
-	if (oldest->count < TRIMMED_AT_ONCE)
-		oldest->record[oldest->count++] = *record;
+	if (!more || oldest->count == TRIMMED_AT_ONCE)
+		return 0;
+	oldest->record[oldest->count++] = *record;
+	history_add(&oldest->all, record);
 	return 0;
 }
 
@@ -71,30 +90,44 @@ static void forget(struct queues *q, struct queue_use *use, struct oldest *oldes
 		}
 	if (job_store_commit(q->store) < 0)
 		return;
-	use->ended -= MIN(use->ended, oldest->count);
-	q->ended -= MIN(q->ended, oldest->count);
 	for (size_t i = 0; i < oldest->count; i++) {
 		struct job_record *record = &oldest->record[i];
 
+		history_remove(&use->ended, record);
+		history_remove(&q->ended, record);
 		for (; record->attempt; record->attempt--)
 			attempt_forget(q, record);
 	}
 }
 
-void queue_history_trim(struct queues *q, uint64_t keep)
+static struct queue_use *user_with_most(const struct queues *q, bool text)
 {
 	struct queue_use *most = q->uses;
-	bool due = q->ended > keep && !job_store_holds(q->store);
+
+	for (struct queue_use *use = q->uses; use; use = use->next)
+		if (text ? use->ended.text_bytes > most->ended.text_bytes
+			 : use->ended.jobs > most->ended.jobs)
+			most = use;
+	return most;
+}
+
+void queue_history_trim(struct queues *q, const struct job_history *keep)
+{
+	const struct job_history excess = {q->ended.jobs - MIN(q->ended.jobs, keep->jobs),
+					   q->ended.text_bytes -
+						   MIN(q->ended.text_bytes, keep->text_bytes)};
+	bool due = (excess.jobs || excess.text_bytes) && !job_store_holds(q->store);
 	struct oldest *oldest = due ? calloc(1, sizeof(*oldest)) : NULL;
+	struct queue_use *most = user_with_most(q, !excess.jobs);
 
 	if (!oldest)
 		return;
-	for (struct queue_use *use = q->uses; use; use = use->next)
-		if (use->ended > most->ended)
-			most = use;
-	if (most && job_store_each_oldest(q->store, most->uid,
-					  (uint32_t)MIN(q->ended - keep, TRIMMED_AT_ONCE),
-					  oldest_add, oldest) == 0)
+	oldest->excess = excess;
+	/* One thing after the other: who has the most text need not have the most jobs. */
+	if (excess.jobs)
+		oldest->excess.text_bytes = 0;
+	if (most &&
+	    job_store_each_oldest(q->store, most->uid, TRIMMED_AT_ONCE, oldest_add, oldest) == 0)
 		forget(q, most, oldest);
 	free(oldest);
 }

@@ -82,7 +82,7 @@ struct queue_use {
 	uint32_t job_count;
 	double use; /* seconds of a whole GPU, decayed to `at` */
 	int64_t at;
-	uint64_t ended; /* jobs of the user in the history */
+	struct job_history ended; /* the user's */
 };
 
 /* Budgets of jobs that have not ended are in units of so many bytes, as one takes; a request takes
@@ -109,6 +109,7 @@ struct enqueue {
 	struct peer peer;
 	char queue[QUEUE_NAME_SIZE], key[64];
 	int64_t spec, first;
+	uint32_t text_bytes; /* of each of its jobs */
 	/* The last two are a long array's own. */
 	enum { ENQUEUE_WRITES, ENQUEUE_SYNCS, ENQUEUE_MAKES, ENQUEUE_SETTLES } stage;
 	uint32_t done;
@@ -154,9 +155,9 @@ struct queues {
 	struct agent *agents;
 	struct queue_known known[QUEUE_KNOWN];
 	uint32_t known_next;
-	struct crowd crowd; /* budgets of jobs that have not ended, in units */
-	size_t afters;      /* jobs that come after others */
-	uint64_t ended;     /* jobs in the history */
+	struct crowd crowd;       /* budgets of jobs that have not ended, in units */
+	size_t afters;            /* jobs that come after others */
+	struct job_history ended; /* everybody's */
 	struct queue_use *uses, *use_of[QUEUE_TABLE_BUCKETS]; /* the latter by user ID */
 	uint32_t first_user; /* where the next decision begins, where not all users can have a part
 				in it */
@@ -324,9 +325,10 @@ void queue_driver_free(struct queues *q);
 
 /* ---- queue_history.c */
 int queue_history_load(struct queues *q);
-void queue_history_add(struct queues *q, uid_t uid);
-/* Forgets the oldest of jobs that have ended, of the user who has most, some at a time. */
-void queue_history_trim(struct queues *q, uint64_t keep);
+void queue_history_add(struct queues *q, const struct job_record *record);
+/* Forgets the oldest of jobs that have ended, of the user who has most, some at a time: the most
+ * jobs, or the most text. */
+void queue_history_trim(struct queues *q, const struct job_history *keep);
 
 /* ---- queue_use.c */
 struct queue_use *queue_use_get(struct queues *q, uid_t uid, bool make);

@@ -545,7 +545,8 @@ void queues_tick(struct queues *q)
 		queue_begin_due(q);
 	queue_records_sync(q);
 	queue_records_tidy(q, TIDIED_AT_TICK);
-	queue_history_trim(q, *q->host.history_jobs);
+	queue_history_trim(
+		q, &(struct job_history){*q->host.history_jobs, MIB(*q->host.history_text_mib)});
 	for (struct job *job = q->running.first, *next; job; job = next) {
 		next = job->next;
 		job_end_tick(job, now);
@@ -682,6 +683,7 @@ static int spec_change(struct job *job, const char *text, struct warrant *warran
 	job_spec_unref(job->spec);
 	job->spec = spec;
 	job->record.spec = spec->id;
+	job->record.text_bytes = (uint32_t)strlen(text);
 	job->record.name = spec->name;
 	return 0;
 }

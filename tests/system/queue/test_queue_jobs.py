@@ -543,6 +543,21 @@ def test_changes_go_to_a_hook_and_a_webhook(queues, tmp_path):
     assert refused.returncode == 2
 
 
+def test_old_jobs_are_forgotten_where_their_requests_are_long(queues, tmp_path):
+    """A request has all of an environment: a few users' jobs could fill the disk otherwise."""
+    state = pathlib.Path(queues.host.env["CARVE_RUNTIME_DIR"])
+    config = tmp_path / "config"
+    config.write_text('{"history_text_mib": 1}')
+    queues.host.popen([BUILD / "carved", "--runtime-dir", state, "--foreground", "--config", config])
+    wait_until((state / "carved.sock").exists)
+    queues.agent("half=0.5")
+    short = queues.enqueue("true", options=["--export", "NONE"])
+    queues.ended(short)
+    queues.host.env.update({f"LONG_{i}": "x" * 100000 for i in range(4)})
+    long = [queues.enqueue("true") for _ in range(4)]
+    wait_until(lambda: [j["id"] for j in queues.host.carve_json("job", "list")] == long[-2:])
+
+
 def test_old_jobs_are_forgotten_with_their_logs(queues, tmp_path):
     """The daemon keeps so many that ended, and no text that no job has."""
     state = pathlib.Path(queues.host.env["CARVE_RUNTIME_DIR"])
