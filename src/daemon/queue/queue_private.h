@@ -288,6 +288,15 @@ int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, int 
 		struct process_id *ret);
 
 /* ---- queue_run.c */
+/* On disk a claim is in these words, and the ID behind them: why a job is ended, and later why it
+ * waits again. */
+#define QUEUE_PREEMPTED_BY "preempted by job "
+/* The queue's place in the agent's list; -1: it is none of the agent's. */
+int agent_queue_position(const struct agent *agent, const char *queue);
+/* The store can be written to again: sees to what came meanwhile. */
+void queue_store_freed(void *queues);
+
+/* ---- queue_event.c */
 json_t *queue_event_json(const struct queue_event *event);
 
 /* ---- queue_hook.c */

@@ -1,0 +1,134 @@
+/* Why a job waits, and what for. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "daemon/queue/queue_pods.h"
+#include "daemon/queue/queue_private.h"
+
+static const char *why_room(const struct job *job, const struct agent *agent,
+			    char buf[static JOB_WHY_SIZE])
+{
+	int64_t id = job->record.id;
+	uint64_t now = now_monotonic_ns();
+
+	if (agent->pods)
+		snprintf(buf, JOB_WHY_SIZE, "as many pods of the agent run as may (%u)",
+			 agent->pods->most);
+	else if (agent->head != id)
+		snprintf(buf, JOB_WHY_SIZE, "there is no room for it on the agent's GPUs");
+	else if (agent->blocker && agent->reserved_ns != QUEUE_NEVER)
+		snprintf(buf, JOB_WHY_SIZE,
+			 "it waits for job %" PRId64 "; a placement is reserved, in %" PRIu64
+			 " s at the latest",
+			 agent->blocker,
+			 agent->reserved_ns > now ? (agent->reserved_ns - now) / 1000000000 + 1
+						  : 0);
+	else if (agent->blocker)
+		snprintf(buf, JOB_WHY_SIZE,
+			 "it waits for job %" PRId64 ", which has no time limit; a placement is "
+			 "reserved",
+			 agent->blocker);
+	else
+		snprintf(buf, JOB_WHY_SIZE,
+			 "it waits for memory that others than queues hold; a placement is "
+			 "reserved");
+	return buf;
+}
+
+/* Of jobs that find no room one has a placement reserved, and what it waits for goes before it. */
+static struct job_prospect prospect_of_room(const struct job *job, const struct agent *agent)
+{
+	uint64_t now = now_monotonic_ns();
+	bool known = agent->blocker && agent->reserved_ns != QUEUE_NEVER;
+
+	if (agent->head != job->record.id)
+		return (struct job_prospect){.blocker = agent->head};
+	return (struct job_prospect){
+		.blocker = agent->blocker,
+		.starts =
+			!known ? 0
+			       : now_realtime_ns() + (agent->reserved_ns > now
+							      ? (int64_t)(agent->reserved_ns - now)
+							      : 0),
+	};
+}
+
+struct job_prospect job_prospect(const struct job *job)
+{
+	const struct queue_bucket *bucket = job->list ? job->list->bucket : NULL;
+	struct job_prospect ret = {0};
+	uint32_t position;
+	const struct agent *agent =
+		agent_serving(job->queues, job->record.queue, job->record.uid, &position);
+
+	if (job->record.state != JOB_QUEUED)
+		return ret;
+	if (!bucket && job->wait == JOB_WAITS_BEGIN)
+		ret.starts = job->spec->begin;
+	for (unsigned i = 0; !bucket && job->wait == JOB_WAITS_AFTER && i < job->spec->after_count;
+	     i++) {
+		const struct job_after *after = &job->spec->after[i];
+
+		if (!ret.blocker && job_meant(job->queues, after->job, after->index))
+			ret.blocker = after->job;
+	}
+	if (bucket && agent && !agent->pods &&
+	    (bucket->wait == JOB_WAITS_ROOM || bucket->wait == JOB_WAITS_RESERVED))
+		ret = prospect_of_room(job, agent);
+	return ret;
+}
+
+/* Why its pod does not run yet, or what its end waits for. */
+static void why_pod(const struct job *job, char buf[static JOB_WHY_SIZE])
+{
+	json_t *state = job_pod_state(job->queues, &job->record);
+	const char *why = json_string_value(json_object_get(state, "why"));
+	const char *ending = job->record.ending;
+
+	snprintf(buf, JOB_WHY_SIZE, "%s%s%s%s", ending, *ending && why && *why ? "; " : "",
+		 why && *why ? "its pod waits: " : "", why ? why : "");
+	json_decref(state);
+}
+
+const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])
+{
+	static const char *const texts[] = {
+		[JOB_WAITS_TURN] = "it is its turn next",
+		[JOB_WAITS_RESERVED] = "the room that is left is reserved for an earlier job",
+		[JOB_WAITS_MOST] = "as many jobs of its queue run as may",
+		[JOB_WAITS_DRAIN] = "its queue is drained",
+		[JOB_WAITS_BEGIN] = "its time to begin has not come",
+		[JOB_WAITS_AFTER] = "a job that it comes after has not ended",
+		[JOB_WAITS_ARRAY] = "as many jobs of its array run as may",
+		[JOB_WAITS_SIZE] = "it has no size, or a larger one than its queue",
+		[JOB_WAITS_QUOTA] = "its user's quota is used up",
+		[JOB_WAITS_QUOTA_NEVER] =
+			"its user's quota is smaller: it can never start (carve quota)",
+		[JOB_WAITS_INSTANCE] = "its MIG instance is being made",
+		[JOB_WAITS_FAILURE] = "it could not be started, and is tried again",
+	};
+	const struct queue_bucket *bucket = job->list ? job->list->bucket : NULL;
+	uint32_t position;
+	const struct agent *agent =
+		agent_serving(job->queues, job->record.queue, job->record.uid, &position);
+
+	buf[0] = '\0';
+	if (job->record.state == JOB_HELD)
+		snprintf(buf, JOB_WHY_SIZE, "it is held");
+	else if (job->record.state == JOB_RUNNING && job_is_pod(&job->record))
+		why_pod(job, buf);
+	else if (job->record.state == JOB_RUNNING)
+		snprintf(buf, JOB_WHY_SIZE, "%s", job->record.ending);
+	else if (*job->record.ending && agent)
+		snprintf(buf, JOB_WHY_SIZE, "%s; its pod is to be deleted", job->record.ending);
+	else if (!bucket)
+		snprintf(buf, JOB_WHY_SIZE, "%s", texts[job->wait]);
+	else if (!agent)
+		snprintf(buf, JOB_WHY_SIZE, "no agent serves queue %s", job->record.queue);
+	else if (bucket->wait == JOB_WAITS_ROOM)
+		why_room(job, agent, buf);
+	else
+		snprintf(buf, JOB_WHY_SIZE, "%s", texts[bucket->wait]);
+	return buf;
+}
