@@ -78,6 +78,12 @@ def test_the_image_of_the_manifests_is_built_from_the_packages(packages, podman,
                        (["getent", "passwd", "carve"], "carve:")):
         done = podman("podman", "run", "--rm", "--network", "none", "localhost/carve:1", *argv)
         assert done.returncode == 0 and said in done.stdout, done.stderr
+    # What a package removes and what it leaves; carve-sim is not there.
+    done = podman("podman", "run", "--rm", "--network", "none", "localhost/carve:1", "sh", "-ec",
+                  "carve sim true 2>&1 | grep -q 'package carve-sim'; echo '{\"over_policy\": \"kill\"}' >/etc/carve/carved.json;"
+                  "dpkg --remove carve-kubernetes carve; grep -q kill /etc/carve/carved.json; getent passwd carve; test ! -e /usr/bin/carve;"
+                  "dpkg --purge carve-kubernetes carve; ! ls -d /etc/carve /usr/lib/*/carve /usr/share/carve")
+    assert done.returncode == 0, done.stdout + done.stderr
     node = next(o for o in yaml.safe_load_all((ROOT / "packaging/kubernetes/base/node.yaml").read_text()) if o["kind"] == "DaemonSet")
     for container in node["spec"]["template"]["spec"]["initContainers"]:
         place = container["volumeMounts"][0]["mountPath"]
