@@ -318,38 +318,95 @@ int units_parse_share(const char *text, const char *option, uint32_t *ret_share,
 	return -EXIT_CODE_USAGE;
 }
 
-static const struct unit duration_units[] = {{"us", 1000u}, {"ms", 1000000u}, {"s", 1000000000u}};
+#define SECOND 1000000000ull
 
-/* People wait for minutes and days, too. */
-static const struct unit seconds_units[] = {
+static const struct unit time_units[] = {
+	{"us", 1000u},
 	{"ms", 1000000u},
-	{"s", 1000000000u},
-	{"sec", 1000000000u},
-	{"m", 60 * 1000000000ull},
-	{"min", 60 * 1000000000ull},
-	{"h", 3600 * 1000000000ull},
-	{"d", 24ull * 3600 * 1000000000},
+	{"s", SECOND},
+	{"sec", SECOND},
+	{"second", SECOND},
+	{"seconds", SECOND},
+	{"m", 60 * SECOND},
+	{"min", 60 * SECOND},
+	{"minute", 60 * SECOND},
+	{"minutes", 60 * SECOND},
+	{"h", 3600 * SECOND},
+	{"hour", 3600 * SECOND},
+	{"hours", 3600 * SECOND},
+	{"d", 24ull * 3600 * SECOND},
+	{"day", 24ull * 3600 * SECOND},
+	{"days", 24ull * 3600 * SECOND},
 };
+
+/* The unit at the beginning of a text, which ends before the next number; NULL: it is none. */
+static const struct unit *time_unit(const char *text, const char **ret_rest)
+{
+	char suffix[16];
+	size_t length = strcspn(text, "0123456789.");
+
+	*ret_rest = text + length;
+	if (length >= sizeof(suffix))
+		return NULL;
+	memcpy(suffix, text, length);
+	suffix[length] = '\0';
+	return unit_find(time_units, ARRAY_SIZE(time_units), suffix);
+}
+
+/* A time of one part or several, the largest unit first: 90s, 1h30m. `number` is the first one. In
+ * ns. NULL, or the text that is wrong. */
+static const char *time_sum(struct decimal number, unsigned __int128 *ret)
+{
+	uint64_t before = UINT64_MAX;
+
+	for (*ret = 0;;) {
+		const char *from = number.rest, *rest;
+		const struct unit *unit = time_unit(from, &rest);
+
+		if (!unit || unit->bytes >= before)
+			return from;
+		*ret += (unsigned __int128)number.digits * unit->bytes /
+			power_of_ten(MIN(number.scale, 19u));
+		before = unit->bytes;
+		if (!*rest)
+			return NULL;
+		if (!decimal_read(rest, &number) || number.too_long)
+			return rest;
+	}
+}
+
+static int time_unit_error(const char *option, const char *text, const char *wrong,
+			   const char *right, struct error *err)
+{
+	if (*wrong)
+		error_set(err, EXIT_CODE_USAGE,
+			  "%s: '%.64s' ends in '%.32s', which is no unit of time (us, ms, s, m, h, "
+			  "d; the largest first, as in 1h30m)",
+			  option, text, wrong);
+	else
+		error_set(err, EXIT_CODE_USAGE,
+			  "%s: '%.64s' ends without a unit of time (us, ms, s, m, h, d)", option,
+			  text);
+	error_hint(err, "for example: %s %s", option, right);
+	return -EXIT_CODE_USAGE;
+}
 
 int units_parse_seconds(const char *text, const char *option, uint64_t *ret_ns, struct error *err)
 {
-	static const char right[] = "30, 90s, 5m or 2h";
-	static const struct unit bare = {"", 1000000000u};
+	static const char right[] = "30, 90s, 5m or 1h30m";
 	struct decimal number;
+	unsigned __int128 ns;
 	int rc = number_check(text, option, right, &number, err);
 
 	if (rc < 0)
 		return rc;
-	const struct unit *unit =
-		*number.rest ? unit_find(seconds_units, ARRAY_SIZE(seconds_units), number.rest)
-			     : &bare;
-	unsigned __int128 ns = (unsigned __int128)number.digits * (unit ? unit->bytes : 0) /
-			       power_of_ten(MIN(number.scale, 19u));
-	if (!unit)
-		error_set(err, EXIT_CODE_USAGE,
-			  "%s: '%.64s' ends in '%.32s', which is no unit of time (s, m, h, d)",
-			  option, text, number.rest);
-	else if (ns > (unsigned __int128)1000000000u * 1000000000u)
+	const char *wrong = *number.rest ? time_sum(number, &ns) : NULL;
+	if (wrong)
+		return time_unit_error(option, text, wrong, right, err);
+	if (!*number.rest)
+		ns = (unsigned __int128)number.digits * SECOND /
+		     power_of_ten(MIN(number.scale, 19u));
+	if (ns > (unsigned __int128)1000000000u * 1000000000u)
 		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is more than 30 years", option, text);
 	else {
 		*ret_ns = (uint64_t)ns;
@@ -365,21 +422,15 @@ int units_parse_duration(const char *text, const char *option, uint64_t min_ns, 
 	static const char right[] = "250ms";
 	char min[UNITS_TEXT_SIZE], max[UNITS_TEXT_SIZE];
 	struct decimal number;
+	unsigned __int128 ns;
 	int rc = number_check(text, option, right, &number, err);
 
 	if (rc < 0)
 		return rc;
-	const struct unit *unit =
-		unit_find(duration_units, ARRAY_SIZE(duration_units), number.rest);
-	unsigned __int128 ns = (unsigned __int128)number.digits * (unit ? unit->bytes : 0) /
-			       power_of_ten(MIN(number.scale, 19u));
-	if (!*number.rest)
-		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' has no unit", option, text);
-	else if (!unit)
-		error_set(err, EXIT_CODE_USAGE,
-			  "%s: '%.64s' ends in '%.32s', which is no unit of time (us, ms, s)",
-			  option, text, number.rest);
-	else if (ns < min_ns || ns > max_ns)
+	const char *wrong = time_sum(number, &ns);
+	if (wrong)
+		return time_unit_error(option, text, wrong, right, err);
+	if (ns < min_ns || ns > max_ns)
 		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is outside %s to %s", option, text,
 			  units_format_duration(min_ns, min), units_format_duration(max_ns, max));
 	else {

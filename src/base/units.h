@@ -46,7 +46,8 @@ struct units_part {
 };
 int units_parse_part(const char *text, const char *option, const struct units_part *bounds,
 		     uint32_t *ret_part, struct error *err);
-/* Seconds ("1.5"), or a number with its unit (ms, s, m, h, d), 0 <= s <= 1e9, to nanoseconds. */
+/* Seconds ("1.5"), or a time with units (us, ms, s, m, h, d; "90s", "1h30m"), 0 <= s <= 1e9, to
+ * nanoseconds. */
 int units_parse_seconds(const char *text, const char *option, uint64_t *ret_ns, struct error *err);
 /* A short time with its unit, "250ms", "0.25s", "5000us", in [min, max], to nanoseconds. */
 int units_parse_duration(const char *text, const char *option, uint64_t min_ns, uint64_t max_ns,

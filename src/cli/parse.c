@@ -40,6 +40,20 @@ static const struct cli_verb *verb_find(const char *first, const char *second)
 	return NULL;
 }
 
+/* Whether a word is what people type for the list of a group. */
+static bool means_list(const char *word)
+{
+	return !strcmp(word, "ls") || !strcmp(word, "ps");
+}
+
+/* The verb of a group that a word means. */
+static const struct cli_verb *verb_meant(const char *group, const char *word)
+{
+	const struct cli_verb *verb = verb_find(group, word);
+
+	return verb || !means_list(word) ? verb : verb_find(group, "list");
+}
+
 static void options_make(const struct cli_verb *verb, struct option out[OPTIONS_MAX])
 {
 	size_t count = 0;
@@ -263,7 +277,7 @@ static int leader_parse(struct cli *cli, int argc, char **argv, struct error *er
 
 	if (err->code || next == argc || cli->dashes)
 		return verb_parse(cli, argc, argv, err);
-	cli->verb = verb_find(leader->name, argv[next]);
+	cli->verb = verb_meant(leader->name, argv[next]);
 	cli->group = leader->name;
 	if (!cli->verb)
 		return unknown_verb(cli, argv[next], err);
@@ -275,7 +289,7 @@ static int words_parse(struct cli *cli, int argc, char **argv, struct error *err
 {
 	char path[64];
 
-	cli->verb = argc > 1 ? verb_find(argv[0], argv[1]) : NULL;
+	cli->verb = argc > 1 ? verb_meant(argv[0], argv[1]) : NULL;
 	if (cli->verb)
 		return verb_parse(cli, argc - 1, argv + 1, err);
 	cli->verb = verb_find(argv[0], NULL);
@@ -292,7 +306,7 @@ static int words_parse(struct cli *cli, int argc, char **argv, struct error *err
 		error_hint(err, "see `%s --help`", verb_path(cli, path));
 		return -EXIT_CODE_USAGE;
 	}
-	cli->verb = verb_find(cli->group, argv[next]);
+	cli->verb = verb_meant(cli->group, argv[next]);
 	if (!cli->verb)
 		return unknown_verb(cli, argv[next], err);
 	return verb_parse(cli, argc - next, argv + next, err);
@@ -340,6 +354,11 @@ int cli_parse(struct cli *cli, int argc, char **argv, struct error *err)
 	const struct cli_short *word = short_find(argv[next]);
 	if (word)
 		return short_parse(cli, word, argc, argv, next, err);
+	/* No queue is named so: an agent for one would be a surprise. */
+	if (!strcmp(argv[next], "agent") && next + 1 < argc &&
+	    (means_list(argv[next + 1]) || !strcmp(argv[next + 1], "list") ||
+	     !strcmp(argv[next + 1], "status")))
+		argv[next + 1] = (char *)"--status";
 	if (!group_exists(argv[next]))
 		return unknown_verb(cli, argv[next], err);
 	return words_parse(cli, argc - next, argv + next, err);

@@ -243,8 +243,9 @@ static void durations(void **state)
 	static const struct {
 		const char *text;
 		uint64_t ns;
-	} right[] = {{"250ms", 250000000}, {"0.25s", 250000000}, {"5000us", 5000000},
-		     {"5ms", 5000000},     {"10s", 10000000000}, {"12.5ms", 12500000}};
+	} right[] = {{"250ms", 250000000},   {"0.25s", 250000000}, {"5000us", 5000000},
+		     {"5ms", 5000000},       {"10s", 10000000000}, {"12.5ms", 12500000},
+		     {"1s500ms", 1500000000}};
 	static const char *const wrong[] = {"250", "4ms",  "11s",    "1h",  "",
 					    "ms",  "-5ms", "5 ms x", "inf", "1e3ms"};
 	char text[UNITS_TEXT_SIZE];
@@ -271,9 +272,23 @@ static void seconds(void **state)
 	static const struct {
 		const char *text;
 		double s;
-	} right[] = {{"30", 30},    {"1.5", 1.5}, {"0", 0},       {"90s", 90},   {"1m", 60},
-		     {"5min", 300}, {"2h", 7200}, {"1.5h", 5400}, {"1d", 86400}, {"250ms", 0.25}};
-	static const char *const wrong[] = {"", "-1", "m", "5 m", "1y", "1m30s", "inf", "20000d"};
+	} right[] = {{"30", 30},
+		     {"1.5", 1.5},
+		     {"0", 0},
+		     {"90s", 90},
+		     {"1m", 60},
+		     {"5min", 300},
+		     {"2h", 7200},
+		     {"1.5h", 5400},
+		     {"1d", 86400},
+		     {"250ms", 0.25},
+		     {"1h30m", 5400},
+		     {"1m30s", 90},
+		     {"1d2h3m4.5s", 93784.5},
+		     {"2hours30minutes", 9000},
+		     {"100us", 0.0001}};
+	static const char *const wrong[] = {"",     "-1",   "m",     "5 m", "1y",  "1m1h",
+					    "1h30", "1h1h", "1h30x", "1hm", "inf", "20000d"};
 	struct error err;
 	uint64_t ns;
 

@@ -22,6 +22,7 @@
 #include "container/container_find.h"
 
 #define SECONDS_MAX 1000000000ll
+#define NS_PER_SECOND 1000000000ull
 #define PRIORITY_MAX 100
 
 static int wrong(struct error *err, const char *option, const char *text, const char *hint)
@@ -33,27 +34,20 @@ static int wrong(struct error *err, const char *option, const char *text, const 
 
 /* ---- times -------------------------------------------------------------------------------- */
 
-/* "30m", "90s", "2h", "1d". */
+/* "30m", "90s", "1h30m", "1d". */
 static int unit_time(const char *text, int64_t *ret_seconds)
 {
-	static const struct {
-		const char *unit;
-		int64_t seconds;
-	} units[] = {{"s", 1},       {"second", 1},   {"seconds", 1},  {"m", 60},
-		     {"min", 60},    {"minute", 60},  {"minutes", 60}, {"h", 3600},
-		     {"hour", 3600}, {"hours", 3600}, {"d", 86400},    {"day", 86400},
-		     {"days", 86400}};
-	char *end;
+	struct error ignored;
+	uint64_t ns;
+	size_t length = strlen(text);
 
-	if (!isdigit((unsigned char)*text))
+	/* Whole seconds, and never a number alone. */
+	if (!isdigit((unsigned char)*text) || !isalpha((unsigned char)text[length - 1]) ||
+	    units_parse_seconds(text, "", &ns, &ignored) < 0 || ns % NS_PER_SECOND ||
+	    ns / NS_PER_SECOND > SECONDS_MAX)
 		return -1;
-	long long count = strtoll(text, &end, 10);
-	for (size_t i = 0; i < ARRAY_SIZE(units); i++)
-		if (!strcmp(end, units[i].unit) && count <= SECONDS_MAX / units[i].seconds) {
-			*ret_seconds = count * units[i].seconds;
-			return 0;
-		}
-	return -1;
+	*ret_seconds = (int64_t)(ns / NS_PER_SECOND);
+	return 0;
 }
 
 // NOLINTBEGIN(cert-err34-c): fields of at most four digits

@@ -189,7 +189,10 @@ static const char *holder_hint(const struct pool *pool, const struct place_gpu *
 	return NULL;
 }
 
-/* More GiB than any GPU has, where so many MiB would be a slice: 4096 without a unit. */
+/* No GPU has so many GiB (288 at most, in 2026). */
+#define GIB_OF_NO_GPU 300u
+
+/* More GiB than any GPU has, where so many MiB would be a slice: 500 or 4096 without a unit. */
 static bool mebibytes_meant(const struct place_gpu *gpus, uint32_t count,
 			    const struct place_request *request)
 {
@@ -199,7 +202,7 @@ static bool mebibytes_meant(const struct place_gpu *gpus, uint32_t count,
 		largest = MAX(largest, place_capacity(&gpus[i]));
 	return request->kind == PLACE_BYTES && request->bytes % (1ULL << 30) == 0 &&
 	       request->bytes > largest && request->bytes / 1024 <= largest &&
-	       request->bytes >= 512 * (1ULL << 30);
+	       request->bytes >= GIB_OF_NO_GPU * (1ULL << 30);
 }
 
 void refusal_explain(const struct pool *pool, const struct place_request *request, int rc,

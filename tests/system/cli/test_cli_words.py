@@ -24,6 +24,36 @@ def test_short_words_stand_for_the_verbs_that_they_mean(host):
     assert host.carve_json("--json", "ls") == []
 
 
+def test_ls_and_ps_list_what_a_group_has(host):
+    granted = host.carve_json("session", "request", "--vram", "1")["id"]
+    for group in ("session", "gpu", "job", "queue", "mig", "quota"):
+        listed = host.carve(group, "list", "--json")
+        for short in ("ls", "ps"):
+            done = host.carve(group, short, "--json")
+            assert (done.returncode, done.stdout) == (0, listed.stdout), (group, short, done.stderr)
+    assert granted in host.carve("session", "ls").stdout
+
+
+@pytest.mark.parametrize("word", ["ls", "ps", "list", "status"])
+def test_agent_ls_starts_no_agent(host, word):
+    status = host.carve("agent", "--status")
+    done = host.carve("agent", word)
+    assert (done.returncode, done.stdout, done.stderr) == (status.returncode, status.stdout, status.stderr)
+    assert host.carve_json("queue", "list") == []
+
+
+def test_times_of_several_units(host):
+    for argv in (["session", "request", "--vram", "1", "--session-timeout", "1h30m"], ["mig", "gc", "--older-than", "1d2h"],
+                 ["run", "--ephemeral", "--vram", "1", "--wait-for", "1m30s", "true"], ["enqueue", "--queue", "none", "--time", "1h30m", "true"],
+                 ["timeslicing", "--mode", "fair", "--lease", "0.1s50ms"], ["top", "--once", "--interval", "1m30s"]):
+        done = host.carve(*argv)
+        assert "unit" not in done.stderr and "--time" not in done.stderr and done.returncode in (0, 1), done.stderr
+    assert host.carve_json("timeslicing")[0]["lease_ns"] == 150_000_000
+    done = host.carve("run", "--ephemeral", "--vram", "1", "--wait-for", "1h30", "true")
+    assert done.returncode == 125 and "(us, ms, s, m, h, d)" in done.stderr and "1h30m" in done.stderr
+    assert "(us, ms, s, m, h, d" in host.carve("run", "--ephemeral", "--vram", "1", "--wait-for", "1y", "true").stderr
+
+
 def test_release_all_ends_all_of_the_users_sessions(host):
     first = host.carve_json("session", "request", "--vram", "1")["id"]
     sleeper = host.popen([CARVE, "run", "--ephemeral", "--vram", "1", "sh", "-c", "echo up; read line"],
@@ -43,6 +73,7 @@ def test_release_all_ends_all_of_the_users_sessions(host):
 def test_gibibytes_that_were_meant_as_mebibytes(host):
     done = host.carve("session", "request", "--vram", "40960")
     assert done.returncode == 3 and "did you mean 40960MiB?" in done.stderr
+    assert "did you mean 500MiB?" in host.carve("run", "--vram", "500", "true").stderr
     assert "did you mean" not in host.carve("session", "request", "--vram", "100").stderr
 
 
