@@ -255,8 +255,10 @@ static void check_outside(const struct check_input *in, struct finding *f)
 	find(f, OK, "no program outside carve holds GPU memory");
 	json_array_foreach(in->gpus, i, gpu)
 	{
+		uint64_t beyond = session_number(gpu, "beyond_bytes");
 		uint64_t bytes = session_number(gpu, "outside_bytes");
 
+		bytes -= MIN(beyond, bytes);
 		if (!bytes)
 			continue;
 		find_each(f, NOTE,
@@ -265,6 +267,28 @@ static void check_outside(const struct check_input *in, struct finding *f)
 			  units_format_bytes(bytes, text), session_number(gpu, "index"));
 		advise(f, "nvidia-smi names them; run them in slices (those of sessions whose "
 			  "database was moved away are in slices, but may still grow)");
+	}
+}
+
+/* Programs of sessions that hold more than their slices: those that got round carve's library. */
+static void check_beyond(const struct check_input *in, struct finding *f)
+{
+	char text[UNITS_TEXT_SIZE];
+	size_t i;
+	json_t *gpu;
+
+	find(f, OK, "no session's programs hold more than its slice");
+	json_array_foreach(in->gpus, i, gpu)
+	{
+		uint64_t bytes = session_number(gpu, "beyond_bytes");
+
+		if (!bytes)
+			continue;
+		find_each(f, NOTE,
+			  "programs of sessions hold %s of GPU %" PRIu64 " beyond their slices",
+			  units_format_bytes(bytes, text), session_number(gpu, "index"));
+		advise(f, "session list marks these sessions with !, session show names the "
+			  "programs; over_policy can end them");
 	}
 }
 
@@ -591,6 +615,7 @@ static const struct {
 	{"owner", check_owner},
 	{"gpus", check_gpus},
 	{"outside", check_outside},
+	{"beyond", check_beyond},
 	{"mig_mode", check_mig_mode},
 	{"mig_role", check_mig_role},
 	{"mig_foreign", check_mig_foreign},

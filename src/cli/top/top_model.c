@@ -77,6 +77,7 @@ static void outside_read(const json_t *list, struct top_gpu *ret)
 		ret->processes[ret->process_count++] = (struct top_process){
 			.pid = (pid_t)number_get(process, "pid", 0),
 			.bytes = number_get(process, "memory_bytes", TOP_NONE),
+			.stray = json_is_true(json_object_get(process, "stray")),
 		};
 	}
 }

@@ -16,6 +16,7 @@
 struct top_process {
 	pid_t pid;
 	uint64_t bytes;   /* TOP_NONE: not told */
+	bool stray;       /* of a GPU's: a session's, not attached */
 	char command[64]; /* "": not known */
 };
 

@@ -612,5 +612,7 @@ void top_process_text(const struct top_model *model, enum top_list list, const s
 	snprintf(buf, TOP_CELL_SIZE, "%s %d  %s%s%s%s",
 		 (size_t)row->process + 1 == count ? "`-" : "|-", (int)p->pid,
 		 *p->command ? p->command : "?", *bytes ? "  " : "", bytes,
-		 list == TOP_GPUS ? "  (outside carve)" : "");
+		 list != TOP_GPUS ? ""
+		 : p->stray       ? "  (a session's, round carve's library)"
+				  : "  (outside carve)");
 }

@@ -123,9 +123,11 @@ static json_t *outside_processes_json(const struct node *node, const struct gpu_
 	for (size_t i = 0; i < MIN(sample->process_count, OUTSIDE_PROCESSES_MAX); i++)
 		if (!is_inside(node, sample->processes[i].pid))
 			json_array_append_new(
-				list, json_pack("{s:i, s:o}", "pid", (int)sample->processes[i].pid,
-						"memory_bytes",
-						answer_number(sample->processes[i].bytes)));
+				list,
+				json_pack("{s:i, s:o, s:b}", "pid", (int)sample->processes[i].pid,
+					  "memory_bytes", answer_number(sample->processes[i].bytes),
+					  "stray",
+					  strays_has(&node->settling, sample->processes[i].pid)));
 	return list;
 }
 
@@ -237,6 +239,7 @@ json_t *view_gpus(const struct node *node)
 			holder_json(gpu), "role",
 			mig_has_role(node->mig, i) ? json_string("dynamic-mig") : json_null());
 
+		json_object_set_new(json, "beyond_bytes", answer_number(gpu->beyond));
 		json_object_set_new(json, "state", json_string(gpu_state_name(gpu->state)));
 		json_object_set_new(json, "state_since", view_time(gpu->state_since));
 		const char *problem = cgroups_problem(&node->sessions);

@@ -50,6 +50,7 @@ struct pool_gpu {
 	/* Of that, when no session said that some was its own; the least since then. */
 	uint64_t unlisted_usual;
 	uint64_t outside; /* held by programs outside carve, as of the last sample */
+	uint64_t beyond;  /* of that, what programs of sessions hold beyond their slices */
 	struct {          /* that sample, when the next one is in (over.c) */
 		struct gpu_process *processes;
 		size_t count;

@@ -118,6 +118,7 @@ struct inside {
 	uint64_t held;   /* by the driver's figures, and by open descriptors */
 	uint64_t kept;   /* by those alone */
 	uint64_t unseen; /* what they may hold besides, within their slices */
+	uint64_t beyond; /* what they hold beyond their slices */
 	bool any;        /* of them is there */
 };
 
@@ -126,12 +127,13 @@ static void inside_add(struct inside *in, const struct session *s, uint32_t posi
 	uint64_t slice = s->record.gpu[position].bytes;
 	uint64_t kept = descriptors_keep(s, position);
 	/* Memory beyond the slice was never promised: others may not have it. */
-	uint64_t held = MIN(
+	uint64_t all =
 		session_held(s, position, &s->sessions->pool->gpu[s->pool_gpu[position]].sample) +
-			kept,
-		slice);
+		kept;
+	uint64_t held = MIN(all, slice);
 
 	in->any = true;
+	in->beyond += all - held;
 	in->held += held;
 	in->kept += kept;
 	in->unseen += MIN(session_unseen(s, position), slice - held);
@@ -159,6 +161,12 @@ static uint64_t outside_of(struct pool_gpu *gpu, const struct inside *in)
 	return used - MIN(used, inside_sum(in, unlisted, gpu->unlisted_usual));
 }
 
+static void gpu_take(struct pool_gpu *gpu, const struct inside *in)
+{
+	gpu->outside = outside_of(gpu, in);
+	gpu->beyond = MIN(in->beyond, gpu->outside);
+}
+
 void outside_compute(struct settling *settling)
 {
 	struct pool *pool = settling->pool;
@@ -173,5 +181,5 @@ void outside_compute(struct settling *settling)
 		}
 	for (uint32_t i = 0; i < pool->count; i++)
 		if (pool->mask >> i & 1 && !pool->gpu[i].sample.error)
-			pool->gpu[i].outside = outside_of(&pool->gpu[i], &inside[i]);
+			gpu_take(&pool->gpu[i], &inside[i]);
 }

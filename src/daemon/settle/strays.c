@@ -128,6 +128,13 @@ uint64_t strays_held(const struct session *s, const struct gpu_sample *sample)
 	return held;
 }
 
+bool strays_has(const struct settling *settling, pid_t pid)
+{
+	const struct stray *stray = stray_find(settling, pid);
+
+	return stray && stray->session && stray->logged;
+}
+
 bool strays_any(const struct settling *settling)
 {
 	const struct stray *stray = settling->strays;

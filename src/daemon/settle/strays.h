@@ -24,6 +24,8 @@ struct stray {
 void strays_sampled(struct settling *settling);
 /* The bytes that a session's strays hold on a GPU. */
 uint64_t strays_held(const struct session *session, const struct gpu_sample *sample);
+/* Whether a process is one of some session's that holds memory. */
+bool strays_has(const struct settling *settling, pid_t pid);
 /* Whether any session has one. */
 bool strays_any(const struct settling *settling);
 /* Kills a session's strays that hold memory. True: there were any, but for those that may not be

@@ -102,6 +102,12 @@ def test_memory_that_bypasses_preloading_is_shown_and_logged(policed):
     assert f"{used / GIB:.3g}" in row and "!" in row
     # Its memory was never promised to others, nor is it promised twice.
     gpu = host.carve_json("gpu", "list")[0]
+    # It is the session's, and not a program's outside carve.
+    assert gpu["outside_bytes"] == gpu["beyond_bytes"] == shown["over_bytes"]
+    assert [(p["pid"], p["stray"]) for p in gpu["outside_processes"]] == [(shown["stray_pids"][0], True)]
+    checked = {c["name"]: c for c in json.loads(host.carve("check", "--json").stdout)["conditions"]}
+    assert checked["outside"]["state"] == "ok" and checked["beyond"]["state"] == "note"
+    assert "programs of sessions hold" in checked["beyond"]["message"]
     assert gpu["available_bytes"] + 2 * GIB <= gpu["memory_bytes"] - 3 * GIB
     cheat.communicate("", timeout=60)
     wait_until(lambda: show(host, session)["over_bytes"] == 0)
@@ -122,6 +128,11 @@ def test_programs_outside_carve_are_nobodys_strays(policed):
     time.sleep(4)
     shown = show(host, session)
     assert shown["stray_pids"] == [] and shown["over_bytes"] == 0
+    gpu = host.carve_json("gpu", "list")[0]
+    assert gpu["outside_bytes"] >= 10 * GIB and gpu["beyond_bytes"] == 0
+    assert [p["stray"] for p in gpu["outside_processes"]] == [False]
+    checked = {c["name"]: c for c in json.loads(host.carve("check", "--json").stdout)["conditions"]}
+    assert checked["outside"]["state"] == "note" and checked["beyond"]["state"] == "ok"
     for process in (outside, inside):
         process.communicate("", timeout=60)
         assert process.returncode == 0
