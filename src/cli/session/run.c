@@ -433,7 +433,7 @@ int cli_run(struct cli *cli, struct error *err)
 				.verbose = cli->value[OPT_VERBOSE] != NULL};
 	int rc = slice_request_read(cli, &request, err);
 
-	if (rc < 0 || (rc = places_find(&places, err)) < 0)
+	if (rc < 0 || (rc = places_find(&places, err)) < 0 || (rc = places_check(&places, err)) < 0)
 		return rc;
 	isolation_rejoin(&places);
 	if ((rc = driver_find(&driver, err)) < 0)

@@ -21,6 +21,13 @@ def test_a_directory_that_the_dynamic_linker_cannot_take(host, tmp_path, name, w
     carve = place / "carve"
     fails(host.run([carve, "run", "--vram", "2", "true"]), 125, f"the path has {words} in it", "move carve to a directory")
     fails(run([carve, "sim", "--", "true"], env=clean_env()), 1, f"the path has {words} in it", "move carve to a directory")
+    # Also where there is no GPU, and no daemon that could say so.
+    env = clean_env({"CARVE_RUNTIME_DIR": str(tmp_path / "run")})
+    fails(run([carve, "run", "--vram", "2", "true"], env=env), 125, f"the path has {words} in it", "move carve to a directory")
+    for options in ([], ["--json"]):
+        done = run([carve, "session", "request", "--vram", "2", *options], env=env)
+        assert done.returncode == 1 and f"the path has {words} in it" in done.stderr
+    assert not (tmp_path / "run").exists()
     done = host.run([carve, "check"])
     assert done.returncode == 1 and f"the path has {words} in it" in done.stdout
 
