@@ -42,6 +42,8 @@ static void verb_help(const struct cli_verb *verb)
 	printf("usage: carve %s [OPTION]...%s%s\n%s\n", verb->name, *verb->usage ? " " : "",
 	       verb->usage, verb->summary);
 	options_print(verb);
+	if (verb->syntax == CLI_SYNTAX_RAW && verb->options)
+		puts("All others are the runtime's own, --gpus and --name too.");
 	printf("\nExample:\n  %s\n", verb->example);
 	others_print(verb);
 }

@@ -10,6 +10,13 @@
 	 BIT(OPT_GPUS) | BIT(OPT_GPU_IDS) | BIT(OPT_RESERVE) | BIT(OPT_WAIT_FOR) |             \
 	 BIT(OPT_SESSION_TIMEOUT) | BIT(OPT_NAME) | BIT(OPT_PRIORITY))
 
+/* Options of carve's before an image; all others, --gpus and --name too, are the runtime's. */
+#define CONTAINER_OPTIONS                                                                      \
+	(BIT(OPT_VRAM) | BIT(OPT_GPU_MEMORY) | BIT(OPT_GPU) | BIT(OPT_MIG_PROFILE) |           \
+	 BIT(OPT_VRAM_STRICT) | BIT(OPT_GPU_COMPUTE) | BIT(OPT_GPU_IDS) | BIT(OPT_RESERVE) |   \
+	 BIT(OPT_WAIT_FOR) | BIT(OPT_SESSION_TIMEOUT) | BIT(OPT_PRIORITY) | BIT(OPT_SESSION) | \
+	 BIT(OPT_EPHEMERAL))
+
 /* A size alone, as a label has it. */
 #define LABEL_OPTIONS                                                                \
 	(BIT(OPT_VRAM) | BIT(OPT_GPU_MEMORY) | BIT(OPT_GPU) | BIT(OPT_MIG_PROFILE) | \
@@ -171,17 +178,21 @@ const struct cli_verb cli_verbs[] = {
 		 BIT(OPT_VERBOSE),
 	 1, -1, CLI_SYNTAX_COMMAND, cli_run},
 	{"podman run", "IMAGE [CMD [ARG]...]", "run a container in a slice, with podman",
-	 "carve podman run --vram 8 --rm IMAGE nvidia-smi", 0, 0, -1, CLI_SYNTAX_RAW, cli_podman},
+	 "carve podman run --vram 8 --rm IMAGE nvidia-smi", CONTAINER_OPTIONS, 0, -1,
+	 CLI_SYNTAX_RAW, cli_podman},
 	{"docker run", "IMAGE [CMD [ARG]...]", "run a container in a slice, with docker",
-	 "carve docker run --vram 8 --rm IMAGE nvidia-smi", 0, 0, -1, CLI_SYNTAX_RAW, cli_docker},
+	 "carve docker run --vram 8 --rm IMAGE nvidia-smi", CONTAINER_OPTIONS, 0, -1,
+	 CLI_SYNTAX_RAW, cli_docker},
 	{"apptainer exec", "IMAGE CMD [ARG]...",
 	 "run a command of an image in a slice, with apptainer",
-	 "carve apptainer exec --vram 8 IMAGE.sif nvidia-smi", 0, 0, -1, CLI_SYNTAX_RAW,
-	 cli_apptainer},
+	 "carve apptainer exec --vram 8 IMAGE.sif nvidia-smi", CONTAINER_OPTIONS, 0, -1,
+	 CLI_SYNTAX_RAW, cli_apptainer},
 	{"apptainer run", "IMAGE [ARG]...", "run an image's own program in a slice, with apptainer",
-	 "carve apptainer run --vram 8 IMAGE.sif", 0, 0, -1, CLI_SYNTAX_RAW, cli_apptainer},
+	 "carve apptainer run --vram 8 IMAGE.sif", CONTAINER_OPTIONS, 0, -1, CLI_SYNTAX_RAW,
+	 cli_apptainer},
 	{"apptainer shell", "IMAGE", "run a shell of an image in a slice, with apptainer",
-	 "carve apptainer shell --vram 8 IMAGE.sif", 0, 0, -1, CLI_SYNTAX_RAW, cli_apptainer},
+	 "carve apptainer shell --vram 8 IMAGE.sif", CONTAINER_OPTIONS, 0, -1, CLI_SYNTAX_RAW,
+	 cli_apptainer},
 	{"cdi generate", "[ID]...", "write the CDI spec of a session, or of a size",
 	 "carve cdi generate s-7k2m9q",
 	 BIT(OPT_CDI_DIR) | BIT(OPT_CDI_ALL) | BIT(OPT_CDI_LABEL) | BIT(OPT_GPU_IDS) |

@@ -220,6 +220,18 @@ static void complete_help(const struct line *line)
 		complete_second(line, line->argument);
 }
 
+static void complete_option(const struct line *line);
+
+/* `docker run`: carve's options, and apptainer's images, which are files. */
+static void complete_image(const struct line *line)
+{
+	if (line->arguments)
+		return;
+	if (!strncmp(line->first, "apptainer", 9))
+		offer_files(line);
+	complete_option(line);
+}
+
 static void complete_argument(const struct line *line)
 {
 	const struct cli_verb *verb = line->verb;
@@ -228,6 +240,8 @@ static void complete_argument(const struct line *line)
 		return;
 	if (!strcmp(verb->name, "help"))
 		return complete_help(line);
+	if (verb->syntax == CLI_SYNTAX_RAW && verb->options)
+		return complete_image(line);
 	for (size_t i = 0; i < ARRAY_SIZE(choices); i++) {
 		if (strcmp(verb->name, choices[i].verb) != 0)
 			continue;
@@ -256,7 +270,7 @@ static void complete_option(const struct line *line)
 {
 	char word[64];
 
-	if (line->verb && line->verb->syntax == CLI_SYNTAX_RAW)
+	if (line->verb && line->verb->syntax == CLI_SYNTAX_RAW && !line->verb->options)
 		return complete_usage_option(line);
 	for (const struct cli_option *o = cli_options; o->name; o++) {
 		snprintf(word, sizeof(word), "--%s", o->name);

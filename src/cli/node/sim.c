@@ -93,16 +93,16 @@ static int sim_slice_leave(const struct places *places, struct error *err)
 }
 
 /* One daemon for all users of the host; then the command takes this shell's place. */
-#define SHARED_SCRIPT                                                                            \
-	"\"$0\" --system --runtime-dir \"$CARVE_RUNTIME_DIR\" || exit 125; "                     \
-	"echo \"carve: other users join with: carve sim --join $" ENV_SIM_HOST " -- CMD\" >&2; " \
-	"exec \"$@\""
+#define SHARED_BEGIN                                                         \
+	"\"$0\" --system --runtime-dir \"$CARVE_RUNTIME_DIR\" || exit 125; " \
+	"echo \"carve: other users join with: carve sim --join $" ENV_SIM_HOST " -- CMD\" >&2; "
+#define COMMAND_RUN "exec \"$@\""
 
 /* Said where somebody at a terminal gets a shell: only here one can tell where one is. */
-#define SHELL_SCRIPT                                                                            \
+#define SHELL_TELL                                                                              \
 	"echo \"carve: this shell is on a simulated GPU host: no real GPU is used here\" >&2; " \
 	"echo \"carve: join it from another terminal: carve sim --join $" ENV_SIM_HOST          \
-	"; leave it: exit\" >&2; exec \"$@\""
+	"; leave it: exit\" >&2; "
 
 /* Whether this user may play on the host, whose directory is `host`. */
 static int join_check(const char *host, struct error *err)
@@ -209,10 +209,13 @@ static void words_make(const struct cli *cli, const struct places *places, struc
 	if (cli->value[OPT_SIM_SHARED])
 		word_add(ret, "--shared");
 	word_add(ret, "--");
-	if (cli->value[OPT_SIM_SHARED])
-		script_add(ret, SHARED_SCRIPT, places->daemon);
-	else if (!cli->argument_count && at_terminal)
-		script_add(ret, SHELL_SCRIPT, SIMHOST_NAME);
+	bool shell = !cli->argument_count && at_terminal;
+	if (cli->value[OPT_SIM_SHARED] && shell)
+		script_add(ret, SHARED_BEGIN SHELL_TELL COMMAND_RUN, places->daemon);
+	else if (cli->value[OPT_SIM_SHARED])
+		script_add(ret, SHARED_BEGIN COMMAND_RUN, places->daemon);
+	else if (shell)
+		script_add(ret, SHELL_TELL COMMAND_RUN, SIMHOST_NAME);
 }
 
 int cli_sim(struct cli *cli, struct error *err)

@@ -99,15 +99,17 @@ def test_what_is_missing_is_named_by_one_word():
         assert "usage: carve " + " ".join(argv) in done.stderr
 
 
-def test_a_terminal_is_told_of_the_simulated_host_and_how_to_join_it():
+@pytest.mark.parametrize("options", [[], ["--shared"]], ids=str)
+def test_a_terminal_is_told_of_the_simulated_host_and_how_to_join_it(options):
     main, other = pty.openpty()
-    done = subprocess.Popen([CARVE, "sim"], stdin=other, stdout=other, stderr=other,
+    done = subprocess.Popen([CARVE, "sim", *options], stdin=other, stdout=other, stderr=other,
                             env=clean_env({"SHELL": "/bin/sh"}), start_new_session=True)
     os.close(other)
     said = b""
-    while b"carve sim --join /" not in said:
+    while b"leave it: exit" not in said:
         said += os.read(main, 4096)
-    assert b"no real GPU" in said
+    assert b"no real GPU" in said and b"join it from another terminal: carve sim --join /" in said
+    assert (b"other users join with: carve sim --join /" in said) == bool(options)
     os.write(main, b"exit\n")
     while True:
         try:
@@ -138,6 +140,21 @@ def test_completion_knows_what_can_stand_at_each_place(host):
     assert "h100-80gb" in completed(host, "sim", "--gpus", "h100")
     assert completed(host, "help", "sess") == ["session"] and "resize" in completed(host, "help", "session", "")
     assert completed(host, "help", "session", "resize", "") == []
+
+
+SIZES = {"--vram", "--gpu-memory", "--gpu", "--mig-profile", "--gpu-compute", "--session", "--ephemeral", "--wait-for"}
+
+
+@pytest.mark.parametrize("verb", ["docker run", "podman run", "apptainer exec", "apptainer run", "apptainer shell"])
+def test_container_commands_show_and_complete_the_options_of_a_slice(host, verb):
+    words = verb.split()
+    shown = host.carve(*words, "--help").stdout
+    assert SIZES <= set(re.findall(r"^  (--[a-z-]+) ", shown, re.M)) and "--name" not in re.findall(r"^  (--[a-z-]+) ", shown, re.M)
+    assert set(completed(host, *words, "--se")) == {"--session", "--session-timeout"}
+    assert SIZES <= set(completed(host, *words, "")) and SIZES <= set(completed(host, *words, "--rm", "--"))
+    granted = host.carve_json("session", "request", "--vram", "1")["id"]
+    assert completed(host, *words, "--session", "s-") == [granted]
+    assert completed(host, *words, "IMAGE", "") == []
 
 
 def test_completion_knows_all_faults_and_their_options(host):
