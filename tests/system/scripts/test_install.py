@@ -153,6 +153,23 @@ def test_a_checkout_is_no_prefix(tmp_path):
     assert not (ROOT / "bin").exists() and not (ROOT / "lib/carve").exists()
 
 
+@pytest.mark.parametrize("start, path, place", [("docs", "../scripts/install", ".."), (".", "scripts/install", "opt"),
+                                                ("docs/man", "../../scripts/install", "../../opt/x")])
+def test_a_place_in_the_checkout_is_refused_in_one_line_from_anywhere(start, path, place):
+    done = run([path, "--prefix", place], cwd=ROOT / start)
+    line, = done.stderr.splitlines()
+    assert done.returncode == 2 and line.startswith("install: --prefix: ") and "a checkout of carve" in line
+    assert "usage: scripts/install" in line and not (ROOT / "opt").exists()
+
+
+@pytest.mark.parametrize("name", ["install", "uninstall"])
+def test_places_and_the_scripts_own_path_are_relative_to_where_it_is_called(name, tmp_path):
+    (tmp_path / "link").symlink_to(ROOT)
+    for argv in (["--help"], ["--prefix", ".", "--nonsense"]):
+        done = run([f"link/scripts/{name}", *argv], cwd=tmp_path)
+        assert f"sage: scripts/{name}" in done.stdout + done.stderr and "sed:" not in done.stderr
+
+
 def test_for_packages(tmp_path):
     script("install", "--destdir", tmp_path / "root", "--prefix", "/usr")
     root = tmp_path / "root"
