@@ -90,14 +90,15 @@ static int choose_one_off(const struct client *client, const struct slice_reques
 	return session_grant_request(client, request, &choice->session, err);
 }
 
-static int other_size_error(const json_t *active, struct error *err)
+static int other_size_error(const json_t *active, bool waits, struct error *err)
 {
 	char size[SESSION_SIZE_SIZE];
 
 	error_set(err, EXIT_CODE_USAGE,
 		  "your active session %s is %s: it cannot be joined at another size",
 		  session_text(active, "id"), session_size_text(active, size));
-	error_hint(err, "leave the size out to join it, or add --ephemeral for a slice beside it");
+	error_hint(err, "leave the size out to join it, or add --ephemeral for a slice beside it%s",
+		   waits ? "; --wait-for waits for room, not for the end of your session" : "");
 	return -EXIT_CODE_USAGE;
 }
 
@@ -169,7 +170,7 @@ int run_choose(const struct cli *cli, const struct client *client,
 	if (!request->sized)
 		return join_check(choice, request, err);
 	if (!same_size(client, request, choice->session))
-		return other_size_error(choice->session, err);
+		return other_size_error(choice->session, request->wait_ns, err);
 	return request->option ? join_check(choice, request, err) : 0;
 }
 

@@ -91,6 +91,15 @@ def test_a_run_that_joins_says_which_session_and_who_shares_it(host):
     sleeper.communicate("\n" if sleeper.text_mode else b"\n", timeout=60)
 
 
+def test_waiting_beside_a_session_of_another_size_says_what_it_waits_for(host):
+    host.carve_json("session", "request", "--vram", "2")
+    words = "--wait-for waits for room, not for the end of your session"
+    done = host.carve("run", "--wait-for", "1m", "--vram", "1", "true")
+    assert done.returncode == 125 and "cannot be joined at another size" in done.stderr and words in done.stderr
+    assert words not in host.carve("run", "--vram", "1", "true").stderr
+    assert host.carve("run", "--ephemeral", "--wait-for", "1m", "--vram", "1", "true").returncode == 0
+
+
 def test_what_is_missing_is_named_by_one_word():
     for argv, word in ((["run"], "the command is missing"), (["job", "wait"], "JOB is missing"),
                        (["completion"], "SHELL is missing"), (["job", "move"], "JOB is missing")):
