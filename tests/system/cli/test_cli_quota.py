@@ -187,7 +187,7 @@ def test_gpus_tell_what_is_used_and_by_whom(make_daemon):
     daemon.write_state()
     gpu = daemon.gpu()
     assert gpu["used_bytes"] == gpu["outside_bytes"] == 5 * GIB and gpu["utilization"] == 37
-    assert gpu["outside_processes"] == [{"pid": 4711, "memory_bytes": 3 * GIB}]
+    assert gpu["outside_processes"] == [{"pid": 4711, "memory_bytes": 3 * GIB, "stray": False}]
     daemon.failing = True
     daemon.write_state()
     assert daemon.gpu()["used_bytes"] is None and daemon.gpu()["utilization"] is None

@@ -46,7 +46,7 @@ def test_settings_are_shown_changed_and_kept(make_host):
     (["--lease", "250"], "no unit"),
     (["--lease", "4ms"], "outside 5 ms to 10 s"),
     (["--lease", "11s"], "outside 5 ms to 10 s"),
-    (["--lease", "1h"], "no unit of time"),
+    (["--lease", "1h"], "is outside 5 ms to 10 s"),
     (["--granularity", "0.5%"], "outside 1% to 50%"),
     (["--granularity", "60%"], "outside 1% to 50%"),
     (["--granularity", "200%"], "--granularity: '200%' is outside 1% to 50%"),
