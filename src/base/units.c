@@ -385,7 +385,7 @@ static int time_unit_error(const char *option, const char *text, const char *wro
 			  option, text, wrong);
 	else
 		error_set(err, EXIT_CODE_USAGE,
-			  "%s: '%.64s' ends without a unit of time (us, ms, s, m, h, d)", option,
+			  "%s: '%.64s' has no unit of time at its end (us, ms, s, m, h, d)", option,
 			  text);
 	error_hint(err, "for example: %s %s", option, right);
 	return -EXIT_CODE_USAGE;
