@@ -198,6 +198,7 @@ static void second_tick(struct node *node, uint64_t now)
 		node->ready_sample = 0;
 		probe_again(&node->probe);
 	}
+	pool_look_for_driver(&node->pool);
 	const char *stop = launcher_tick(&node->launcher);
 	if (!stop)
 		stop = vanished_tick(node);
@@ -414,6 +415,19 @@ static uint64_t clock_lag(const void *arg, uint64_t now_ns)
 	return lag;
 }
 
+/* Where that fails it is not tried all the time. */
+#define RENEW_PAUSE_NS 60000000000ull
+
+/* A driver that came after the daemon had started. */
+static void on_driver(void *arg)
+{
+	struct node *node = arg;
+
+	log_event(LOG_INFO, "gpu.found count=%zu", node->pool.found_count);
+	node->pool.look_ns = now_monotonic_ns() + RENEW_PAUSE_NS;
+	upgrade_renew(node);
+}
+
 static void on_inventory(void *arg)
 {
 	struct node *node = arg;
@@ -580,6 +594,7 @@ int serve_run(struct node *node, struct error *err)
 	node->pool.handover = node->handover;
 	node->pool.store = node->store;
 	node->pool.on_inventory = on_inventory;
+	node->pool.on_driver = on_driver;
 	node->pool.on_sampling = on_sampling;
 	node->pool.on_sample = on_sample;
 	node->pool.arg = node;

@@ -15,6 +15,8 @@
 #define CLAIM_TRIES 50
 /* Another system daemon that holds the claims' lock may have been put aside by the machine. */
 #define LOCK_TRIES 500
+/* Where there was no GPU at the start the driver is looked for so often. */
+#define DRIVER_LOOK_NS 2000000000ull
 #define CLAIM_PAUSE_NS 10000000L
 #define SAMPLE_CHEAP_NS 2000000ull
 
@@ -302,6 +304,36 @@ int pool_start(struct pool *pool, uv_loop_t *loop)
 	int rc = uv_queue_work(loop, &pool->work, inventory_take, inventory_done);
 	pool->running = rc == 0;
 	return rc;
+}
+
+/* A driver that has no GPU yet is opened anew: it may list none until then. */
+static void driver_look(uv_work_t *work)
+{
+	struct pool *pool = work->data;
+
+	gpus_close(pool->gpus);
+	pool->gpus = NULL;
+	inventory_take(work);
+}
+
+static void driver_looked(uv_work_t *work, int status)
+{
+	struct pool *pool = work->data;
+
+	pool->running = false;
+	if (status == 0 && pool->found_count)
+		pool->on_driver(pool->arg);
+}
+
+void pool_look_for_driver(struct pool *pool)
+{
+	uint64_t now = now_monotonic_ns();
+
+	if (pool->state != POOL_NO_GPU || pool->running || now < pool->look_ns)
+		return;
+	pool->look_ns = now + DRIVER_LOOK_NS;
+	pool->found_count = 0;
+	pool->running = uv_queue_work(pool->loop, &pool->work, driver_look, driver_looked) == 0;
 }
 
 void pool_close(struct pool *pool)

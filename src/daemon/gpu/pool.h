@@ -84,6 +84,8 @@ struct pool {
 	size_t found_count;
 	struct gpu_sample incoming[GPUS_MAX];
 	pool_cb on_inventory; /* state has left POOL_STARTING */
+	pool_cb on_driver;    /* see pool_look_for_driver() */
+	uint64_t look_ns;     /* the next such look; CLOCK_MONOTONIC */
 	pool_cb on_sampling;  /* just before a sample starts */
 	pool_cb on_sample;    /* a sample is in */
 	void *arg;
@@ -91,6 +93,10 @@ struct pool {
 
 /* Starts taking the inventory. 0 or -errno. */
 int pool_start(struct pool *pool, uv_loop_t *loop);
+/* On each tick. Where the inventory found no GPU, looks each 2 s whether the driver has some by
+ * now, as its module may be loaded after the daemon started; calls on_driver(arg) then. The GPUs
+ * are the next program's to offer. */
+void pool_look_for_driver(struct pool *pool);
 /* Gives the GPUs up: others may claim them. */
 void pool_unclaim(struct pool *pool);
 /* Leaves the claims to the next program. */

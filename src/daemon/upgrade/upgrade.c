@@ -239,6 +239,21 @@ void upgrade_stop(struct node *node)
 
 /* ---- who asks ----------------------------------------------------------------------------- */
 
+void upgrade_renew(struct node *node)
+{
+	struct upgrade *u = node->upgrade || node->stopping ? NULL : calloc(1, sizeof(*u));
+
+	if (!u)
+		return;
+	u->node = node;
+	if (child_program("carved", u->program) < 0) {
+		free(u);
+		return;
+	}
+	node->upgrade = u;
+	check_spawn(u);
+}
+
 static void on_gone(struct call *call)
 {
 	if (call->node->upgrade)

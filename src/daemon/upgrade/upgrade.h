@@ -17,6 +17,8 @@ struct upgrade;
 
 /* Answers POST /v1/upgrade: an object with `program`, an absolute path. */
 void upgrade_post(struct call *call, const char *id);
+/* Nobody asks: it becomes its own program anew, as it would start now. */
+void upgrade_renew(struct node *node);
 /* Becomes the new program, if one was asked for and this is the moment. Called before the loop
  * sleeps. Returns where it is not. */
 void upgrade_run(struct node *node);
