@@ -309,7 +309,8 @@ WITNESS_OF_KILLS = 'read B </proc/sys/kernel/random/boot_id; echo "$CARVE_JOB_NA
 
 
 class Enqueuer(threading.Thread):
-    """Enqueues jobs by the command, one after the other, while the daemon is killed. `known`: an ID was printed."""
+    """Enqueues jobs by the command, one after the other, while the daemon is killed. `known`: an ID was printed. A command may
+    fail: on a busy machine daemons are killed before any of them answers."""
 
     def __init__(self, queues, count, lasts):
         super().__init__()
@@ -318,7 +319,7 @@ class Enqueuer(threading.Thread):
     def run(self):
         for number in range(self.count):
             # Nobody waits for the end of those: room for as many again, so that the kills meet jobs at every step.
-            while number - len(self.queues.runs()) // 2 > 40:
+            while len(self.known) - len(self.queues.runs()) // 2 > 40:
                 time.sleep(0.02)
             name = f"n{number}"
             done = self.queues.host.carve("enqueue", "--queue", "half", "--name", name, "--", "sh", "-c", WITNESS_OF_KILLS,
