@@ -7,14 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,17 +22,12 @@
 #include "base/kill_point.h"
 #include "base/macros.h"
 #include "base/process.h"
-#include "proto/attach.h"
 #include "proto/shim.h"
 #include "shim/container.h"
-#include "shim/pod.h"
 #include "shim/record.h"
+#include "shim/shim.h"
 #include "shim/spec.h"
 #include "slice/driver_find.h"
-#include "slice/isolation.h"
-#include "slice/places.h"
-#include "slice/slice_env.h"
-#include "slice/slice_register.h"
 
 static const char help[] =
 	"carve-shim - holds one job of a queue for carved, and outlives it\n"
@@ -47,9 +38,6 @@ static const char help[] =
 	"\n"
 	"example: pgrep -a carve-shim     lists the shims that run\n";
 
-/* For so long a daemon that died is waited for, when a job begins. */
-#define DAEMON_PATIENCE_NS (300ull * 1000000000)
-
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
 /* Processes that the job left behind are looked for so often, until all are gone. */
@@ -59,257 +47,6 @@ static const char help[] =
 #define HELPERS_PATIENCE_NS 3000000000ull
 /* And a runtime has so long to remove one that is to be killed. */
 #define REMOVAL_PATIENCE_NS 5000000000ull
-
-/* Terminated: its processes were asked to end. Removed: its container is being removed. */
-enum stage { STAGE_RUNNING, STAGE_TERMINATED, STAGE_REMOVED, STAGE_KILLED };
-
-struct shim {
-	struct record_place place;
-	struct shim_spec spec;
-	struct shim_go go;
-	int record;        /* its file */
-	const char *paths; /* LD_LIBRARY_PATH as this program was started; "": none */
-	pid_t parent;      /* the daemon that started it */
-	int signals;       /* a signalfd */
-	sigset_t mask;
-	pid_t child;
-	enum stage stage;
-	const char *why;  /* the shim ended the job: "timeout", "cancelled"; NULL: it did not */
-	uint64_t next_ns; /* CLOCK_MONOTONIC: when the next stage begins; UINT64_MAX: not by time */
-	int64_t started;
-	int daemon;            /* a pidfd of the user's own daemon; -1: not watched now */
-	char cgroup[PATH_MAX]; /* of the job's processes; "": they have none of their own */
-	uint64_t revive_ns;    /* when a daemon is to be looked for; UINT64_MAX: one is watched */
-};
-
-/* The words of a child that could not become the command. */
-struct failure {
-	int code;
-	char text[512];
-};
-
-/* ---- the child --------------------------------------------------------------------------- */
-
-static int fail(struct failure *failure, int code, const char *what, int error)
-{
-	failure->code = code;
-	snprintf(failure->text, sizeof(failure->text), "%.300s: %s", what, strerrordesc_np(error));
-	return -1;
-}
-
-static int fail_error(struct failure *failure, const struct error *err)
-{
-	failure->code = EXIT_CODE_RUN_FAILED;
-	snprintf(failure->text, sizeof(failure->text), "%.500s", err->message);
-	return -1;
-}
-
-static void runtime_of(const struct shim *shim, char buf[static PATH_MAX])
-{
-	const char *slash = strrchr(shim->spec.attach, '/');
-
-	snprintf(buf, PATH_MAX, "%.*s", slash ? (int)(slash - shim->spec.attach) : 0,
-		 shim->spec.attach);
-}
-
-/* A user's own daemon is started by whoever needs it; a system daemon by root alone. */
-static bool runtime_is_mine(const struct shim *shim)
-{
-	char runtime[PATH_MAX];
-	struct stat st;
-
-	runtime_of(shim, runtime);
-	return stat(runtime, &st) == 0 && st.st_uid == geteuid();
-}
-
-static void daemon_revive(const struct shim *shim)
-{
-	char dir[PATH_MAX], carve[PATH_MAX + 8], runtime[PATH_MAX];
-
-	runtime_of(shim, runtime);
-	if (!runtime_is_mine(shim))
-		return;
-	pid_t child = executable_dir(dir, sizeof(dir)) == 0 ? fork() : -1;
-
-	if (child != 0) {
-		while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
-			;
-		return;
-	}
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	for (int fd = 0; fd < 3; fd++)
-		(void)dup2(null, fd);
-	pthread_sigmask(SIG_SETMASK, &shim->mask, NULL);
-	// NOLINTNEXTLINE(concurrency-mt-unsafe): a child of one thread
-	setenv("CARVE_RUNTIME_DIR", runtime, 1);
-	snprintf(carve, sizeof(carve), "%s/carve", dir);
-	execl(carve, "carve", "queue", "list", NULL);
-	execlp("carve", "carve", "queue", "list", NULL);
-	_exit(EXIT_CODE_FAILED);
-}
-
-/* The process that serves the attach socket; 0: none does; -1: not known. */
-static pid_t daemon_pid(const struct shim *shim)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	struct ucred peer;
-	socklen_t size = sizeof(peer);
-
-	if (fd < 0 || strlen(shim->spec.attach) >= sizeof(address.sun_path))
-		return -1;
-	memcpy(address.sun_path, shim->spec.attach, strlen(shim->spec.attach));
-	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
-		return errno == EAGAIN ? -1 : 0;
-	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : -1;
-}
-
-static bool daemon_is_unreachable(const struct shim *shim)
-{
-	return daemon_pid(shim) == 0;
-}
-
-static bool daemon_is_away(int rc)
-{
-	return rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -ENOENT || rc == -EPIPE;
-}
-
-/* The daemon may have died since it said go. The next one knows of the job: the shim starts it, as
- * this child may be in the slice's mounts already, where the driver is the front. */
-static int register_patiently(const struct shim *shim, uint32_t flags, struct attach_reply *ret)
-{
-	uint64_t end = now_monotonic_ns() + DAEMON_PATIENCE_NS;
-	int rc = slice_register(shim->spec.attach, shim->go.session, flags, ret);
-
-	while (daemon_is_away(rc) && now_monotonic_ns() < end) {
-		(void)poll(NULL, 0, 100);
-		rc = slice_register(shim->spec.attach, shim->go.session, flags, ret);
-	}
-	return rc;
-}
-
-static int register_or_fail(const struct shim *shim, uint32_t flags, struct failure *failure)
-{
-	struct attach_reply reply = {0};
-	int rc = register_patiently(shim, flags, &reply);
-
-	if (rc < 0)
-		return fail(failure, EXIT_CODE_RUN_FAILED, "the daemon does not take the job up",
-			    -rc);
-	reply.message[sizeof(reply.message) - 1] = '\0';
-	if (reply.status == ATTACH_OK)
-		return 0;
-	failure->code = EXIT_CODE_RUN_FAILED;
-	snprintf(failure->text, sizeof(failure->text), "%s", reply.message);
-	return -1;
-}
-
-/* The daemon's finding holds where ld.so would look in the same places for this program. */
-static int driver_look(const struct shim *shim, struct driver_libs *ret, struct error *err)
-{
-	struct driver_libs links;
-
-	if (!shim->spec.driver || strcmp(json_text(shim->spec.driver, "paths"), shim->paths) != 0)
-		return driver_find(ret, err);
-	snprintf(links.cuda, sizeof(links.cuda), "%s", json_text(shim->spec.driver, "cuda"));
-	snprintf(links.nvml, sizeof(links.nvml), "%s", json_text(shim->spec.driver, "nvml"));
-	return driver_find_by(&links, ret, err);
-}
-
-/* As `carve run` does it: root's jobs get a mount namespace where one can be made. */
-static int slice_enter(const struct shim *shim, struct failure *failure)
-{
-	struct isolation_mount mount = {0};
-	struct driver_libs driver;
-	struct places places;
-	struct error err = {0};
-	enum isolation isolation;
-
-	if (places_find(&places, &err) < 0 || driver_look(shim, &driver, &err) < 0 ||
-	    isolation_parse(NULL, &isolation, &err) < 0)
-		return fail_error(failure, &err);
-	if (isolation == ISOLATION_MOUNT &&
-	    isolation_mount_or_not(&mount, &places, &driver, &err) < 0)
-		isolation = ISOLATION_PRELOAD;
-	if (slice_env_enter(shim->go.session, shim->spec.attach, &places, &driver, &err) < 0)
-		return fail_error(failure, &err);
-	if (isolation != ISOLATION_MOUNT)
-		return 0;
-	(void)register_or_fail(shim, ATTACH_FLAG_NAMESPACE, &(struct failure){0});
-	return isolation_mount_environment(&mount, &err) < 0 ? fail_error(failure, &err) : 0;
-}
-
-/* All but the exec itself. */
-static int command_prepare(const struct shim *shim, char ***ret_argv, struct failure *failure)
-{
-	char path[PATH_MAX] = "", log[PATH_MAX];
-	const char *what = "";
-
-	/* In the daemon's environment, as it may have to be started. A pod has no slice here. */
-	if (!shim->spec.pod && register_or_fail(shim, 0, failure) < 0)
-		return -1;
-	int rc = shim_spec_enter(&shim->spec, &what);
-	if (rc < 0)
-		return fail(failure, EXIT_CODE_RUN_FAILED, what, -rc);
-	snprintf(log, sizeof(log), "%s/%s" SHIM_LOG, shim->place.dir, shim->place.name);
-	if ((rc = shim_spec_output(&shim->spec, log, path)) < 0)
-		return fail(failure, EXIT_CODE_RUN_FAILED, path, -rc);
-	if (shim->spec.pod) {
-		struct error err = {0};
-
-		*ret_argv = shim_pod_argv(&shim->spec, &shim->place, &err);
-		return *ret_argv ? 0 : fail_error(failure, &err);
-	}
-	if (*shim->spec.image) {
-		struct error err = {0};
-
-		*ret_argv = shim_container_argv(&shim->spec, &shim->place, shim->go.session, &err);
-		return *ret_argv ? 0 : fail_error(failure, &err);
-	}
-	if (slice_enter(shim, failure) < 0)
-		return -1;
-	*ret_argv = shim_spec_argv(&shim->spec);
-	return *ret_argv ? 0 : fail(failure, EXIT_CODE_RUN_FAILED, "the command", ENOMEM);
-}
-
-static void signals_restore(const struct shim *shim)
-{
-	for (int number = 1; number <= SIGRTMAX; number++)
-		if (number != SIGKILL && number != SIGSTOP)
-			(void)signal(number, SIG_DFL);
-	pthread_sigmask(SIG_SETMASK, &shim->mask, NULL);
-}
-
-/* Nothing ran: the daemon may start the job anew. */
-static void leave_unstarted(const struct shim *shim)
-{
-	(void)record_add(shim->record, json_pack("{s:s}", "kind", SHIM_KIND_UNSTARTED), true);
-}
-
-_Noreturn static void command_become(const struct shim *shim, int gate, int failures)
-{
-	struct failure failure = {0};
-	char **argv = NULL, byte;
-
-	setsid();
-	int rc = command_prepare(shim, &argv, &failure);
-	(void)!write(failures, "r", 1);
-	/* The start is recorded before anything of the job can run. */
-	if (read(gate, &byte, 1) != 1) {
-		leave_unstarted(shim);
-		_exit(EXIT_CODE_RUN_FAILED);
-	}
-	kill_point("shim.released");
-	if (rc == 0) {
-		signals_restore(shim);
-		execvp(argv[0], argv);
-		fail(&failure, errno == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_NOT_EXECUTABLE,
-		     argv[0], errno);
-	}
-	dprintf(STDERR_FILENO, "carve: %s\n", failure.text);
-	(void)write_all(failures, &failure, sizeof(failure));
-	_exit(failure.code);
-}
 
 /* ---- starting ---------------------------------------------------------------------------- */
 
@@ -379,7 +116,7 @@ static int command_fork(struct shim *shim, int *ret_failures)
 	if (shim->child == 0) {
 		close(gate[1]);
 		close(failures[0]);
-		command_become(shim, gate[0], failures[1]);
+		shim_command_become(shim, gate[0], failures[1]);
 	}
 	close(gate[0]);
 	close(failures[1]);
@@ -411,7 +148,7 @@ static bool is_daemons(pid_t pid)
 static unsigned children_signal(const struct shim *shim, int number)
 {
 	char path[64], line[16384];
-	bool mine = runtime_is_mine(shim);
+	bool mine = shim_runtime_is_mine(shim);
 	unsigned count = 0;
 
 	snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
@@ -463,7 +200,7 @@ static void container_remove(const struct shim *shim)
 	_exit(EXIT_CODE_FAILED);
 }
 
-static void stage_next(struct shim *shim, uint64_t now)
+void shim_stage_next(struct shim *shim, uint64_t now)
 {
 	if (shim->stage == STAGE_RUNNING) {
 		shim->stage = STAGE_TERMINATED;
@@ -482,63 +219,6 @@ static void stage_next(struct shim *shim, uint64_t now)
 	}
 }
 
-/* From one start of a daemon to the next: one that ends so often has a reason. */
-#define REVIVE_EVERY_NS 3000000000ull
-/* Shims of one daemon look one after the other, so that one starts it and the others find it. */
-#define REVIVE_APART_NS 5000000ull
-#define REVIVE_PLACES 20
-
-/* One that ends in order leaves its lock's file empty: somebody wants it so. One that is only about
- * to serve has the lock. */
-static bool daemon_was_killed(const struct shim *shim)
-{
-	char runtime[PATH_MAX], lock[PATH_MAX + 8];
-	struct stat st;
-
-	runtime_of(shim, runtime);
-	snprintf(lock, sizeof(lock), "%s/lock", runtime);
-	cleanup_close int fd = open(lock, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	return fd >= 0 && fstat(fd, &st) == 0 && st.st_size > 0 &&
-	       flock(fd, LOCK_SH | LOCK_NB) == 0;
-}
-
-/* A simulated host ends with all that is on it, and its directory goes. Set for every program
- * there. */
-static bool host_is_gone(void)
-{
-	const char *host = secure_getenv("SIMGPU_HOST");
-
-	return host && access(host, F_OK) < 0 && errno == ENOENT;
-}
-
-/* Watches the user's own daemon while the job runs, as `carve run` does: what the job starts later
- * has to attach. */
-static void daemon_look(struct shim *shim)
-{
-	pid_t pid = daemon_pid(shim);
-
-	if (pid == 0 && host_is_gone() && shim->stage == STAGE_RUNNING) {
-		shim->why = "cancelled";
-		stage_next(shim, now_monotonic_ns());
-	}
-
-	shim->revive_ns = UINT64_MAX;
-	if (pid == 0 && daemon_was_killed(shim)) {
-		daemon_revive(shim);
-		pid = daemon_pid(shim);
-	}
-	shim->daemon = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
-	if (shim->daemon < 0)
-		shim->revive_ns = now_monotonic_ns() + REVIVE_EVERY_NS;
-}
-
-static void daemon_ended(struct shim *shim)
-{
-	close_fd(&shim->daemon);
-	shim->revive_ns =
-		now_monotonic_ns() + (uint64_t)(getpid() % REVIVE_PLACES) * REVIVE_APART_NS;
-}
-
 static void signal_take(struct shim *shim)
 {
 	struct signalfd_siginfo info;
@@ -547,7 +227,7 @@ static void signal_take(struct shim *shim)
 		if (info.ssi_signo == SIGCHLD || shim->stage != STAGE_RUNNING)
 			continue;
 		shim->why = "cancelled";
-		stage_next(shim, now_monotonic_ns());
+		shim_stage_next(shim, now_monotonic_ns());
 	}
 }
 
@@ -591,15 +271,15 @@ static bool wait_step(struct shim *shim, int fd)
 		if (fds[0].revents)
 			signal_take(shim);
 		if (fds[1].revents)
-			daemon_ended(shim);
+			shim_daemon_ended(shim);
 	}
 	if (now_monotonic_ns() >= shim->revive_ns)
-		daemon_look(shim);
+		shim_daemon_look(shim);
 	if (now_monotonic_ns() < shim->next_ns)
 		return false;
 	if (shim->stage == STAGE_RUNNING)
 		shim->why = "timeout";
-	stage_next(shim, now_monotonic_ns());
+	shim_stage_next(shim, now_monotonic_ns());
 	return false;
 }
 
@@ -637,8 +317,8 @@ static int command_start(struct shim *shim, int *ret_failures)
 		return rc;
 	}
 	/* Now, as the child attaches before it is ready. A system daemon is root's to start. */
-	if (runtime_is_mine(shim) || host_is_gone())
-		daemon_look(shim);
+	if (shim_runtime_is_mine(shim) || shim_host_is_gone())
+		shim_daemon_look(shim);
 	/* A process that the command leaves behind becomes a child of this process. */
 	bool ready = ready_wait(shim, *ret_failures);
 	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
@@ -726,7 +406,7 @@ static int shim_run(struct shim *shim)
 
 	if (command_start(shim, &failures) < 0) {
 		cgroup_end(shim);
-		leave_unstarted(shim);
+		shim_leave_unstarted(shim);
 		return EXIT_CODE_FAILED;
 	}
 	kill_point("shim.running");
@@ -746,8 +426,8 @@ static int shim_run(struct shim *shim)
 	kill_point("shim.exit_recorded");
 	/* The daemon that started it died since, and perhaps nobody has needed one: jobs that wait
 	 * for this one's place do. */
-	if (getppid() != shim->parent && daemon_is_unreachable(shim))
-		daemon_revive(shim);
+	if (getppid() != shim->parent && shim_daemon_is_unreachable(shim))
+		shim_daemon_revive(shim);
 	return EXIT_CODE_OK;
 }
 
@@ -766,7 +446,7 @@ static int hook_become(const struct shim *shim)
 		rc = shim_spec_output(&shim->spec, log, path);
 	if (rc < 0 || dup2(SHIM_GO_FD, STDIN_FILENO) < 0)
 		return EXIT_CODE_FAILED;
-	signals_restore(shim);
+	shim_signals_restore(shim);
 	execvp(argv[0], argv);
 	dprintf(STDERR_FILENO, "carve: the hook cannot be run: %s: %s\n", argv[0],
 		strerrordesc_np(errno));

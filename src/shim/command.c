@@ -1,0 +1,182 @@
+/* The child that becomes the job's command, in the job's slice. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json_text.h"
+#include "base/kill_point.h"
+#include "base/macros.h"
+#include "proto/attach.h"
+#include "shim/container.h"
+#include "shim/pod.h"
+#include "shim/shim.h"
+#include "slice/driver_find.h"
+#include "slice/isolation.h"
+#include "slice/places.h"
+#include "slice/slice_env.h"
+#include "slice/slice_register.h"
+
+/* For so long a daemon that died is waited for, when a job begins. */
+#define DAEMON_PATIENCE_NS (300ull * 1000000000)
+
+static bool daemon_is_away(int rc)
+{
+	return rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -ENOENT || rc == -EPIPE;
+}
+
+static int fail(struct failure *failure, int code, const char *what, int error)
+{
+	failure->code = code;
+	snprintf(failure->text, sizeof(failure->text), "%.300s: %s", what, strerrordesc_np(error));
+	return -1;
+}
+
+static int fail_error(struct failure *failure, const struct error *err)
+{
+	failure->code = EXIT_CODE_RUN_FAILED;
+	snprintf(failure->text, sizeof(failure->text), "%.500s", err->message);
+	return -1;
+}
+
+/* The daemon may have died since it said go. The next one knows of the job: the shim starts it, as
+ * this child may be in the slice's mounts already, where the driver is the front. */
+static int register_patiently(const struct shim *shim, uint32_t flags, struct attach_reply *ret)
+{
+	uint64_t end = now_monotonic_ns() + DAEMON_PATIENCE_NS;
+	int rc = slice_register(shim->spec.attach, shim->go.session, flags, ret);
+
+	while (daemon_is_away(rc) && now_monotonic_ns() < end) {
+		(void)poll(NULL, 0, 100);
+		rc = slice_register(shim->spec.attach, shim->go.session, flags, ret);
+	}
+	return rc;
+}
+
+static int register_or_fail(const struct shim *shim, uint32_t flags, struct failure *failure)
+{
+	struct attach_reply reply = {0};
+	int rc = register_patiently(shim, flags, &reply);
+
+	if (rc < 0)
+		return fail(failure, EXIT_CODE_RUN_FAILED, "the daemon does not take the job up",
+			    -rc);
+	reply.message[sizeof(reply.message) - 1] = '\0';
+	if (reply.status == ATTACH_OK)
+		return 0;
+	failure->code = EXIT_CODE_RUN_FAILED;
+	snprintf(failure->text, sizeof(failure->text), "%s", reply.message);
+	return -1;
+}
+
+/* The daemon's finding holds where ld.so would look in the same places for this program. */
+static int driver_look(const struct shim *shim, struct driver_libs *ret, struct error *err)
+{
+	struct driver_libs links;
+
+	if (!shim->spec.driver || strcmp(json_text(shim->spec.driver, "paths"), shim->paths) != 0)
+		return driver_find(ret, err);
+	snprintf(links.cuda, sizeof(links.cuda), "%s", json_text(shim->spec.driver, "cuda"));
+	snprintf(links.nvml, sizeof(links.nvml), "%s", json_text(shim->spec.driver, "nvml"));
+	return driver_find_by(&links, ret, err);
+}
+
+/* As `carve run` does it: root's jobs get a mount namespace where one can be made. */
+static int slice_enter(const struct shim *shim, struct failure *failure)
+{
+	struct isolation_mount mount = {0};
+	struct driver_libs driver;
+	struct places places;
+	struct error err = {0};
+	enum isolation isolation;
+
+	if (places_find(&places, &err) < 0 || driver_look(shim, &driver, &err) < 0 ||
+	    isolation_parse(NULL, &isolation, &err) < 0)
+		return fail_error(failure, &err);
+	if (isolation == ISOLATION_MOUNT &&
+	    isolation_mount_or_not(&mount, &places, &driver, &err) < 0)
+		isolation = ISOLATION_PRELOAD;
+	if (slice_env_enter(shim->go.session, shim->spec.attach, &places, &driver, &err) < 0)
+		return fail_error(failure, &err);
+	if (isolation != ISOLATION_MOUNT)
+		return 0;
+	(void)register_or_fail(shim, ATTACH_FLAG_NAMESPACE, &(struct failure){0});
+	return isolation_mount_environment(&mount, &err) < 0 ? fail_error(failure, &err) : 0;
+}
+
+/* All but the exec itself. */
+static int command_prepare(const struct shim *shim, char ***ret_argv, struct failure *failure)
+{
+	char path[PATH_MAX] = "", log[PATH_MAX];
+	const char *what = "";
+
+	/* In the daemon's environment, as it may have to be started. A pod has no slice here. */
+	if (!shim->spec.pod && register_or_fail(shim, 0, failure) < 0)
+		return -1;
+	int rc = shim_spec_enter(&shim->spec, &what);
+	if (rc < 0)
+		return fail(failure, EXIT_CODE_RUN_FAILED, what, -rc);
+	snprintf(log, sizeof(log), "%s/%s" SHIM_LOG, shim->place.dir, shim->place.name);
+	if ((rc = shim_spec_output(&shim->spec, log, path)) < 0)
+		return fail(failure, EXIT_CODE_RUN_FAILED, path, -rc);
+	if (shim->spec.pod) {
+		struct error err = {0};
+
+		*ret_argv = shim_pod_argv(&shim->spec, &shim->place, &err);
+		return *ret_argv ? 0 : fail_error(failure, &err);
+	}
+	if (*shim->spec.image) {
+		struct error err = {0};
+
+		*ret_argv = shim_container_argv(&shim->spec, &shim->place, shim->go.session, &err);
+		return *ret_argv ? 0 : fail_error(failure, &err);
+	}
+	if (slice_enter(shim, failure) < 0)
+		return -1;
+	*ret_argv = shim_spec_argv(&shim->spec);
+	return *ret_argv ? 0 : fail(failure, EXIT_CODE_RUN_FAILED, "the command", ENOMEM);
+}
+
+void shim_signals_restore(const struct shim *shim)
+{
+	for (int number = 1; number <= SIGRTMAX; number++)
+		if (number != SIGKILL && number != SIGSTOP)
+			(void)signal(number, SIG_DFL);
+	pthread_sigmask(SIG_SETMASK, &shim->mask, NULL);
+}
+
+void shim_leave_unstarted(const struct shim *shim)
+{
+	(void)record_add(shim->record, json_pack("{s:s}", "kind", SHIM_KIND_UNSTARTED), true);
+}
+
+_Noreturn void shim_command_become(const struct shim *shim, int gate, int failures)
+{
+	struct failure failure = {0};
+	char **argv = NULL, byte;
+
+	setsid();
+	int rc = command_prepare(shim, &argv, &failure);
+	(void)!write(failures, "r", 1);
+	/* The start is recorded before anything of the job can run. */
+	if (read(gate, &byte, 1) != 1) {
+		shim_leave_unstarted(shim);
+		_exit(EXIT_CODE_RUN_FAILED);
+	}
+	kill_point("shim.released");
+	if (rc == 0) {
+		shim_signals_restore(shim);
+		execvp(argv[0], argv);
+		fail(&failure, errno == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_NOT_EXECUTABLE,
+		     argv[0], errno);
+	}
+	dprintf(STDERR_FILENO, "carve: %s\n", failure.text);
+	(void)write_all(failures, &failure, sizeof(failure));
+	_exit(failure.code);
+}

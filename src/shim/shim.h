@@ -1,0 +1,65 @@
+/* The shim's own state, and what its files share. One process, one thread, one job. */
+#pragma once
+
+#include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "proto/shim.h"
+#include "shim/record.h"
+#include "shim/spec.h"
+
+/* Terminated: its processes were asked to end. Removed: its container is being removed. */
+enum stage { STAGE_RUNNING, STAGE_TERMINATED, STAGE_REMOVED, STAGE_KILLED };
+
+struct shim {
+	struct record_place place;
+	struct shim_spec spec;
+	struct shim_go go;
+	int record;        /* its file */
+	const char *paths; /* LD_LIBRARY_PATH as this program was started; "": none */
+	pid_t parent;      /* the daemon that started it */
+	int signals;       /* a signalfd */
+	sigset_t mask;
+	pid_t child;
+	enum stage stage;
+	const char *why;  /* the shim ended the job: "timeout", "cancelled"; NULL: it did not */
+	uint64_t next_ns; /* CLOCK_MONOTONIC: when the next stage begins; UINT64_MAX: not by time */
+	int64_t started;
+	int daemon;            /* a pidfd of the user's own daemon; -1: not watched now */
+	char cgroup[PATH_MAX]; /* of the job's processes; "": they have none of their own */
+	uint64_t revive_ns;    /* when a daemon is to be looked for; UINT64_MAX: one is watched */
+};
+
+/* The words of a child that could not become the command. */
+struct failure {
+	int code;
+	char text[512];
+};
+
+/* ---- main.c */
+void shim_stage_next(struct shim *shim, uint64_t now);
+
+/* ---- command.c */
+/* Becomes the job's command, in the child: prepares all, waits at `gate` for a byte, and executes
+ * it. What fails is written to `failures`. */
+_Noreturn void shim_command_become(const struct shim *shim, int gate, int failures);
+/* Records that nothing ran: the daemon may start the job anew. */
+void shim_leave_unstarted(const struct shim *shim);
+void shim_signals_restore(const struct shim *shim);
+
+/* ---- daemon.c */
+/* A user's own daemon is started by whoever needs it; a system daemon by root alone. */
+bool shim_runtime_is_mine(const struct shim *shim);
+/* Starts the user's own daemon, by a command of carve. */
+void shim_daemon_revive(const struct shim *shim);
+bool shim_daemon_is_unreachable(const struct shim *shim);
+/* Watches the user's own daemon while the job runs, as `carve run` does: what the job starts later
+ * has to attach. */
+void shim_daemon_look(struct shim *shim);
+void shim_daemon_ended(struct shim *shim);
+/* A simulated host ends with all that is on it, and its directory goes. Set for every program
+ * there. */
+bool shim_host_is_gone(void);
