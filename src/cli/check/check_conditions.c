@@ -513,7 +513,10 @@ static void check_files(const struct check_input *in, struct finding *f)
 		     in->runtime ? in->runtime : "its directory", made,
 		     session_text(vanished, "file"), session_text(vanished, "at"));
 	const char *dot = strrchr(session_text(vanished, "file"), '.');
-	if (*error)
+	if (*error && json_is_true(json_object_get(in->daemon, "system")))
+		advise(f, "as root: systemctl restart carved.service, which makes its directories "
+			  "anew; sessions that are in no database by then are forgotten");
+	else if (*error)
 		advise(f, "end the daemon, and have a carve command start it again");
 	else if (dot && !strcmp(dot, ".sock") && exists("/run/systemd/system") && in->runtime &&
 		 !strcmp(in->runtime, RUNTIME_DIR_SYSTEM))

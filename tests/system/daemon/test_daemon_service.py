@@ -256,7 +256,10 @@ def test_a_system_daemon_without_its_directory_of_claims_says_so(claims_of):
         shutil.rmtree(claims)
         wait_until(lambda: "runtime.vanished file=/run/carve-claims" in (place.parent / "service.log").read_text())
         assert daemon.poll() is None
-        assert "/run/carve-claims cannot be made anew" in host.carve("check").stdout
+        told = host.carve("check").stdout
+        assert "/run/carve-claims cannot be made anew" in told
+        # No carve command starts a system daemon.
+        assert "systemctl restart carved.service" in told and "have a carve command start it" not in told
     finally:
         stop(daemon)
 
