@@ -1,4 +1,5 @@
 #include "daemon/queue/job_store.h"
+#include "daemon/queue/job_store_sql.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,142 +16,8 @@
 #include "daemon/store/store_db.h"
 #include "proto/launcher.h"
 
-#define SCHEMA_NEWEST 4
 /* A client that lost its answer asks again at once. */
 #define ASKED_KEPT_NS (24ll * 3600 * 1000000000)
-
-static const char schema[] =
-	"CREATE TABLE spec(id INTEGER PRIMARY KEY, text TEXT NOT NULL);"
-	"CREATE TABLE job(id INTEGER PRIMARY KEY AUTOINCREMENT, array INTEGER, idx INTEGER,"
-	" spec INTEGER, uid INTEGER, gid INTEGER, queue TEXT, name TEXT, state INTEGER,"
-	" priority INTEGER, attempt INTEGER, pid INTEGER, birth INTEGER, boot TEXT, session TEXT,"
-	" place TEXT, agent TEXT, ending TEXT, ending_as INTEGER, enqueued INTEGER, started "
-	"INTEGER,"
-	" ended INTEGER, exit_code INTEGER, signal INTEGER, reason TEXT, peak INTEGER,"
-	" gpu_ns INTEGER, rss INTEGER);"
-	"CREATE INDEX job_living ON job(id) WHERE state < 4;"
-	"CREATE INDEX job_ended ON job(ended) WHERE state >= 4;"
-	"CREATE INDEX job_ended_of ON job(uid, ended) WHERE state >= 4;"
-	"CREATE INDEX job_array ON job(array, idx) WHERE array > 0;"
-	"CREATE TABLE asked(key TEXT, uid INTEGER, job INTEGER, at INTEGER, PRIMARY KEY(key, uid))"
-	" WITHOUT ROWID;"
-	"CREATE INDEX asked_at ON asked(at);"
-	"CREATE TABLE agent(id TEXT PRIMARY KEY, text TEXT NOT NULL);"
-	"CREATE TABLE use(uid INTEGER PRIMARY KEY, use REAL, at INTEGER);"
-	"PRAGMA user_version=1;";
-
-/* From the version before to this one, by its number. */
-static const char *const upgrades[SCHEMA_NEWEST + 1] = {
-	[2] = "ALTER TABLE spec ADD COLUMN warrant BLOB; PRAGMA user_version=2;",
-	/* entered: all of its jobs are there. */
-	[3] = "ALTER TABLE spec ADD COLUMN entered INTEGER NOT NULL DEFAULT 1;"
-	      "CREATE INDEX spec_entering ON spec(id) WHERE entered=0; PRAGMA user_version=3;",
-	/* Of jobs of before nobody counted them. The index has all that is summed up at a start. */
-	[4] = "ALTER TABLE job ADD COLUMN text_bytes INTEGER NOT NULL DEFAULT 0;"
-	      "DROP INDEX job_ended_of;"
-	      "CREATE INDEX job_ended_of ON job(uid, ended, text_bytes) WHERE state >= 4;"
-	      "PRAGMA user_version=4;",
-};
-
-enum {
-	Q_BEGIN,
-	Q_COMMIT,
-	Q_ROLLBACK,
-	Q_SPEC_ADD,
-	Q_SPEC_GET,
-	Q_SPEC_ENTERED,
-	Q_REMOVE,
-	Q_SPEC_REMOVE,
-	Q_SPEC_IDLE,
-	Q_ENDED_COUNTS,
-	Q_ENDED_FIRST,
-	Q_ENDED_REMOVE,
-	Q_NEXT_ID,
-	Q_JOB_ADD,
-	Q_JOB_PUT,
-	Q_LIVING,
-	Q_ENDED,
-	Q_ENDED_OF,
-	Q_ONE,
-	Q_ARRAY,
-	Q_ARRAY_PART,
-	Q_COUNT_ONE,
-	Q_COUNT_ARRAY,
-	Q_COUNT_ELEMENT,
-	Q_IS,
-	Q_IS_ARRAY,
-	Q_ELEMENT,
-	Q_ASKED_PUT,
-	Q_ASKED_GET,
-	Q_ASKED_TRIM,
-	Q_AGENT_PUT,
-	Q_AGENT_REMOVE,
-	Q_AGENTS,
-	Q_USE_PUT,
-	Q_USES,
-	Q_COUNT
-};
-
-#define COLUMNS                                                                                    \
-	"id, array, idx, spec, uid, gid, queue, name, state, priority, attempt, pid, birth, boot," \
-	" session, place, agent, ending, ending_as, enqueued, started, ended, exit_code, signal,"  \
-	" reason, peak, gpu_ns, rss, text_bytes"
-
-static const char *const texts[Q_COUNT] = {
-	[Q_BEGIN] = "BEGIN IMMEDIATE",
-	[Q_COMMIT] = "COMMIT",
-	[Q_ROLLBACK] = "ROLLBACK",
-	[Q_SPEC_ADD] = "INSERT INTO spec(text, warrant, entered) VALUES(?, ?, ?)",
-	[Q_SPEC_GET] = "SELECT text, warrant FROM spec WHERE id=?1",
-	[Q_SPEC_ENTERED] = "UPDATE spec SET entered=1 WHERE id=?1",
-	[Q_REMOVE] = "DELETE FROM job WHERE id BETWEEN ?1 AND ?2",
-	[Q_SPEC_REMOVE] = "DELETE FROM spec WHERE id=?1",
-	/* The jobs of a text are one, or all of an array. */
-	[Q_SPEC_IDLE] = "DELETE FROM spec WHERE id=?1 AND NOT EXISTS"
-			" (SELECT 1 FROM job WHERE array=?2 AND array > 0 AND spec=?1)",
-	[Q_ENDED_COUNTS] =
-		"SELECT uid, count(*), sum(text_bytes) FROM job WHERE state >= 4 GROUP BY uid",
-	[Q_ENDED_FIRST] =
-		"SELECT " COLUMNS " FROM job WHERE state >= 4 AND uid=?2 ORDER BY ended LIMIT ?1",
-	[Q_ENDED_REMOVE] = "DELETE FROM job WHERE id=?1 AND state >= 4",
-	[Q_NEXT_ID] = "SELECT ifnull((SELECT seq FROM sqlite_sequence WHERE name='job'), 0) + 1",
-	[Q_JOB_ADD] = "INSERT INTO job(" COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,"
-		      "?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26,?27,?28,?29)",
-	[Q_JOB_PUT] = "UPDATE job SET spec=?4, queue=?7, name=?8, state=?9, priority=?10,"
-		      " attempt=?11, pid=?12, birth=?13, boot=?14, session=?15, place=?16,"
-		      " agent=?17, ending=?18, ending_as=?19, started=?21, ended=?22,"
-		      " exit_code=?23, signal=?24, reason=?25, peak=?26, gpu_ns=?27, rss=?28, "
-		      "text_bytes=?29"
-		      " WHERE id=?1",
-	[Q_LIVING] = "SELECT " COLUMNS " FROM job WHERE state < 4 ORDER BY id",
-	[Q_ENDED] = "SELECT " COLUMNS " FROM job WHERE state >= 4 AND (ended, id) < (?3, ?4)"
-		    " ORDER BY ended DESC, id DESC LIMIT ?1",
-	[Q_ENDED_OF] =
-		"SELECT " COLUMNS " FROM job WHERE state >= 4 AND uid=?2 AND (ended, id) < (?3, ?4)"
-		" ORDER BY ended DESC, id DESC LIMIT ?1",
-	[Q_ONE] = "SELECT " COLUMNS " FROM job WHERE id=?1 AND array=0",
-	[Q_ARRAY] = "SELECT " COLUMNS " FROM job WHERE array=?1 AND array > 0 ORDER BY idx",
-	[Q_ARRAY_PART] = "SELECT " COLUMNS " FROM job WHERE array=?1 AND array > 0 AND idx > ?2"
-			 " ORDER BY idx LIMIT ?3",
-	[Q_COUNT_ONE] =
-		"SELECT count(*), sum(state = 4), sum(state >= 4) FROM job WHERE id=?1 AND array=0",
-	[Q_COUNT_ARRAY] = "SELECT count(*), sum(state = 4), sum(state >= 4) FROM job WHERE "
-			  "array=?1 AND array > 0",
-	[Q_COUNT_ELEMENT] = "SELECT count(*), sum(state = 4), sum(state >= 4) FROM job"
-			    " WHERE array=?1 AND idx=?2 AND array > 0",
-	[Q_IS] = "SELECT 1 FROM job WHERE (id=?1 AND array=0 AND ?2 < 0) LIMIT 1",
-	[Q_IS_ARRAY] =
-		"SELECT 1 FROM job WHERE array=?1 AND array > 0 AND (?2 < 0 OR idx=?2) LIMIT 1",
-	[Q_ELEMENT] = "SELECT " COLUMNS " FROM job WHERE array=?1 AND idx=?2 AND array > 0",
-	[Q_ASKED_PUT] = "INSERT INTO asked VALUES(?,?,?,?)",
-	[Q_ASKED_GET] = "SELECT job FROM asked WHERE key=?1 AND uid=?2",
-	[Q_ASKED_TRIM] = "DELETE FROM asked WHERE at < ?1",
-	[Q_AGENT_PUT] = "INSERT OR REPLACE INTO agent VALUES(?,?)",
-	[Q_AGENT_REMOVE] = "DELETE FROM agent WHERE id=?1",
-	[Q_AGENTS] = "SELECT id, text FROM agent ORDER BY rowid",
-	[Q_USE_PUT] = "INSERT OR REPLACE INTO use VALUES(?,?,?)",
-	[Q_USES] = "SELECT uid, use, at FROM use",
-};
 
 struct job_store {
 	struct database database;
@@ -176,15 +43,15 @@ static int schema_make(sqlite3 *db)
 
 	if (database_version(db, &version) < 0)
 		return -EUCLEAN;
-	if (version == SCHEMA_NEWEST)
+	if (version == JOB_SCHEMA_NEWEST)
 		return 0;
-	if (version < 0 || version > SCHEMA_NEWEST)
+	if (version < 0 || version > JOB_SCHEMA_NEWEST)
 		return version < 0 ? -EUCLEAN : -EPROTONOSUPPORT;
 	int rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
 	if (rc == SQLITE_OK && version == 0)
-		rc = sqlite3_exec(db, schema, NULL, NULL, NULL);
-	for (int next = MAX(version, 1) + 1; rc == SQLITE_OK && next <= SCHEMA_NEWEST; next++)
-		rc = sqlite3_exec(db, upgrades[next], NULL, NULL, NULL);
+		rc = sqlite3_exec(db, job_schema, NULL, NULL, NULL);
+	for (int next = MAX(version, 1) + 1; rc == SQLITE_OK && next <= JOB_SCHEMA_NEWEST; next++)
+		rc = sqlite3_exec(db, job_schema_upgrades[next], NULL, NULL, NULL);
 	if (rc == SQLITE_OK)
 		rc = sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
 	return store_errno(rc);
@@ -227,7 +94,7 @@ int job_store_open(struct job_store **ret, const char *path, uv_loop_t *loop,
 		return -ENOMEM;
 	store->database = (struct database){.settings = DATABASE_ON_DISK,
 					    .schema_make = schema_make,
-					    .texts = texts,
+					    .texts = job_statements,
 					    .statements = store->statement,
 					    .count = Q_COUNT};
 	disk_begin(&store->disk, loop, &store->database, freed, arg);

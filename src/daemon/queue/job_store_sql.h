@@ -1,0 +1,50 @@
+/* The schema of queue.db, and the statements on it. */
+#pragma once
+
+#define JOB_SCHEMA_NEWEST 4
+
+/* Version 1. */
+extern const char job_schema[];
+/* From the version before to this one, by its number. */
+extern const char *const job_schema_upgrades[JOB_SCHEMA_NEWEST + 1];
+
+enum {
+	Q_BEGIN,
+	Q_COMMIT,
+	Q_ROLLBACK,
+	Q_SPEC_ADD,
+	Q_SPEC_GET,
+	Q_SPEC_ENTERED,
+	Q_REMOVE,
+	Q_SPEC_REMOVE,
+	Q_SPEC_IDLE,
+	Q_ENDED_COUNTS,
+	Q_ENDED_FIRST,
+	Q_ENDED_REMOVE,
+	Q_NEXT_ID,
+	Q_JOB_ADD,
+	Q_JOB_PUT,
+	Q_LIVING,
+	Q_ENDED,
+	Q_ENDED_OF,
+	Q_ONE,
+	Q_ARRAY,
+	Q_ARRAY_PART,
+	Q_COUNT_ONE,
+	Q_COUNT_ARRAY,
+	Q_COUNT_ELEMENT,
+	Q_IS,
+	Q_IS_ARRAY,
+	Q_ELEMENT,
+	Q_ASKED_PUT,
+	Q_ASKED_GET,
+	Q_ASKED_TRIM,
+	Q_AGENT_PUT,
+	Q_AGENT_REMOVE,
+	Q_AGENTS,
+	Q_USE_PUT,
+	Q_USES,
+	Q_COUNT
+};
+
+extern const char *const job_statements[Q_COUNT];
