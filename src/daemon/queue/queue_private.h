@@ -293,8 +293,8 @@ int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, int 
 #define QUEUE_PREEMPTED_BY "preempted by job "
 /* The queue's place in the agent's list; -1: it is none of the agent's. */
 int agent_queue_position(const struct agent *agent, const char *queue);
-/* The store can be written to again: sees to what came meanwhile. */
-void queue_store_freed(void *queues);
+/* The store can be written to again: sees to what came meanwhile. `arg`: the queues. */
+void queue_store_freed(void *arg);
 
 /* ---- queue_event.c */
 json_t *queue_event_json(const struct queue_event *event);
