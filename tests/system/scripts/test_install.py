@@ -162,10 +162,10 @@ def test_a_place_in_the_checkout_is_refused_in_one_line_from_anywhere(start, pat
     assert "usage: scripts/install" in line and not (ROOT / "opt").exists()
 
 
-@pytest.mark.parametrize("name", ["install", "uninstall"])
-def test_places_and_the_scripts_own_path_are_relative_to_where_it_is_called(name, tmp_path):
+@pytest.mark.parametrize("name, option", [("install", "--prefix"), ("uninstall", "--prefix"), ("package", "--output")])
+def test_places_and_the_scripts_own_path_are_relative_to_where_it_is_called(name, option, tmp_path):
     (tmp_path / "link").symlink_to(ROOT)
-    for argv in (["--help"], ["--prefix", ".", "--nonsense"]):
+    for argv in (["--help"], [option, ".", "--nonsense"]):
         done = run([f"link/scripts/{name}", *argv], cwd=tmp_path)
         assert f"sage: scripts/{name}" in done.stdout + done.stderr and "sed:" not in done.stderr
 
@@ -186,16 +186,18 @@ def test_for_packages(tmp_path):
     ("install", ["--colour"], "unknown option --colour"), ("install", ["--prefix"], "--prefix needs"),
     ("install", ["--prefix", "/"], "/ itself"), ("install", ["--prefix", "/tmp/a b"], "no space"),
     ("install", ["--prefix", "/tmp/a;b"], "no space"), ("uninstall", ["x"], "unknown option x"),
-    ("uninstall", ["--destdir", ""], "--destdir needs")])
+    ("uninstall", ["--destdir", ""], "--destdir needs"), ("package", ["--output"], "--output needs"),
+    ("package", ["x"], "unknown option x")])
 def test_senseless_options_are_refused_in_words(name, argv, words):
     told = script(name, *argv, code=2)
     assert words in told and f"usage: scripts/{name}" in told
 
 
-@pytest.mark.parametrize("name, word", [("install", "--help"), ("install", "-h"), ("uninstall", "--help")])
-def test_scripts_say_what_they_do(name, word):
+@pytest.mark.parametrize("name, word, option", [("install", "--help", "--destdir"), ("install", "-h", "--destdir"),
+                                                ("uninstall", "--help", "--destdir"), ("package", "--help", "--output")])
+def test_scripts_say_what_they_do(name, word, option):
     told = script(name, word)
-    assert f"Usage: scripts/{name}" in told and "--destdir DIR" in told and "#" not in told
+    assert f"Usage: scripts/{name}" in told and f"{option} DIR" in told and "#" not in told
 
 
 SYSTEMCTL = """#!/bin/sh
