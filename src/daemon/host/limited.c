@@ -136,13 +136,13 @@ bool limited_is_last(int fd)
 
 const char *limited_descriptors_text(const char *usual)
 {
-	static char text[96];
+	static char text[160];
 	rlim_t most = descriptors_most();
 
 	if (most >= DESCRIPTORS_FEW)
 		return usual;
 	snprintf(text, sizeof(text),
-		 "carved may open no more than %" PRIu64 " descriptors (ulimit -n)",
+		 "%s: carved may open no more than %" PRIu64 " descriptors (ulimit -n)", usual,
 		 (uint64_t)most);
 	return text;
 }
