@@ -194,6 +194,23 @@ class Lab:
                 return
             time.sleep(0.05)
 
+    def terminate_daemon(self):
+        """Asks all of its processes: what was started may be strace, which passes nothing on, and loses a signal as it lets go."""
+        for _ in range(12):
+            if self.daemon.poll() is not None:
+                return
+            for pid in self.daemon_pids():
+                try:
+                    os.kill(pid, signal.SIGTERM)
+                except ProcessLookupError:
+                    pass
+            try:
+                self.daemon.wait(5)
+            except subprocess.TimeoutExpired:
+                pass
+        self.daemon.kill()
+        self.daemon.wait()
+
     def remove_cgroups(self):
         """Those that the launcher made, which is killed with its daemon."""
         for jobs in self.runtime.rglob("jobs") if MOUNT else ():
@@ -210,18 +227,7 @@ class Lab:
         self.end_left_behind()
         for process in self.started:
             process.communicate()
-        if self.daemon.poll() is None:
-            self.daemon.terminate()
-            for pid in self.daemon_pids():  # where what was started is strace, which passes nothing on
-                try:
-                    os.kill(pid, signal.SIGTERM)
-                except ProcessLookupError:
-                    pass
-            try:
-                self.daemon.wait(60)
-            except subprocess.TimeoutExpired:
-                self.daemon.kill()
-                self.daemon.wait()
+        self.terminate_daemon()
         for pid in self.daemon_pids():
             try:
                 os.kill(pid, signal.SIGKILL)
