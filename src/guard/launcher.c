@@ -192,7 +192,8 @@ static int spec_check(const struct launcher_place *place, int fd, struct warrant
 	if ((rc = pods_check(place, &head, all, size, &at)) < 0)
 		return rc;
 	*ret = head.warrant;
-	return warrant_check(&place->key, &head.warrant, all + at, head.text_size);
+	rc = warrant_check(&place->key, &head.warrant, all + at, head.text_size);
+	return rc == -EPERM ? -EKEYREJECTED : rc;
 }
 
 static int start(struct launcher_place *place, const struct launcher_request *r, int fd,

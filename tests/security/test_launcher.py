@@ -112,3 +112,28 @@ def test_a_launcher_that_comes_after_the_daemon_is_found(lab):
     launcher_start(lab)
     wait_until(lambda: "launcher.connected" in lab.log())
     assert jobs.output(ALICE, "id", "-u").strip() == str(ALICE)
+
+
+def test_jobs_whose_key_was_lost_end_with_a_reason_and_hold_up_none(lab):
+    """Nobody kept the key while no launcher ran. Only their users can prove once more that these jobs are theirs."""
+    jobs = Jobs(lab)
+    gate = lab.home(BOB) / "gate"
+    first = jobs.enqueue(BOB, "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.02; done")
+    jobs.running(BOB, first)
+    array = jobs.enqueue(ALICE, "id", "-u", options=("--array", "0-2", "--after", f"any:{first}", "--retries", "3"))
+    behind = jobs.enqueue(ALICE, "id", "-u", options=("--after", f"notok:{array}"))
+    directory, = lab.runtime.rglob("jobs")
+    lab.kill_daemon()
+    wait_until(lab.can_lock)
+    (directory / "key").unlink()
+    lab.start()
+    later = jobs.enqueue(ALICE, "id", "-u", options=("--after", f"any:{first}"))
+    gate.touch()
+    assert jobs.ended(ALICE, later)["state"] == "done"
+    for index in range(3):
+        job = jobs.ended(ALICE, f"{array}_{index}")
+        assert job["state"] == "failed" and "key" in job["reason"] and job["reason"].endswith(f"carve job rerun {array}_{index}"), job
+    assert jobs.ended(ALICE, behind)["state"] == "failed"
+    again = lab.carve(ALICE, "job", "rerun", f"{array}_1")
+    assert again.returncode == 0, again.stderr
+    assert jobs.ended(ALICE, again.stdout.split()[-1])["state"] == "done"

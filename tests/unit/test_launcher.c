@@ -230,16 +230,16 @@ static void test_only_what_was_vouched_for_is_started(void **state)
 	assert_int_equal(vouch(TEXT, &warrant), 0);
 	assert_int_equal(warrant.uid, getuid());
 	assert_int_equal(start(&warrant, TEXT, ALL_SEALS), 0);
-	assert_int_equal(start(&warrant, "{\"argv\": [\"evil\"]}", ALL_SEALS), EPERM);
+	assert_int_equal(start(&warrant, "{\"argv\": [\"evil\"]}", ALL_SEALS), EKEYREJECTED);
 	assert_int_equal(start(&warrant, TEXT, ALL_SEALS & ~F_SEAL_WRITE), EINVAL);
 	forged = warrant;
 	forged.uid = 60101;
-	assert_int_equal(start(&forged, TEXT, ALL_SEALS), EPERM);
+	assert_int_equal(start(&forged, TEXT, ALL_SEALS), EKEYREJECTED);
 	forged = warrant;
 	forged.group[forged.group_count++] = 42;
-	assert_int_equal(start(&forged, TEXT, ALL_SEALS), EPERM);
+	assert_int_equal(start(&forged, TEXT, ALL_SEALS), EKEYREJECTED);
 	forged = (struct warrant){.magic = WARRANT_MAGIC, .version = LAUNCHER_VERSION};
-	assert_int_equal(start(&forged, TEXT, ALL_SEALS), EPERM);
+	assert_int_equal(start(&forged, TEXT, ALL_SEALS), EKEYREJECTED);
 }
 
 static void test_requests_that_are_wrong_are_refused(void **state)

@@ -26,10 +26,10 @@ static const char *const states[JOB_STATES] = {
 #define TO(state) (1u << (state))
 #define ENDS (TO(JOB_DONE) | TO(JOB_FAILED) | TO(JOB_CANCELLED) | TO(JOB_TIMEOUT) | TO(JOB_LOST))
 
-/* From QUEUED to an end: it was cancelled, or what it waits for cannot come. From RUNNING back to
- * QUEUED: it is tried again. */
+/* From QUEUED to an end: it was cancelled, what it waits for cannot come, or it can never start.
+ * From RUNNING back to QUEUED: it is tried again. */
 static const uint32_t changes[JOB_STATES] = {
-	[JOB_QUEUED] = TO(JOB_HELD) | TO(JOB_STARTING) | TO(JOB_CANCELLED),
+	[JOB_QUEUED] = TO(JOB_HELD) | TO(JOB_STARTING) | TO(JOB_CANCELLED) | TO(JOB_FAILED),
 	[JOB_HELD] = TO(JOB_QUEUED) | TO(JOB_CANCELLED),
 	[JOB_STARTING] = TO(JOB_RUNNING) | TO(JOB_QUEUED) | TO(JOB_HELD) | ENDS,
 	[JOB_RUNNING] = TO(JOB_QUEUED) | TO(JOB_HELD) | ENDS,

@@ -40,6 +40,7 @@ struct round {
 	struct queue_mig mig; /* pool NULL: none of the agent's GPUs gives out instances */
 	struct queue_running *running;
 	size_t running_count;
+	bool ends; /* the job that was to start ended instead */
 };
 
 int agent_queue_position(const struct agent *agent, const char *queue)
@@ -261,6 +262,33 @@ static void start_refused(struct job *job, const struct agent *agent)
 	job_finish(job, JOB_CANCELLED, reason);
 }
 
+/* Its warrant is by another key, and only its user can get a new one. */
+static void start_unproven(struct job *job)
+{
+	char id[JOB_ID_TEXT], reason[JOB_REASON_SIZE];
+
+	snprintf(reason, sizeof(reason),
+		 "the key that shows who enqueued it was lost with the directory of jobs; enqueue "
+		 "it again: carve job rerun %s",
+		 job_id_text(&job->record, id));
+	job_finish(job, JOB_FAILED, reason);
+}
+
+/* What follows from a start that did not come to be. True: the job has ended. */
+static bool start_judge(struct job *job, const struct agent *agent, int rc)
+{
+	/* One whose pod may run still waits. */
+	bool unproven = rc == -EKEYREJECTED && !job_is_pod(&job->record);
+
+	if (rc == -EACCES)
+		start_refused(job, agent);
+	else if (unproven)
+		start_unproven(job);
+	else if (rc < 0 && rc != -EINPROGRESS)
+		start_failed(job, rc);
+	return rc == -EACCES || unproven;
+}
+
 static bool claims_already(const struct queues *q, int64_t claim)
 {
 	for (const struct job *job = q->running.first; job; job = job->next)
@@ -356,29 +384,30 @@ static bool round_run(struct round *round)
 	struct job *job = job_find(round->q, (int64_t)chosen->id);
 	int rc = job ? job_start(job, round->agent, chosen->queue, &chosen->request, &decision)
 		     : -ENOENT;
-	if (rc == -EACCES)
-		start_refused(job, round->agent);
-	else if (rc < 0 && rc != -EINPROGRESS && job)
-		start_failed(job, rc);
+	round->ends = job && start_judge(job, round->agent, rc);
 	return job != NULL;
 }
 
-static void agent_run(struct queues *q, struct agent *agent)
+/* Many jobs that end here, as those of a long array, do so in parts. True: there is more to do. */
+static bool agent_run(struct queues *q, struct agent *agent)
 {
 	static struct round round; /* large; one thread */
+	uint64_t end = now_monotonic_ns() + QUEUE_PART_NS;
+
 	round.q = q;
 	round.agent = agent;
 	agent->head = agent->blocker = 0;
 	do {
 		round.running = calloc((size_t)q->running.count + 1, sizeof(*round.running));
 		if (!round.running)
-			return;
+			return false;
 		bool more = round_run(&round);
 
 		free(round.running);
 		if (!more)
-			return;
-	} while (true);
+			return false;
+	} while (!round.ends || now_monotonic_ns() < end);
+	return true;
 }
 
 /* ---- the loop ----------------------------------------------------------------------------- */
@@ -423,7 +452,7 @@ static bool figures_fresh(struct queues *q)
 
 static void agents_run(struct queues *q)
 {
-	bool gpus = q->host.pool->state == POOL_READY, any = false;
+	bool gpus = q->host.pool->state == POOL_READY, any = false, more = false;
 
 	if (!q->dirty || job_store_holds(q->store) || !*q->host.ready || q->host.sessions->drains ||
 	    q->host.pool->state == POOL_STARTING)
@@ -431,18 +460,22 @@ static void agents_run(struct queues *q)
 	for (struct agent *agent = q->agents; agent && q->buckets; agent = agent->next) {
 		/* Pods need no GPU of this host, nor any figures. */
 		if (agent->pods)
-			agent_run(q, agent);
+			more |= agent_run(q, agent);
 		any |= !agent->pods;
 	}
 	if (any && gpus && q->buckets && !figures_fresh(q))
 		return;
 	q->dirty = false;
-	if (!any || !gpus || !q->buckets)
+	if (any && gpus && q->buckets) {
+		(void)pool_claim(q->host.pool, true);
+		for (struct agent *agent = q->agents; agent; agent = agent->next)
+			if (!agent->pods)
+				more |= agent_run(q, agent);
+	}
+	if (!more)
 		return;
-	(void)pool_claim(q->host.pool, true);
-	for (struct agent *agent = q->agents; agent; agent = agent->next)
-		if (!agent->pods)
-			agent_run(q, agent);
+	q->dirty = true;
+	queue_parts_wake(q);
 }
 
 void queues_run(struct queues *q)
