@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <uv.h>
 
 #include "base/clock.h"
@@ -23,7 +25,8 @@ struct entry {
 	uint32_t id;
 	char name[NAMES_SIZE];
 	char text[NAMES_SIZE]; /* by ID: as it is shown */
-	uint64_t since_ns;     /* NOBODY */
+	uint64_t since_ns;     /* of the answer: KNOWN, NOBODY */
+	struct timespec file;  /* when the file had changed last as it was read */
 };
 
 struct look {
@@ -58,15 +61,23 @@ static void found(struct entry *e, const char *name, uint32_t id)
 	e->state = KNOWN;
 }
 
-static FILE *file_of(enum names_kind kind)
+static const char *file_of(enum names_kind kind)
 {
-	return fopen(kind == NAMES_OF_USERS ? "/etc/passwd" : "/etc/group", "re");
+	return kind == NAMES_OF_USERS ? "/etc/passwd" : "/etc/group";
+}
+
+/* The time at which the file's inode changed: a file that is renamed into its place has another. */
+static struct timespec file_changed(enum names_kind kind)
+{
+	struct stat st;
+
+	return stat(file_of(kind), &st) < 0 ? (struct timespec){0} : st.st_ctim;
 }
 
 /* By its name or its ID. */
 static void file_find(struct entry *e, bool named)
 {
-	FILE *file = file_of(e->kind);
+	FILE *file = fopen(file_of(e->kind), "re");
 	struct passwd user, *u = NULL;
 	struct group group, *g = NULL;
 	char record[RECORD_SIZE];
@@ -134,25 +145,34 @@ static struct entry *name_entry(enum names_kind kind, const char *name)
 	return &by_name[hash % ENTRIES];
 }
 
-/* Looked for in the files where nobody has asked yet, or it was long ago. */
+static bool is_old(const struct entry *e, const struct timespec *file)
+{
+	return now_monotonic_ns() - e->since_ns >= NAMES_ANEW_NS ||
+	       e->file.tv_sec != file->tv_sec || e->file.tv_nsec != file->tv_nsec;
+}
+
+/* Looked for in the files where nobody has asked yet, it was long ago, or the file has changed. */
 static void ask(struct entry *e, bool named)
 {
-	bool again = e->state == NOBODY && now_monotonic_ns() - e->since_ns >= NAMES_ANEW_NS;
+	struct timespec file = file_changed(e->kind);
 
-	if (e->state != EMPTY && !again)
+	if (e->state == ASKED || (e->state != EMPTY && !is_old(e, &file)))
 		return;
 	e->state = EMPTY;
+	e->since_ns = now_monotonic_ns();
+	e->file = file;
 	file_find(e, named);
 	if (e->state == EMPTY)
 		e->state = ASKED;
 	some_asked |= e->state == ASKED;
 }
 
+/* A name that was known is shown until it is known anew. */
 static void text_set(struct entry *e)
 {
 	if (e->state == KNOWN)
 		memcpy(e->text, e->name, sizeof(e->text));
-	else
+	else if (e->state != ASKED || !e->text[0])
 		snprintf(e->text, sizeof(e->text), "%u", e->id);
 }
 

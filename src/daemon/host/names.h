@@ -7,7 +7,8 @@
  *   EMPTY    it is asked for, not in files   ASKED
  *   EMPTY    likewise, it is in the files    KNOWN
  *   ASKED    the answer came                 KNOWN, or NOBODY
- *   NOBODY   NAMES_ANEW_NS have passed       ASKED with the next question
+ *   KNOWN    NAMES_ANEW_NS have passed, or   EMPTY with the next question: users are removed and
+ *   NOBODY   the file has changed            renamed, and their numbers go to others
  *   any      another one needs the place     EMPTY
  */
 #pragma once
@@ -19,10 +20,11 @@
 enum names_kind { NAMES_OF_USERS, NAMES_OF_GROUPS };
 
 #define NAMES_SIZE 64u
-/* A name that was not found is asked for again after this time. */
+/* A name is looked for again after this time, also one that was found. */
 #define NAMES_ANEW_NS 60000000000ull
 
-/* The name, or the number while that is not known; static, until an entry is replaced. */
+/* The name, or the number while that is not known; static, until an entry is replaced. While a name
+ * is looked for again, the one that was known. */
 const char *names_of(enum names_kind kind, uint32_t id);
 /* Whether that is not known yet. */
 bool names_asked(enum names_kind kind, uint32_t id);
