@@ -91,15 +91,16 @@ static int page_size(sqlite3 *db)
 
 /* Under ulimit -f the log goes into the database before it has a quarter of what a file may have:
  * else it would be full long before the database is. */
-static int log_bound(sqlite3 *db)
+static int log_bound(struct database *d)
 {
 	uint64_t limit = file_size_limit();
 
+	d->log_pages = INT_MAX;
 	if (limit == UINT64_MAX)
 		return SQLITE_OK;
-	uint64_t pages = limit / LOG_PART_OF_LIMIT / (uint64_t)page_size(db);
-	return sqlite3_wal_autocheckpoint(db,
-					  (int)MIN(MAX(pages, LOG_PAGES_MIN), LOG_PAGES_LIMITED));
+	uint64_t pages = limit / LOG_PART_OF_LIMIT / (uint64_t)page_size(d->db);
+	d->log_pages = (int)MIN(MAX(pages, LOG_PAGES_MIN), LOG_PAGES_LIMITED);
+	return sqlite3_wal_autocheckpoint(d->db, d->log_pages);
 }
 
 int database_open(struct database *d, const char *path)
@@ -116,7 +117,7 @@ int database_open(struct database *d, const char *path)
 	if (rc == SQLITE_OK)
 		rc = sqlite3_exec(d->db, d->settings, NULL, NULL, NULL);
 	if (rc == SQLITE_OK)
-		rc = log_bound(d->db);
+		rc = log_bound(d);
 	if (rc != SQLITE_OK)
 		return store_errno(rc);
 	if (d->committed)

@@ -20,6 +20,9 @@ struct database {
 	void *arg;
 
 	sqlite3 *db; /* NULL: it is not open */
+	/* Whoever is told of commits merges the log when it has as many: INT_MAX, or less under
+	 * ulimit -f. */
+	int log_pages;
 	char path[PATH_MAX];
 	/* As they were when it was opened; 0: not known, or none. */
 	ino_t file, wal, shm;

@@ -90,6 +90,11 @@ static void work_free(struct disk_work *work)
 	free(work);
 }
 
+static int merge_pages(const struct disk *disk)
+{
+	return MIN(MERGE_PAGES, disk->database->log_pages);
+}
+
 static void on_worked(uv_work_t *request, int status)
 {
 	struct disk_work *work = request->data;
@@ -106,7 +111,7 @@ static void on_worked(uv_work_t *request, int status)
 	if (merged && rc == 0)
 		disk->pages = 0;
 	if (merged)
-		disk->merge_at = disk->pages + MERGE_PAGES;
+		disk->merged_pages = disk->pages;
 	/* Where merging failed a sync may do. */
 	if (rc == 0 || !merged)
 		waiters_call(disk, commit, rc);
@@ -139,7 +144,7 @@ void disk_run(struct disk *disk)
 {
 	if (!disk->loop || disk->work)
 		return;
-	if (disk->pages >= disk->merge_at)
+	if (disk->pages - disk->merged_pages >= merge_pages(disk))
 		(void)work_start(disk, DISK_MERGES);
 	else if (disk->first && !work_start(disk, DISK_SYNCS))
 		waiters_call(disk, disk->committed, -ENOMEM);
@@ -179,11 +184,7 @@ static void on_commit(void *arg, int pages)
 void disk_begin(struct disk *disk, uv_loop_t *loop, struct database *database,
 		void (*merged)(void *arg), void *arg)
 {
-	*disk = (struct disk){.loop = loop,
-			      .database = database,
-			      .merge_at = MERGE_PAGES,
-			      .merged = merged,
-			      .arg = arg};
+	*disk = (struct disk){.loop = loop, .database = database, .merged = merged, .arg = arg};
 	disk->end = &disk->first;
 	database->committed = on_commit;
 	database->arg = disk;

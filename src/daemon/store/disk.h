@@ -35,7 +35,8 @@ struct disk {
 	enum disk_state state;
 	struct disk_work *work; /* NULL: nothing runs */
 	uint64_t committed;     /* commits so far */
-	int pages, merge_at;    /* of the log */
+	int pages;              /* of the log */
+	int merged_pages;       /* of those it had after the last merge: 0, or that failed */
 	struct disk_waiter *first, **end;
 	void (*merged)(void *arg); /* commits may go on */
 	void *arg;

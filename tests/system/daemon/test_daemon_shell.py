@@ -166,6 +166,23 @@ def grants(shell, count):
     return None
 
 
+def test_file_size_and_the_log_of_the_database_of_jobs(make_shell):
+    """It, too, stays below a quarter of `ulimit -f`, so that jobs are changed as often as their user likes."""
+    shell = make_shell(USER)
+    limited(shell, "hard", resource.RLIMIT_FSIZE, MIB)
+    job = json.loads(shell.carve("enqueue", "--json", "--queue", "q", "--hold", "--", "true").stdout)["id"]
+    connection = UnixConnection(shell.runtime / "carved.sock")
+    try:
+        for turn in range(200):
+            connection.request("PATCH", "/v1/jobs/" + job, json.dumps({"hold": turn % 2 == 1}), {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            told = answer.read()
+            assert answer.status == 200, (turn, told)
+    finally:
+        connection.close()
+    assert (shell.runtime / "queue.db-wal").stat().st_size < MIB / 4 + 100_000
+
+
 def test_file_size_that_is_too_small(make_shell):
     """A file that may not grow is a full disk, and no reason to die."""
     shell = make_shell(USER)
