@@ -1,7 +1,9 @@
 #include "cli/job/job_follow.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -27,12 +29,13 @@
 
 /* ---- the thread that asks the daemon ------------------------------------------------------ */
 
-/* The thread's, and when it is sent the receiver's. */
+/* Written to the pipe whole: its jobs are the receiver's then. */
 struct news {
-	json_t *jobs; /* NULL: *err */
+	json_t *jobs; /* NULL: `err` */
 	struct error err;
 	bool last;
 };
+static_assert(sizeof(struct news) <= PIPE_BUF, "written in one piece");
 
 struct watch {
 	struct client client;
@@ -60,14 +63,12 @@ static void *watch_run(void *arg)
 	bool last;
 
 	do {
-		struct news *news = calloc(1, sizeof(*news));
+		struct news news = {0};
+		int rc = watch->one ? attempt_await(watch, attempt, &news.jobs, &news.err)
+				    : job_await(&watch->client, watch->id, &news.jobs, &news.err);
+		const json_t *job = json_array_get(news.jobs, 0);
 
-		if (!news)
-			break;
-		int rc = watch->one ? attempt_await(watch, attempt, &news->jobs, &news->err)
-				    : job_await(&watch->client, watch->id, &news->jobs, &news->err);
-		const json_t *job = json_array_get(news->jobs, 0);
-		last = news->last = rc < 0 || !watch->one || job_has_ended(job);
+		last = news.last = rc < 0 || !watch->one || job_has_ended(job);
 		attempt = session_number(job, "attempt");
 		(void)!write(watch->to, &news, sizeof(news));
 	} while (!last);
@@ -224,20 +225,18 @@ static int signal_obey(struct follow *f, int signals, struct error *err)
 
 static int news_take(struct follow *f, int from, bool *ret_last, struct error *err)
 {
-	struct news *news;
+	struct news news;
 
 	if (read(from, &news, sizeof(news)) != sizeof(news))
-		return error_set(err, EXIT_CODE_FAILED, "out of memory");
-	json_t *jobs = news->jobs;
-	*ret_last = news->last;
-	if (!jobs)
-		*err = news->err;
-	free(news);
-	if (!jobs)
+		return error_set(err, EXIT_CODE_FAILED, "cannot wait for the job any longer");
+	*ret_last = news.last;
+	if (!news.jobs) {
+		*err = news.err;
 		return -err->code;
+	}
 	json_decref(f->job);
-	f->job = f->one ? json_incref(json_array_get(jobs, 0)) : json_incref(jobs);
-	json_decref(jobs);
+	f->job = f->one ? json_incref(json_array_get(news.jobs, 0)) : json_incref(news.jobs);
+	json_decref(news.jobs);
 	return f->one && f->prints ? output_advance(f, err) : 0;
 }
 
