@@ -49,7 +49,7 @@ int database_version(sqlite3 *db, int *ret)
 int database_log_begin(sqlite3 *db)
 {
 	char text[64];
-	int version, rc = database_version(db, &version);
+	int version = 0, rc = database_version(db, &version);
 
 	if (rc < 0)
 		return rc;

@@ -59,15 +59,27 @@ static bool is_loaded_later(struct image_memory expected)
 	       real_cuModuleGetLoadingMode(&mode) == CUDA_SUCCESS && mode == CU_MODULE_LAZY_LOADING;
 }
 
-/* The library; where the driver had less free afterwards by what it surely takes, it is taken. */
-#define LOADED(library, part)                                                                    \
-	(*(part) = i.free_before > i.free_after &&                                               \
-				   i.free_before - i.free_after >= books_blocks(expected.surely) \
-			   ? LIBRARY_TAKEN                                                       \
-			   : *(part),                                                            \
-	 library)
-
 /* From a file, by its name, or an image. */
+static CUresult driver_load(CUlibrary *library, bool file, const void *source,
+			    CUjit_option *jit_options, void **jit_values, unsigned int jit_count,
+			    CUlibraryOption *options, void **values, unsigned int count)
+{
+	return file ? real_cuLibraryLoadFromFile(library, source, jit_options, jit_values,
+						 jit_count, options, values, count)
+		    : real_cuLibraryLoadData(library, source, jit_options, jit_values, jit_count,
+					     options, values, count);
+}
+
+/* The library; where the driver had less free afterwards by what it surely takes, it is taken. */
+static uintptr_t loaded(CUlibrary library, const struct implicit *i, struct image_memory expected,
+			enum library_part *part)
+{
+	if (i->free_before > i->free_after &&
+	    i->free_before - i->free_after >= books_blocks(expected.surely))
+		*part = LIBRARY_TAKEN;
+	return (uintptr_t)library;
+}
+
 static CUresult library_take(CUlibrary *library, struct image_memory expected,
 			     enum library_part *part, bool file, const void *source,
 			     CUjit_option *jit_options, void **jit_values, unsigned int jit_count,
@@ -75,11 +87,9 @@ static CUresult library_take(CUlibrary *library, struct image_memory expected,
 {
 	LOAD(*part == LIBRARY_NOWHERE ? (struct image_memory){0} : expected, library,
 	     refusal_without_logs(jit_count, jit_options, jit_values),
-	     file ? real_cuLibraryLoadFromFile(library, source, jit_options, jit_values, jit_count,
-					       options, values, count)
-		  : real_cuLibraryLoadData(library, source, jit_options, jit_values, jit_count,
-					   options, values, count),
-	     real_cuLibraryUnload(*library), LOADED(*library, part));
+	     driver_load(library, file, source, jit_options, jit_values, jit_count, options, values,
+			 count),
+	     real_cuLibraryUnload(*library), loaded(*library, &i, expected, part));
 }
 
 static CUresult library_load(CUlibrary *library, struct image_memory expected, bool file,
