@@ -1,7 +1,6 @@
 #include "container/container_args.h"
 
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,8 +100,7 @@ static bool is_in(const char *const *list, size_t count, const char *name, size_
 	return false;
 }
 
-/* Whether the word after this one is its value. */
-static bool takes_next(const char *word, enum container_syntax syntax)
+bool container_args_takes_next(const char *word, enum container_syntax syntax)
 {
 	if (word[1] != '-') {
 		/* -it, -p8080:80, -e NAME: a letter with a value ends the word, or has the rest of
@@ -140,7 +138,7 @@ static int take_slice(char **at, struct container_args *ret, struct error *err)
 static int take_option(char **at, enum container_syntax syntax, struct container_args *ret,
 		       struct error *err)
 {
-	bool two = takes_next(*at, syntax);
+	bool two = container_args_takes_next(*at, syntax);
 
 	if (two && !at[1])
 		return error_set(err, EXIT_CODE_USAGE, "%s needs a value", *at);
@@ -182,7 +180,7 @@ int container_args_read(char **given, enum container_syntax syntax, struct conta
 	while (*at && **at == '-' && strcmp(*at, "--") != 0) {
 		int taken = take_slice(at, ret, err);
 
-		took = taken == 0 && takes_next(*at, syntax);
+		took = taken == 0 && container_args_takes_next(*at, syntax);
 		if (taken == 0)
 			taken = take_option(at, syntax, ret, err);
 		if (taken < 0)

@@ -2,6 +2,7 @@
  * else stays as it was written. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct error;
@@ -31,6 +32,8 @@ enum container_syntax { CONTAINER_SYNTAX_OCI, CONTAINER_SYNTAX_APPTAINER };
  * image, or an option of carve's lacks its value. */
 int container_args_read(char **given, enum container_syntax syntax, struct container_args *ret,
 			struct error *err);
+/* Whether the word after an option of the runtime's is its value. */
+bool container_args_takes_next(const char *word, enum container_syntax syntax);
 /* The names of carve's options that have a value, without their dashes; NULL: there are no more. */
 const char *container_args_own(size_t i);
 void container_args_free(struct container_args *args);

@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/mig/mig_models.h"
 #include "client/client.h"
+#include "container/container_args.h"
 
 /* Accounts of a directory service may be many thousands. */
 #define NAMES_MAX 500
@@ -26,6 +27,8 @@ struct line {
 	int arguments;
 	const char *argument; /* the first one; NULL: none yet */
 	bool command;         /* somebody else's command has begun */
+	bool runtime_option;  /* the word before is an option of docker's, and takes this value */
+	bool joined;          /* the word goes on after a ':' or '=' */
 };
 
 static void offer(const struct line *line, const char *word)
@@ -222,12 +225,24 @@ static void complete_help(const struct line *line)
 
 static void complete_option(const struct line *line);
 
+/* `docker run` and its like, which take options of carve's and of the runtime's. */
+static bool is_container(const struct cli_verb *verb)
+{
+	return verb && verb->syntax == CLI_SYNTAX_RAW && verb->options;
+}
+
+static enum container_syntax runtime_syntax(const struct line *line)
+{
+	return strcmp(line->first, "apptainer") != 0 ? CONTAINER_SYNTAX_OCI
+						     : CONTAINER_SYNTAX_APPTAINER;
+}
+
 /* `docker run`: carve's options, and apptainer's images, which are files. */
 static void complete_image(const struct line *line)
 {
 	if (line->arguments)
 		return;
-	if (!strncmp(line->first, "apptainer", 9))
+	if (runtime_syntax(line) == CONTAINER_SYNTAX_APPTAINER)
 		offer_files(line);
 	complete_option(line);
 }
@@ -240,7 +255,7 @@ static void complete_argument(const struct line *line)
 		return;
 	if (!strcmp(verb->name, "help"))
 		return complete_help(line);
-	if (verb->syntax == CLI_SYNTAX_RAW && verb->options)
+	if (is_container(verb))
 		return complete_image(line);
 	for (size_t i = 0; i < ARRAY_SIZE(choices); i++) {
 		if (strcmp(verb->name, choices[i].verb) != 0)
@@ -340,11 +355,27 @@ static const struct cli_option *option_named(const struct line *line, const char
 	return NULL;
 }
 
+/* `--mode=f`: its value is completed, and the shell keeps what stands before it. */
+static void typed_value_read(struct line *line)
+{
+	const char *equals = strchr(line->typed, '=');
+	const struct cli_option *option = equals ? option_named(line, line->typed) : NULL;
+
+	if (line->option && equals == line->typed) {
+		line->typed++; /* bash has "--mode" and "=" */
+	} else if (!line->option && option && option->argument) {
+		line->option = option;
+		line->typed = equals + 1;
+	}
+}
+
 static void option_read(struct line *line, const char *word, const char *next)
 {
 	const struct cli_option *option = option_named(line, word);
 	const char *value = strchr(word, '=');
 
+	if (!option && is_container(line->verb) && !line->arguments)
+		line->runtime_option = container_args_takes_next(word, runtime_syntax(line));
 	if (!option || !option->argument)
 		return;
 	if (!value)
@@ -379,17 +410,38 @@ static void word_read(struct line *line, const char *word)
 		line->verb = verb_named(line->first, line->second);
 }
 
+/* bash takes `-v x:y` and `--mode=fair` apart at ':' and '=', which become words. */
+static bool is_joint(const char *word)
+{
+	return !strcmp(word, ":") || !strcmp(word, "=");
+}
+
+/* After an option its value follows; else what follows belongs to the word before. */
+static void joint_read(struct line *line, int *i, int count)
+{
+	if (line->option || line->runtime_option)
+		return;
+	++*i;
+	line->joined = *i == count - 1;
+}
+
 static void line_read(struct line *line, int count, char *const *words)
 {
 	for (int i = 0; i < count - 1 && !line->command; i++) {
-		if (line->option)
+		if (is_joint(words[i])) {
+			joint_read(line, &i, count);
+			continue;
+		}
+		if (line->option || line->runtime_option) {
 			line->option = NULL;
-		else if (!strcmp(words[i], "--"))
+			line->runtime_option = false;
+		} else if (!strcmp(words[i], "--")) {
 			line->command = line->verb && line->verb->syntax == CLI_SYNTAX_COMMAND;
-		else if (words[i][0] == '-')
+		} else if (words[i][0] == '-') {
 			option_read(line, words[i], words[i + 1]);
-		else
+		} else {
 			word_read(line, words[i]);
+		}
 	}
 }
 
@@ -398,10 +450,16 @@ void complete_print(FILE *out, int count, char *const *words)
 	struct line line = {.out = out, .typed = count ? words[count - 1] : ""};
 
 	line_read(&line, count, words);
+	if (!line.command)
+		typed_value_read(&line);
 	if (line.command) {
 		fputs(line.arguments ? ":files\n" : ":commands\n", out);
+	} else if (line.joined) {
+		return;
 	} else if (line.option) {
 		complete_value(&line);
+	} else if (line.runtime_option && line.typed[0] != '-') {
+		offer_files(&line);
 	} else if (line.typed[0] == '-') {
 		complete_option(&line);
 	} else if (!line.first[0]) {

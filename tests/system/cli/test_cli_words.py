@@ -166,6 +166,28 @@ def test_container_commands_show_and_complete_the_options_of_a_slice(host, verb)
     assert completed(host, *words, "IMAGE", "") == []
 
 
+def test_values_after_an_equals_sign_are_completed(host):
+    granted = host.carve_json("session", "request", "--vram", "1", "--name", "mine")["id"]
+    for words, want in (
+            (("run", "--session="), [granted, "mine"]), (("run", "--session=m"), ["mine"]), (("timeslicing", "--mode=f"), ["fair"]),
+            # as bash takes them apart
+            (("run", "--session", "="), [granted, "mine"]), (("run", "--session", "=", "m"), ["mine"]),
+            (("run", "--session", "=", "mine", ""), [":commands"]), (("run", "--session", "=", "mine", "python3", ""), [":files"]),
+            (("sim", "--gpus", "h100-80gb", ":", "2"), [])):
+        assert completed(host, *words) == want, words
+    assert completed(host, "sim", "--gpus", "h100-80gb", ":", "2", "")[-1] == ":commands"
+
+
+@pytest.mark.parametrize("verb", ["docker run", "podman run"])
+def test_values_of_a_runtimes_options_are_neither_images_nor_options_of_carve(host, verb):
+    for words in (["-v"], ["--rm", "-itv"], ["--volume"], ["--vram", "2", "-v"], ["-e", "A=b", "-v"], ["-e", "A", "=", "b", "-v"]):
+        assert completed(host, *verb.split(), *words, "") == [":files"], words
+        assert completed(host, *verb.split(), *words, "/x", ":", "/") == [], words
+        for value in (["/x:/y"], ["/x", ":", "/y"]):
+            assert SIZES <= set(completed(host, *verb.split(), *words, *value, "")), words
+            assert completed(host, *verb.split(), *words, *value, "IMAGE", "") == [], words
+
+
 def test_completion_knows_all_faults_and_their_options(host):
     help_text = host.carve("sim", "fault", "--help").stdout
     kinds = set(re.findall(r"^  ([a-z]\S*)  ", help_text, re.M)) | {"all", "reset", "reboot"}
@@ -187,18 +209,22 @@ def test_completion_starts_no_daemon(tmp_path):
 
 
 SHELLS = {
-    "bash": "source <({carve} completion bash); COMP_WORDS=({carve} session re); COMP_CWORD=2; _carve; "
+    "bash": "source <({carve} completion bash); COMP_WORDS=({carve} {bash}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _carve; "
             "printf '%s\\n' ${{COMPREPLY[@]}}",
     "zsh": "autoload -U compinit; compinit -D; source <({carve} completion zsh); compadd() {{ print -l $plain }}; "
-           "words=({carve} session re); CURRENT=3; _carve",
-    "fish": "source ({carve} completion fish | psub); set PATH {folder} $PATH; complete -C 'carve session re'",
+           "words=({carve} {line}); CURRENT=$#words; _carve",
+    "fish": "source ({carve} completion fish | psub); set PATH {folder} $PATH; complete -C 'carve {line}'",
 }
+LINES = {"session re": ["release", "request", "resize"], "timeslicing --mode=f": ["fair"], "timeslicing --mode f": ["fair"]}
 
 
+@pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("shell", SHELLS)
-def test_shells_complete(shell):
+def test_shells_complete(shell, line):
     if not shutil.which(shell):
         pytest.skip(f"{shell} is not installed")
-    script = SHELLS[shell].format(carve=CARVE, folder=BUILD)
+    script = SHELLS[shell].format(carve=CARVE, folder=BUILD, line=line, bash=line.replace("=", " = "))
     done = subprocess.run([shell, "-c", script], capture_output=True, text=True, env=clean_env(), timeout=60)
-    assert sorted(done.stdout.split()) == ["release", "request", "resize"], done.stderr
+    # fish replaces the whole word, the others what follows the "=".
+    before = "--mode=" if shell == "fish" and "=" in line else ""
+    assert sorted(done.stdout.split()) == [before + word for word in LINES[line]], done.stderr
