@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -30,6 +31,19 @@ static int directory_open(const struct queues *q, const struct job_record *recor
 	snprintf(user, sizeof(user), "%u", record->uid);
 	snprintf(ret_name, NAME_MAX, "%" PRId64 ".%u%s", record->id, record->attempt, suffix);
 	return open_beneath(all, user, O_PATH | O_DIRECTORY);
+}
+
+int job_files_look(const struct queues *q, uid_t uid)
+{
+	char path[PATH_MAX];
+	struct statvfs room;
+
+	snprintf(path, sizeof(path), "%s/%u", q->dir, uid);
+	cleanup_close int dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0 || faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) < 0 ||
+	    fstatvfs(dir, &room) < 0)
+		return -errno;
+	return !room.f_bavail || (room.f_files && !room.f_favail) ? -ENOSPC : 0;
 }
 
 ssize_t job_file_read(const struct queues *q, const struct job_record *record, const char *suffix,

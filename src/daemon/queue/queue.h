@@ -67,6 +67,12 @@ struct job {
 	struct job *next_of_user, *previous_of_user; /* in the order of coming */
 	uint64_t came;                               /* its number in that order */
 	enum job_wait wait;                          /* where it is not in a bucket */
+	/* How often it could not be started, since it ran last; why (-errno; 0: not known), and
+	 * whether that is its files' directory; and before when it is not tried again. */
+	unsigned failures;
+	int failure;
+	bool no_files;
+	uint64_t again_ns;
 	int64_t claim; /* the job that it was preempted for last; 0: none */
 	/* While it runs. */
 	struct process_watch *watch; /* of the shim, or where that was killed of the command */

@@ -303,6 +303,8 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 	job->grant_count = 0;
 	job->kill_ns = 0;
 	job->orphaned = job->killed = false;
+	if (!outcome->unstarted)
+		job->failures = 0;
 	/* The next daemon that takes the pod up ends it, where that was asked for. */
 	if (!outcome->pod_goes_on) {
 		job_text_set(&job->record.place, "");
@@ -389,10 +391,8 @@ static void unstarted(struct job *job, bool pod_goes_on)
 	/* A job that cannot start, or whose user moves its records, must not be started again and
 	 * again. */
 	job = job_find(q, id);
-	if (job && job->list && job->list->bucket) {
-		job->list->bucket->wait = JOB_WAITS_FAILURE;
-		job->list->bucket->again_ns = now_monotonic_ns() + QUEUE_AGAIN_NS;
-	}
+	if (job && job->list && job->list->bucket)
+		job_start_failed(job, 0);
 }
 
 static void on_command_ended(void *arg)

@@ -17,9 +17,12 @@
 #define QUEUE_TABLE_BUCKETS 4096u
 /* Changes that are remembered. */
 #define QUEUE_EVENTS 4096u
-/* An attempt that failed to start is tried again after so long, and so is an end that could not be
- * written. */
+/* After an attempt that failed to start, jobs like it are tried again after so long, and so is an
+ * end that could not be written. */
 #define QUEUE_AGAIN_NS 1000000000ull
+/* The job itself waits twice as long after each failure, up to 32 s: meanwhile others like it are
+ * tried. */
+#define QUEUE_AGAIN_DOUBLED 5u
 
 struct job_list {
 	struct job *first, *last;
@@ -244,7 +247,12 @@ int job_start(struct job *job, struct agent *agent, uint32_t position,
 /* Whether its MIG instance is being made. */
 bool job_is_making(struct job *job);
 
+/* Puts a job off that could not be started: `rc` is why, or 0. */
+void job_start_failed(struct job *job, int rc);
+
 /* ---- job_files.c */
+/* Whether files can be made in the user's directory, as far as can be seen: 0 or -errno. */
+int job_files_look(const struct queues *q, uid_t uid);
 /* Reads a file of the job's last attempt, which its user can have replaced by anything: nothing is
  * followed or waited for, and the file is his. `text` gets its bytes and a NUL. Its length, or
  * -errno (-EPERM: it is no file of his, -EFBIG: it is no smaller than `size`). */

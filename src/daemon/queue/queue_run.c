@@ -55,18 +55,20 @@ int agent_queue_position(const struct agent *agent, const char *queue)
 static enum job_wait kind_look(const struct round *round, const struct queue_bucket *bucket,
 			       int position, struct queue_job *ret)
 {
+	uint64_t now = now_monotonic_ns();
 	struct job *job = bucket->list.first;
+	bool fails = false;
 
 	if (round->agent->queue[position].draining)
 		return JOB_WAITS_DRAIN;
 	if (bucket->array && bucket->array->running >= bucket->array->most)
 		return JOB_WAITS_ARRAY;
-	if (bucket->again_ns > now_monotonic_ns() || (job->array && job->array->halted))
+	if (bucket->again_ns > now || (job->array && job->array->halted))
 		return bucket->wait;
-	while (job && job_is_making(job))
-		job = job->next;
+	for (; job && (job_is_making(job) || job->again_ns > now); job = job->next)
+		fails |= job->again_ns > now;
 	if (!job)
-		return JOB_WAITS_INSTANCE;
+		return fails ? JOB_WAITS_FAILURE : JOB_WAITS_INSTANCE;
 	*ret = (struct queue_job){.id = (uint64_t)job->record.id,
 				  .order = (uint64_t)job->record.id,
 				  .queue = (uint32_t)position,
@@ -240,16 +242,20 @@ static void waits_note(struct round *round, size_t count)
 /* A start that failed is not tried again and again. */
 static void start_failed(struct job *job, int rc)
 {
+	enum job_wait wait = rc == -EAGAIN   ? JOB_WAITS_QUOTA
+			     : rc == -EDQUOT ? JOB_WAITS_QUOTA_NEVER
+			     : rc == -ESTALE ? JOB_WAITS_INSTANCE
+					     : JOB_WAITS_FAILURE;
 	struct queue_bucket *bucket = job->list->bucket;
 
-	bucket->wait = rc == -EAGAIN   ? JOB_WAITS_QUOTA
-		       : rc == -EDQUOT ? JOB_WAITS_QUOTA_NEVER
-		       : rc == -ESTALE ? JOB_WAITS_INSTANCE
-				       : JOB_WAITS_FAILURE;
-	bucket->again_ns = now_monotonic_ns() + QUEUE_AGAIN_NS;
-	if (bucket->wait == JOB_WAITS_FAILURE)
+	if (wait == JOB_WAITS_FAILURE) {
 		log_event(LOG_WARNING, "job.not_started id=%" PRId64 " error=\"%s\"",
 			  job->record.id, strerrordesc_np(-rc));
+		job_start_failed(job, rc);
+		return;
+	}
+	bucket->wait = wait;
+	bucket->again_ns = now_monotonic_ns() + QUEUE_AGAIN_NS;
 }
 
 static void start_refused(struct job *job, const struct agent *agent)

@@ -350,6 +350,26 @@ static int place_take(struct job *job, const struct queue_decision *decision,
 	return rc;
 }
 
+/* ---- what fails ------------------------------------------------------------------------------ */
+
+void job_start_failed(struct job *job, int rc)
+{
+	struct queue_bucket *bucket = job->list->bucket;
+	struct queues *q = job->queues;
+	uint64_t now = now_monotonic_ns();
+	int files = job_files_look(q, job->record.uid);
+
+	bucket->wait = JOB_WAITS_FAILURE;
+	bucket->again_ns = now + QUEUE_AGAIN_NS;
+	job->no_files = files < 0;
+	job->failure = files < 0 ? files : rc;
+	/* What has nothing to do with the job ends for all jobs at once. */
+	bool away = launcher_is_there(q->host.launcher) && launcher_is_away(q->host.launcher);
+	job->again_ns =
+		away ? 0 : now + (QUEUE_AGAIN_NS << MIN(job->failures, QUEUE_AGAIN_DOUBLED));
+	job->failures++;
+}
+
 /* ---- the whole ---------------------------------------------------------------------------- */
 
 static void place_note(struct job *job, const struct place_result *place, const struct agent *agent)

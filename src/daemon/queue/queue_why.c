@@ -1,6 +1,7 @@
 /* Why a job waits, and what for. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "daemon/queue/queue_pods.h"
@@ -91,6 +92,28 @@ static void why_pod(const struct job *job, char buf[static JOB_WHY_SIZE])
 	json_decref(state);
 }
 
+/* Its last start, or that of a job like it. */
+static void why_failure(const struct job *job, char buf[static JOB_WHY_SIZE])
+{
+	const struct queues *q = job->queues;
+	const char *why = strerrordesc_np(-job->failure);
+
+	if (!job->failures)
+		snprintf(buf, JOB_WHY_SIZE,
+			 "a job like it could not be started; this one is tried soon");
+	else if (launcher_is_there(q->host.launcher) && launcher_is_away(q->host.launcher))
+		snprintf(buf, JOB_WHY_SIZE,
+			 "it could not be started, as carve-launcher.service does not answer; it "
+			 "is tried again");
+	else if (job->no_files)
+		snprintf(buf, JOB_WHY_SIZE,
+			 "its files cannot be made in %.120s/%u: %s; it is tried again", q->dir,
+			 job->record.uid, why);
+	else
+		snprintf(buf, JOB_WHY_SIZE, "it could not be started%s%s, and is tried again",
+			 job->failure ? ": " : "", job->failure ? why : "");
+}
+
 const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])
 {
 	static const char *const texts[] = {
@@ -106,7 +129,6 @@ const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])
 		[JOB_WAITS_QUOTA_NEVER] =
 			"its user's quota is smaller: it can never start (carve quota)",
 		[JOB_WAITS_INSTANCE] = "its MIG instance is being made",
-		[JOB_WAITS_FAILURE] = "it could not be started, and is tried again",
 	};
 	const struct queue_bucket *bucket = job->list ? job->list->bucket : NULL;
 	uint32_t position;
@@ -126,6 +148,8 @@ const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])
 		snprintf(buf, JOB_WHY_SIZE, "%s", texts[job->wait]);
 	else if (!agent)
 		snprintf(buf, JOB_WHY_SIZE, "no agent serves queue %s", job->record.queue);
+	else if (bucket->wait == JOB_WAITS_FAILURE || job->again_ns > now_monotonic_ns())
+		why_failure(job, buf);
 	else if (bucket->wait == JOB_WAITS_ROOM)
 		why_room(job, agent, buf);
 	else
