@@ -46,12 +46,17 @@ static bool means_list(const char *word)
 	return !strcmp(word, "ls") || !strcmp(word, "ps");
 }
 
-/* The verb of a group that a word means. */
+/* The verb of a group that a word means: `status` shows one thing, or lists all. */
 static const struct cli_verb *verb_meant(const char *group, const char *word)
 {
+	static const char *const status_like[] = {"show", "stat", "list"};
 	const struct cli_verb *verb = verb_find(group, word);
 
-	return verb || !means_list(word) ? verb : verb_find(group, "list");
+	if (!verb && means_list(word))
+		return verb_find(group, "list");
+	for (size_t i = 0; !verb && !strcmp(word, "status") && i < ARRAY_SIZE(status_like); i++)
+		verb = verb_find(group, status_like[i]);
+	return verb;
 }
 
 static void options_make(const struct cli_verb *verb, struct option out[OPTIONS_MAX])

@@ -34,6 +34,14 @@ def test_ls_and_ps_list_what_a_group_has(host):
     assert granted in host.carve("session", "ls").stdout
 
 
+def test_status_shows_or_lists_what_a_group_has(host):
+    host.carve_json("session", "request", "--vram", "1")
+    for group, verb in (("session", "show"), ("quota", "show"), ("gpu", "list"), ("queue", "list"), ("mig", "list")):
+        want, done = host.carve(group, verb), host.carve(group, "status")
+        assert (done.returncode, done.stdout) == (0, want.stdout) and want.stdout, (group, done.stderr)
+    assert "sim stat" in host.carve("sim", "status", "--help").stdout
+
+
 @pytest.mark.parametrize("word", ["ls", "ps", "list", "status"])
 def test_agent_ls_starts_no_agent(host, word):
     status = host.carve("agent", "--status")
