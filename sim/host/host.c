@@ -194,9 +194,11 @@ int host_init(struct host *h, const struct spec *spec, const struct spec_driver 
 	h->books.context = h;
 	h->work_trace = trace_new(TRACE_EVENTS);
 	h->memory_trace = trace_new(TRACE_EVENTS);
-	h->page = shared_page_new("simgpu-host", sizeof(*h->page), &h->page_fd);
-	if (!h->work_trace || !h->memory_trace || !h->page)
+	if (!h->work_trace || !h->memory_trace)
 		return -ENOMEM;
+	h->page = shared_page_new("simgpu-host", sizeof(*h->page), &h->page_fd);
+	if (!h->page)
+		return -errno;
 	h->page->magic = WIRE_MAGIC;
 	h->page->version = WIRE_VERSION;
 	h->page->gpu_count = spec->gpu_count;

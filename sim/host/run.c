@@ -38,8 +38,10 @@ static void complain(const char *what, int error)
 
 static void server_detach(void)
 {
-	static const int ignored[] = {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1, SIGUSR2};
-	struct rlimit files;
+	static const int ignored[] = {SIGINT,  SIGQUIT, SIGTERM, SIGHUP,
+				      SIGPIPE, SIGUSR1, SIGUSR2, SIGXFSZ};
+	static const __rlimit_resource_t raised[] = {RLIMIT_NOFILE, RLIMIT_FSIZE, RLIMIT_CPU};
+	struct rlimit limit;
 	sigset_t none;
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
@@ -52,10 +54,13 @@ static void server_detach(void)
 	    dup2(null, STDOUT_FILENO) < 0)
 		_exit(EXIT_CODE_RUN_FAILED);
 	close(null);
-	/* Two descriptors a process, two more for what each exports. */
-	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-		files.rlim_cur = files.rlim_max;
-		setrlimit(RLIMIT_NOFILE, &files);
+	/* Two descriptors a process, two more for what each exports; the host is no program of the
+	 * shell whose ulimit -f and -t these are. */
+	for (size_t i = 0; i < ARRAY_SIZE(raised); i++) {
+		if (getrlimit(raised[i], &limit) < 0)
+			continue;
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(raised[i], &limit);
 	}
 }
 

@@ -98,3 +98,13 @@ def test_a_fault_for_what_the_host_does_not_have(make_host):
         done = host.carve("sim", "fault", "lost", *words)
         assert done.returncode == 2 and why in done.stderr and done.stderr.count("\n") == 1
     assert host.carve("sim", "fault", "lost", "--gpu", "1").returncode == 0
+
+
+def test_a_simulated_host_serves_beyond_the_soft_limits_of_its_shell():
+    done = run(["sh", "-c", 'ulimit -S -f 1; "$@"', "sh", CARVE, "sim", "--", CARVE, "sim", "stat", "--json"])
+    assert done.returncode == 0 and json.loads(done.stdout), done.stderr
+
+
+def test_a_host_that_may_write_no_file_says_so():
+    done = run(["sh", "-c", 'ulimit -f 1; "$@"', "sh", CARVE, "sim", "--", "true"])
+    assert done.returncode == 125 and "File too large" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
