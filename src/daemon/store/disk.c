@@ -168,7 +168,10 @@ void disk_settle(struct disk *disk)
 {
 	if (disk->state != DISK_MERGES)
 		return;
-	work_wait(disk->work);
+	/* The threads are everybody's, and the driver may hold up all of them: one that has not
+	 * begun is called off, and the log goes on growing. */
+	if (uv_cancel((uv_req_t *)&disk->work->work) < 0)
+		work_wait(disk->work);
 	/* What follows is done when the loop hears of it. */
 	disk->state = DISK_IDLE;
 }

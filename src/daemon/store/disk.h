@@ -36,7 +36,7 @@ struct disk {
 	struct disk_work *work; /* NULL: nothing runs */
 	uint64_t committed;     /* commits so far */
 	int pages;              /* of the log */
-	int merged_pages;       /* of those it had after the last merge: 0, or that failed */
+	int merged_pages;       /* of those it had after the last merge: 0, or it failed */
 	struct disk_waiter *first, **end;
 	void (*merged)(void *arg); /* commits may go on */
 	void *arg;
@@ -52,5 +52,6 @@ void disk_end(struct disk *disk);
 void disk_await(struct disk *disk, struct disk_waiter *waiter);
 /* Starts what is to be done. In each round of the loop, outside of commits. */
 void disk_run(struct disk *disk);
-/* Waits while commits have to, for those who cannot come back. */
+/* For those who cannot come back: waits while the log is being merged, which takes as long as the
+ * disk; a merge that has not begun is called off. */
 void disk_settle(struct disk *disk);
