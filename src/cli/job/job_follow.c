@@ -76,7 +76,7 @@ static void *watch_run(void *arg)
 	return NULL;
 }
 
-/* ---- output ------------------------------------------------------------------------------- */
+/* ---- what is followed --------------------------------------------------------------------- */
 
 /* A file that the job's output is in. Attempts have files of their own, but for -o and -e: there
  * the next attempt goes on where the last one ended. */
@@ -92,68 +92,12 @@ struct follow {
 	const struct client *client;
 	const char *id;
 	bool one, prints;
+	int signals;
 	enum { STOP_NONE, STOP_TOLD, STOP_CANCELLED } stop;
 	json_t *job;
 	uint64_t attempt; /* whose output is read; 0: none yet */
 	struct stream stream[2];
 };
-
-static void stream_open(const struct follow *f, struct stream *s)
-{
-	struct stat now;
-	struct error ignored;
-	char path[PATH_MAX];
-
-	if (s->unreadable || job_log_path(f->job, f->attempt, s->suffix, path, &ignored) < 0)
-		return;
-	s->fd = job_log_open(path);
-	s->unreadable = s->fd == -EMEDIUMTYPE;
-	if (s->fd < 0 || fstat(s->fd, &now) < 0)
-		return;
-	if (now.st_ino == s->last.st_ino && now.st_dev == s->last.st_dev)
-		(void)lseek(s->fd, s->at, SEEK_SET);
-	s->last = now;
-}
-
-static void stream_close(struct stream *s)
-{
-	if (s->fd >= 0) {
-		s->at = lseek(s->fd, 0, SEEK_CUR);
-		close(s->fd);
-	}
-	s->fd = -1;
-	s->unreadable = false;
-}
-
-static int output_copy(struct follow *f, struct error *err)
-{
-	int rc = 0;
-
-	for (size_t i = 0; rc == 0 && f->attempt && i < ARRAY_SIZE(f->stream); i++) {
-		struct stream *s = &f->stream[i];
-
-		if (s->fd < 0)
-			stream_open(f, s);
-		if (s->fd >= 0)
-			rc = job_log_copy(s->fd, s->to, err);
-	}
-	return rc;
-}
-
-/* All of the attempts before the job's last one, and what there is of that. */
-static int output_advance(struct follow *f, struct error *err)
-{
-	uint64_t last = session_number(f->job, "attempt");
-	int rc = output_copy(f, err);
-
-	while (rc == 0 && f->attempt < last) {
-		for (size_t i = 0; i < ARRAY_SIZE(f->stream); i++)
-			stream_close(&f->stream[i]);
-		f->attempt++;
-		rc = output_copy(f, err);
-	}
-	return rc;
-}
 
 /* ---- signals ------------------------------------------------------------------------------ */
 
@@ -204,11 +148,12 @@ static int left(const struct follow *f, int number)
 	return 128 + number;
 }
 
-static int signal_obey(struct follow *f, int signals, struct error *err)
+/* 0: the waiting goes on; else it ends, with that exit code or a negative one and *err. */
+static int signal_obey(struct follow *f, struct error *err)
 {
 	struct signalfd_siginfo info;
 
-	if (read(signals, &info, sizeof(info)) != sizeof(info))
+	if (read(f->signals, &info, sizeof(info)) != sizeof(info))
 		return 0;
 	if (info.ssi_signo == SIGQUIT || (info.ssi_signo == SIGINT && f->stop == STOP_CANCELLED))
 		return left(f, (int)info.ssi_signo);
@@ -219,6 +164,94 @@ static int signal_obey(struct follow *f, int signals, struct error *err)
 		"carve: %s %s goes on; Ctrl-C again cancels it, Ctrl-\\ ends the waiting alone\n",
 		noun(f), f->id);
 	return 0;
+}
+
+/* ---- output ------------------------------------------------------------------------------- */
+
+static void stream_open(const struct follow *f, struct stream *s)
+{
+	struct stat now;
+	struct error ignored;
+	char path[PATH_MAX];
+
+	if (s->unreadable || job_log_path(f->job, f->attempt, s->suffix, path, &ignored) < 0)
+		return;
+	s->fd = job_log_open(path);
+	s->unreadable = s->fd == -EMEDIUMTYPE;
+	if (s->fd < 0 || fstat(s->fd, &now) < 0)
+		return;
+	if (now.st_ino == s->last.st_ino && now.st_dev == s->last.st_dev)
+		(void)lseek(s->fd, s->at, SEEK_SET);
+	s->last = now;
+}
+
+static void stream_close(struct stream *s)
+{
+	if (s->fd >= 0) {
+		s->at = lseek(s->fd, 0, SEEK_CUR);
+		close(s->fd);
+	}
+	s->fd = -1;
+	s->unreadable = false;
+}
+
+/* Until a pipe takes a part without waiting. Whoever reads the output may be slow, or not read at
+ * all: signals are obeyed meanwhile. As signal_obey(). */
+static int room_await(struct follow *f, int to, struct error *err)
+{
+	struct pollfd fds[] = {{.fd = f->signals, .events = POLLIN}, {.fd = to, .events = POLLOUT}};
+	int rc = 0;
+
+	do {
+		fds[0].revents = fds[1].revents = 0;
+		if (poll(fds, ARRAY_SIZE(fds), -1) > 0 && fds[0].revents)
+			rc = signal_obey(f, err);
+	} while (rc == 0 && (fds[0].revents || !fds[1].revents));
+	return rc;
+}
+
+static int stream_copy(struct follow *f, const struct stream *s, struct error *err)
+{
+	char part[PIPE_BUF];
+	ssize_t n;
+	int rc = 0;
+
+	while (rc == 0 && (n = read(s->fd, part, sizeof(part))) > 0) {
+		rc = room_await(f, s->to, err);
+		if (rc == 0)
+			rc = job_log_write(s->to, part, (size_t)n, err);
+	}
+	return rc;
+}
+
+static int output_copy(struct follow *f, struct error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && f->attempt && i < ARRAY_SIZE(f->stream); i++) {
+		struct stream *s = &f->stream[i];
+
+		if (s->fd < 0)
+			stream_open(f, s);
+		if (s->fd >= 0)
+			rc = stream_copy(f, s, err);
+	}
+	return rc;
+}
+
+/* All of the attempts before the job's last one, and what there is of that. */
+static int output_advance(struct follow *f, struct error *err)
+{
+	uint64_t last = session_number(f->job, "attempt");
+	int rc = output_copy(f, err);
+
+	while (rc == 0 && f->attempt < last) {
+		for (size_t i = 0; i < ARRAY_SIZE(f->stream); i++)
+			stream_close(&f->stream[i]);
+		f->attempt++;
+		rc = output_copy(f, err);
+	}
+	return rc;
 }
 
 /* ---- the whole ---------------------------------------------------------------------------- */
@@ -240,9 +273,10 @@ static int news_take(struct follow *f, int from, bool *ret_last, struct error *e
 	return f->one && f->prints ? output_advance(f, err) : 0;
 }
 
-static int follow_run(struct follow *f, int signals, int news, struct error *err)
+static int follow_run(struct follow *f, int news, struct error *err)
 {
-	struct pollfd fds[] = {{.fd = signals, .events = POLLIN}, {.fd = news, .events = POLLIN}};
+	struct pollfd fds[] = {{.fd = f->signals, .events = POLLIN},
+			       {.fd = news, .events = POLLIN}};
 	bool last = false;
 	int rc = 0;
 
@@ -250,7 +284,7 @@ static int follow_run(struct follow *f, int signals, int news, struct error *err
 		if (poll(fds, ARRAY_SIZE(fds), f->attempt ? READ_EVERY_MS : -1) < 0)
 			continue;
 		if (fds[0].revents)
-			rc = signal_obey(f, signals, err);
+			rc = signal_obey(f, err);
 		if (rc == 0 && fds[1].revents)
 			rc = news_take(f, news, &last, err);
 		else if (rc == 0)
@@ -305,7 +339,8 @@ int job_follow(const struct client *client, const char *id, bool one, bool print
 	/* Not before a signal would cancel it. */
 	if (prints)
 		fprintf(stderr, "carve: job %s\n", id);
-	int rc = follow_run(&f, signals, news, err);
+	f.signals = signals;
+	int rc = follow_run(&f, news, err);
 	for (size_t i = 0; i < ARRAY_SIZE(f.stream); i++)
 		stream_close(&f.stream[i]);
 	if (rc == 0)

@@ -26,20 +26,24 @@
 /* One more than --retries takes. */
 #define ATTEMPTS_MAX 1001u
 
-int job_log_copy(int from, int to, struct error *err)
+int job_log_write(int to, const char *part, size_t size, struct error *err)
+{
+	int rc = write_all(to, part, size);
+
+	return rc == 0 ? 0
+		       : error_set(err, EXIT_CODE_FAILED, "cannot write to standard %s: %s",
+				   to == STDOUT_FILENO ? "output" : "error", strerrordesc_np(-rc));
+}
+
+static int log_copy(int from, struct error *err)
 {
 	char buffer[65536];
 	ssize_t n;
+	int rc = 0;
 
-	while ((n = read(from, buffer, sizeof(buffer))) > 0) {
-		int rc = write_all(to, buffer, (size_t)n);
-
-		if (rc < 0)
-			return error_set(err, EXIT_CODE_FAILED, "cannot write to standard %s: %s",
-					 to == STDOUT_FILENO ? "output" : "error",
-					 strerrordesc_np(-rc));
-	}
-	return 0;
+	while (rc == 0 && (n = read(from, buffer, sizeof(buffer))) > 0)
+		rc = job_log_write(STDOUT_FILENO, buffer, (size_t)n, err);
+	return rc;
 }
 
 bool job_has_ended(const json_t *job)
@@ -151,7 +155,7 @@ int cli_job_logs(struct cli *cli, struct error *err)
 		/* Looked at first: what it printed before its end is there then. */
 		bool ended = !follow || job_has_ended(job);
 
-		if ((rc = job_log_copy(fd, STDOUT_FILENO, err)) < 0 || ended)
+		if ((rc = log_copy(fd, err)) < 0 || ended)
 			return rc;
 		pause_a_moment();
 		if (round % FOLLOW_ASK_EVERY)

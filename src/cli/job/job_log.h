@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <limits.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct error;
@@ -16,5 +17,5 @@ int job_log_path(const json_t *job, uint64_t attempt, const char *suffix, char b
 /* The job's user says where its output goes, and root may ask for it: to open a device has effects,
  * and to open a pipe waits. A descriptor, or -errno (-EMEDIUMTYPE: it is no plain file). */
 int job_log_open(const char *path);
-/* Copies what is there from where it was left. 0, or negative with *err. */
-int job_log_copy(int from, int to, struct error *err);
+/* Writes a part of the output to standard output or error. 0, or negative with *err. */
+int job_log_write(int to, const char *part, size_t size, struct error *err);

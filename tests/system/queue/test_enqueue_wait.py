@@ -1,11 +1,15 @@
 """`carve enqueue --wait`: prints what the job prints, and obeys Ctrl-C and SIGTERM."""
+import fcntl
 import json
 import os
+import select
 import signal
+import struct
+import termios
 
 import pytest
 
-from conftest import BUILD, wait_until
+from conftest import BUILD, PATIENCE, wait_until
 from queueing import queues  # noqa: F401: a fixture
 
 CARVE = BUILD / "carve"
@@ -75,6 +79,19 @@ def test_ctrl_c_says_how_to_cancel_and_the_next_one_cancels(queues):
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 143 and queues.state(id) == "cancelled"
     assert process.stderr.read().splitlines()[-1] == f"carve: job {id}: cancelled"
+
+
+def test_ctrl_c_is_obeyed_while_nobody_reads_the_output(queues):
+    queues.agent("half=0.5")
+    process, id = waiter(queues, "--", "sh", "-c", f"head -c 10000000 /dev/zero; touch {queues.dir}/written; exec sleep 100")
+    wait_until((queues.dir / "written").exists)
+    wait_until(lambda: struct.unpack("i", fcntl.ioctl(process.stdout, termios.FIONREAD, b"1234"))[0] == fcntl.fcntl(
+        process.stdout, fcntl.F_GETPIPE_SZ))
+    for said in (f"job {id} goes on", f"job {id} is cancelled"):
+        process.send_signal(signal.SIGINT)
+        assert select.select([process.stderr], [], [], PATIENCE)[0] and said in process.stderr.readline()
+    assert len(process.stdout.read()) == 10000000
+    assert process.wait(60) == 143 and queues.state(id) == "cancelled"
 
 
 def test_sigterm_cancels_a_job_that_waits(queues):
