@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/macros.h"
 #include "base/units.h"
 
 /* ---- order ------------------------------------------------------------------------------- */
@@ -472,6 +473,11 @@ size_t queue_preempt(struct queue_state *state, const struct queue_job *job, siz
 		victims[kept++] = victims[i];
 	}
 	return kept;
+}
+
+uint64_t queue_again_ns(unsigned failures)
+{
+	return 1000000000ull << MIN(failures, 5u);
 }
 
 double queue_decay(double use, uint64_t elapsed_ns)

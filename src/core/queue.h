@@ -106,6 +106,11 @@ void queue_give(struct place_gpu *gpus, const struct place_grant *grant, uint32_
  * worth it. */
 size_t queue_preempt(struct queue_state *state, const struct queue_job *job, size_t *victims);
 
+/* How long a job that could not be started waits before it is tried again, after so many failures
+ * before: a second, twice as long each time, 32 s at most. Others like it are tried meanwhile, one
+ * a second. */
+uint64_t queue_again_ns(unsigned failures);
+
 /* The rest of a use after a while: half of it after QUEUE_HALF_LIFE_NS. */
 #define QUEUE_HALF_LIFE_NS (12ull * 3600 * 1000000000)
 double queue_decay(double use, uint64_t elapsed_ns);

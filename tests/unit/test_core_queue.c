@@ -422,6 +422,15 @@ static void use_halves_in_a_half_life(void **state)
 	assert_true(queue_decay(8, 0) == 8);
 }
 
+static void a_job_that_fails_to_start_is_tried_less_and_less(void **state)
+{
+	assert_int_equal(queue_again_ns(0), SECOND);
+	assert_int_equal(queue_again_ns(1), 2 * SECOND);
+	assert_int_equal(queue_again_ns(5), 32 * SECOND);
+	assert_int_equal(queue_again_ns(6), 32 * SECOND);
+	assert_int_equal(queue_again_ns(UINT32_MAX), 32 * SECOND);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -439,6 +448,7 @@ int main(void)
 		cmocka_unit_test(nothing_is_preempted_twice_for_one_claim),
 		cmocka_unit_test(four_users_share_a_day),
 		cmocka_unit_test(use_halves_in_a_half_life),
+		cmocka_unit_test(a_job_that_fails_to_start_is_tried_less_and_less),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -391,8 +391,12 @@ static void unstarted(struct job *job, bool pod_goes_on)
 	/* A job that cannot start, or whose user moves its records, must not be started again and
 	 * again. */
 	job = job_find(q, id);
-	if (job && job->list && job->list->bucket)
-		job_start_failed(job, 0);
+	if (!job || !job->list || !job->list->bucket)
+		return;
+	/* Its start was none that failed, however often those are killed who follow its pod. */
+	if (pod_goes_on)
+		job->failures = 0;
+	job_start_failed(job, 0);
 }
 
 static void on_command_ended(void *arg)

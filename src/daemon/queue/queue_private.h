@@ -18,11 +18,8 @@
 /* Changes that are remembered. */
 #define QUEUE_EVENTS 4096u
 /* After an attempt that failed to start, jobs like it are tried again after so long, and so is an
- * end that could not be written. */
+ * end that could not be written. The job itself waits for queue_again_ns(). */
 #define QUEUE_AGAIN_NS 1000000000ull
-/* The job itself waits twice as long after each failure, up to 32 s: meanwhile others like it are
- * tried. */
-#define QUEUE_AGAIN_DOUBLED 5u
 
 struct job_list {
 	struct job *first, *last;

@@ -365,8 +365,7 @@ void job_start_failed(struct job *job, int rc)
 	job->failure = files < 0 ? files : rc;
 	/* What has nothing to do with the job ends for all jobs at once. */
 	bool away = launcher_is_there(q->host.launcher) && launcher_is_away(q->host.launcher);
-	job->again_ns =
-		away ? 0 : now + (QUEUE_AGAIN_NS << MIN(job->failures, QUEUE_AGAIN_DOUBLED));
+	job->again_ns = away ? 0 : now + queue_again_ns(job->failures);
 	job->failures++;
 }
 

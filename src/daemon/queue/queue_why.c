@@ -101,6 +101,8 @@ static void why_failure(const struct job *job, char buf[static JOB_WHY_SIZE])
 	if (!job->failures)
 		snprintf(buf, JOB_WHY_SIZE,
 			 "a job like it could not be started; this one is tried soon");
+	else if (job_is_pod(&job->record) && !job->failure)
+		snprintf(buf, JOB_WHY_SIZE, "its pod goes on; it is taken up again soon");
 	else if (launcher_is_there(q->host.launcher) && launcher_is_away(q->host.launcher))
 		snprintf(buf, JOB_WHY_SIZE,
 			 "it could not be started, as carve-launcher.service does not answer; it "
