@@ -258,6 +258,17 @@ static int background_enter(const struct runtime *runtime)
 	return log_to_file(path);
 }
 
+/* A command that starts a daemon opens the log for it. From then on the daemon looks after the
+ * file: turns a full one, and makes a removed one anew. */
+static void log_take_up(const struct runtime *runtime)
+{
+	static char path[128];
+
+	runtime_path(runtime, "carved.log", path, sizeof(path));
+	if (!log_path() && file_is_at(STDERR_FILENO, path))
+		(void)log_to_file(path);
+}
+
 /* ---- the whole --------------------------------------------------------------------------- */
 
 /* The descriptors of the last program are this one's, its log too. */
@@ -316,6 +327,8 @@ static int serve(struct node *node, bool background, struct error *err)
 	    runtime_lock(&node->runtime, node->options.system, node->options.config_path, err) < 0)
 		return EXIT_CODE_FAILED;
 	int rc = background ? background_enter(&node->runtime) : 0;
+	if (!background)
+		log_take_up(&node->runtime);
 	if (rc < 0) {
 		error_set(err, EXIT_CODE_FAILED, "cannot write %s/carved.log: %s",
 			  node->runtime.dir, strerrordesc_np(-rc));

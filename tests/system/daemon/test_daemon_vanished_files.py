@@ -108,3 +108,13 @@ def test_removed_files_are_made_anew_and_logged(served, place, name):
         wait_until(lambda: (path / "attach.sock").samefile(served.runtime / "attach.sock"))
     if name == "keeper":
         wait_until(lambda: (path / "socket").exists())
+
+
+def test_the_log_of_a_daemon_that_a_command_started_is_made_anew(host):
+    host.carve_json("gpu", "list")
+    log = pathlib.Path(host.env["CARVE_RUNTIME_DIR"], "carved.log")
+    log.unlink()
+    wait_until(log.exists)
+    wait_until(lambda: "file=carved.log made=anew" in log.read_text())
+    granted = host.carve_json("session", "request", "--vram", "1")["id"]
+    assert f"session.granted id={granted}" in log.read_text()
