@@ -18,11 +18,20 @@ pytestmark = [pytest.mark.skipif(BUILD != ROOT / "build" or os.environ.get("CARV
               pytest.mark.xdist_group("install")]
 
 
+def private(argv, directory):
+    """The command, as if the checkout had been made under an umask of 077. Needs root."""
+    files = ROOT / "packaging/kubernetes"
+    return ["unshare", "--mount", "--propagation", "private", "sh", "-c",
+            f'cp -r {files} {directory}/private && chmod -R go-rwx {directory}/private && '
+            f'mount --bind {directory}/private {files} && exec "$@"', "sh", *argv]
+
+
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory):
     """{name: file}"""
     directory = tmp_path_factory.mktemp("packages")
-    done = run([ROOT / "scripts/package", "--output", directory], timeout=300)
+    argv = [ROOT / "scripts/package", "--output", directory]
+    done = run(private(argv, tmp_path_factory.mktemp("checkout")) if os.geteuid() == 0 else argv, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     files = {file.name.partition("_")[0]: file for file in directory.iterdir()}
     assert sorted(files) == NAMES
@@ -48,6 +57,12 @@ def test_the_packages_hold_together_what_install_places(packages, tmp_path):
     own = re.compile(r"/usr/share/(carve/kubernetes|doc/[^/]+/copyright)")
     assert {re.sub(r"(/man/.*)\.gz$", r"\1", path) for path in held if not own.match(path)} == placed
     assert "/usr/bin/carve" in listing(packages["carve"]) and "/usr/bin/carve-kubernetes" in listing(packages["carve-kubernetes"])
+
+
+def test_everybody_can_read_what_the_packages_hold(packages):
+    for file in packages.values():
+        for line in run(["dpkg-deb", "-c", file]).stdout.splitlines():
+            assert line[7] == "r" and (line[0] != "d" or line[9] == "x"), line
 
 
 def test_the_packages_say_what_they_need(packages):
