@@ -98,11 +98,14 @@ static int resize_check(const struct session *s, uint32_t i, const struct place_
 		return -1;
 	if ((bytes > now || compute > s->record.compute) && grow_check(s, i, err) < 0)
 		return -1;
-	if (bytes > now && bytes - now > place_available(gpu))
-		return error_set(err, EXIT_CODE_NO_ROOM,
-				 "cannot grow to %s: on GPU %u this session can have %s at most",
-				 asked, s->record.gpu[i].index,
-				 units_format_room(now + place_available(gpu), has));
+	if (bytes > now && bytes - now > place_available(gpu)) {
+		error_set(err, EXIT_CODE_NO_ROOM,
+			  "cannot grow to %s: on GPU %u this session can have %s at most", asked,
+			  s->record.gpu[i].index,
+			  units_format_room(now + place_available(gpu), has));
+		refusal_mebibytes_hint(s->sessions->pool, request, err);
+		return -1;
+	}
 	if (bytes > now && !waiting_lets_grow(&node_of(s)->waiting, (uint32_t)s->pool_gpu[i]))
 		return error_set(err, EXIT_CODE_NO_ROOM,
 				 "cannot grow to %s: earlier requests wait for the room that is "

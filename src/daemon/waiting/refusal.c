@@ -205,6 +205,17 @@ static bool mebibytes_meant(const struct place_gpu *gpus, uint32_t count,
 	       request->bytes >= GIB_OF_NO_GPU * (1ULL << 30);
 }
 
+void refusal_mebibytes_hint(const struct pool *pool, const struct place_request *request,
+			    struct error *err)
+{
+	struct place_gpu gpus[GPUS_MAX];
+
+	pool_place_gpus(pool, gpus);
+	if (mebibytes_meant(gpus, pool->count, request))
+		error_hint(err, "a size without a unit is GiB: did you mean %" PRIu64 "MiB?",
+			   request->bytes >> 30);
+}
+
 void refusal_explain(const struct pool *pool, const struct place_request *request, int rc,
 		     struct error *err)
 {
@@ -227,9 +238,8 @@ void refusal_explain(const struct pool *pool, const struct place_request *reques
 		hint = holder_hint(pool, gpus, request);
 	if (rc != -EDOM && hint)
 		error_hint(err, "%s", hint);
-	else if (rc != -EDOM && !possible && mebibytes_meant(gpus, pool->count, request))
-		error_hint(err, "a size without a unit is GiB: did you mean %" PRIu64 "MiB?",
-			   request->bytes >> 30);
+	else if (rc != -EDOM && !possible)
+		refusal_mebibytes_hint(pool, request, err);
 }
 
 void refusal_no_gpu(const struct pool *pool, struct error *err)

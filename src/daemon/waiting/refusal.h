@@ -13,6 +13,9 @@ struct pool;
  * and what each GPU has left. */
 void refusal_explain(const struct pool *pool, const struct place_request *request, int rc,
 		     struct error *err);
+/* The hint of a refused size that no GPU has, and that would fit in MiB; else leaves *err alone. */
+void refusal_mebibytes_hint(const struct pool *pool, const struct place_request *request,
+			    struct error *err);
 /* The verdict of one GPU on a request, e.g. "3.20 GiB of 79.1 GiB free". */
 void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_gpu *place,
 		    const struct place_request *request, enum place_reason reason, char *buf,

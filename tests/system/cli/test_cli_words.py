@@ -82,6 +82,11 @@ def test_gibibytes_that_were_meant_as_mebibytes(host):
     done = host.carve("session", "request", "--vram", "40960")
     assert done.returncode == 3 and "did you mean 40960MiB?" in done.stderr
     assert "did you mean 500MiB?" in host.carve("run", "--vram", "500", "true").stderr
+    granted = host.carve_json("session", "request", "--vram", "1")["id"]
+    for argv in ([granted, "4096"], ["--vram", "4096"]):
+        assert "did you mean 4096MiB?" in host.carve("session", "resize", *argv).stderr, argv
+    assert "did you mean" not in host.carve("session", "resize", granted, "100").stderr
+    host.carve("session", "release", granted)
     assert "did you mean" not in host.carve("session", "request", "--vram", "100").stderr
 
 
