@@ -334,7 +334,9 @@ const struct cli_verb cli_verbs[] = {
 };
 
 const struct cli_short cli_shorts[] = {
-	{"ls", "session", "list"},      {"ps", "session", "list"},
-	{"status", "top", "--once"},    {"release", "session", "release"},
-	{"version", "--version", NULL}, {NULL, NULL, NULL},
+	{"ls", "session", "list"},         {"ps", "session", "list"},
+	{"list", "session", "list"},       {"request", "session", "request"},
+	{"show", "session", "show"},       {"resize", "session", "resize"},
+	{"release", "session", "release"}, {"status", "top", "--once"},
+	{"version", "--version", NULL},    {NULL, NULL, NULL},
 };

@@ -20,7 +20,10 @@ def test_short_words_stand_for_the_verbs_that_they_mean(host):
     assert granted["id"] in host.carve("status").stdout
     assert host.carve("version").stdout == host.carve("--version").stdout
     assert "session list" in host.carve("ls", "--help").stdout
+    assert host.carve("list").stdout == host.carve("session", "list").stdout
+    assert host.carve_json("resize", "3G")["vram_bytes"] == 3 * 10**9 and granted["id"] in host.carve("show").stdout
     assert host.carve("release", granted["id"]).stdout == f"{granted['id']}: released\n"
+    assert host.carve_json("request", "--vram", "1")["vram_bytes"] == 1 << 30 and host.carve("release").returncode == 0
     assert host.carve_json("--json", "ls") == []
 
 
