@@ -173,7 +173,8 @@ static int pods_check(const struct launcher_place *place, const struct shim_head
 		return -EINVAL;
 	if (pods.warrant.uid != head->warrant.uid)
 		return -EPERM;
-	return warrant_check(&place->key, &pods.warrant, all + *at + texts, pods.size);
+	int rc = warrant_check(&place->key, &pods.warrant, all + *at + texts, pods.size);
+	return rc == -EPERM ? -EKEYREVOKED : rc;
 }
 
 /* Sealed, so that what was checked is what the shim reads. */

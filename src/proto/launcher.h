@@ -44,8 +44,8 @@ enum launcher_op {
 	/* With a sealed memfd as proto/shim.h has it: start a shim for attempt `attempt` of job
 	 * `job` (0: it is no job, but the hook of the agent of that number). The answer has its
 	 * process, and comes with the end of the pipe on which the shim is told to go. Its error is
-	 * EKEYREJECTED where the text's warrant is not by the launcher's key: no try more will do.
-	 */
+	 * EKEYREJECTED where the text's warrant is not by the launcher's key: no try more will do;
+	 * and EKEYREVOKED where that of its agent's text is not: another agent may do. */
 	LAUNCHER_START = 2,
 	/* Attempt `attempt` of job `job` is over: kill what is left in the cgroup that the launcher
 	 * made for it, and remove that. */

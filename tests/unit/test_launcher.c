@@ -209,8 +209,8 @@ static void test_a_pod_is_made_as_its_user_said(void **state)
 	assert_int_equal(vouch(TEXT, &job), 0);
 	assert_int_equal(vouch("{\"pods\": 1}", &pods), 0);
 	assert_int_equal(start_pod(&job, &pods, "{\"pods\": 1}"), 0);
-	assert_int_equal(start_pod(&job, &pods, "{\"pods\": 2}"), EPERM);
-	assert_int_equal(start_pod(&job, &job, "{\"pods\": 1}"), EPERM);
+	assert_int_equal(start_pod(&job, &pods, "{\"pods\": 2}"), EKEYREVOKED);
+	assert_int_equal(start_pod(&job, &job, "{\"pods\": 1}"), EKEYREVOKED);
 	forged = pods;
 	forged.uid++;
 	assert_int_equal(start_pod(&job, &forged, "{\"pods\": 1}"), EPERM);

@@ -1,4 +1,5 @@
 /* Why a job waits, and what for. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -103,6 +104,10 @@ static void why_failure(const struct job *job, char buf[static JOB_WHY_SIZE])
 			 "a job like it could not be started; this one is tried soon");
 	else if (job_is_pod(&job->record) && !job->failure)
 		snprintf(buf, JOB_WHY_SIZE, "its pod goes on; it is taken up again soon");
+	else if (job->failure == -EKEYREVOKED)
+		snprintf(buf, JOB_WHY_SIZE,
+			 "the key that shows who started its agent was lost with the directory of "
+			 "jobs; start the agent anew: carve agent --stop, then carve agent");
 	else if (launcher_is_there(q->host.launcher) && launcher_is_away(q->host.launcher))
 		snprintf(buf, JOB_WHY_SIZE,
 			 "it could not be started, as carve-launcher.service does not answer; it "
