@@ -56,9 +56,10 @@ static int attempt_await(const struct watch *watch, uint64_t attempt, json_t **r
 	return rc < 0 ? rc : client_call(&watch->client, "GET", path, NULL, &patience, ret, err);
 }
 
+/* Frees its argument. */
 static void *watch_run(void *arg)
 {
-	const struct watch *watch = arg;
+	struct watch *watch = arg;
 	uint64_t attempt = 0;
 	bool last;
 
@@ -73,6 +74,7 @@ static void *watch_run(void *arg)
 		(void)!write(watch->to, &news, sizeof(news));
 	} while (!last);
 	close(watch->to);
+	free(watch);
 	return NULL;
 }
 
