@@ -382,7 +382,7 @@ def test_a_changed_database_makes_no_pod_in_anothers_name(lab, cluster):
         assert db.execute(f"SELECT count(*) FROM {table} WHERE {column} LIKE '%evil%'").fetchone() == (1,)
     lab.start()
     id = jobs.enqueue(ALICE, "true", queue="pods")
-    wait_until(lambda: "Operation not permitted" in jobs.show(ALICE, id)["reason"] + lab.log())
+    wait_until(lambda: "start the agent anew" in jobs.show(ALICE, id)["reason"])
     assert not pods_of(cluster)
 
 

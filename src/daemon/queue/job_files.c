@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "daemon/queue/launcher.h"
 #include "daemon/queue/queue_private.h"
 
 void job_file(const struct queues *q, const struct job_record *record, const char *suffix,
@@ -40,7 +41,11 @@ int job_files_look(const struct queues *q, uid_t uid)
 
 	snprintf(path, sizeof(path), "%s/%u", q->dir, uid);
 	cleanup_close int dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (dir < 0 || faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) < 0 ||
+	/* The launcher makes the directory with the first job, and only its user writes to it. */
+	bool launched = launcher_is_there(q->host.launcher);
+	if (dir < 0 && errno == ENOENT && launched)
+		return 0;
+	if (dir < 0 || (!launched && faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) < 0) ||
 	    fstatvfs(dir, &room) < 0)
 		return -errno;
 	return !room.f_bavail || (room.f_files && !room.f_favail) ? -ENOSPC : 0;

@@ -553,7 +553,8 @@ def test_a_record_that_was_removed_is_there_when_the_job_ends(queues):
     jobs = pathlib.Path(queues.host.env["CARVE_RUNTIME_DIR"]) / "jobs" / str(os.getuid())
     record = jobs / f"{id}.1.record"
     wait_until(lambda: record.exists() and "start" in record.read_text())
-    shutil.rmtree(jobs.parent)
+    # The daemon may make files anew while they are removed: then what is left of them is not empty.
+    shutil.rmtree(jobs.parent, ignore_errors=True)
     wait_until(jobs.exists)
     queues.open_gate()
     ended = queues.ended(id)
