@@ -149,15 +149,22 @@ static int change_one(struct change *change, struct job *job)
 	return edit(change, job, queue, raised ? &priority : NULL);
 }
 
+/* False: counted as failed. */
+static bool may_change(struct change *change, const struct job *job)
+{
+	if (peer_permitted(&change->peer, job->record.uid))
+		return true;
+	error_set(&change->err, EXIT_CODE_NOT_PERMITTED, "the job is another user's");
+	change->failed++;
+	return false;
+}
+
 static void change_job(struct job *job, void *arg)
 {
 	struct change *change = arg;
 
-	if (!peer_permitted(&change->peer, job->record.uid)) {
-		error_set(&change->err, EXIT_CODE_NOT_PERMITTED, "the job is another user's");
-		change->failed++;
+	if (!may_change(change, job))
 		return;
-	}
 	if (change_one(change, job) < 0)
 		change->failed++;
 	else
@@ -240,11 +247,8 @@ static void cancel_job(struct job *job, void *arg)
 {
 	struct change *change = arg;
 
-	if (!peer_permitted(&change->peer, job->record.uid)) {
-		error_set(&change->err, EXIT_CODE_NOT_PERMITTED, "the job is another user's");
-		change->failed++;
+	if (!may_change(change, job))
 		return;
-	}
 	change->done++;
 	job_cancel(job, "cancelled");
 }

@@ -182,12 +182,7 @@ static int resize(struct session *s, const struct place_request *request, struct
 
 static void on_moved(void *arg, struct session *session, const struct error *err)
 {
-	struct call *call = arg;
-
-	if (session)
-		call_reply(call, MHD_HTTP_OK, view_session(session, &call->peer));
-	else
-		call_reply_error(call, answer_status(err), err);
+	api_session_reply(arg, MHD_HTTP_OK, session, err);
 }
 
 static bool is_instance(const struct session *s)

@@ -77,14 +77,18 @@ void api_get_session(struct call *call, const char *id)
 
 /* ---- asking ------------------------------------------------------------------------------ */
 
-static void on_decided(void *arg, struct session *session, const struct error *err)
+void api_session_reply(struct call *call, unsigned status, const struct session *session,
+		       const struct error *err)
 {
-	struct call *call = arg;
-
 	if (session)
-		call_reply(call, MHD_HTTP_CREATED, view_session(session, &call->peer));
+		call_reply(call, status, view_session(session, &call->peer));
 	else
 		call_reply_error(call, answer_status(err), err);
+}
+
+static void on_decided(void *arg, struct session *session, const struct error *err)
+{
+	api_session_reply(arg, MHD_HTTP_CREATED, session, err);
 }
 
 /* A caller that asks again with the same ID (its first answer was lost with a daemon) gets the
