@@ -333,7 +333,8 @@ int job_follow(const struct client *client, const char *id, bool one, bool print
 		.stream = {{.suffix = SHIM_LOG, .to = STDOUT_FILENO, .fd = -1},
 			   {.suffix = SHIM_ERR, .to = STDERR_FILENO, .fd = -1}},
 	};
-	cleanup_close int signals = signals_take(), news = -1;
+	cleanup_close int signals = signals_take();
+	int news; /* not closed: the thread may still write, and SIGPIPE would end the process */
 
 	if (signals < 0 || watch_start(client, id, one, &news) < 0)
 		return error_set(err, EXIT_CODE_FAILED, "cannot wait for job %s: %s", id,
