@@ -1,4 +1,4 @@
-"""What sessions get of a real GPU's time, where there are no figures of it: by the start and end that kernels store
+"""The shares of a real GPU's time that sessions get, where there are no figures of it: by the start and end that kernels store
 themselves, by the GPU's own clock, and by how long each takes alone."""
 import bisect
 import contextlib

@@ -14,7 +14,7 @@ int json_file_write(const char *dir, const char *name, const json_t *json, mode_
  * for the disk. */
 int json_file_make(const char *dir, const char *name, const json_t *json, mode_t mode,
 		   struct error *err);
-/* What can be read from a descriptor, as a value of JSON; NULL: it is none. jansson's own
+/* The value of JSON that a descriptor holds; NULL: it is none. jansson's own
  * json_loadfd() makes a system call for each byte. `flags`: jansson's. The caller owns the result.
  */
 json_t *json_fd_load(int fd, size_t flags);

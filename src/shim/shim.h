@@ -44,7 +44,7 @@ void shim_stage_next(struct shim *shim, uint64_t now);
 
 /* ---- command.c */
 /* Becomes the job's command, in the child: prepares all, waits at `gate` for a byte, and executes
- * it. What fails is written to `failures`. */
+ * it. A failure is written to `failures`. */
 _Noreturn void shim_command_become(const struct shim *shim, int gate, int failures);
 /* Records that nothing ran: the daemon may start the job anew. */
 void shim_leave_unstarted(const struct shim *shim);

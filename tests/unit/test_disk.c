@@ -1,4 +1,4 @@
-/* Who has commits wait for the disk, and who does not. */
+/* Which commits wait for the disk. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* What is told of jobs. */
+/* Requests that tell of jobs. */
 #include "daemon/api/api_job.h"
 
 #include <errno.h>
@@ -345,7 +345,7 @@ static void on_waiter_gone(struct call *call)
 	queue_unlisten(call->node->queues, call);
 }
 
-/* Who follows a job's output waits for its next attempt, too: for one after `attempt`. */
+/* A client that follows a job's output waits for its next attempt, too: for one after `attempt`. */
 static bool has_begun_anew(struct call *call, const struct job *job)
 {
 	const char *attempt = call_argument(call, "attempt");

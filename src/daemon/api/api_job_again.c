@@ -1,4 +1,4 @@
-/* Requests to enqueue jobs again. What an ID means may be an array of 100,000: its rows are read a
+/* Requests to enqueue jobs again. An ID may stand for an array of 100,000: its rows are read a
  * part in each round of the loop, of all such requests in turn. */
 #include <limits.h>
 #include <microhttpd.h>

@@ -1,4 +1,4 @@
-/* What the requests of jobs share. */
+/* Functions that the requests of jobs share. */
 #pragma once
 
 #include <jansson.h>

@@ -1,4 +1,4 @@
-/* What the messages of processes ask for, and the replies. */
+/* The messages of processes, and the replies to them. */
 #include "daemon/attach/attach.h"
 
 #include <errno.h>

@@ -101,7 +101,7 @@ int job_store_open(struct job_store **ret, const char *path, uv_loop_t *loop,
 	int rc = database_open(&store->database, path);
 	if (rc == 0)
 		rc = unentered_remove(store);
-	/* What the last daemon committed, and was killed before it had it on the disk. */
+	/* The last daemon may have been killed between a commit and its sync. */
 	if (rc == 0)
 		rc = job_store_sync(store);
 	if (rc == 0) {

@@ -280,7 +280,7 @@ static void start_unproven(struct job *job)
 	job_finish(job, JOB_FAILED, reason);
 }
 
-/* What follows from a start that did not come to be. True: the job has ended. */
+/* Judges a start that did not come to be. True: the job has ended. */
 static bool start_judge(struct job *job, const struct agent *agent, int rc)
 {
 	/* One whose pod may run still waits. */
@@ -508,7 +508,7 @@ static void ends_write(struct queues *q)
 	}
 }
 
-/* What came while the store could not be written to. */
+/* Changes that came while the store could not be written to. */
 void queue_store_freed(void *arg)
 {
 	struct queues *q = arg;

@@ -363,7 +363,7 @@ void job_start_failed(struct job *job, int rc)
 	bucket->again_ns = now + QUEUE_AGAIN_NS;
 	job->no_files = files < 0;
 	job->failure = files < 0 ? files : rc;
-	/* What has nothing to do with the job ends for all jobs at once. */
+	/* A failure that has nothing to do with the job ends for all jobs at once. */
 	bool away = launcher_is_there(q->host.launcher) && launcher_is_away(q->host.launcher);
 	job->again_ns = away ? 0 : now + queue_again_ns(job->failures);
 	job->failures++;

@@ -1,4 +1,4 @@
-/* What sessions were promised of GPUs: memory, and shares of time. */
+/* Promises to sessions: memory of GPUs, and shares of their time. */
 #include <stdlib.h>
 
 #include "base/macros.h"

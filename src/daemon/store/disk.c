@@ -172,7 +172,7 @@ void disk_settle(struct disk *disk)
 	 * begun is called off, and the log goes on growing. */
 	if (uv_cancel((uv_req_t *)&disk->work->work) < 0)
 		work_wait(disk->work);
-	/* What follows is done when the loop hears of it. */
+	/* The rest is done when the loop hears of it. */
 	disk->state = DISK_IDLE;
 }
 

@@ -278,8 +278,8 @@ static CUresult instantiate_end(struct graph_call *c, CUresult result, const CUg
 	return result;
 }
 
-/* What a driver writes beside its result where it refuses: no node is to blame, and there is no
- * text about it. */
+/* The outputs that a driver writes beside its result where it refuses: no node is to blame, and
+ * there is no text about it. */
 static void refusal_note(CUgraphNode *error_node, char *log, size_t log_size)
 {
 	if (error_node)

@@ -10,8 +10,8 @@
 #define LOAD(image, handle, refusal, call, undo, number) \
 	TAKING(OBJECT_IMAGE, image, REFUSED(refusal, handle, call), call, undo, (uintptr_t)(number))
 
-/* What a program finds where its image is refused before the driver's compiler saw it: logs without
- * text. The compiler writes how long they are in place of the room that there was. */
+/* The outputs that a program finds where its image is refused before the driver's compiler saw it:
+ * logs without text. The compiler writes how long they are in place of the room that there was. */
 static CUresult refusal_without_logs(unsigned int count, const CUjit_option *options, void **values)
 {
 	for (unsigned int i = 0; options && values && i < count; i++)

@@ -1,4 +1,4 @@
-"""bench/start.py: a smoke test. What it measures is not judged here."""
+"""bench/start.py: a smoke test. Its figures are not judged here."""
 import re
 import subprocess
 import sys

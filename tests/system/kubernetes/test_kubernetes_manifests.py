@@ -136,7 +136,7 @@ def test_kustomize_builds_all_of_it(objects):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """What the build installs, as it is below /usr of an image."""
+    """The files that the build installs, as it is below /usr of an image."""
     root = tmp_path_factory.mktemp("installed")
     done = run(["/usr/bin/meson", "install", "-C", BUILD, "--no-rebuild", "--quiet"], env=clean_env({"DESTDIR": str(root)}))
     assert done.returncode == 0, done.stderr

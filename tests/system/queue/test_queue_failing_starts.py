@@ -12,7 +12,7 @@ def reason(queues, id):
 
 
 def test_a_job_that_cannot_start_says_why_and_those_like_it_run(queues):
-    """The texts of two are lost. What comes after them in their queue is of the same size and user."""
+    """The texts of two are lost. The jobs after them in their queue are of the same size and user."""
     bad = [queues.witnessed() for _ in range(2)]
     good = [queues.witnessed() for _ in range(3)]
     with sqlite3.connect(queues.host.env["CARVE_RUNTIME_DIR"] + "/queue.db") as db:

@@ -93,7 +93,7 @@ def test_the_image_of_the_manifests_is_built_from_the_packages(packages, podman,
                        (["getent", "passwd", "carve"], "carve:")):
         done = podman("podman", "run", "--rm", "--network", "none", "localhost/carve:1", *argv)
         assert done.returncode == 0 and said in done.stdout, done.stderr
-    # What a package removes and what it leaves; carve-sim is not there.
+    # The files that a package removes, and those that it leaves; carve-sim is not there.
     done = podman("podman", "run", "--rm", "--network", "none", "localhost/carve:1", "sh", "-ec",
                   "carve sim true 2>&1 | grep -q 'package carve-sim'; echo '{\"over_policy\": \"kill\"}' >/etc/carve/carved.json;"
                   "dpkg --remove carve-kubernetes carve; grep -q kill /etc/carve/carved.json; getent passwd carve; test ! -e /usr/bin/carve;"
