@@ -89,6 +89,7 @@ struct node {
 	struct http_server *http;
 	uv_prepare_t prepare; /* runs what was put off, before the loop sleeps */
 	uv_timer_t tick;
+	uv_poll_t sole; /* a second daemon asks for the files (sole.h) */
 	uv_signal_t on_term, on_int, on_hup;
 	uint64_t tick_ms;
 	uint64_t second_ns; /* CLOCK_MONOTONIC of the last once-a-second work */

@@ -22,6 +22,7 @@
 #include "daemon/host/names.h"
 #include "daemon/host/owner.h"
 #include "daemon/host/rights.h"
+#include "daemon/host/sole.h"
 #include "daemon/host/supervisor.h"
 #include "daemon/lease/leases.h"
 #include "daemon/mig/mig.h"
@@ -50,9 +51,10 @@
 /* Memory that programs outside carve give back is waited for with a twentieth of a thread. */
 #define WAITING_PARTS 20
 
+/* One that was not begun has no loop. */
 static void close_handle(void *handle)
 {
-	if (!uv_is_closing(handle))
+	if (((uv_handle_t *)handle)->loop && !uv_is_closing(handle))
 		uv_close(handle, NULL);
 }
 
@@ -83,6 +85,7 @@ static void node_stop(struct node *node, const char *why)
 	usage_stop(steal_ptr(&node->usage));
 	close_handle(&node->prepare);
 	close_handle(&node->tick);
+	close_handle(&node->sole);
 	close_handle(&node->sessions.reap);
 	close_handle(&node->settling.hurry);
 	close_handle(&node->on_term);
@@ -171,6 +174,25 @@ static bool node_idle(const struct node *node)
 	       !attach_connections(node->attach);
 }
 
+/* A supervisor starts a system daemon anew for that, in a directory of its making. */
+static void files_stop(struct node *node, const char *why)
+{
+	if (privileges_guarded(&node->privileges))
+		node->exit_code = EXIT_CODE_FAILED;
+	node_stop(node, why);
+}
+
+/* A second daemon was started, and finds this one: a command may have found no socket. */
+static void on_second(uv_poll_t *poll, int status, int events)
+{
+	struct node *node = poll->data;
+	cleanup_close int fd = sole_accept(node->runtime.sole_fd);
+	const char *stop = fd < 0 || !node->http ? NULL : vanished_tick(node);
+
+	if (stop)
+		files_stop(node, stop);
+}
+
 static void second_tick(struct node *node, uint64_t now)
 {
 	unsigned recorded = store_retry(node->store);
@@ -204,17 +226,12 @@ static void second_tick(struct node *node, uint64_t now)
 		stop = vanished_tick(node);
 	if (!stop && mig_is_lost(node->mig))
 		stop = "the part that makes MIG instances ended";
-	if (stop) {
-		/* A supervisor starts a system daemon anew for that, in a directory of its making.
-		 */
-		if (privileges_guarded(&node->privileges))
-			node->exit_code = EXIT_CODE_FAILED;
-		node_stop(node, stop);
-	} else if (node->options.idle_exit_ns &&
-		   now - MAX(node->busy_ns, attach_heard_ns(node->attach)) >=
-			   node->options.idle_exit_ns) {
+	if (stop)
+		files_stop(node, stop);
+	else if (node->options.idle_exit_ns &&
+		 now - MAX(node->busy_ns, attach_heard_ns(node->attach)) >=
+			 node->options.idle_exit_ns)
 		node_stop(node, "idle");
-	}
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -531,6 +548,11 @@ static void handles_init(struct node *node)
 	uv_signal_init(&node->loop, &node->on_hup);
 	node->prepare.data = node->tick.data = node;
 	node->on_term.data = node->on_int.data = node->on_hup.data = node;
+	if (node->runtime.sole_fd >= 0 &&
+	    uv_poll_init(&node->loop, &node->sole, node->runtime.sole_fd) == 0) {
+		node->sole.data = node;
+		uv_poll_start(&node->sole, UV_READABLE, on_second);
+	}
 	uv_signal_start(&node->on_term, on_signal, SIGTERM);
 	uv_signal_start(&node->on_int, on_signal, SIGINT);
 	uv_signal_start(&node->on_hup, on_reload, SIGHUP);

@@ -4,7 +4,8 @@
  * and none changes its meaning.
  *
  *   fds          all descriptors in it
- *   runtime      lock, http, attach: descriptors; supervised: the sockets are a supervisor's
+ *   runtime      lock, http, attach: descriptors; supervised: the sockets are a supervisor's; sole:
+ *                the descriptor of its name (sole.h)
  *   state        dir, lock: the state directory and the descriptor of its lock
  *   log          its path
  *   claims       uuid, fd: the names that own GPUs (claims.h)

@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "daemon/host/handover.h"
 #include "daemon/host/log.h"
+#include "daemon/host/sole.h"
 #include "daemon/host/supervisor.h"
 #include "guard/containers.h"
 
@@ -32,7 +33,8 @@ int runtime_choose(struct runtime *runtime, const char *wanted, struct error *er
 {
 	char path[4096];
 
-	runtime->lock_fd = runtime->http_fd = runtime->attach_fd = runtime->dir_fd = -1;
+	runtime->lock_fd = runtime->http_fd = runtime->attach_fd = runtime->dir_fd =
+		runtime->sole_fd = -1;
 	if (wanted && *wanted == '/')
 		snprintf(path, sizeof(path), "%s", wanted);
 	else if (wanted && getcwd(path, sizeof(path) / 2))
@@ -98,11 +100,14 @@ int runtime_lock_dir(const char *dir, const char *does, struct error *err)
 
 void runtime_hand_over(const struct runtime *runtime, struct handover *h)
 {
-	json_object_set_new(
-		h->root, "runtime",
+	json_t *to =
 		json_pack("{s:o, s:o, s:o, s:b}", "lock", handover_fd(h, runtime->lock_fd), "http",
 			  handover_fd(h, runtime->http_fd), "attach",
-			  handover_fd(h, runtime->attach_fd), "supervised", runtime->handed_over));
+			  handover_fd(h, runtime->attach_fd), "supervised", runtime->handed_over);
+
+	if (runtime->sole_fd >= 0)
+		json_object_set_new(to, "sole", handover_fd(h, runtime->sole_fd));
+	json_object_set_new(h->root, "runtime", to);
 }
 
 static const char *const file_names[RUNTIME_FILES] = {
@@ -146,6 +151,7 @@ static void dir_hold(struct runtime *runtime)
 bool runtime_take_over(struct runtime *runtime, struct handover *h)
 {
 	const json_t *from = json_object_get(h->root, "runtime");
+	struct error ignored;
 
 	runtime->lock_fd = handover_take(h, json_object_get(from, "lock"));
 	runtime->http_fd = handover_take(h, json_object_get(from, "http"));
@@ -154,6 +160,10 @@ bool runtime_take_over(struct runtime *runtime, struct handover *h)
 	if (runtime->lock_fd >= 0 && runtime->http_fd >= 0 && runtime->attach_fd >= 0) {
 		runtime->inode[RUNTIME_LOCK] = file_inode(runtime, RUNTIME_LOCK);
 		dir_hold(runtime);
+		/* An earlier version took no name. */
+		runtime->sole_fd = handover_take(h, json_object_get(from, "sole"));
+		if (runtime->sole_fd < 0)
+			(void)sole_take(runtime->dir, &runtime->sole_fd, &ignored);
 		return true;
 	}
 	close_fd(&runtime->lock_fd);
@@ -194,7 +204,8 @@ static int dir_make(const struct runtime *runtime, bool system, struct error *er
 
 int runtime_lock(struct runtime *runtime, bool system, const char *config, struct error *err)
 {
-	if (dir_make(runtime, system, err) < 0)
+	if (dir_make(runtime, system, err) < 0 ||
+	    (runtime->sole_fd < 0 && sole_take(runtime->dir, &runtime->sole_fd, err) < 0))
 		return -1;
 	runtime->lock_fd = runtime_lock_dir(runtime->dir, "serves", err);
 	if (runtime->lock_fd < 0)
@@ -458,4 +469,5 @@ void runtime_leave(struct runtime *runtime)
 		(void)!ftruncate(runtime->lock_fd, 0);
 	close_fd(&runtime->lock_fd);
 	close_fd(&runtime->dir_fd);
+	close_fd(&runtime->sole_fd);
 }

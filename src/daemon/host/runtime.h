@@ -18,6 +18,7 @@ enum runtime_found { RUNTIME_THERE, RUNTIME_MISSING, RUNTIME_REPLACED };
 struct runtime {
 	char dir[96]; /* absolute; socket paths must fit struct sockaddr_un */
 	int lock_fd;
+	int sole_fd;            /* its name (sole.h), or -1 */
 	int http_fd, attach_fd; /* listening */
 	bool handed_over;       /* they are a supervisor's */
 	/* Those of its sockets whose files were removed, a bit each (enum runtime_file): it hands
@@ -41,9 +42,10 @@ bool runtime_is_usual(const struct runtime *runtime);
  * with *err, which says who has it. */
 int runtime_lock_dir(const char *dir, const char *does, struct error *err);
 /* Makes the directory where it is missing (0755 for the system's, else 0700), checks its owner, and
- * takes the lock. Negative with *err where another daemon serves it. The lock's file says below the
- * PID, as long as the daemon has not ended in order, how the next one is to be started: a line
- * "system" for the system's, a line "config PATH" (absolute) where `config` is not NULL. */
+ * takes its name (sole.h) and the lock. Negative with *err where another daemon serves it. The
+ * lock's file says below the PID, as long as the daemon has not ended in order, how the next one is
+ * to be started: a line "system" for the system's, a line "config PATH" (absolute) where `config`
+ * is not NULL. */
 int runtime_lock(struct runtime *runtime, bool system, const char *config, struct error *err);
 /* Makes the two listening sockets, where they were not taken over (mode 0666 for the system's, else
  * 0600). */

@@ -1,6 +1,9 @@
 """Files of the daemon that somebody removes while it runs, as cleaners of /tmp do."""
+import contextlib
 import fcntl
+import json
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -11,6 +14,7 @@ from child import make_child, observe  # noqa: F401: fixtures
 from conftest import BUILD, wait_until
 from daemon_client import *
 from own_daemon import daemon, make_daemon  # noqa: F401: fixtures
+from takeover import upgrade
 
 
 def living(daemon):
@@ -75,6 +79,59 @@ def test_a_directory_that_is_removed_is_made_anew(daemon, make_child):
     assert second.returncode == 1 and "already" in second.stderr
     daemon.restart()
     assert daemon.show(session)["pids"] == [child.pid]
+
+
+def its_name(daemon):
+    inodes = set()
+    for fd in os.listdir(f"/proc/{daemon.process.pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            inodes.add(os.readlink(f"/proc/{daemon.process.pid}/fd/{fd}"))
+    sockets = [line.split() for line in pathlib.Path("/proc/net/unix").read_text().splitlines()[1:]]
+    return {s[7] for s in sockets if len(s) > 7 and f"socket:[{s[6]}]" in inodes and s[7].startswith("@carve-directory-")}
+
+
+def ask_second_daemon_for_sessions(daemon):
+    """`rm -rf` of the directory, and a command before the daemon has noticed; the IDs that it lists."""
+    names = its_name(daemon)
+    daemon.process.send_signal(signal.SIGSTOP)
+    shutil.rmtree(daemon.runtime)
+    command = subprocess.Popen([BUILD / "carve", "session", "list", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, env=dict(daemon.env(), CARVE_RUNTIME_DIR=str(daemon.runtime)))
+    try:
+        # It waits until the first one has looked at its files.
+        wait_until(lambda: sum(line.split()[-1] in names for line in pathlib.Path("/proc/net/unix").read_text().splitlines()) > 1)
+    finally:
+        daemon.process.send_signal(signal.SIGCONT)
+    out, err = command.communicate(timeout=60)
+    assert command.returncode == 0, err
+    assert daemon.call("GET", "/v1/version").json["pid"] == daemon.process.pid
+    return [s["id"] for s in json.loads(out)]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["state-in-it", "state-elsewhere"])
+def test_a_second_daemon_leaves_a_removed_directory_to_the_first(make_daemon, make_child, tmp_path, elsewhere):
+    daemon = make_daemon(args=["--state-dir", str(tmp_path / "state")] if elsewhere else [])
+    session = daemon.grant(vram="4")["id"]
+    child = make_child(daemon, session)
+    assert ask_second_daemon_for_sessions(daemon) == [session]
+    upgrade(daemon)
+    assert ask_second_daemon_for_sessions(daemon) == [session]
+    daemon.restart()
+    assert daemon.show(session)["pids"] == [child.pid]
+
+
+def test_another_user_who_took_the_name_keeps_no_daemon_from_starting(daemon, another_user):
+    session = daemon.grant(vram="4")["id"]
+    name = its_name(daemon).pop().replace("@", "\\0", 1)
+    daemon.kill()
+    thief = subprocess.Popen(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-c",
+                              "import socket; s = socket.socket(socket.AF_UNIX); "
+                              f"s.bind('{name}'); s.listen(0); print('up', flush=True); input()"],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert thief.stdout.readline() == "up\n"
+    daemon.start()
+    assert session in living(daemon) and not its_name(daemon)
+    thief.communicate("\n", timeout=60)
 
 
 def test_another_daemon_in_its_place_is_left_alone(daemon):

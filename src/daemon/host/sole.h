@@ -1,0 +1,18 @@
+/* Keeps one daemon to a runtime directory, even when the files in it were removed: a name in the
+ * abstract socket namespace, which the kernel keeps as long as its process lives. A second daemon
+ * finds the name taken and connects to it. The first one then makes its files anew, and closes the
+ * connection. */
+#pragma once
+
+#include <stdbool.h>
+
+struct error;
+
+/* Takes the name of a directory that is there. Where a daemon of this user or of root has it, that
+ * daemon is asked to look at its files: a listening descriptor, or negative with *err, which says
+ * who has it. *ret_fd is -1 where no name can be had, as another user has it: the lock in the
+ * directory then has to do alone. */
+int sole_take(const char *dir, int *ret_fd, struct error *err);
+/* Accepts a second daemon, without waiting. The connection, to be closed when the files are there;
+ * -1: there is none, or it is another user's. */
+int sole_accept(int fd);
