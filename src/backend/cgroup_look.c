@@ -7,9 +7,6 @@
 #include "base/cgroup.h"
 #include "base/file.h"
 
-/* Of cgroup.events. */
-#define EVENTS_SIZE 256u
-
 int cgroup_of_process(struct process_id process, char ret[static LIMITS_PATH_SIZE])
 {
 	int rc = cgroup_of(process.pid, ret, LIMITS_PATH_SIZE);
@@ -43,14 +40,4 @@ int cgroup_processes(const char *cgroup, pid_t *list, size_t max, size_t *ret_co
 	}
 	fclose(file);
 	return rc;
-}
-
-bool cgroup_is_empty(const char *cgroup)
-{
-	char path[LIMITS_PATH_SIZE + 32], text[EVENTS_SIZE];
-
-	if (file_of(cgroup, "cgroup.events", path) < 0)
-		return false;
-	ssize_t n = file_read(path, text, sizeof(text));
-	return n < 0 ? n == -ENOENT || n == -ENODEV : strstr(text, "populated 0") != NULL;
 }

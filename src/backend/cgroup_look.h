@@ -1,8 +1,7 @@
 /* cgroups (v2) as everybody may see them: by the full path of their directory. Every call may block
- * for as long as others make it, so none is made on the daemon's loop but cgroup_is_empty(). */
+ * for as long as others make it, so none is made on the daemon's loop. */
 #pragma once
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -14,5 +13,3 @@
 int cgroup_of_process(struct process_id process, char ret[static LIMITS_PATH_SIZE]);
 /* The processes in it, not below it. -E2BIG: more than `max`. */
 int cgroup_processes(const char *cgroup, pid_t *list, size_t max, size_t *ret_count);
-/* Nobody is in it or below it, or it is gone. Reads a few bytes of the kernel's. */
-bool cgroup_is_empty(const char *path);

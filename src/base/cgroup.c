@@ -16,9 +16,6 @@
 
 #include "base/file.h"
 
-/* Deeper ones are not removed. */
-#define DEPTH_MAX 8
-
 /* Of /proc/PID/cgroup: a line for each hierarchy of version 1, and that of version 2. */
 #define TEXT_SIZE 16384u
 
@@ -129,13 +126,23 @@ int cgroup_kill(const char *path)
 	return cgroup_write(path, "cgroup.kill", "1");
 }
 
+bool cgroup_is_empty(const char *path)
+{
+	char file[PATH_MAX], text[256];
+
+	if (snprintf(file, sizeof(file), "%s/cgroup.events", path) >= (int)sizeof(file))
+		return false;
+	ssize_t n = file_read(file, text, sizeof(text));
+	return n < 0 ? n == -ENOENT || n == -ENODEV : strstr(text, "populated 0") != NULL;
+}
+
 static int remove_below(const char *path, unsigned depth);
 
 static int remove_at(const char *path, unsigned depth)
 {
 	if (rmdir(path) == 0)
 		return 0;
-	if (errno == EBUSY && depth < DEPTH_MAX && remove_below(path, depth) > 0 &&
+	if (errno == EBUSY && depth < CGROUP_DEPTH_MAX && remove_below(path, depth) > 0 &&
 	    rmdir(path) == 0)
 		return 0;
 	return -errno;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -12,6 +13,9 @@
 /* Of a session's, which carries the driver's limit of its memory: part of the ABI of
  * proto/cgroup_limits.h. */
 #define CGROUP_SESSION "carve-s-"
+
+/* Deeper ones are not removed. */
+#define CGROUP_DEPTH_MAX 8
 
 /* Where the hierarchy is mounted. 0 or -errno; -ENOENT: nowhere; -ENAMETOOLONG. */
 int cgroup_mount(char *ret, size_t size);
@@ -32,6 +36,8 @@ int cgroup_write(const char *path, const char *file, const char *text);
 /* Kills all processes in it and below, also those that are being forked. 0 or -errno. Needs Linux
  * 5.14. */
 int cgroup_kill(const char *path);
+/* Nobody is in it or below it, or it is gone. Reads a few bytes of the kernel's. */
+bool cgroup_is_empty(const char *path);
 /* Removes it, and empty ones in it. 0 or -errno; -EBUSY: it has processes. */
 int cgroup_remove(const char *path);
 /* A daemon is no part of a job or a session that had to start it: leaves the cgroup of that for the

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -99,6 +100,26 @@ static int peer_lives(int socket_fd)
 	return syscall(SYS_pidfd_send_signal, owned, 0, NULL, 0) < 0 && errno == ESRCH ? -ESRCH : 0;
 }
 
+/* Of a connection that a listening socket took, the kernel notes who connected; of one that this
+ * end made, who listens, and of a pair, who made both. The worker has some of those by which it
+ * would pass for root: the journal's, its own links. A listener has a name, and links are no
+ * streams. */
+static int is_clients(int socket_fd)
+{
+	struct sockaddr_un peer;
+	int domain = 0, type = 0;
+	socklen_t size = sizeof(int), peer_size = sizeof(peer);
+
+	if (getsockopt(socket_fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) < 0 ||
+	    getsockopt(socket_fd, SOL_SOCKET, SO_TYPE, &type, &size) < 0)
+		return -errno;
+	if (domain != AF_UNIX || type != SOCK_STREAM)
+		return -EPERM;
+	if (getpeername(socket_fd, (struct sockaddr *)&peer, &peer_size) < 0)
+		return -errno;
+	return peer_size > sizeof(sa_family_t) ? -EPERM : 0;
+}
+
 /* As the kernel noted it when the client connected. */
 static int identity_read(int socket_fd, struct warrant *ret)
 {
@@ -106,6 +127,9 @@ static int identity_read(int socket_fd, struct warrant *ret)
 	socklen_t size = sizeof(credentials), groups = sizeof(ret->group);
 
 	*ret = (struct warrant){.magic = WARRANT_MAGIC, .version = LAUNCHER_VERSION};
+	int rc = is_clients(socket_fd);
+	if (rc < 0)
+		return rc;
 	if (getsockopt(socket_fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) < 0 ||
 	    getsockopt(socket_fd, SOL_SOCKET, SO_PEERGROUPS, ret->group, &groups) < 0)
 		return -errno;
@@ -115,7 +139,7 @@ static int identity_read(int socket_fd, struct warrant *ret)
 	ret->uid = credentials.uid;
 	ret->gid = credentials.gid;
 	ret->group_count = (uint32_t)(groups / sizeof(gid_t));
-	int rc = limits_read(credentials.pid, ret);
+	rc = limits_read(credentials.pid, ret);
 	return rc < 0 ? rc : peer_lives(socket_fd);
 }
 

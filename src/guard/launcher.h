@@ -27,6 +27,7 @@ struct launcher_place {
 	 * by the launcher itself. */
 	char cgroup[PATH_MAX];
 	bool left; /* one that is over could not be removed yet */
+	uint64_t swept_ns;
 };
 
 /* Whether this process has the rights that a launcher needs. */
@@ -59,8 +60,16 @@ int launcher_user_directory(const struct launcher_place *place, uid_t uid, char 
  * told to go. 0 or -errno: nothing runs. */
 int launcher_shim_start(const struct launcher_place *place, const struct warrant *warrant,
 			const char *name, int spec_fd, int *ret_go, struct process_id *ret);
-/* Finds the cgroup for shims. */
+
+/* One cgroup for all shims of this daemon, in the launcher's own. The next launcher of the same
+ * directory finds it by its name. */
 void launcher_shims_begin(struct launcher_place *place);
+/* Makes that of shim `name`, which is root's still. "": it gets none. */
+void launcher_cgroup_make(const struct launcher_place *place, const char *name,
+			  char ret[static PATH_MAX]);
+/* From now on its user may make a few others in it, and move own processes there. Nobody may take
+ * them out of it. */
+void launcher_cgroup_give(const char *path, const struct warrant *warrant);
 /* Removes cgroups of jobs that are over, which are empty. */
 void launcher_shims_sweep(struct launcher_place *place);
 /* The rest of `name` is killed. */

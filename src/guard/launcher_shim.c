@@ -1,6 +1,5 @@
 /* A shim's process, from the fork to the exec: it gives up root for good before it runs anything.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -29,71 +28,6 @@
 
 /* Out of the way of the shim's own descriptors. */
 #define FDS_FROM 10
-
-/* ---- cgroups ------------------------------------------------------------------------------ */
-
-/* Users pass through to their own. */
-#define CGROUP_MODE 0711
-
-/* One for all shims of this daemon, in the launcher's own. The next launcher of the same directory
- * finds it by its name. */
-void launcher_shims_begin(struct launcher_place *place)
-{
-	struct stat st;
-	char own[PATH_MAX], name[64];
-
-	place->cgroup[0] = '\0';
-	place->left = true;
-	if (fstat(place->jobs_fd, &st) < 0 || cgroup_of(0, own, sizeof(own)) < 0)
-		return;
-	snprintf(name, sizeof(name), "carve-jobs-%llx", (unsigned long long)st.st_ino);
-	if (cgroup_make(own, name, place->cgroup) == 0)
-		(void)chmod(place->cgroup, CGROUP_MODE);
-}
-
-/* The shim's: its user may make others in it, and move own processes there. Nobody may take them
- * out of it. */
-static void cgroup_give(const char *path, const struct warrant *warrant)
-{
-	char procs[PATH_MAX];
-
-	if (!*path || !warrant->uid ||
-	    snprintf(procs, sizeof(procs), "%s/cgroup.procs", path) >= (int)sizeof(procs))
-		return;
-	(void)chmod(path, CGROUP_MODE);
-	(void)!chown(path, warrant->uid, warrant->gid);
-	(void)!chown(procs, warrant->uid, warrant->gid);
-}
-
-void launcher_shims_sweep(struct launcher_place *place)
-{
-	DIR *dir = *place->cgroup ? opendir(place->cgroup) : NULL;
-	const struct dirent *entry;
-	char path[PATH_MAX];
-
-	// NOLINTNEXTLINE(concurrency-mt-unsafe): its own list
-	while (dir && (entry = readdir(dir)))
-		if (entry->d_type == DT_DIR && entry->d_name[0] != '.' &&
-		    snprintf(path, sizeof(path), "%s/%s", place->cgroup, entry->d_name) <
-			    (int)sizeof(path))
-			(void)cgroup_remove(path);
-	if (dir)
-		closedir(dir);
-	place->left = false;
-}
-
-void launcher_shim_end(struct launcher_place *place, const char *name)
-{
-	char path[PATH_MAX];
-
-	if (!*place->cgroup ||
-	    snprintf(path, sizeof(path), "%s/%s", place->cgroup, name) >= (int)sizeof(path))
-		return;
-	if (place->left)
-		launcher_shims_sweep(place);
-	(void)cgroup_kill(path);
-	place->left = cgroup_remove(path) == -EBUSY;
-}
 
 /* ---- the child ---------------------------------------------------------------------------- */
 
@@ -281,9 +215,8 @@ int launcher_shim_start(const struct launcher_place *place, const struct warrant
 	cleanup_close int go_in = go[0], go_out = go[1], in = word[0], out = word[1];
 	if (rc < 0 || spec < 0)
 		return rc < 0 ? rc : -EMFILE;
-	char cgroup[PATH_MAX] = "";
-	if (*place->cgroup && cgroup_make(place->cgroup, name, cgroup) == 0)
-		cgroup_give(cgroup, warrant);
+	char cgroup[PATH_MAX];
+	launcher_cgroup_make(place, name, cgroup);
 	pid_t pid = cgroup_fork(cgroup);
 	if (pid == 0)
 		child_run(place, warrant, name, spec, go_in, out);
@@ -291,6 +224,9 @@ int launcher_shim_start(const struct launcher_place *place, const struct warrant
 		return -errno;
 	close_fd(&out);
 	rc = word_read(in);
+	/* Not before: its owner may freeze what is in it, and the child's word is waited for. */
+	if (rc == 0)
+		launcher_cgroup_give(cgroup, warrant);
 	if (rc == 0)
 		rc = process_identify(pid, ret);
 	if (rc < 0) {

@@ -1,15 +1,13 @@
 #include "proto/mark.h"
 
-#define FNV_OFFSET 0xcbf29ce484222325ull
-#define FNV_PRIME 0x100000001b3ull
+#include <string.h>
 
-static uint64_t hash(const void *data, size_t size, bool is_text)
+#include "base/fnv.h"
+
+static uint64_t hash(const void *data, size_t size)
 {
-	const uint8_t *bytes = data;
-	uint64_t h = FNV_OFFSET;
+	uint64_t h = fnv_add(FNV_BASIS, data, size);
 
-	for (size_t i = 0; i < size && !(is_text && !bytes[i]); i++)
-		h = (h ^ bytes[i]) * FNV_PRIME;
 	return h ^ h >> 32;
 }
 
@@ -20,12 +18,12 @@ static uint32_t low(uint64_t value, unsigned bits)
 
 uint32_t mark_session(const char *id)
 {
-	return low(hash(id, LEDGER_SESSION_SIZE, true), MARK_SESSION_BITS);
+	return low(hash(id, strnlen(id, LEDGER_SESSION_SIZE)), MARK_SESSION_BITS);
 }
 
 uint32_t mark_life(uint64_t start_time)
 {
-	return low(hash(&start_time, sizeof(start_time), false), MARK_LIFE_BITS);
+	return low(hash(&start_time, sizeof(start_time)), MARK_LIFE_BITS);
 }
 
 uint64_t mark_start(const struct mark *mark)

@@ -44,6 +44,14 @@ def peer_of(path):
         return struct.unpack("3i", s.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
 
 
+def fnv(data):
+    """As src/base/fnv.h has it."""
+    number = 0xcbf29ce484222325
+    for byte in data:
+        number = (number ^ byte) * 0x100000001b3 % (1 << 64)
+    return number
+
+
 class Lab:
     """One simulated host with `carved --system`. lab.run(user, argv...) runs a command as a user."""
 
@@ -214,11 +222,13 @@ class Lab:
     def remove_cgroups(self):
         """Those that the launcher made, which is killed with its daemon."""
         for jobs in self.runtime.rglob("jobs") if MOUNT else ():
-            top = cgroup_of("self") / f"carve-jobs-{jobs.stat().st_ino:x}"
+            top = cgroup_of("self") / f"carve-jobs-{fnv(str(jobs).encode()):x}"
+            if not top.exists():
+                continue
+            wait_until(lambda: "populated 0" in (top / "cgroup.events").read_text())  # noqa: B023
             for path in sorted(top.rglob("*/"), reverse=True):
                 path.rmdir()
-            if top.exists():
-                top.rmdir()
+            top.rmdir()
 
     def close(self):
         for process in self.started:

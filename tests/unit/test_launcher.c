@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -183,21 +184,67 @@ static int start_pod(const struct warrant *warrant, const struct warrant *pods, 
 	return rc;
 }
 
-/* Of this process, by a socket that is connected to itself. */
-static int vouch(const char *text, struct warrant *ret)
+static int vouch_for(int socket_fd, const char *text, struct warrant *ret)
 {
-	int ends[2], fd = -1;
-
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-	int fds[] = {ends[0], memfd(text, strlen(text), 0)};
+	int fds[] = {socket_fd, memfd(text, strlen(text), 0)}, fd = -1;
 	int rc = ask((struct launcher_request){.op = LAUNCHER_VOUCH}, fds, 2, &fd);
+
 	if (rc == 0)
 		assert_int_equal(pread(fd, ret, sizeof(*ret), 0), sizeof(*ret));
 	close_fd(&fd);
 	close(fds[1]);
+	return rc;
+}
+
+/* This process connects to itself: the listener's end, then the client's. */
+static void connection_make(int ret[2])
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s/socket", dir);
+	(void)unlink(address.sun_path);
+	assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(listen(listener, 1), 0);
+	ret[1] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(connect(ret[1], (struct sockaddr *)&address, sizeof(address)), 0);
+	ret[0] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	assert_true(ret[0] >= 0);
+	close(listener);
+}
+
+static int vouch(const char *text, struct warrant *ret)
+{
+	int ends[2];
+
+	connection_make(ends);
+	int rc = vouch_for(ends[0], text, ret);
 	close(ends[0]);
 	close(ends[1]);
 	return rc;
+}
+
+/* The kernel names root at the other end of each, as root listens there or made it. */
+static void test_nobody_is_vouched_for_who_connected_to_no_listener(void **state)
+{
+	struct warrant warrant;
+	int ends[2];
+
+	if (link_fd < 0)
+		skip();
+	assert_int_equal(vouch_for(link_fd, TEXT, &warrant), EPERM);
+	connection_make(ends);
+	assert_int_equal(vouch_for(ends[1], TEXT, &warrant), EPERM);
+	assert_int_equal(vouch_for(ends[0], TEXT, &warrant), 0);
+	close(ends[0]);
+	close(ends[1]);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends), 0);
+	assert_int_equal(vouch_for(ends[0], TEXT, &warrant), EPERM);
+	close(ends[0]);
+	close(ends[1]);
+	ends[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(vouch_for(ends[0], TEXT, &warrant), EPERM);
+	close(ends[0]);
 }
 
 static void test_a_pod_is_made_as_its_user_said(void **state)
@@ -310,6 +357,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_the_code_is_siphash),
 		cmocka_unit_test(test_a_warrant_is_for_its_user_and_text),
+		cmocka_unit_test(test_nobody_is_vouched_for_who_connected_to_no_listener),
 		cmocka_unit_test(test_only_what_was_vouched_for_is_started),
 		cmocka_unit_test(test_a_pod_is_made_as_its_user_said),
 		cmocka_unit_test(test_requests_that_are_wrong_are_refused),

@@ -318,15 +318,16 @@ int launcher_start(struct launcher *l, int64_t job, uint32_t attempt, int spec_f
 	return 0;
 }
 
-void launcher_end(struct launcher *l, int64_t job, uint32_t attempt)
+int launcher_end(struct launcher *l, int64_t job, uint32_t attempt)
 {
 	struct launcher_request request = {
 		.op = LAUNCHER_END, .job = (uint64_t)job, .attempt = attempt};
 	struct launcher_reply reply;
 	int none;
+	int rc = ask(l, &request, NULL, 0, &reply, &none);
 
-	(void)ask(l, &request, NULL, 0, &reply, &none);
 	close_fd(&none);
+	return rc;
 }
 
 int launcher_files(struct launcher *l, uid_t uid)

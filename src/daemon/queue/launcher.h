@@ -50,8 +50,8 @@ int launcher_vouch(struct launcher *launcher, int socket_fd, const char *text, s
  * -EKEYREVOKED: nor for that of the agent, which says how pods are made. */
 int launcher_start(struct launcher *launcher, int64_t job, uint32_t attempt, int spec_fd,
 		   int *ret_go, struct process_id *ret);
-/* The attempt is over: what is left of it is killed. Where that fails, nothing is. */
-void launcher_end(struct launcher *launcher, int64_t job, uint32_t attempt);
+/* The attempt is over: what is left of it is killed. 0 or -errno. */
+int launcher_end(struct launcher *launcher, int64_t job, uint32_t attempt);
 /* Has made anew what was removed of the directory of jobs' files, and of the user's in it
  * ((uid_t)-1: of nobody's). 0 or -errno. */
 int launcher_files(struct launcher *launcher, uid_t uid);

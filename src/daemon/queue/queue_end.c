@@ -100,14 +100,15 @@ static void leftovers_end(const struct job *job)
 	json_decref(end);
 }
 
-void job_processes_end(const struct job *job, bool by_shim)
+int job_processes_end(const struct job *job, bool by_shim)
 {
 	struct launcher *launcher = job->queues->host.launcher;
 
 	if (launcher_is_there(launcher))
-		launcher_end(launcher, job->record.id, job->record.attempt);
-	else if (!by_shim)
+		return launcher_end(launcher, job->record.id, job->record.attempt);
+	if (!by_shim)
 		leftovers_end(job);
+	return 0;
 }
 
 /* ---- records that are left ------------------------------------------------------------------ */
@@ -260,11 +261,14 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 
 	uint32_t attempt = job->record.attempt;
 
-	if (ran)
-		job_processes_end(job, outcome->by_shim);
-	job->record.attempt -= outcome->unstarted && attempt > 0;
-	if (ran)
+	if (job->list == &q->running)
 		usage_note(job);
+	/* A job is over once nothing of it is left: that waits for the launcher. */
+	if (ran && job_processes_end(job, outcome->by_shim) < 0) {
+		job_move(job, &q->ending);
+		return;
+	}
+	job->record.attempt -= outcome->unstarted && attempt > 0;
 	record_fill(job, outcome);
 	kill_point("end.read");
 	int rc = outcome_write(job, outcome, before);

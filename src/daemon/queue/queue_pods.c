@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/fnv.h"
 #include "base/macros.h"
 #include "base/units.h"
 #include "daemon/queue/queue_private.h"
@@ -19,8 +20,6 @@
 #define TEMPLATE_MAX (512u << 10)
 #define STATE_MAX 1024
 #define MACHINE_ID "/etc/machine-id"
-#define FNV_BASIS 0xcbf29ce484222325ull
-#define FNV_PRIME 0x100000001b3ull
 
 /* ---- what an agent is told ---------------------------------------------------------------- */
 
@@ -205,15 +204,6 @@ uint32_t agent_pods_running(const struct agent *agent)
 
 /* ---- a job's pod -------------------------------------------------------------------------- */
 
-static uint64_t hash_add(uint64_t hash, const void *data, size_t size)
-{
-	const unsigned char *bytes = data;
-
-	for (size_t i = 0; i < size; i++)
-		hash = (hash ^ bytes[i]) * FNV_PRIME;
-	return hash;
-}
-
 /* Daemons of many hosts share a namespace: machine, user and time of enqueueing tell their jobs
  * apart. None of these changes while a job lives. */
 const char *job_pod_name(const struct job_record *record, char buf[static JOB_POD_NAME_SIZE])
@@ -222,10 +212,10 @@ const char *job_pod_name(const struct job_record *record, char buf[static JOB_PO
 	uint64_t hash = FNV_BASIS;
 
 	(void)file_read(MACHINE_ID, machine, sizeof(machine));
-	hash = hash_add(hash, machine, strlen(machine));
-	hash = hash_add(hash, &record->uid, sizeof(record->uid));
-	hash = hash_add(hash, &record->enqueued, sizeof(record->enqueued));
-	hash = hash_add(hash, &record->id, sizeof(record->id));
+	hash = fnv_add(hash, machine, strlen(machine));
+	hash = fnv_add(hash, &record->uid, sizeof(record->uid));
+	hash = fnv_add(hash, &record->enqueued, sizeof(record->enqueued));
+	hash = fnv_add(hash, &record->id, sizeof(record->id));
 	snprintf(buf, JOB_POD_NAME_SIZE, SHIM_POD_PREFIX "%" PRId64 "-%016" PRIx64 "-%u",
 		 record->id, hash, record->attempt);
 	return buf;

@@ -274,8 +274,9 @@ void job_end_begin(struct job *job, enum job_state as, const char *why);
 /* Tells the shim, which may be another one than the last that was told. */
 void job_end_again(struct job *job);
 void job_end_tick(struct job *job, uint64_t now);
-/* Kills what is left of the job's last attempt in its cgroup, where its shim did not. */
-void job_processes_end(const struct job *job, bool by_shim);
+/* Kills what is left of the job's last attempt in its cgroup, where its shim did not. 0, or -errno:
+ * the launcher, which would do it, is away. */
+int job_processes_end(const struct job *job, bool by_shim);
 void job_cgroup_remove(struct queues *q);
 
 /* Whose shim it is, and by which numbers its files are called. */

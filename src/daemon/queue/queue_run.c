@@ -502,6 +502,10 @@ void queues_run(struct queues *q)
 
 static void ends_write(struct queues *q)
 {
+	const struct launcher *launcher = q->host.launcher;
+
+	if (launcher_is_there(launcher) && launcher_is_away(launcher))
+		return;
 	for (struct job *job = q->ending.first, *next; job; job = next) {
 		next = job->next;
 		job_conclude(job);

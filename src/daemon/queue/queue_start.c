@@ -396,7 +396,7 @@ static int start_undo(struct job *job, struct session *session, const struct pro
 		      int rc)
 {
 	if (shim)
-		job_processes_end(job, false);
+		(void)job_processes_end(job, false);
 	job->record.attempt--;
 	job->record.shim = (struct process_id){0};
 	job->record.session[0] = job->record.agent[0] = '\0';
