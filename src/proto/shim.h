@@ -80,6 +80,7 @@ _Static_assert(sizeof(struct shim_go) == 40, "shim ABI");
 /* How far a job's pod is: an object that carve-kubernetes puts in place whole. `phase` is one of
  * those below, `why` says why it waits or has failed, `code` is the exit code. */
 #define SHIM_POD_STATE ".pod-state"
+#define SHIM_POD_ASKED "asked"     /* the API server has not answered yet */
 #define SHIM_POD_CREATED "created" /* it is never created once more */
 #define SHIM_POD_ENDED "ended"
 #define SHIM_POD_REFUSED "refused" /* the API server does not take it */

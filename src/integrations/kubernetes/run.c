@@ -126,9 +126,9 @@ static int state_read(struct run *run)
 	const char *phase = json_string_value(json_object_get(state, "phase"));
 	const json_t *code = json_object_get(state, "code");
 
-	run->created = phase != NULL;
-	run->phase = phase ? SHIM_POD_CREATED : NULL;
-	if (!phase || !strcmp(phase, SHIM_POD_CREATED) || !json_is_integer(code))
+	run->created = phase && strcmp(phase, SHIM_POD_ASKED) != 0;
+	run->phase = run->created ? SHIM_POD_CREATED : NULL;
+	if (!run->created || !strcmp(phase, SHIM_POD_CREATED) || !json_is_integer(code))
 		return -1;
 	return (int)(json_integer_value(code) & 0xff);
 }
@@ -138,11 +138,14 @@ static void say(struct run *run, const char *text)
 	if (!*text || !strncmp(run->said, text, sizeof(run->said) - 1))
 		return;
 	snprintf(run->said, sizeof(run->said), "%s", text);
-	fprintf(stderr, "carve-kubernetes: pod %s: %s\n", run->name, run->said);
+	/* The reader of the state tells it. The log of a job has the words of its pod alone. */
+	if (!run->options->state_file)
+		fprintf(stderr, "carve-kubernetes: pod %s: %s\n", run->name, run->said);
+	const char *phase = !run->phase && !run->created ? SHIM_POD_ASKED : run->phase;
 	/* A reason for the end stays. */
-	if (run->phase &&
-	    (!strcmp(run->phase, SHIM_POD_CREATED) || !strcmp(run->phase, SHIM_POD_ENDED)))
-		(void)state_write(run, run->phase, run->code, run->said);
+	if (phase && (!strcmp(phase, SHIM_POD_ASKED) || !strcmp(phase, SHIM_POD_CREATED) ||
+		      !strcmp(phase, SHIM_POD_ENDED)))
+		(void)state_write(run, phase, run->code, run->said);
 }
 
 /* An API server that is away or busy comes back; the pod goes on meanwhile. */

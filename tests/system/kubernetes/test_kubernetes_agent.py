@@ -205,6 +205,27 @@ def test_a_kill_neither_loses_the_job_nor_runs_it_twice(pods, victim):
     assert len(pods.made()) == 1 and pods.pods() == {}
 
 
+def test_an_api_server_that_is_away_is_the_jobs_reason_and_no_word_in_its_log(pods):
+    pods.agent("half=0.5")
+    pods.api.down = True
+    job = pods.enqueue()
+    wait_until(lambda: "does not answer" in pods.job(job)["reason"])
+    pods.api.down = False
+    path, _ = pods.pod(job)
+    pods.status(path, "Running")
+    pods.print(path, "first\n")
+    wait_until(lambda: "first\n" in pods.host.carve("job", "logs", job).stdout)
+    pods.api.down = True
+    pods.api.cut_watches()
+    wait_until(lambda: "does not answer" in pods.job(job)["reason"])
+    pods.api.down = False
+    pods.print(path, "second\n")
+    pods.status(path, "Succeeded", code=0)
+    assert pods.ended(job)["state"] == "done"
+    assert pods.host.carve("job", "logs", job).stdout == "first\nsecond\n"
+    assert len(pods.made()) == 1
+
+
 def kill_followers(pods):
     for name in ("carve-shim", "carve-kubernetes"):
         for pid in pods.processes(name):
