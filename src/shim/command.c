@@ -25,6 +25,8 @@
 
 /* For so long a daemon that died is waited for, when a job begins. */
 #define DAEMON_PATIENCE_NS (300ull * 1000000000)
+#define BUSY_TRIES 20
+#define BUSY_PAUSE_MS 100
 
 static bool daemon_is_away(int rc)
 {
@@ -59,20 +61,25 @@ static int register_patiently(const struct shim *shim, uint32_t flags, struct at
 	return rc;
 }
 
-static int register_or_fail(const struct shim *shim, uint32_t flags, struct failure *failure)
+static int register_judge(int rc, struct attach_reply *reply, struct failure *failure)
 {
-	struct attach_reply reply = {0};
-	int rc = register_patiently(shim, flags, &reply);
-
 	if (rc < 0)
 		return fail(failure, EXIT_CODE_RUN_FAILED, "the daemon does not take the job up",
 			    -rc);
-	reply.message[sizeof(reply.message) - 1] = '\0';
-	if (reply.status == ATTACH_OK)
+	reply->message[sizeof(reply->message) - 1] = '\0';
+	if (reply->status == ATTACH_OK)
 		return 0;
 	failure->code = EXIT_CODE_RUN_FAILED;
-	snprintf(failure->text, sizeof(failure->text), "%s", reply.message);
+	snprintf(failure->text, sizeof(failure->text), "%s", reply->message);
 	return -1;
+}
+
+static int register_or_fail(const struct shim *shim, struct failure *failure)
+{
+	struct attach_reply reply = {0};
+	int rc = register_patiently(shim, 0, &reply);
+
+	return register_judge(rc, &reply, failure);
 }
 
 /* The daemon's finding holds where ld.so would look in the same places for this program. */
@@ -85,6 +92,21 @@ static int driver_look(const struct shim *shim, struct driver_libs *ret, struct 
 	snprintf(links.cuda, sizeof(links.cuda), "%s", json_text(shim->spec.driver, "cuda"));
 	snprintf(links.nvml, sizeof(links.nvml), "%s", json_text(shim->spec.driver, "nvml"));
 	return driver_find_by(&links, ret, err);
+}
+
+/* Tells the daemon once, from within the namespace where there is one. A daemon that is too busy to
+ * look at that takes the command without it. */
+static int enter_register(const struct shim *shim, bool mounted, struct failure *failure)
+{
+	struct attach_reply reply = {.status = ATTACH_BUSY};
+
+	for (int i = 0; mounted && i < BUSY_TRIES; i++) {
+		int rc = register_patiently(shim, ATTACH_FLAG_NAMESPACE, &reply);
+		if (rc < 0 || reply.status != ATTACH_BUSY)
+			return register_judge(rc, &reply, failure);
+		(void)poll(NULL, 0, BUSY_PAUSE_MS);
+	}
+	return register_or_fail(shim, failure);
 }
 
 /* As `carve run` does it: root's jobs get a mount namespace where one can be made. */
@@ -102,11 +124,12 @@ static int slice_enter(const struct shim *shim, struct failure *failure)
 	if (isolation == ISOLATION_MOUNT &&
 	    isolation_mount_or_not(&mount, &places, &driver, &err) < 0)
 		isolation = ISOLATION_PRELOAD;
+	if (enter_register(shim, isolation == ISOLATION_MOUNT, failure) < 0)
+		return -1;
 	if (slice_env_enter(shim->go.session, shim->spec.attach, &places, &driver, &err) < 0)
 		return fail_error(failure, &err);
 	if (isolation != ISOLATION_MOUNT)
 		return 0;
-	(void)register_or_fail(shim, ATTACH_FLAG_NAMESPACE, &(struct failure){0});
 	return isolation_mount_environment(&mount, &err) < 0 ? fail_error(failure, &err) : 0;
 }
 
@@ -116,9 +139,6 @@ static int command_prepare(const struct shim *shim, char ***ret_argv, struct fai
 	char path[PATH_MAX] = "", log[PATH_MAX];
 	const char *what = "";
 
-	/* In the daemon's environment, as it may have to be started. A pod has no slice here. */
-	if (!shim->spec.pod && register_or_fail(shim, 0, failure) < 0)
-		return -1;
 	int rc = shim_spec_enter(&shim->spec, &what);
 	if (rc < 0)
 		return fail(failure, EXIT_CODE_RUN_FAILED, what, -rc);
@@ -134,6 +154,8 @@ static int command_prepare(const struct shim *shim, char ***ret_argv, struct fai
 	if (*shim->spec.image) {
 		struct error err = {0};
 
+		if (register_or_fail(shim, failure) < 0)
+			return -1;
 		*ret_argv = shim_container_argv(&shim->spec, &shim->place, shim->go.session, &err);
 		return *ret_argv ? 0 : fail_error(failure, &err);
 	}

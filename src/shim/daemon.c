@@ -70,7 +70,7 @@ void shim_daemon_revive(const struct shim *shim)
 }
 
 /* The process that serves the attach socket; 0: none does; -1: not known. */
-static pid_t daemon_pid(const struct shim *shim)
+static pid_t daemon_ask(const struct shim *shim)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -83,6 +83,14 @@ static pid_t daemon_pid(const struct shim *shim)
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
 		return errno == EAGAIN ? -1 : 0;
 	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : -1;
+}
+
+/* Likewise. The daemon whose child this process is need not be asked. */
+static pid_t daemon_pid(const struct shim *shim)
+{
+	bool parent = shim->spec.daemon > 1 && shim->spec.daemon == getppid();
+
+	return parent ? shim->spec.daemon : daemon_ask(shim);
 }
 
 bool shim_daemon_is_unreachable(const struct shim *shim)

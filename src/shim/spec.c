@@ -29,7 +29,7 @@ static void run_take(json_t *root, const json_t *run)
 {
 	static const char *const keys[] = {"job",     "index",  "name",     "queue",
 					   "attempt", "attach", "limit_ns", "grace_ns",
-					   "pod",     "hook",   "driver"};
+					   "pod",     "hook",   "driver",   "daemon"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
 		json_t *value = json_object_get(run, keys[i]);
@@ -162,6 +162,7 @@ int shim_spec_read(int fd, struct shim_spec *ret)
 		.limit_ns = (uint64_t)json_integer_value(json_object_get(root, "limit_ns")),
 		.grace_ns = (uint64_t)json_integer_value(json_object_get(root, "grace_ns")),
 	};
+	ret->daemon = (pid_t)json_integer_value(json_object_get(root, "daemon"));
 	ret->hook = json_is_true(json_object_get(root, "hook"));
 	if (json_is_object(json_object_get(root, "pod")))
 		ret->pod = json_object_get(root, "pod");

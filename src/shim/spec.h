@@ -14,6 +14,7 @@
  *
  *   job, index, name, queue, attempt
  *   attach           the daemon's attach socket
+ *   daemon           its PID
  *   limit_ns, grace_ns
  *   driver           by which names ld.so found the driver's libraries: cuda, nvml, and paths, the
  *                    search path (LD_LIBRARY_PATH) with which it did
@@ -28,6 +29,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct words;
 
@@ -37,6 +39,7 @@ struct shim_spec {
 	const json_t *driver; /* NULL: the daemon does not know yet */
 	bool hook;            /* no job: SHIM_RUN_HOOK */
 	const char *cwd, *attach, *job, *name, *image;
+	pid_t daemon;  /* 0: not known */
 	int64_t index; /* -1: it is of no array */
 	int64_t attempt;
 	uint64_t limit_ns, grace_ns;

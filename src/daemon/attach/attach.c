@@ -208,6 +208,7 @@ static bool handle_command(struct attach_connection *c, struct session *s, uint3
 
 	if (made && privileges_try_again(mount_fd))
 		return reply_busy(c, s);
+	bool again = flags & ATTACH_FLAG_NAMESPACE && session_has_command(s, &c->peer.process);
 	int rc = session_command_add(s, &c->peer.process, mount_fd);
 
 	if (rc < 0)
@@ -216,8 +217,8 @@ static bool handle_command(struct attach_connection *c, struct session *s, uint3
 					    ? limited_descriptors_text(
 						      "this user has too many commands in slices")
 					    : strerrordesc_np(-rc));
-	/* From within its namespace it comes a second time. */
-	if (!(flags & ATTACH_FLAG_NAMESPACE) && bind_begin(c, s))
+	/* Commands of `carve run` come a second time from within their namespace. */
+	if (!again && bind_begin(c, s))
 		return true;
 	return reply_status(c, ATTACH_OK, "%s", "");
 }

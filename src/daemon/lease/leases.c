@@ -355,7 +355,12 @@ void leases_promise(struct leases *l, uint32_t gpu, uint32_t ppm)
 {
 	lock(l);
 	lease_promise(l->table, gpu, ppm, turns_now(l));
-	unlock_kick(l);
+	/* Where nobody has a part in the time, the first one who joins has the thread look at it:
+	 * most jobs of a queue come and go without. */
+	if (l->members)
+		unlock_kick(l);
+	else
+		pthread_mutex_unlock(&l->lock);
 }
 
 static struct lease_member *member_new(const struct lease_joining *joining)

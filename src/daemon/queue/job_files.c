@@ -20,17 +20,22 @@ void job_file(const struct queues *q, const struct job_record *record, const cha
 		 record->attempt, suffix);
 }
 
-/* The user's directory; in *ret_name the file's name in it. Or -errno. */
-static int directory_open(const struct queues *q, const struct job_record *record,
-			  const char *suffix, char ret_name[static NAME_MAX])
+/* The file's name in its user's directory. */
+static void file_name(const struct job_record *record, const char *suffix,
+		      char ret[static NAME_MAX])
+{
+	snprintf(ret, NAME_MAX, "%" PRId64 ".%u%s", record->id, record->attempt, suffix);
+}
+
+/* The user's directory, or -errno. */
+static int directory_open(const struct queues *q, uid_t uid)
 {
 	char user[16];
 	cleanup_close int all = open(q->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
 	if (all < 0)
 		return -errno;
-	snprintf(user, sizeof(user), "%u", record->uid);
-	snprintf(ret_name, NAME_MAX, "%" PRId64 ".%u%s", record->id, record->attempt, suffix);
+	snprintf(user, sizeof(user), "%u", uid);
 	return open_beneath(all, user, O_PATH | O_DIRECTORY);
 }
 
@@ -56,10 +61,11 @@ ssize_t job_file_read(const struct queues *q, const struct job_record *record, c
 {
 	char name[NAME_MAX];
 	struct stat st;
-	cleanup_close int dir = directory_open(q, record, suffix, name);
+	cleanup_close int dir = directory_open(q, record->uid);
 
 	if (dir < 0)
 		return dir;
+	file_name(record, suffix, name);
 	cleanup_close int fd = open_beneath(dir, name, O_RDONLY | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return fd < 0 ? fd : -errno;
@@ -74,11 +80,14 @@ ssize_t job_file_read(const struct queues *q, const struct job_record *record, c
 	return n;
 }
 
-void job_file_remove(const struct queues *q, const struct job_record *record, const char *suffix)
+void job_files_remove(const struct queues *q, const struct job_record *record,
+		      const char *const *suffixes, size_t count)
 {
 	char name[NAME_MAX];
-	cleanup_close int dir = directory_open(q, record, suffix, name);
+	cleanup_close int dir = directory_open(q, record->uid);
 
-	if (dir >= 0)
+	for (size_t i = 0; dir >= 0 && i < count; i++) {
+		file_name(record, suffixes[i], name);
 		(void)unlinkat(dir, name, 0);
+	}
 }

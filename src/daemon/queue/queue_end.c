@@ -54,14 +54,15 @@ int job_record_read(const struct queues *q, const struct job_record *record, jso
 	return !n || *ret_start || *ret_end ? 0 : -EBADMSG;
 }
 
+static const char *const record_files[] = {SHIM_RECORD, SHIM_CID, SHIM_POD, SHIM_POD_STATE};
+/* How far a pod is must outlive a shim that was killed. */
+#define RECORD_FILES_BUT_POD 2
+
 static void records_remove(const struct job *job, bool all)
 {
-	static const char *const suffixes[] = {SHIM_RECORD, SHIM_CID, SHIM_POD, SHIM_POD_STATE};
-	/* How far a pod is must outlive a shim that was killed. */
-	size_t count = !job_is_pod(&job->record) ? 2 : all ? ARRAY_SIZE(suffixes) : 2;
-
-	for (size_t i = 0; i < count; i++)
-		job_file_remove(job->queues, &job->record, suffixes[i]);
+	job_files_remove(job->queues, &job->record, record_files,
+			 all && job_is_pod(&job->record) ? ARRAY_SIZE(record_files)
+							 : RECORD_FILES_BUT_POD);
 }
 
 /* ---- processes that are left ---------------------------------------------------------------- */
@@ -164,8 +165,7 @@ void queue_records_tidy(struct queues *q, size_t most)
 		const struct job_record record = {
 			.id = left->id, .attempt = left->attempt, .uid = left->uid};
 
-		job_file_remove(q, &record, SHIM_RECORD);
-		job_file_remove(q, &record, SHIM_CID);
+		job_files_remove(q, &record, record_files, RECORD_FILES_BUT_POD);
 	}
 	if (q->left_first == q->left_count)
 		q->left_first = q->left_synced = q->left_count = 0;

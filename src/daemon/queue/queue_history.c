@@ -73,9 +73,9 @@ static int oldest_add(void *arg, const struct job_record *record)
 /* A daemon that was killed may have left the record. */
 static void attempt_forget(struct queues *q, const struct job_record *record)
 {
-	job_file_remove(q, record, SHIM_LOG);
-	job_file_remove(q, record, SHIM_ERR);
-	job_file_remove(q, record, SHIM_RECORD);
+	static const char *const all[] = {SHIM_LOG, SHIM_ERR, SHIM_RECORD};
+
+	job_files_remove(q, record, all, ARRAY_SIZE(all));
 }
 
 /* On disk first: a log without a job is found by nobody. */

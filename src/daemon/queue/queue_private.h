@@ -255,8 +255,9 @@ int job_files_look(const struct queues *q, uid_t uid);
  * -errno (-EPERM: it is no file of his, -EFBIG: it is no smaller than `size`). */
 ssize_t job_file_read(const struct queues *q, const struct job_record *record, const char *suffix,
 		      char *text, size_t size);
-/* Where it is one, and is there. */
-void job_file_remove(const struct queues *q, const struct job_record *record, const char *suffix);
+/* Removes those of them that are there. */
+void job_files_remove(const struct queues *q, const struct job_record *record,
+		      const char *const *suffixes, size_t count);
 
 /* ---- queue_end.c */
 /* The record of the job's last attempt: how it started, and how it ended; owned by the caller.

@@ -88,11 +88,12 @@ static char *run_text(const struct job *job, const char *image, json_t *pod)
 {
 	struct queues *q = job->queues;
 	char id[JOB_ID_TEXT];
-	json_t *object = json_pack(
-		"{s:s, s:s, s:s, s:i, s:s, s:I, s:I}", "job", job_id_text(&job->record, id), "name",
-		job->spec->name, "queue", job->record.queue, "attempt", (int)job->record.attempt,
-		"attach", q->attach, "limit_ns", (json_int_t)job->spec->limit_ns, "grace_ns",
-		(json_int_t)(pod ? AGENT_PODS_GRACE_NS : job->spec->grace_ns));
+	json_t *object = json_pack("{s:s, s:s, s:s, s:i, s:s, s:i, s:I, s:I}", "job",
+				   job_id_text(&job->record, id), "name", job->spec->name, "queue",
+				   job->record.queue, "attempt", (int)job->record.attempt, "attach",
+				   q->attach, "daemon", (int)getpid(), "limit_ns",
+				   (json_int_t)job->spec->limit_ns, "grace_ns",
+				   (json_int_t)(pod ? AGENT_PODS_GRACE_NS : job->spec->grace_ns));
 
 	if (object && pod)
 		json_object_set(object, "pod", pod);

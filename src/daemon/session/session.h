@@ -72,6 +72,7 @@ struct session {
 	int64_t counted_from;
 	struct process *processes; /* slots in use */
 	struct holder *holders;
+	struct process_id command_left; /* a command that ended, and is in the store; pid 0: none */
 	uint64_t record_at_ns; /* SESSION_RECORDING: CLOCK_MONOTONIC of the next attempt; 0: there
 				* was none yet */
 	uint64_t kill_at_ns;   /* SESSION_TERMINATING: CLOCK_MONOTONIC when SIGKILL follows */
@@ -132,6 +133,7 @@ void session_holders_free(struct session *session);
 int session_command_add(struct session *session, const struct process_id *process, int mount_fd);
 int session_command_restore(struct session *session, const struct process_id *process,
 			    int mount_fd);
+bool session_has_command(const struct session *session, const struct process_id *process);
 /* Has the commands of `carve run` in it ended (SIGTERM, which these pass on), whether they use the
  * GPU or not; but for those that `but` is of (NULL: all). */
 void session_commands_end(const struct session *session, const struct process_id *but);

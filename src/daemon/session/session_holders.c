@@ -48,6 +48,15 @@ void session_holders_free(struct session *s)
 	}
 }
 
+/* The last command that ended stays in the store: most sessions end next, and all of theirs goes
+ * with them. A daemon that reads it meanwhile finds no such process. */
+static void command_leave(struct session *s, const struct process_id *process)
+{
+	if (s->command_left.pid)
+		(void)store_command_remove(s->sessions->store, s->record.id, &s->command_left);
+	s->command_left = *process;
+}
+
 static void on_holder_ended(void *arg)
 {
 	struct holder *holder = arg, **at;
@@ -60,7 +69,7 @@ static void on_holder_ended(void *arg)
 		log_event(LOG_INFO, "process.ended id=%s pid=%d", s->record.id,
 			  (int)holder->process.pid);
 	if (holder->command)
-		(void)store_command_remove(s->sessions->store, s->record.id, &holder->process);
+		command_leave(s, &holder->process);
 	s->sessions->hooks->namespace_left(holder);
 	holder_free(holder);
 	if (s->state != SESSION_ACTIVE)
@@ -141,16 +150,28 @@ int session_command_restore(struct session *s, const struct process_id *process,
 	return 0;
 }
 
-/* It said so before: nothing is written, however often it is repeated. */
-static bool command_is_known(const struct session *s, const struct process_id *process,
-			     int mount_fd)
+/* NULL: it is none of its commands. */
+static const struct holder *command_find(const struct session *s, const struct process_id *process)
 {
 	const struct holder *holder = s->holders;
 
 	while (holder && !process_same(holder->process, *process))
 		holder = holder->next;
-	return holder && holder->command &&
-	       namespace_number(holder->mount_fd) == namespace_number(mount_fd);
+	return holder && holder->command ? holder : NULL;
+}
+
+bool session_has_command(const struct session *s, const struct process_id *process)
+{
+	return command_find(s, process) != NULL;
+}
+
+/* It said so before: nothing is written, however often it is repeated. */
+static bool command_is_known(const struct session *s, const struct process_id *process,
+			     int mount_fd)
+{
+	const struct holder *holder = command_find(s, process);
+
+	return holder && namespace_number(holder->mount_fd) == namespace_number(mount_fd);
 }
 
 int session_command_add(struct session *s, const struct process_id *process, int mount_fd)
