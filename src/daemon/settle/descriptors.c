@@ -89,6 +89,25 @@ static bool misses_some(const struct locks *found, const void *context)
 	return false;
 }
 
+bool descriptors_exported(const struct session *s)
+{
+	for (const struct process *p = s->processes; p; p = p->next)
+		if (ledger_slot(&s->books.ledger, p->slot)->exported)
+			return true;
+	return s->exported && s->processes;
+}
+
+/* To list its locks the kernel waits until each processor has passed a quiet state (10 ms and
+ * more), and holds up whoever sets or drops one meanwhile: for most hosts that would be for
+ * nothing, as few programs export memory. */
+static bool some_are_possible(const struct settling *settling)
+{
+	for (const struct session *s = settling->sessions->attached; s; s = s->next_attached)
+		if (descriptors_exported(s))
+			return true;
+	return settling->orphans.exporters;
+}
+
 /* So long the loop reads at most, and then it does not for so many times as long. */
 #define READ_MOST_NS 15000000ull
 #define READ_PAUSES 20
@@ -105,7 +124,7 @@ static bool read_all(struct settling *settling)
 	d->now = d->before;
 	d->before = was;
 	d->now.count = 0;
-	int r = settling->sessions->first || settling->orphans.exporters
+	int r = some_are_possible(settling)
 			? locks_read(&d->now, READ_MOST_NS, is_wanted, misses_some, settling)
 			: 0;
 	if (r < 0) {

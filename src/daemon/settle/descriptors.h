@@ -25,6 +25,9 @@ struct descriptors {
 	bool had_some; /* by the last one */
 };
 
+/* Whether a process of the session has given others handles to its memory, as far as its processes
+ * say. Without that none of its descriptors is marked. */
+bool descriptors_exported(const struct session *session);
 /* Takes stock where a session may have some. Called when a sample is in, before it is compared. */
 void descriptors_read(struct settling *settling);
 void descriptors_free(struct settling *settling);

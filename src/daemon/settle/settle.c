@@ -482,14 +482,6 @@ static void hurry_all(struct settling *settling)
 		uv_timer_start(&settling->hurry, on_hurry_timer, delay, 0);
 }
 
-static bool somebody_exported(const struct session *s)
-{
-	for (const struct process *p = s->processes; p; p = p->next)
-		if (ledger_slot(&s->books.ledger, p->slot)->exported)
-			return true;
-	return s->exported && s->processes;
-}
-
 static bool somebody_waits(const struct session *s)
 {
 	for (struct process *p = s->processes; p; p = p->next)
@@ -505,7 +497,7 @@ static bool room_is_waited_for(const struct session *s)
 
 static void session_settle(struct session *s)
 {
-	s->exported = somebody_exported(s);
+	s->exported = descriptors_exported(s);
 	s->spared = session_post(s);
 	bool gave = kept_give(s);
 

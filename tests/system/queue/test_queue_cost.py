@@ -1,43 +1,20 @@
 """A job costs a bounded number of processes and waits for the disk, whatever the host's load is."""
-import pathlib
-import re
 import shutil
-import subprocess
 
 import pytest
 
-from conftest import wait_until
 from queueing import queues  # noqa: F401: fixtures
+from tracing import Trace
 
 JOBS = 20
 CALLS = "clone,clone3,fork,vfork,execve,fdatasync,fsync"
-
-
-class Trace:
-    """Follows the daemon and all that it starts."""
-
-    def __init__(self, pid, log):
-        self.log = log
-        self.process = subprocess.Popen(["strace", "-f", "-qq", "-e", f"trace={CALLS}", "-o", log, "-p", str(pid)],
-                                        stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_until(lambda: self.process.poll() is not None
-                   or f"TracerPid:\t{self.process.pid}\n" in pathlib.Path(f"/proc/{pid}/status").read_text())
-        if self.process.poll() is not None:
-            pytest.skip("strace is not permitted here")
-
-    def counts(self):
-        """How often each call was made so far; ends it."""
-        self.process.terminate()
-        self.process.wait()
-        text = self.log.read_text()
-        return {call: len(re.findall(rf"^\d+ +{call}\(", text, re.M)) for call in CALLS.split(",")}
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
 def test_a_job_costs_two_processes_and_two_waits_for_the_disk(queues, tmp_path):
     queues.agent("tenth=0.1")
     queues.ended(queues.enqueue("true", queue="tenth"))  # has the driver looked for
-    trace = Trace(queues.host.daemon_pid(), tmp_path / "calls")
+    trace = Trace(queues.host.daemon_pid(), tmp_path / "calls", CALLS)
     try:
         queues.ended(queues.enqueue("/bin/true", queue="tenth", options=("--array", f"0-{JOBS - 1}")))
     finally:

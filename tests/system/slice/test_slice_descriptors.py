@@ -1,6 +1,7 @@
 """Memory that others hold: by a descriptor, an import, or because they have it open. Judged by the driver's own
 books (`carve sim stat`)."""
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 from conftest import BUILD
 from in_slice import BEGIN, GIB, MIB, gpu, in_slice, nothing_is_left
+from tracing import Trace
 
 
 def test_memory_that_is_held_by_an_import_alone_counts(host):
@@ -273,6 +275,26 @@ print(json.dumps([sorted(seen), come_back(before) - before]))
             churn.kill()
             churn.communicate()
     assert said == [[GIB], 0]
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+def test_the_kernels_locks_are_listed_only_where_memory_was_exported(host, tmp_path):
+    """A list costs the loop a grace period of the kernel's, and holds up all who lock files meanwhile."""
+    host.carve("gpu", "list")
+
+    def listed(program):
+        trace = Trace(host.daemon_pid(), tmp_path / "calls", "openat")
+        try:
+            # That nothing is left is known by a sample.
+            in_slice(host, program)
+            nothing_is_left(host)
+        finally:
+            text = trace.text()
+        assert "/proc/" in text
+        return '"/proc/locks"' in text
+
+    assert not listed("begin()\nhandles = [create(512 * MIB) for _ in range(7)]\nprint(json.dumps(room()))")
+    assert listed(DESCRIBED + "begin()\nbefore, fd = room(), described(1024 * MIB)\nos.close(fd)\nprint(json.dumps(come_back(before)))")
 
 
 def test_a_new_daemon_knows_what_descriptors_keep(host):
