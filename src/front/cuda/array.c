@@ -155,68 +155,62 @@ static CUresult array_end(struct taking *t, CUresult result, uint64_t handle)
 	return taking_end(t, result, handle);
 }
 
+/* The driver's call that makes one, between what is charged before and booked after it. */
+#define CREATE(array, kind, d, levels, call)                       \
+	struct taking taking_;                                     \
+	CUresult result_ = array_begin(&taking_, kind, d, levels); \
+	if (result_ != CUDA_SUCCESS)                               \
+		return REFUSED(result_, array, call);              \
+	result_ = TAKE(&taking_, call);                            \
+	return array_end(&taking_, result_, result_ == CUDA_SUCCESS ? (uintptr_t) * (array) : 0)
+
+/* The descriptor of a flat array as one of three dimensions. */
+#define FLAT(d)                                                                    \
+	(CUDA_ARRAY3D_DESCRIPTOR)                                                  \
+	{                                                                          \
+		.Width = (d)->Width, .Height = (d)->Height, .Format = (d)->Format, \
+		.NumChannels = (d)->NumChannels                                    \
+	}
+
 CUresult hook_cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *d)
 {
 	CUDA_ARRAY3D_DESCRIPTOR wide = {0};
-	struct taking t;
 
 	if (d)
-		wide = (CUDA_ARRAY3D_DESCRIPTOR){.Width = d->Width,
-						 .Height = d->Height,
-						 .Format = d->Format,
-						 .NumChannels = d->NumChannels};
-	CUresult result = array_begin(&t, OBJECT_ARRAY, &wide, 1);
-	if (result != CUDA_SUCCESS)
-		return REFUSED(result, array, real_cuArrayCreate_v2(array, d));
-	result = TAKE(&t, real_cuArrayCreate_v2(array, d));
-	return array_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
+		wide = FLAT(d);
+	CREATE(array, OBJECT_ARRAY, &wide, 1, real_cuArrayCreate_v2(array, d));
 }
 
 CUresult hook_cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *d)
 {
 	CUDA_ARRAY3D_DESCRIPTOR wide = {0};
-	struct taking t;
 
 	if (d)
-		wide = (CUDA_ARRAY3D_DESCRIPTOR){.Width = d->Width,
-						 .Height = d->Height,
-						 .Format = d->Format,
-						 .NumChannels = d->NumChannels};
-	CUresult result = array_begin(&t, OBJECT_ARRAY, &wide, 1);
-	if (result != CUDA_SUCCESS)
-		return REFUSED(result, array, real_cuArrayCreate(array, d));
-	result = TAKE(&t, real_cuArrayCreate(array, d));
-	return array_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
+		wide = FLAT(d);
+	CREATE(array, OBJECT_ARRAY, &wide, 1, real_cuArrayCreate(array, d));
 }
 
 CUresult hook_cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *d)
 {
-	struct taking t;
-	CUresult result = array_begin(&t, OBJECT_ARRAY, d, 1);
-
-	if (result != CUDA_SUCCESS)
-		return REFUSED(result, array, real_cuArray3DCreate_v2(array, d));
-	result = TAKE(&t, real_cuArray3DCreate_v2(array, d));
-	return array_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
+	CREATE(array, OBJECT_ARRAY, d, 1, real_cuArray3DCreate_v2(array, d));
 }
 
 CUresult hook_cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *d)
 {
 	CUDA_ARRAY3D_DESCRIPTOR wide = {0};
-	struct taking t;
 
-	if (d)
-		wide = (CUDA_ARRAY3D_DESCRIPTOR){.Width = d->Width,
-						 .Height = d->Height,
-						 .Depth = d->Depth,
-						 .Format = d->Format,
-						 .NumChannels = d->NumChannels,
-						 .Flags = d->Flags};
-	CUresult result = array_begin(&t, OBJECT_ARRAY, &wide, 1);
-	if (result != CUDA_SUCCESS)
-		return REFUSED(result, array, real_cuArray3DCreate(array, d));
-	result = TAKE(&t, real_cuArray3DCreate(array, d));
-	return array_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
+	if (d) {
+		wide = FLAT(d);
+		wide.Depth = d->Depth;
+		wide.Flags = d->Flags;
+	}
+	CREATE(array, OBJECT_ARRAY, &wide, 1, real_cuArray3DCreate(array, d));
+}
+
+CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *d,
+				     unsigned int levels)
+{
+	CREATE(array, OBJECT_MIPMAP, d, levels, real_cuMipmappedArrayCreate(array, d, levels));
 }
 
 static CUresult array_gone(struct giving *g, struct process *waiting, CUresult result)
@@ -234,18 +228,6 @@ CUresult hook_cuArrayDestroy(CUarray array)
 
 	giving_begin(&g, OBJECT_ARRAY, (uintptr_t)array);
 	return array_gone(&g, waiting, real_cuArrayDestroy(array));
-}
-
-CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *d,
-				     unsigned int levels)
-{
-	struct taking t;
-	CUresult result = array_begin(&t, OBJECT_MIPMAP, d, levels);
-
-	if (result != CUDA_SUCCESS)
-		return REFUSED(result, array, real_cuMipmappedArrayCreate(array, d, levels));
-	result = TAKE(&t, real_cuMipmappedArrayCreate(array, d, levels));
-	return array_end(&t, result, result == CUDA_SUCCESS ? (uintptr_t)*array : 0);
 }
 
 CUresult hook_cuMipmappedArrayDestroy(CUmipmappedArray array)

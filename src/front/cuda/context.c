@@ -5,6 +5,7 @@
 #include "front/cuda/gate.h"
 #include "front/cuda/grow.h"
 #include "front/cuda/hooks.h"
+#include "front/cuda/library_use.h"
 #include "front/cuda/local.h"
 
 static uint64_t learned_cost(const struct process *p, int gpu)
@@ -27,12 +28,18 @@ static CUresult context_begin(struct taking *t, CUdevice device)
 	return taking_begin_on(t, p, gpu, OBJECT_CONTEXT, learned_cost(p, gpu));
 }
 
+static void settle_contexts(struct process *p, int gpu, bool in_call)
+{
+	/* Of a library that was not used yet the driver may have nothing, and is to be charged. */
+	grow_settle_contexts(p, gpu, !library_is_unused(p), in_call);
+}
+
 /* True where the driver took more than the slice had left for a context. */
 static bool context_is_too_much(struct process *p, uint32_t gpu)
 {
 	const struct ledger *l = &p->attachment.ledger;
 
-	grow_settle_contexts(p, -1, true);
+	settle_contexts(p, -1, true);
 	return ledger_committed(l, gpu) > ledger_limit(l, gpu) &&
 	       (!charge_sweep_in_call(p, (int)gpu, 0) ||
 		ledger_committed(l, gpu) > ledger_limit(l, gpu));
@@ -51,7 +58,7 @@ static CUresult context_end(struct taking *t, CUresult result, CUcontext *contex
 		else
 			real_cuDevicePrimaryCtxRelease_v2(primary);
 		taking_end(t, CUDA_ERROR_OUT_OF_MEMORY, 0);
-		grow_settle_contexts(t->process, -1, false);
+		settle_contexts(t->process, -1, false);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	result = taking_end(t, CUDA_SUCCESS, (uintptr_t)*context);
@@ -134,7 +141,7 @@ static CUresult destroy_end(struct giving *g, CUresult result, CUcontext context
 	books_drop_context(p, (uintptr_t)context);
 	g->object.exported = true;
 	books_drop(p, &g->object);
-	grow_settle_contexts(p, g->object.gpu, false);
+	settle_contexts(p, g->object.gpu, false);
 	giving_left(g);
 	return result;
 }

@@ -40,6 +40,7 @@ _Atomic uint64_t *_Atomic gate_short = &off;
 static struct gate_local nobody;
 _Thread_local struct gate_local *gate_self = &nobody;
 _Atomic uint32_t gate_captures;
+_Atomic bool gate_watching;
 /* Threads that are making calls of the front's own, which a capture would be spoiled by; and those
  * that are just beginning one. */
 static _Atomic uint32_t looking, beginning;
@@ -110,7 +111,7 @@ static void look_closer(void)
 
 static bool closer_is_needed(void)
 {
-	return atomic_load(&gate_captures) || atomic_load(&local_is_watched);
+	return atomic_load(&gate_captures) || atomic_load(&gate_watching);
 }
 
 /* A thread that asks for it just now has said so before, and is seen here or puts its word back. */
@@ -126,7 +127,7 @@ static void look_as_needed(void)
 
 void gate_watch(bool on)
 {
-	atomic_store(&local_is_watched, on);
+	atomic_store(&gate_watching, on);
 	if (on)
 		look_closer();
 	else

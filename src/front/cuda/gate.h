@@ -7,7 +7,6 @@
 
 #include "base/cuda_abi.h"
 #include "front/cuda/gate_offsets.h"
-#include "front/cuda/local.h"
 #include "front/process.h"
 #include "proto/gate.h"
 
@@ -123,32 +122,9 @@ static __attribute__((always_inline)) inline void gate_leave(struct gate_local *
 	atomic_store_explicit(&l->record->in_launch, 0, memory_order_release);
 }
 
-/* Defines gated_NAME, which launches a kernel: parameters and arguments in parentheses; the stream
- * as gate_stream_of() has it. NAME is in CUDA_GATED or CUDA_LAUNCHED of hooks.h: while the gate is
- * off the exported entry jumps to the driver without coming here. */
-#define GATED(name, parameters, arguments, stream, what_, size_)                             \
-	static __attribute__((noinline)) CUresult slowly_##name parameters                   \
-	{                                                                                    \
-		struct gate_call call_;                                                      \
-		gate_begin(&call_, stream,                                                   \
-			   (struct gate_work){.what = (uintptr_t)(what_), .size = (size_)}); \
-		return gate_end(&call_, LOCAL_LAUNCH(what_, stream, real_##name arguments)); \
-	}                                                                                    \
-	CUresult gated_##name parameters                                                     \
-	{                                                                                    \
-		struct gate_local *local_ = gate_enter(stream);                              \
-		CUresult result_;                                                            \
-		if (GATE_UNLIKELY(!local_)) {                                                \
-			result_ = slowly_##name arguments;                                   \
-			/* Not as a jump: the arguments would be carried about for it. */    \
-			__asm__ volatile("");                                                \
-		} else {                                                                     \
-			result_ = real_##name arguments;                                     \
-			gate_leave(local_);                                                  \
-		}                                                                            \
-		return result_;                                                              \
-	}
-/* The same for what is no kernel, and handed in less often. */
+/* Defines gated_NAME, which submits something else than a kernel: parameters and arguments in
+ * parentheses; the stream as gate_stream_of() has it. NAME is in CUDA_GATED or CUDA_LAUNCHED of
+ * hooks.h: while the gate is off the exported entry jumps to the driver without coming here. */
 #define GATED_SELDOM(name, parameters, arguments, stream, what_, size_)                      \
 	CUresult gated_##name parameters                                                     \
 	{                                                                                    \
@@ -184,8 +160,14 @@ bool gate_relax(struct gate_relaxed *r);
 void gate_relax_end(const struct gate_relaxed *r);
 /* Whether what is handed into it becomes part of a graph. */
 bool gate_is_capturing(CUstream stream);
-/* From now on launches of this process come to gated_X, or not any more: local_is_watched. */
+/* From now on launches of this process come to gated_X and look whether they need local memory
+ * (local.h), or not any more. */
 void gate_watch(bool on);
+extern __attribute__((visibility("hidden"))) _Atomic bool gate_watching;
+static inline bool gate_is_watched(void)
+{
+	return GATE_UNLIKELY(atomic_load_explicit(&gate_watching, memory_order_relaxed));
+}
 /* The process is attached: from now on its session's gate counts. */
 void gate_bind(struct process *p);
 /* A copy between host and device of so many bytes: passes a closed gate on a budget. */

@@ -15,23 +15,20 @@
 #include "front/cuda/gate_parts.h"
 #include "front/cuda/hooks.h"
 
-/* How long a stream's end waits for another thread's marker to be in. */
-#define BUSY_NS_MOST 1000000000ull
 /* How long it waits for work that no marker can tell of. */
 #define END_NS_MOST 20000000ull
-#define END_NAP_NS 50000u
 /* Of launches that were handed in while nobody counted so many are taken for what takes as long as
  * what nobody knows: there may have been thousands of them, each of a microsecond. */
 #define UNCOUNTED_MAX 64u
 #define VIEW_BYTES ALIGN_UP(sizeof(struct gate_process), (size_t)sysconf(_SC_PAGESIZE))
 
 /* Streams were made that the NULL stream waits for: see above. */
-_Atomic bool gate_blocking_streams;
+static _Atomic bool blocking_streams;
 
 void gate_blocking_stream_made(void)
 {
-	if (!atomic_load_explicit(&gate_blocking_streams, memory_order_relaxed))
-		atomic_store(&gate_blocking_streams, true);
+	if (!atomic_load_explicit(&blocking_streams, memory_order_relaxed))
+		atomic_store(&blocking_streams, true);
 }
 
 /* ---- calls of our own ---------------------------------------------------------------------- */
@@ -88,7 +85,7 @@ static void context_prepare(struct gate *g, struct gate_context *context)
 	if (view == MAP_FAILED)
 		return;
 	while (!gate_relax(&relaxed))
-		gate_nap(END_NAP_NS);
+		gate_nap(GATE_END_NAP_NS);
 	if (real_cuMemHostRegister_v2(view, VIEW_BYTES,
 				      CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE) ==
 	    CUDA_SUCCESS) {
@@ -163,7 +160,7 @@ static struct gate_context *context_of(struct gate *g, CUcontext handle)
 
 /* ---- finding ------------------------------------------------------------------------------- */
 
-static CUcontext stream_context(CUstream stream)
+CUcontext gate_stream_context(CUstream stream)
 {
 	CUcontext context = NULL;
 
@@ -238,7 +235,7 @@ struct gate_lane *gate_lane_of(struct gate *g, struct gate_local *l, CUstream st
 	struct gate_lane *lane = l->near[near];
 
 	if (!lane || !gate_lane_is(lane, l, stream)) {
-		CUcontext context = stream_context(stream);
+		CUcontext context = gate_stream_context(stream);
 
 		lane = context ? lane_find(g, l, context, stream) : NULL;
 		l->near[near] = lane;
@@ -259,7 +256,7 @@ void gate_lane_aim(struct gate_local *l, struct gate_lane *lane, CUstream stream
 
 uint32_t gate_gpu_of_stream(struct gate *g, CUstream stream)
 {
-	CUcontext handle = stream_context(stream);
+	CUcontext handle = gate_stream_context(stream);
 	const struct gate_context *context = handle ? context_of(g, handle) : NULL;
 
 	if (context)
@@ -283,7 +280,7 @@ bool gate_lane_by_query(const struct gate_lane *lane)
 {
 	return lane->context->state == GATE_CONTEXT_QUERIES ||
 	       (atomic_load(&lane->stream) == CU_STREAM_LEGACY &&
-		atomic_load_explicit(&gate_blocking_streams, memory_order_relaxed));
+		atomic_load_explicit(&blocking_streams, memory_order_relaxed));
 }
 
 static bool lane_try_busy(struct gate_lane *lane)
@@ -512,106 +509,6 @@ uint64_t gate_in_flight(struct gate *g, uint32_t gpu, struct gate_flight *ret)
 	return fullest;
 }
 
-/* ---- strays -------------------------------------------------------------------------------- */
-
-/* Threads and streams beyond the records. They are few, or a program's that has so many that a lock
- * does not show. */
-void gate_stray_note(struct gate *g, CUstream stream)
-{
-	struct gate_stream *record = &g->page->stream[GATE_STREAMS_MAX - 1];
-	CUcontext context = stream_context(stream);
-	struct gate_stray *found = NULL;
-
-	if (stream == CU_STREAM_PER_THREAD)
-		gate_blocking_stream_made();
-	lock_acquire(&g->lock);
-	for (uint32_t i = 0; !found && i < GATE_STRAYS; i++)
-		if (g->strays[i].stream == stream && g->strays[i].context == context)
-			found = &g->strays[i];
-	for (uint32_t i = 0; !found && i < GATE_STRAYS; i++)
-		if (!atomic_load(&g->strays[i].dirty) && !atomic_load(&g->strays[i].busy))
-			found = &g->strays[i];
-	if (found) {
-		found->stream = stream;
-		found->context = context;
-		atomic_store(&found->dirty, 1);
-	}
-	lock_release(&g->lock);
-	/* Where even those are used up, what is not seen is billed to whoever comes next. */
-	if (found)
-		atomic_fetch_add(&record->submitted, 1);
-	atomic_store(&g->page->streams, GATE_STREAMS_MAX);
-}
-
-/* Has it asked about, if it has work that was not seen done. False: not now. */
-static bool stray_begin(struct gate *g, struct gate_stray *stray, struct gate_stray *ret)
-{
-	lock_acquire(&g->lock);
-	bool dirty = atomic_exchange(&stray->dirty, 0) && stray->stream;
-	/* Another thread's own stream can only be asked about by that thread. */
-	bool asks = dirty && stray->stream != CU_STREAM_PER_THREAD;
-	ret->stream = stray->stream;
-	ret->context = stray->context;
-	atomic_store(&stray->busy, asks);
-	lock_release(&g->lock);
-	return asks;
-}
-
-/* It may have been given up meanwhile, and be another one's. */
-static void stray_end(struct gate *g, struct gate_stray *stray, const struct gate_stray *asked,
-		      bool done)
-{
-	lock_acquire(&g->lock);
-	if (!done && stray->stream == asked->stream && stray->context == asked->context)
-		atomic_store(&stray->dirty, 1);
-	atomic_store(&stray->busy, 0);
-	lock_release(&g->lock);
-}
-
-static bool stray_is_done(const struct gate_stray *stray)
-{
-	struct gate_switch s;
-
-	if (!gate_switch_to(&s, stray->context))
-		return true;
-	bool done = real_cuStreamQuery(stray->stream) != CUDA_ERROR_NOT_READY;
-	gate_switch_back(&s);
-	return done;
-}
-
-static bool strays_look(struct gate *g)
-{
-	struct gate_stream *record = &g->page->stream[GATE_STREAMS_MAX - 1];
-	uint32_t number = atomic_load(&record->submitted);
-	bool done = true;
-
-	if (atomic_load(&record->done) == number || atomic_load(&gate_captures))
-		return atomic_load(&record->done) == number;
-	for (uint32_t i = 0; i < GATE_STRAYS; i++) {
-		struct gate_stray asked;
-
-		if (!atomic_load(&g->strays[i].dirty) || !stray_begin(g, &g->strays[i], &asked))
-			continue;
-		bool stray_done = stray_is_done(&asked);
-		stray_end(g, &g->strays[i], &asked, stray_done);
-		done &= stray_done;
-	}
-	if (done) {
-		atomic_store(&record->marked, number);
-		atomic_store(&record->done, number);
-	}
-	return done;
-}
-
-bool gate_strays_look(struct gate *g)
-{
-	if (!gate_look_begin())
-		return false;
-	bool done = strays_look(g);
-	gate_look_end();
-	return done;
-}
-
 /* ---- ends ---------------------------------------------------------------------------------- */
 
 /* Nobody marks it from now on. Whoever is just doing so is waited for, with no lock held. */
@@ -619,30 +516,8 @@ static void lane_seize(struct gate_lane *lane)
 {
 	uint64_t begin = now_monotonic_ns();
 
-	while (!lane_try_busy(lane) && now_monotonic_ns() - begin < BUSY_NS_MOST)
-		gate_nap(END_NAP_NS);
-}
-
-/* Nobody asks the driver about them from now on. */
-static void strays_forget(struct gate *g, CUstream stream, CUcontext context)
-{
-	uint64_t begin = now_monotonic_ns();
-
-	for (uint32_t i = 0; i < GATE_STRAYS; i++) {
-		struct gate_stray *stray = &g->strays[i];
-
-		lock_acquire(&g->lock);
-		bool found = stream ? stray->stream == stream : stray->context == context;
-		if (found) {
-			stray->stream = NULL;
-			stray->context = NULL;
-			atomic_store(&stray->dirty, 0);
-		}
-		lock_release(&g->lock);
-		while (found && atomic_load(&stray->busy) &&
-		       now_monotonic_ns() - begin < BUSY_NS_MOST)
-			gate_nap(END_NAP_NS);
-	}
+	while (!lane_try_busy(lane) && now_monotonic_ns() - begin < GATE_BUSY_NS_MOST)
+		gate_nap(GATE_END_NAP_NS);
 }
 
 /* Busy, its context current. A stream that is destroyed finishes its work all the same. */
@@ -653,7 +528,7 @@ static void lane_end(struct gate_lane *lane, CUstream stream)
 	lane_look(lane, stream);
 	while (gate_lane_by_query(lane) && !gate_lane_done(lane) &&
 	       now_monotonic_ns() - begin < END_NS_MOST) {
-		gate_nap(END_NAP_NS);
+		gate_nap(GATE_END_NAP_NS);
 		lane_look(lane, stream);
 	}
 	if (gate_lane_by_query(lane) || gate_lane_unmarked(lane))
@@ -682,7 +557,7 @@ void gate_stream_destroy(CUstream stream)
 		lane_leave_busy(lane);
 	}
 	if (g)
-		strays_forget(g, stream, NULL);
+		gate_strays_forget(g, stream, NULL);
 }
 
 void gate_context_destroy_begin(CUcontext context)
@@ -694,7 +569,7 @@ void gate_context_destroy_begin(CUcontext context)
 		    g->lanes[i].context->handle == context)
 			lane_seize(&g->lanes[i]);
 	if (g)
-		strays_forget(g, NULL, context);
+		gate_strays_forget(g, NULL, context);
 }
 
 /* All of it ended with the context. */
@@ -703,7 +578,7 @@ static void context_forget(struct gate *g, struct gate_context *context)
 	struct gate_process *view = context->view;
 
 	gate_samples_drop(g, context->handle);
-	strays_forget(g, NULL, context->handle);
+	gate_strays_forget(g, NULL, context->handle);
 	lock_acquire(&g->lock);
 	*context = (struct gate_context){0};
 	lock_release(&g->lock);

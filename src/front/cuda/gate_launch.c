@@ -1,6 +1,32 @@
 /* Kernels. */
 #include "front/cuda/gate.h"
 #include "front/cuda/hooks.h"
+#include "front/cuda/local.h"
+
+/* Defines gated_NAME, as GATED_SELDOM (gate.h) does, for a kernel: an open gate is passed the short
+ * way, and local memory is reserved. */
+#define GATED(name, parameters, arguments, stream, what_, size_)                             \
+	static __attribute__((noinline)) CUresult slowly_##name parameters                   \
+	{                                                                                    \
+		struct gate_call call_;                                                      \
+		gate_begin(&call_, stream,                                                   \
+			   (struct gate_work){.what = (uintptr_t)(what_), .size = (size_)}); \
+		return gate_end(&call_, LOCAL_LAUNCH(what_, stream, real_##name arguments)); \
+	}                                                                                    \
+	CUresult gated_##name parameters                                                     \
+	{                                                                                    \
+		struct gate_local *local_ = gate_enter(stream);                              \
+		CUresult result_;                                                            \
+		if (GATE_UNLIKELY(!local_)) {                                                \
+			result_ = slowly_##name arguments;                                   \
+			/* Not as a jump: the arguments would be carried about for it. */    \
+			__asm__ volatile("");                                                \
+		} else {                                                                     \
+			result_ = real_##name arguments;                                     \
+			gate_leave(local_);                                                  \
+		}                                                                            \
+		return result_;                                                              \
+	}
 
 static inline uint64_t blocks(unsigned int x, unsigned int y, unsigned int z)
 {
@@ -57,7 +83,7 @@ static CUresult launch_list(CUDA_LAUNCH_PARAMS *list, unsigned int count, unsign
 	struct local_need needs[LEDGER_GPUS_MAX] = {0};
 	struct local_calls local;
 
-	for (unsigned int i = 0; i < count && local_watched(); i++) {
+	for (unsigned int i = 0; i < count && gate_is_watched(); i++) {
 		CUcontext context = NULL;
 
 		real_cuStreamGetCtx(list[i].hStream, &context);

@@ -23,6 +23,9 @@
 #define GATE_HOST_BURST 64u
 /* Room in flight where the daemon doesn't say. */
 #define GATE_BOUND_NS 4000000u
+/* How long a stream's end waits for another thread's marker, or question, to be in. */
+#define GATE_BUSY_NS_MOST 1000000000ull
+#define GATE_END_NAP_NS 50000u
 
 enum gate_context_state {
 	GATE_CONTEXT_NEW = 0,
@@ -150,7 +153,6 @@ static inline struct gate_local *gate_local_find(void)
 }
 
 /* gate_lane.c */
-extern _Atomic bool gate_blocking_streams;
 /* The calling thread's record of work in that stream. NULL: all are taken. */
 struct gate_lane *gate_lane_of(struct gate *g, struct gate_local *l, CUstream stream);
 /* From now on the thread takes the short way to it. */
@@ -199,10 +201,16 @@ struct gate_flight {
 };
 /* Returns the sum of the GPU that has most in flight, which is said in the page, too. */
 uint64_t gate_in_flight(struct gate *g, uint32_t gpu, struct gate_flight *ret);
+/* The context of a stream; the current one of a default stream. */
+CUcontext gate_stream_context(CUstream stream);
+
+/* gate_stray.c */
 /* Work without a record. */
 void gate_stray_note(struct gate *g, CUstream stream);
 /* Helper: has the driver asked about those. True: all of it is done. */
 bool gate_strays_look(struct gate *g);
+/* The driver is not asked any more about that stream; NULL: about any of that context. */
+void gate_strays_forget(struct gate *g, CUstream stream, CUcontext context);
 
 /* gate_room.c */
 static inline struct gate_room *gate_room(struct gate *g, const struct gate_local *l,

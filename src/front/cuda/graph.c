@@ -9,6 +9,7 @@
 #include "front/cuda/gate.h"
 #include "front/cuda/grow.h"
 #include "front/cuda/hooks.h"
+#include "front/cuda/local.h"
 
 _Atomic bool graphs_have_memory;
 
@@ -208,7 +209,8 @@ static CUresult graph_begin(struct graph_call *c, struct process *p)
 /* No graph of the process has memory nodes, and no kernel needs local memory. */
 static inline bool graphs_are_plain(void)
 {
-	return !atomic_load_explicit(&graphs_have_memory, memory_order_relaxed) && !local_watched();
+	return !atomic_load_explicit(&graphs_have_memory, memory_order_relaxed) &&
+	       !gate_is_watched();
 }
 
 /* Also while no context has too little for any kernel: that may be so when it is launched. */
@@ -375,7 +377,7 @@ static CUresult launch_begin(struct graph_call *c, CUgraphExec exec, uint64_t st
 		if (books_look(p, OBJECT_GRAPH, c->exec + device, &object))
 			part_add(c, (CUdevice)device, object.memory);
 	/* In a stream that captures it takes nothing yet. */
-	for (uint32_t gpu = 0; gpu < p->attachment.gpu_count && local_watched(); gpu++)
+	for (uint32_t gpu = 0; gpu < p->attachment.gpu_count && gate_is_watched(); gpu++)
 		if (books_look(p, OBJECT_GRAPH_LOCAL, c->exec + gpu, &object) &&
 		    !gate_is_capturing((CUstream)(uintptr_t)stream))
 			c->needs[gpu] =

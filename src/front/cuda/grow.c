@@ -6,7 +6,6 @@
 #include "front/books.h"
 #include "front/cuda/gate.h"
 #include "front/cuda/hooks.h"
-#include "front/cuda/library_use.h"
 
 /* Pools grow in steps of this or of a larger request. */
 #define GROW_STEP MIB(32)
@@ -456,11 +455,8 @@ void grow_import_closed(struct process *p)
 		}
 }
 
-void grow_settle_contexts(struct process *p, int gpu, bool in_call)
+void grow_settle_contexts(struct process *p, int gpu, bool contexts, bool in_call)
 {
-	/* Of a library that was not used yet the driver may have nothing, and is to be charged. */
-	bool contexts = !library_is_unused(p);
-
 	if (in_call)
 		settle_in_call(p, gpu, contexts, NULL);
 	else

@@ -73,8 +73,9 @@ uint64_t grow_settle_in_call(struct process *p, int gpu, bool *ret_sure);
 void grow_settle_arrays(struct process *p, int gpu, bool in_call);
 /* The same if it may be any, also where another thread is about to; as far as that can be told. */
 void grow_exact_arrays(struct process *p, int gpu, bool in_call);
-/* The same after a call of contexts; see process_settle(). */
-void grow_settle_contexts(struct process *p, int gpu, bool in_call);
+/* Settles after a call of contexts. contexts: their learned cost may be too much; see
+ * process_settle(). */
+void grow_settle_contexts(struct process *p, int gpu, bool contexts, bool in_call);
 /* Imported memory was given back. Where its exporter did so before, it was posted for this process,
  * and is the slice's again at once, not only when the daemon looks next. */
 void grow_import_closed(struct process *p);

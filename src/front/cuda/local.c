@@ -2,7 +2,6 @@
 
 #include "base/macros.h"
 #include "front/books.h"
-#include "front/cuda/gate.h"
 #include "front/cuda/grow.h"
 #include "front/cuda/hooks.h"
 
@@ -15,8 +14,6 @@
 #define NEED_UNKNOWN UINT64_MAX
 /* Contexts of one process that are looked at; with more, launches go on being. */
 #define CONTEXTS_MOST 64
-
-_Atomic bool local_is_watched;
 
 /* ---- what a limit takes ---- */
 
@@ -173,7 +170,7 @@ static void watch_as_needed(struct process *p)
 	bool watch = atomic_load(&p->local_unknown) ||
 		     (launches_may_take(p) && some_context_has_less(p));
 
-	if (watch != atomic_load(&local_is_watched))
+	if (watch != gate_is_watched())
 		gate_watch(watch);
 }
 
@@ -310,7 +307,7 @@ void local_look_again(void)
 {
 	struct process *p = process_peek();
 
-	if (!p || (!launches_may_take(p) && !local_watched()))
+	if (!p || (!launches_may_take(p) && !gate_is_watched()))
 		return;
 	lock_acquire(&p->local_lock);
 	watch_as_needed(p);

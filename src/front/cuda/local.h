@@ -9,16 +9,9 @@
 #include <stdint.h>
 
 #include "base/cuda_abi.h"
+#include "front/cuda/gate.h"
 #include "front/cuda/implicit.h"
 #include "front/cuda/library_use.h"
-
-/* Some context may have less than some function needs: launches are to look. */
-extern __attribute__((visibility("hidden"))) _Atomic bool local_is_watched;
-
-static inline bool local_watched(void)
-{
-	return __builtin_expect(atomic_load_explicit(&local_is_watched, memory_order_relaxed), 0);
-}
 
 /* The needs of a context. */
 struct local_need {
@@ -64,11 +57,12 @@ CUresult local_end_all(struct local_calls *c, CUresult result, bool surely);
 CUresult local_launch_begin(struct local_call *c, CUfunction function, CUstream stream);
 CUresult local_launch_end(struct local_call *c, CUresult result);
 
-/* Every launch of a kernel does this around the driver's call. */
+/* Every launch of a kernel does this around the driver's call. It looks closer while some context
+ * may have less than some function needs. */
 #define LOCAL_LAUNCH(function, stream, call)                                                       \
 	({                                                                                         \
 		CUresult launched_;                                                                \
-		if (!local_watched()) {                                                            \
+		if (!gate_is_watched()) {                                                          \
 			launched_ = call;                                                          \
 		} else {                                                                           \
 			struct local_call local_;                                                  \
