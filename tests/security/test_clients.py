@@ -224,7 +224,7 @@ def joined(lab, uid, place, *argv):
 
 
 @pytest.mark.parametrize("user", ["root", "another"])
-def test_a_shared_host_is_believed_by_who_joins_it(lab, victim, shared_host, user):
+def test_a_shared_host_is_believed_by_a_user_who_joins_it(lab, victim, shared_host, user):
     uid = ROOT if user == "root" else victim
     done = joined(lab, uid, shared_host, CARVE, "run", "--vram", "2", REACH, "path", "libcuda.so.1", str(1 << 30))
     assert done.stdout.split() == [str(2 << 30), "holds"], done.stderr
@@ -236,7 +236,7 @@ def test_a_shared_host_is_believed_by_who_joins_it(lab, victim, shared_host, use
 
 @pytest.mark.attack(POINT, "the environment of a shared simulated host is inherited by who did not join it")
 @pytest.mark.parametrize("user", ["root", "another"])
-def test_a_shared_host_is_not_believed_by_who_inherits_it(lab, victim, shared_host, user):
+def test_a_shared_host_is_not_believed_by_a_user_who_inherits_it(lab, victim, shared_host, user):
     env = {SIM_HOST: shared_host, "CARVE_RUNTIME_DIR": f"{shared_host}/carve"}
     uid = ROOT if user == "root" else victim
     for verb in VERBS[:4]:

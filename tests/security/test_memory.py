@@ -289,7 +289,7 @@ def test_an_importer_is_not_ended_for_its_exporter(strict_lab, who, how):
 
 
 @pytest.mark.attack("13", "a session that goes round the front says that it imported")
-def test_what_nobody_gave_up_is_no_import(strict_lab):
+def test_memory_that_no_exporter_gave_up_is_no_import(strict_lab):
     lab = strict_lab
     session = session_of(lab, MALLORY, 1)
     claims = CHEAT.replace("begin()", "struct.pack_into('<I', ledger.map, ledger._slot(slot) + 68, 1); begin()")

@@ -61,7 +61,7 @@ def test_a_separated_daemon_lets_go_of_the_gpu_for_the_mode(make_lab):
     assert lab.carve(ALICE, "run", "--mig-profile", "1g.10gb", "--", "true").returncode == 0
 
 
-def test_what_makes_instances_follows_the_daemon_into_an_upgrade(make_lab):
+def test_the_maker_of_instances_follows_the_daemon_into_an_upgrade(make_lab):
     lab = make_lab("h100-80gb+mig")
     assert lab.carve(ROOT, "node", "set-role", "--dynamic-mig-enabled").returncode == 0
     assert lab.carve(ALICE, "session", "request", "--mig-profile", "1g.10gb").returncode == 0
@@ -102,7 +102,7 @@ def test_a_daemon_whose_part_that_makes_instances_ended_is_started_anew(make_lab
 
 
 @pytest.mark.parametrize("point", ["mig.half_made", "mig.made", "mig.taken_apart", "mig.destroyed"])
-def test_what_a_killed_part_left_half_done_is_put_right(make_lab, tmp_path, point):
+def test_work_that_a_killed_part_left_half_done_is_put_right(make_lab, tmp_path, point):
     """By the daemon that is started after it; three instances were asked for at once."""
     token = tmp_path / "token"
     lab = make_lab("h100-80gb+mig", daemon_env={"CARVE_KILL_POINT": f"{point}:{token}"})

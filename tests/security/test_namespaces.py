@@ -250,7 +250,7 @@ COVERED = {
 
 @pytest.mark.parametrize("how", COVERED)
 @pytest.mark.attack("3", "the runtime directory, or /proc, is covered or unmounted in a namespace of the user's own")
-def test_what_a_user_mounts_is_that_users_alone(lab, namespaces, how):
+def test_mounts_of_a_user_affect_that_user_alone(lab, namespaces, how):
     root = RootsCommand(lab)
     session = lab.carve_json(MALLORY, "session", "request", "--vram", "2")["id"]
     mount = COVERED[how].format(runtime=lab.runtime, home=lab.home(MALLORY))

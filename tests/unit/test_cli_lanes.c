@@ -79,7 +79,7 @@ static void plans_and_kinds_are_shown(void **state)
 }
 
 /* A day of leases doesn't make a file of a gigabyte. */
-static void what_can_not_be_seen_is_joined(void **state)
+static void spans_too_short_to_see_are_joined(void **state)
 {
 	enum { SPANS = 100000 };
 	struct lane lane = {"a", NULL};
@@ -105,7 +105,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(names_are_escaped),
 		cmocka_unit_test(plans_and_kinds_are_shown),
-		cmocka_unit_test(what_can_not_be_seen_is_joined),
+		cmocka_unit_test(spans_too_short_to_see_are_joined),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -295,7 +295,7 @@ static void alternate(struct lease_table *t, uint64_t from, uint64_t until, uint
 }
 
 /* Work that a drain was not waited for any longer is paid for by its client, when it has ended. */
-static void what_leaks_is_charged(void **state)
+static void leaked_work_is_charged(void **state)
 {
 	static const uint32_t fractions[] = {500000, 0};
 
@@ -585,7 +585,7 @@ int main(void)
 		cmocka_unit_test(memory_sized),
 		cmocka_unit_test(idle_time),
 		cmocka_unit_test(overruns_are_charged),
-		cmocka_unit_test(what_leaks_is_charged),
+		cmocka_unit_test(leaked_work_is_charged),
 		cmocka_unit_test(a_first_turn_comes_soon),
 		cmocka_unit_test(equals_get_the_same),
 		cmocka_unit_test(slept_through),

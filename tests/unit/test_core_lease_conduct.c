@@ -27,7 +27,7 @@ static void a_gate_opened_again_and_again_suspends(void **state)
 	assert_true(lease_conduct_pass(&c, 20 * SEC + 2 * CONDUCT_FIRST_NS));
 }
 
-static void who_goes_on_while_suspended_stays_suspended(void **state)
+static void a_user_who_goes_on_while_suspended_stays_suspended(void **state)
 {
 	struct lease_conduct c = {0};
 
@@ -209,7 +209,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_gate_opened_again_and_again_suspends),
-		cmocka_unit_test(who_goes_on_while_suspended_stays_suspended),
+		cmocka_unit_test(a_user_who_goes_on_while_suspended_stays_suspended),
 		cmocka_unit_test(suspensions_are_forgotten_in_time),
 		cmocka_unit_test(patience_is_spent_and_comes_back),
 		cmocka_unit_test(turns_alone_leave_accounts_empty),

@@ -196,7 +196,7 @@ static void a_gang_over_unlike_leases(void **state)
 
 /* Gangs of which only one runs at a time are not owed what they never could have: who comes later
  * has its share from its first second on. */
-static void what_gangs_can_not_have_is_no_debt(void **state)
+static void time_that_gangs_can_not_have_is_no_debt(void **state)
 {
 	for (enum compute_mode mode = COMPUTE_FAIR; mode <= COMPUTE_STRICT; mode++) {
 		struct lease_sim *sim = sim_new(mode, 50 * MS);
@@ -246,7 +246,7 @@ int main(void)
 		cmocka_unit_test(a_gang_beside_long_kernels),
 		cmocka_unit_test(a_first_long_drain_holds_up_no_other_gpu),
 		cmocka_unit_test(a_gang_over_unlike_leases),
-		cmocka_unit_test(what_gangs_can_not_have_is_no_debt),
+		cmocka_unit_test(time_that_gangs_can_not_have_is_no_debt),
 		cmocka_unit_test(gangs_in_a_row_wait_for_long_kernels_alike),
 	};
 

@@ -153,7 +153,7 @@ static void shares_are_kept(void **state)
 	shares(&fair, (uint32_t[]){0, 0}, 2, (double[]){0.5, 0.5});
 }
 
-static void what_is_no_such_list_is_refused(void **state)
+static void a_malformed_list_is_refused(void **state)
 {
 	struct world w = {.setting = strict, .count = 2, .fraction = {250000, 750000}, .now = SEC};
 	struct left left;
@@ -294,7 +294,7 @@ int main(void)
 		cmocka_unit_test(a_change_shows_the_last_plan_until_the_next_is_over),
 		cmocka_unit_test(shares_are_kept),
 		cmocka_unit_test(debts_are_kept),
-		cmocka_unit_test(what_is_no_such_list_is_refused),
+		cmocka_unit_test(a_malformed_list_is_refused),
 		cmocka_unit_test(any_numbers),
 	};
 

@@ -283,7 +283,7 @@ static double promised_share(struct lease_sim *sim, uint32_t client, uint32_t pp
 	return share_since(sim, client, busy, from);
 }
 
-static void what_is_promised_is_not_given_away(void **state)
+static void promised_time_is_not_given_away(void **state)
 {
 	static const struct {
 		uint32_t ppm;
@@ -385,7 +385,7 @@ int main(void)
 		cmocka_unit_test(naps_of_others_do_not_take_the_floor),
 		cmocka_unit_test(every_setting_has_a_floor),
 		cmocka_unit_test(the_floor_is_had_alone),
-		cmocka_unit_test(what_is_promised_is_not_given_away),
+		cmocka_unit_test(promised_time_is_not_given_away),
 		cmocka_unit_test(promises_are_as_sleeping_clients),
 		cmocka_unit_test(a_new_promise_ends_an_open_end),
 		cmocka_unit_test(a_gang_waits_for_no_gpu_that_is_off),

@@ -381,7 +381,7 @@ static struct lease_sim *visits_sim(uint64_t seed, enum compute_mode mode, uint3
 	return sim;
 }
 
-static void who_stays_has_its_share_beside_visits(void **state)
+static void a_session_that_stays_has_its_share_beside_visits(void **state)
 {
 	for (uint64_t seed = 1; seed <= 60; seed++)
 		for (enum compute_mode mode = COMPUTE_FAIR; mode <= COMPUTE_STRICT; mode++) {
@@ -466,7 +466,7 @@ int main(void)
 		cmocka_unit_test(nobody_starves),
 		cmocka_unit_test(the_same_every_time),
 		cmocka_unit_test(debts_put_nobody_off_for_longer_than_they_take),
-		cmocka_unit_test(who_stays_has_its_share_beside_visits),
+		cmocka_unit_test(a_session_that_stays_has_its_share_beside_visits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ static void coming_and_going(void **state)
 }
 
 /* Sessions of a second or less, one after the other in three places, beside two that stay. */
-static void who_comes_and_goes_takes_nobodys_share(void **state)
+static void sessions_that_come_and_go_take_no_share_of_others(void **state)
 {
 	static const uint64_t lives[] = {400 * MS, 1 * SEC, 3 * SEC};
 
@@ -320,7 +320,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(coming_and_going),
-		cmocka_unit_test(who_comes_and_goes_takes_nobodys_share),
+		cmocka_unit_test(sessions_that_come_and_go_take_no_share_of_others),
 		cmocka_unit_test(visits_of_one_kernel_have_their_share),
 		cmocka_unit_test(visits_have_no_more_than_one_that_stays),
 		cmocka_unit_test(visits_delay_no_newcomer_of_others),

@@ -98,7 +98,7 @@ static void places_on_several_gpus_are_the_only_ones(void **state)
 	assert_int_not_equal(mig_decide(&t.pool, &request, &d), 0);
 }
 
-static void who_shares_joins_the_smallest_room_that_is_enough(void **state)
+static void a_sharer_joins_the_smallest_room_that_is_enough(void **state)
 {
 	struct mig_request request = {
 		.kind = MIG_ASK_BYTES, .bytes = GIB(4), .count = 1, .together = true};
@@ -414,7 +414,7 @@ static void instances_of_others_are_neither_free_nor_touched(void **state)
 }
 
 /* Somebody's instance that we cannot see: the driver says so, and the next plan goes round it. */
-static void what_the_driver_refused_is_not_tried_again(void **state)
+static void a_place_that_the_driver_refused_is_not_tried_again(void **state)
 {
 	uint8_t profile;
 	struct mig_request request = test_bytes(GIB(4));
@@ -505,7 +505,7 @@ static void a_request_may_name_its_gpus(void **state)
 	assert_int_equal(mig_check(&t.pool, 1, &request), MIG_NOT_OFFERED);
 }
 
-static void what_no_profile_holds_is_refused_with_the_reason(void **state)
+static void a_request_larger_than_all_profiles_is_refused_with_the_reason(void **state)
 {
 	struct mig_request request = test_bytes(GIB(100));
 	struct mig_decision d;
@@ -664,7 +664,7 @@ static void between_mig_and_fractions_the_waste_decides(void **state)
 
 /* An idle 1g lies where it spoils a 3g; elsewhere a new one would spoil nothing. While nobody is
  * turned away the idle one is taken, as it is there at once. */
-static void where_room_is_scarce_a_bad_place_is_not_reused(void **state)
+static void a_bad_place_is_not_reused_while_room_is_scarce(void **state)
 {
 	struct mig_request request = test_bytes(GIB(4)), half = test_share(500000);
 	struct mig_decision d;
@@ -689,7 +689,7 @@ static void where_room_is_scarce_a_bad_place_is_not_reused(void **state)
 
 /* The only one of its profile lies at a bad place: it is destroyed for one at a better place, as
  * with it gone the limit allows that. */
-static void where_room_is_scarce_the_limit_counts_what_goes(void **state)
+static void the_limit_counts_removed_instances_while_room_is_scarce(void **state)
 {
 	struct mig_request request, half = test_share(500000);
 	struct mig_decision d;
@@ -763,7 +763,7 @@ int main(void)
 		cmocka_unit_test(a_part_of_an_instance_holds_a_context),
 		cmocka_unit_test(a_named_start_is_the_only_one_whichever_way_it_is_had),
 		cmocka_unit_test(places_on_several_gpus_are_the_only_ones),
-		cmocka_unit_test(who_shares_joins_the_smallest_room_that_is_enough),
+		cmocka_unit_test(a_sharer_joins_the_smallest_room_that_is_enough),
 		cmocka_unit_test(sizes_get_the_smallest_profile_that_holds_them),
 		cmocka_unit_test(fractions_count_memory_units),
 		cmocka_unit_test(compute_is_a_share_of_sms),
@@ -773,19 +773,19 @@ int main(void)
 		cmocka_unit_test(a_placement_spoils_as_little_as_it_can),
 		cmocka_unit_test(the_fewest_and_least_recently_used_instances_are_destroyed),
 		cmocka_unit_test(instances_of_others_are_neither_free_nor_touched),
-		cmocka_unit_test(what_the_driver_refused_is_not_tried_again),
+		cmocka_unit_test(a_place_that_the_driver_refused_is_not_tried_again),
 		cmocka_unit_test(several_instances_are_all_granted_or_none),
 		cmocka_unit_test(several_instances_do_not_share_what_they_find),
 		cmocka_unit_test(a_request_may_name_its_gpus),
-		cmocka_unit_test(what_no_profile_holds_is_refused_with_the_reason),
+		cmocka_unit_test(a_request_larger_than_all_profiles_is_refused_with_the_reason),
 		cmocka_unit_test(profiles_without_memory_are_given_by_name_only),
 		cmocka_unit_test(a_profile_without_media_engines_stands_in),
 		cmocka_unit_test(an_idle_owner_of_engines_goes_for_who_needs_them),
 		cmocka_unit_test(engines_that_do_not_add_up_limit_nothing),
 		cmocka_unit_test(waste_decides_between_models),
 		cmocka_unit_test(between_mig_and_fractions_the_waste_decides),
-		cmocka_unit_test(where_room_is_scarce_a_bad_place_is_not_reused),
-		cmocka_unit_test(where_room_is_scarce_the_limit_counts_what_goes),
+		cmocka_unit_test(a_bad_place_is_not_reused_while_room_is_scarce),
+		cmocka_unit_test(the_limit_counts_removed_instances_while_room_is_scarce),
 		cmocka_unit_test(bad_placements_are_refused),
 		cmocka_unit_test(instances_go_from_state_to_state_by_the_table),
 		cmocka_unit_test(dies_are_shared_by_equal_gpus),

@@ -307,7 +307,7 @@ static void bad_settings_are_refused(void **state)
 }
 
 /* A request that no GPU can hold neither waits for ever nor keeps others. */
-static void what_never_fits_is_told_and_passed_over(void **state)
+static void a_job_that_never_fits_is_told_and_passed_over(void **state)
 {
 	struct mig_request wants[2] = {
 		{.kind = MIG_ASK_BYTES, .bytes = GIB(200), .count = 1},
@@ -344,7 +344,7 @@ int main(void)
 		cmocka_unit_test(waits_are_shorter_than_first_fits),
 		cmocka_unit_test(a_mixed_pool_accepts_no_less_than_mig_alone),
 		cmocka_unit_test(bad_settings_are_refused),
-		cmocka_unit_test(what_never_fits_is_told_and_passed_over),
+		cmocka_unit_test(a_job_that_never_fits_is_told_and_passed_over),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -216,7 +216,7 @@ static void only_a_lower_priority_gives_its_instance_up(void **state)
 	assert_int_equal(running[victims[0]].id, 1);
 }
 
-static void of_both_kinds_of_gpus_a_job_goes_where_it_wastes_less(void **state)
+static void a_job_goes_to_the_kind_of_gpu_where_it_wastes_less(void **state)
 {
 	struct queue_job exact = part(1, 0.5), odd = part(2, 0.3), large = whole(3);
 
@@ -245,7 +245,7 @@ int main(void)
 		cmocka_unit_test(a_job_that_leaves_room_for_the_reserved_instance_starts),
 		cmocka_unit_test(one_that_is_being_changed_is_waited_for),
 		cmocka_unit_test(only_a_lower_priority_gives_its_instance_up),
-		cmocka_unit_test(of_both_kinds_of_gpus_a_job_goes_where_it_wastes_less),
+		cmocka_unit_test(a_job_goes_to_the_kind_of_gpu_where_it_wastes_less),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -156,7 +156,7 @@ static void more_is_charged_than_held_only_where_figures_can_tell(void **state)
 /* ---- processes that never stand still ------------------------------------------------------ */
 
 /* It holds `hidden` bytes that it never charged, and has one block in flight at any moment. */
-static void what_a_restless_process_hides_is_found_and_never_overstated(void **state)
+static void memory_hidden_by_a_restless_process_is_found_and_never_overstated(void **state)
 {
 	for (int64_t hidden = 0; hidden < 4; hidden++)
 		for (unsigned blocks = 0; blocks < 27; blocks++) {
@@ -268,7 +268,7 @@ int main(void)
 		cmocka_unit_test(
 			a_context_that_costs_less_than_learned_is_lowered_when_the_process_asks),
 		cmocka_unit_test(more_is_charged_than_held_only_where_figures_can_tell),
-		cmocka_unit_test(what_a_restless_process_hides_is_found_and_never_overstated),
+		cmocka_unit_test(memory_hidden_by_a_restless_process_is_found_and_never_overstated),
 		cmocka_unit_test(the_least_of_a_fixed_number_of_comparisons_counts),
 		cmocka_unit_test(
 			a_restless_process_has_less_only_below_what_is_posted_and_may_fall),

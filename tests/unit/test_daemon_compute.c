@@ -76,7 +76,7 @@ static void more_is_refused_and_says_whose_it_is(void **state)
 	assert_true(err.hint[0] != '\0');
 }
 
-static void of_many_some_are_named(void **state)
+static void some_of_many_sessions_are_named(void **state)
 {
 	struct error err = {0};
 
@@ -92,7 +92,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(all_of_the_time_may_be_promised, fresh_pool),
 		cmocka_unit_test_setup(more_is_refused_and_says_whose_it_is, fresh_pool),
-		cmocka_unit_test_setup(of_many_some_are_named, fresh_pool),
+		cmocka_unit_test_setup(some_of_many_sessions_are_named, fresh_pool),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

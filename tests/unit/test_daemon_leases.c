@@ -354,7 +354,7 @@ static struct lease_standing standing_of(struct leases *leases, const struct fak
 
 /* A kernel that takes longer than a drain is waited for: the next one gets its turn, and what the
  * kernel takes from it is paid for when it ends. */
-static void what_outlives_a_drain_is_charged(void **state)
+static void work_that_outlives_a_drain_is_charged(void **state)
 {
 	struct leases *leases = start(COMPUTE_FAIR);
 	struct fake *other = fake_start(leases, 500000, work), *f = fake_new();
@@ -471,7 +471,7 @@ static bool has_them_soon(void)
 	return soon;
 }
 
-static void what_waits_for_launches_at_the_gate_has_them_soon(void **state)
+static void work_that_waits_for_launches_at_the_gate_has_them_soon(void **state)
 {
 	bool soon = false;
 
@@ -503,7 +503,7 @@ static void *long_work(void *arg)
 	return NULL;
 }
 
-static void what_is_as_long_as_known_is_not_opened_for(void **state)
+static void kernels_as_long_as_known_do_not_reopen_the_gate(void **state)
 {
 	struct leases *leases = start(COMPUTE_FAIR);
 	struct fake *other = fake_start(leases, 500000, work);
@@ -720,7 +720,7 @@ static void leases_go_by_the_gpus_clock(void **state)
 
 /* The next program's clock is further behind than this one's was: it goes on where this one's
  * stopped. */
-static void what_turns_left_is_taken_up_by_a_clock_further_behind(void **state)
+static void turns_are_taken_up_by_a_clock_further_behind(void **state)
 {
 	struct leases *leases = start(COMPUTE_STRICT);
 	struct fake *f = fake_start(leases, 500000, work);
@@ -828,8 +828,8 @@ int main(int argc, char **argv)
 	(void)argv;
 	const struct CMUnitTest timed[] = {
 		cmocka_unit_test(one_at_a_time),
-		cmocka_unit_test(what_waits_for_launches_at_the_gate_has_them_soon),
-		cmocka_unit_test(what_is_as_long_as_known_is_not_opened_for),
+		cmocka_unit_test(work_that_waits_for_launches_at_the_gate_has_them_soon),
+		cmocka_unit_test(kernels_as_long_as_known_do_not_reopen_the_gate),
 		cmocka_unit_test(gaps_are_waited_for_as_far_as_they_are_worth_it),
 		cmocka_unit_test(a_waiter_that_does_not_come_keeps_nobody_waiting),
 		cmocka_unit_test(leases_go_by_the_gpus_clock),
@@ -839,10 +839,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_gate_that_was_opened_without_a_daemon_is_closed_again),
 		cmocka_unit_test(a_gate_that_is_opened_against_the_plan_is_shut_and_charged),
 		cmocka_unit_test(a_wake_descriptor_that_blocks_holds_nobody_up),
-		cmocka_unit_test(what_outlives_a_drain_is_charged),
+		cmocka_unit_test(work_that_outlives_a_drain_is_charged),
 		cmocka_unit_test(a_waiter_that_nobody_heard_gets_its_turn),
 		cmocka_unit_test(a_pass_looks_once_at_a_turn_that_begins),
-		cmocka_unit_test(what_turns_left_is_taken_up_by_a_clock_further_behind),
+		cmocka_unit_test(turns_are_taken_up_by_a_clock_further_behind),
 		cmocka_unit_test(settings_change_while_sessions_come_and_go),
 		cmocka_unit_test(a_gate_is_not_closed_before_the_daemon_beats),
 		cmocka_unit_test(a_hostile_session_keeps_nobody_from_his_turns),

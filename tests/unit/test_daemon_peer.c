@@ -142,7 +142,7 @@ static void times_decide_where_there_is_no_number(void **state)
 }
 
 /* A client that connects and ends, and whose PID is another's when it is looked at. */
-static void who_has_a_clients_pid_later_is_not_the_client(void **state)
+static void a_later_owner_of_a_clients_pid_is_not_the_client(void **state)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), value;
@@ -202,7 +202,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(another_process_of_the_same_tick_is_not_taken_for_it),
 		cmocka_unit_test(times_decide_where_there_is_no_number),
-		cmocka_unit_test(who_has_a_clients_pid_later_is_not_the_client),
+		cmocka_unit_test(a_later_owner_of_a_clients_pid_is_not_the_client),
 		cmocka_unit_test(a_living_client_is_known),
 	};
 

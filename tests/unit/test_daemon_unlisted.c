@@ -72,7 +72,7 @@ static void the_first_reading_is_believed(void **state)
 	assert_int_equal(still(640, 1, false), 640);
 }
 
-static void what_readings_agree_on_is_believed_at_once(void **state)
+static void readings_that_agree_are_believed_at_once(void **state)
 {
 	assert_int_equal(still(0, 5, true), 0);
 	assert_int_equal(still(10240, 5, true), 10240);
@@ -87,7 +87,7 @@ static void nothing_new_changes_nothing(void **state)
 		assert_int_equal(taken(false), 64);
 }
 
-static void what_is_torn_both_ways_changes_nothing(void **state)
+static void readings_torn_both_ways_change_nothing(void **state)
 {
 	assert_int_equal(still(64, 5, true), 64);
 	for (unsigned off = 0; off <= MOST / 2; off++)
@@ -105,7 +105,7 @@ static void one_sample_that_is_off_changes_nothing(void **state)
 	}
 }
 
-static void what_grew_beside_others_is_found_with_the_second_sample(void **state)
+static void growth_beside_others_is_found_with_the_second_sample(void **state)
 {
 	assert_int_equal(still(0, 5, true), 0);
 	assert_int_equal(moving(10240, MOST / 3, MOST), 0);
@@ -183,12 +183,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(nothing_is_known_before_a_sample, fresh),
 		cmocka_unit_test_setup(the_first_reading_is_believed, fresh),
-		cmocka_unit_test_setup(what_readings_agree_on_is_believed_at_once, fresh),
+		cmocka_unit_test_setup(readings_that_agree_are_believed_at_once, fresh),
 		cmocka_unit_test_setup(nothing_new_changes_nothing, fresh),
-		cmocka_unit_test_setup(what_is_torn_both_ways_changes_nothing, fresh),
+		cmocka_unit_test_setup(readings_torn_both_ways_change_nothing, fresh),
 		cmocka_unit_test_setup(one_sample_that_is_off_changes_nothing, fresh),
-		cmocka_unit_test_setup(what_grew_beside_others_is_found_with_the_second_sample,
-				       fresh),
+		cmocka_unit_test_setup(growth_beside_others_is_found_with_the_second_sample, fresh),
 		cmocka_unit_test_setup(two_that_are_off_with_a_right_one_between_change_nothing,
 				       fresh),
 		cmocka_unit_test_setup(so_many_readings_need_no_second_sample, fresh),

@@ -95,7 +95,7 @@ static void release(uint64_t handle, bool really)
 		books_restore(&process, &object);
 }
 
-static void what_is_charged_is_the_blocks_that_hold_something(void **state)
+static void the_charge_is_the_blocks_that_hold_something(void **state)
 {
 	bool live[BLOCKS][PLACES] = {0};
 	uint32_t in_block[BLOCKS] = {0};
@@ -190,7 +190,7 @@ static bool fits(uint64_t bytes)
 
 /* A stream freed one, and the driver gave its place away, before that is known here. Whoever got it
  * holds it: the block is as full as it is. */
-static void what_a_stream_freed_does_not_free_the_place_of_its_successor(void **state)
+static void memory_freed_by_a_stream_keeps_the_place_of_its_successor(void **state)
 {
 	struct object object;
 
@@ -223,7 +223,7 @@ static void what_a_stream_freed_does_not_free_the_place_of_its_successor(void **
 	assert_int_equal(held(), 0);
 }
 
-static void what_a_stream_is_to_free_goes_with_its_context(void **state)
+static void pending_frees_of_a_stream_go_with_its_context(void **state)
 {
 	assert_int_equal(allocate(handle_of(0, 0), PIECE), 0);
 	uint64_t number = freeing_begin(handle_of(0, 0));
@@ -261,7 +261,7 @@ static void managed_free(void)
 
 /* The daemon can tell when nothing may be elsewhere any more: then as much as is in doubt is
  * leaving, once, and neither before. */
-static void what_is_in_doubt_leaves_when_figures_tell(void **state)
+static void doubtful_memory_leaves_when_figures_tell(void **state)
 {
 	struct ledger_slot *slot = ledger_slot(&process.attachment.ledger, SLOT);
 	struct object managed, image, early, late;
@@ -333,18 +333,17 @@ static void managed_memory_that_is_apart_leaves_no_doubt(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(what_is_charged_is_the_blocks_that_hold_something,
-						setup, teardown),
+		cmocka_unit_test_setup_teardown(the_charge_is_the_blocks_that_hold_something, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(an_emptied_block_is_nothing, setup, teardown),
 		cmocka_unit_test_setup_teardown(only_one_emptied_block_is_kept, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_stale_one_does_not_free_the_place_of_its_successor, setup, teardown),
 		cmocka_unit_test_setup_teardown(
-			what_a_stream_freed_does_not_free_the_place_of_its_successor, setup,
-			teardown),
-		cmocka_unit_test_setup_teardown(what_a_stream_is_to_free_goes_with_its_context,
+			memory_freed_by_a_stream_keeps_the_place_of_its_successor, setup, teardown),
+		cmocka_unit_test_setup_teardown(pending_frees_of_a_stream_go_with_its_context,
 						setup, teardown),
-		cmocka_unit_test_setup_teardown(what_is_in_doubt_leaves_when_figures_tell, setup,
+		cmocka_unit_test_setup_teardown(doubtful_memory_leaves_when_figures_tell, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(managed_memory_that_is_apart_leaves_no_doubt, setup,
 						teardown),

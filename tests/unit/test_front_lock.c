@@ -50,7 +50,7 @@ static void *take_one(void *data)
 	return NULL;
 }
 
-static void who_comes_first_owns_it(void **state)
+static void the_first_thread_owns_it(void **state)
 {
 	struct shared shared = {0};
 
@@ -148,7 +148,7 @@ static void nobody_owns_it_where_there_is_no_barrier(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(who_comes_first_owns_it),
+		cmocka_unit_test(the_first_thread_owns_it),
 		cmocka_unit_test(another_thread_ends_that),
 		cmocka_unit_test(nobody_meets_anybody_inside),
 		cmocka_unit_test(nobody_owns_it_where_there_is_no_barrier),

@@ -77,7 +77,7 @@ static void replace_is_for_who_saw_the_word(void **state)
 }
 
 /* Changes that fronts make to the word, and those that none of them makes. */
-static void what_became_of_the_word(void **state)
+static void each_change_of_the_word_is_told_apart(void **state)
 {
 	uint64_t closed = gate_set(&ledger, GATE_CLOSED);
 
@@ -116,7 +116,7 @@ static void is_for_the_gpus_that_are_sliced(void **state)
 	assert_int_equal(word(), 0);
 }
 
-static void who_passes_or_waits_looks_again_when_its_gpus_change(void **state)
+static void threads_that_pass_or_wait_look_again_when_their_gpus_change(void **state)
 {
 	static const enum gate_state states[] = {GATE_OPEN, GATE_CLOSED};
 	struct ledger_limits says = {.generation = 1};
@@ -256,10 +256,12 @@ int main(void)
 		cmocka_unit_test_setup_teardown(off_is_zero_and_every_change_counts, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(replace_is_for_who_saw_the_word, setup, teardown),
-		cmocka_unit_test_setup_teardown(what_became_of_the_word, setup, teardown),
+		cmocka_unit_test_setup_teardown(each_change_of_the_word_is_told_apart, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(is_for_the_gpus_that_are_sliced, setup, teardown),
 		cmocka_unit_test_setup_teardown(
-			who_passes_or_waits_looks_again_when_its_gpus_change, setup, teardown),
+			threads_that_pass_or_wait_look_again_when_their_gpus_change, setup,
+			teardown),
 		cmocka_unit_test_setup_teardown(drained_and_submitted, setup, teardown),
 		cmocka_unit_test_setup_teardown(nothing_passes_while_closed_and_drained, setup,
 						teardown),

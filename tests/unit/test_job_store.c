@@ -54,7 +54,7 @@ static int64_t spec_add(struct job_store *store, bool entered)
 }
 
 /* An array is written in parts: one that is not whole yet goes with the daemon, and not before. */
-static void what_is_being_entered_outlives_the_file(void **state)
+static void a_job_being_entered_outlives_the_file(void **state)
 {
 	struct job_store *store;
 	struct error err = {0};
@@ -76,7 +76,7 @@ static void what_is_being_entered_outlives_the_file(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_being_entered_outlives_the_file),
+		cmocka_unit_test(a_job_being_entered_outlives_the_file),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

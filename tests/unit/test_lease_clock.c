@@ -83,7 +83,7 @@ static void hardly_going_on_is_no_going_on(void **state)
 	assert_true(went > 15000 * MS);
 }
 
-static void what_it_catches_up_counts(void **state)
+static void time_that_a_clock_catches_up_counts(void **state)
 {
 	struct gpu g = gpu_start(0);
 
@@ -147,7 +147,7 @@ int main(void)
 		cmocka_unit_test(it_goes_as_the_gpu_goes),
 		cmocka_unit_test(standing_still_is_borne_for_a_while),
 		cmocka_unit_test(hardly_going_on_is_no_going_on),
-		cmocka_unit_test(what_it_catches_up_counts),
+		cmocka_unit_test(time_that_a_clock_catches_up_counts),
 		cmocka_unit_test(a_pause_does_not_count),
 		cmocka_unit_test(it_never_goes_back),
 	};

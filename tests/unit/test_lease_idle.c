@@ -43,7 +43,7 @@ static uint64_t waits(const struct program *p)
 	return lease_idle_ns(&p->idle);
 }
 
-static void of_an_unknown_one_little_is_waited_for(void **state)
+static void an_unknown_session_is_waited_for_briefly(void **state)
 {
 	struct program p = program_new();
 
@@ -167,7 +167,7 @@ static void gaps_are_waited_for_where_leases_are_dear(void **state)
 	assert_int_equal(waits(&p), LEASE_IDLE_NS_BRIEF);
 }
 
-static void what_was_long_ago_is_forgotten(void **state)
+static void gaps_of_long_ago_are_forgotten(void **state)
 {
 	struct program p = program_new();
 
@@ -203,7 +203,7 @@ static void nothing_is_waited_for_beyond_the_most(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(of_an_unknown_one_little_is_waited_for),
+		cmocka_unit_test(an_unknown_session_is_waited_for_briefly),
 		cmocka_unit_test(a_gap_inside_a_burst_is_learned_at_once),
 		cmocka_unit_test(gaps_inside_bursts_are_waited_for_in_spite_of_those_between),
 		cmocka_unit_test(gaps_that_vary_are_covered),
@@ -212,7 +212,7 @@ int main(void)
 		cmocka_unit_test(one_that_is_only_quiet_between_bursts_is_brief),
 		cmocka_unit_test(the_end_of_a_short_burst_is_known),
 		cmocka_unit_test(gaps_are_waited_for_where_leases_are_dear),
-		cmocka_unit_test(what_was_long_ago_is_forgotten),
+		cmocka_unit_test(gaps_of_long_ago_are_forgotten),
 		cmocka_unit_test(nothing_is_waited_for_beyond_the_most),
 	};
 

@@ -207,7 +207,7 @@ static uint64_t typed(const char *text)
 	return bytes;
 }
 
-static void what_is_shown_can_be_had(void **state)
+static void a_shown_size_can_be_requested(void **state)
 {
 	char buf[UNITS_TEXT_SIZE];
 
@@ -312,7 +312,7 @@ int main(void)
 		cmocka_unit_test(gpu_fractions),
 		cmocka_unit_test(shares),
 		cmocka_unit_test(texts),
-		cmocka_unit_test(what_is_shown_can_be_had),
+		cmocka_unit_test(a_shown_size_can_be_requested),
 		cmocka_unit_test(counts),
 		cmocka_unit_test(durations),
 		cmocka_unit_test(seconds),

@@ -74,7 +74,7 @@ def test_hot_paths_make_no_system_call(measured):
 
 @needs_plain_build
 @pytest.mark.long
-def test_what_a_peer_costs_shows(measured):
+def test_the_cost_of_a_peer_shows(measured):
     """The example makes one system call for each allocation, which takes as long as many direct ones, and lets all else
     pass."""
     document = measured[1]

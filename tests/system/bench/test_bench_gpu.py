@@ -69,7 +69,7 @@ with real.own_daemon():
 
 
 @pytest.mark.parametrize("visible", [None, "1"])
-def test_of_several_gpus_cudas_first_one_is_measured(visible):
+def test_cudas_first_gpu_is_measured_among_several(visible):
     """Which CUDA has first because it is the fastest, and NVML last, or whichever the user says."""
     command = ["env", *([f"CUDA_VISIBLE_DEVICES={visible}"] if visible else []), sys.executable, "-c", OF_SEVERAL, ROOT, BUILD]
     done = subprocess.run([BUILD / "carve", "sim", "--gpus", "t4-16gb,h100-80gb", "--", *command], stdin=subprocess.DEVNULL,
@@ -109,7 +109,7 @@ def test_limits_as_nvml_tells(tmp_path):
     assert all(r["over_bytes"] > 60 << 30 for r in none)
 
 
-def test_what_clients_say_is_there_however_often_it_is_read(tmp_path):
+def test_lines_of_clients_are_kept_however_often_they_are_read(tmp_path):
     """They write into one file, which is read meanwhile: no word may take another's place."""
     class Talkers:
         library = None

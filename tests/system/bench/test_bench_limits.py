@@ -22,7 +22,7 @@ NONE, CARVE = limits.limiters([])
     lambda by: limits.family(BUILD, by, "linear"), lambda by: limits.race(BUILD, by, "async", 1),
     lambda by: limits.race_exact(BUILD, by, "async", 1), lambda by: limits.view(BUILD, by, 2),
     lambda by: limits.kills(BUILD, by, 20)])
-def test_a_check_tells_who_holds(check):
+def test_a_check_names_the_holders_of_memory(check):
     held, not_held = check(CARVE), check(NONE)
     assert held["pass"] and not not_held["pass"], (held, not_held)
 

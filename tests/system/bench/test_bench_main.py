@@ -288,7 +288,7 @@ def test_a_run_that_is_ended_keeps_the_parts_before(monkeypatch, tmp_path, capsy
     assert all("incomplete" not in (tmp_path / f"out-{part}.svg").read_text() for part in ("limits", "scale"))
 
 
-def test_what_is_no_file_gets_the_whole_alone():
+def test_an_output_that_is_no_regular_file_gets_one_whole_document():
     done = bench("limits", "--quick", "--check", "view", "--json", "/dev/stdout")
     assert done.returncode == 0 and done.stdout.count('"schema"') == 1 and '"complete": true' in done.stdout
 

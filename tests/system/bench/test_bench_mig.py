@@ -44,7 +44,7 @@ def test_gains_are_means_with_their_intervals():
     assert mig.gain(waits, "waiting", "carve", "first-fit")[0] == pytest.approx(50)
 
 
-def test_what_is_below_a_rival_is_found():
+def test_results_below_a_rival_are_found():
     case = (8, "uniform", 1.0, "exponential", "lossy")
     values = {p: [0.7, 0.71, 0.7, 0.71, 0.7] for p in (*mig.RIVALS, mig.OURS, mig.PLACEMENT, mig.BOUND)}
     values["FGD"] = [v + 0.02 for v in values["FGD"]]

@@ -86,7 +86,7 @@ def test_figures_that_differ_from_stored_times_show():
     assert error(490_000, 500_000, 1) == pytest.approx(1) and error(512_000, 500_000, 1) == pytest.approx(1)
 
 
-def test_what_lags_is_not_judged():
+def test_shares_under_a_lagging_clock_are_not_judged():
     scenario = scenarios.SCENARIOS[0]
     slow, fast = (shares.row(scenario, "x", measured, 1, lagged=lagged) for measured, lagged in ((0, 0.02), (2, 0.005)))
     assert (slow["pass"], slow["proven"], fast["pass"], fast["proven"]) == (None, False, False, True)

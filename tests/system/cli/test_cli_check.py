@@ -229,7 +229,7 @@ def refuse_syscall(number):
 @pytest.mark.parametrize("name, number, words", [
     ("memfd", 319, "no ledger can be made"), ("pidfd", 434, "cannot be watched"),
     ("membarrier", 324, "cannot be divided")])
-def test_what_the_kernel_lacks(check, name, number, words):
+def test_check_names_missing_kernel_features(check, name, number, words):
     found = check(name, preexec_fn=refuse_syscall(number))
     assert found["state"] == "problem" and words in found["message"] and "kernel of" in found["advice"]
 

@@ -85,7 +85,7 @@ def test_more_than_there_is(host):
     fails(host.carve("run", "--vram", "100TiB", "true"), 125, "GPU 0")
 
 
-def test_what_differs_between_gpus_is_said_of_each(make_host):
+def test_sizes_that_differ_between_gpus_are_printed_for_each(make_host):
     host = make_host("h100-80gb,a100-40gb,t4-16gb")
     models = [g["name"] for g in host.carve_json("gpu", "list")]
     done = host.carve("session", "request", "--gpu", "0.25", "--gpus", "3")

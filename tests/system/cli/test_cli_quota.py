@@ -173,7 +173,7 @@ def test_a_waiting_request_is_explained(two_gpus):
     assert carve_json(two_gpus, "explain", one["id"])["state"] == "ended"
 
 
-def test_what_cannot_be_explained(two_gpus):
+def test_explain_refuses_bad_arguments(two_gpus):
     fails(carve(two_gpus, "explain"), 2, "no ID and no size")
     fails(carve(two_gpus, "explain", "s-abcdef", "--vram", "1"), 2, "both given")
     fails(carve(two_gpus, "explain", "s-abcdef"), 1, "s-abcdef")

@@ -116,7 +116,7 @@ def test_waiting_beside_a_session_of_another_size_says_what_it_waits_for(host):
     assert host.carve("run", "--ephemeral", "--wait-for", "1m", "--vram", "1", "true").returncode == 0
 
 
-def test_what_is_missing_is_named_by_one_word():
+def test_a_missing_argument_is_named_by_one_word():
     for argv, word in ((["run"], "the command is missing"), (["job", "wait"], "JOB is missing"),
                        (["completion"], "SHELL is missing"), (["job", "move"], "JOB is missing")):
         done = subprocess.run([CARVE, *argv], capture_output=True, text=True, env=clean_env())

@@ -102,7 +102,7 @@ def test_the_cost_of_a_context_is_probed_again(make_host):
     wait_until(lambda: host.carve_json("gpu", "list")[0]["context_bytes"])
 
 
-def test_where_managed_memory_shows_is_tried_again_when_nobody_has_a_slice(make_host):
+def test_the_probe_of_managed_memory_is_tried_again_when_no_session_has_a_slice(make_host):
     """There was no room for any when the daemon began; what a context costs it learned."""
     host = make_host("t4")
 

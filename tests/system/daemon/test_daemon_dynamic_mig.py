@@ -496,7 +496,7 @@ def utilization(host):
     return {i["profile"]: i["utilization"] for i in instances(host)}
 
 
-def test_who_computes_in_an_instance_is_told_where_the_gpu_counts_it(make_host):
+def test_utilization_of_an_instance_is_told_where_the_gpu_counts_it(make_host):
     host = with_role(make_host)
     carve(host, "session", "request", "--mig-profile", "1g.10gb", "--name", "quiet")
     busy = host.popen([CARVE, "run", "--ephemeral", "--mig-profile", "3g.40gb", "--", *python("busy")])

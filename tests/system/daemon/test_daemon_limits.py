@@ -78,7 +78,7 @@ def test_an_honest_program_has_its_whole_slice(newer):
     assert taken(newer.run(at_home(newer, "run", "--ephemeral", "--vram", "4", "--", *python("take_all"))))[2] >= 3328
 
 
-def test_session_show_and_check_say_who_binds(newer, around):
+def test_session_show_and_check_name_the_enforcing_backend(newer, around):
     available(newer)
     session = newer.carve_json("session", "request", "--vram", "2")["id"]
     with newer.popen(at_home(newer, "run", "--session", session, "--", "sh", "-c", "echo begun; cat"),

@@ -62,7 +62,7 @@ def test_a_request_goes_by_the_mode_of_now(daemon):
         assert daemon.request(vram="4").status == status
 
 
-def test_what_is_pending_is_not_yet(daemon):
+def test_a_pending_mig_mode_is_not_in_force_yet(daemon):
     mode_is(daemon, TO_BE_ON)
     assert daemon.release(daemon.grant(vram="4")["id"]).status == 200
     mode_is(daemon, ON)
@@ -119,7 +119,7 @@ def test_a_session_stays_and_goes_on(daemon):
     assert daemon.show(session["id"])["reason"] == "released"
 
 
-def test_who_waits_for_a_gpu_that_went_into_mig_mode_is_told(make_daemon):
+def test_a_request_waiting_for_a_gpu_that_went_into_mig_mode_is_told(make_daemon):
     daemon = two_gpus(make_daemon)
     daemon.grant(vram="70", gpu_ids="0")
     asker = Asker(daemon, vram="20", gpu_ids="0", wait_for=600)

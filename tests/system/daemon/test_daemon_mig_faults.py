@@ -89,7 +89,7 @@ def test_a_daemon_killed_at_the_end_of_a_session_has_its_instance_back(armed):
 
 
 @pytest.mark.long
-def test_an_instance_that_something_holds_is_told_with_who_does(make_host):
+def test_an_instance_in_use_is_told_with_its_holder(make_host):
     host = with_role(make_host)
     carve(host, "run", "--vram", "5", "--", "true")
     [idle] = instances(host)

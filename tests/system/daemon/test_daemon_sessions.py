@@ -526,7 +526,7 @@ def test_history_is_bounded(make_daemon, tmp_path):
     assert [s["gpus"] != [] for s in daemon.call("GET", "/v1/sessions?all=1").json] == [True] * 3
 
 
-def test_what_share_of_time_a_session_asks_for(daemon):
+def test_a_sessions_requested_share_of_time_is_kept_and_shown(daemon):
     """Kept in mode off too, and changed by a resize to a fraction."""
     half = daemon.grant(gpu="0.5")
     assert half["compute_request"] == 0.5

@@ -133,7 +133,7 @@ def test_a_slow_driver_is_not_asked_all_the_time_while_that_cannot_be_told(shari
     assert told.count("g") < told.count("m") / 3, "nobody draws, so that is looked at less"
 
 
-def test_what_a_dead_process_let_others_have_is_kept_likewise(sharing):
+def test_memory_shared_by_a_dead_process_stays_charged(sharing):
     daemon, ledger, first, second = sharing
     ledger.set_calls(second.slot, 5, 3)
     first.kill()
@@ -144,7 +144,7 @@ def test_what_a_dead_process_let_others_have_is_kept_likewise(sharing):
     assert ledger.books(second.slot) == (0, 100 * MIB) and ledger.committed() == 100 * MIB
 
 
-def test_what_a_program_let_others_have_is_kept_when_it_execs(sharing):
+def test_memory_shared_by_a_program_stays_charged_when_it_execs(sharing):
     """Whether the second stood still is a matter of the sample that finds the program gone, not of the one before."""
     daemon, ledger, first, second = sharing
     has_exported_it = daemon.processes

@@ -30,7 +30,7 @@ def test_family(check):
 
 
 @pytest.mark.parametrize("keeper", ["array", "multicast", "address", "handle"])
-def test_whether_the_driver_keeps_what_was_given_back_is_asked(keeper):
+def test_the_driver_is_asked_whether_it_keeps_memory_that_was_given_back(keeper):
     """A sparse array, a multicast object or a handle that is not CUDA's may hold memory of which nothing else is left."""
     settles = {}
     for check in ("nobody", keeper):

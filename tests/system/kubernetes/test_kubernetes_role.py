@@ -31,7 +31,7 @@ def test_a_node_of_the_cluster_is_labelled(kubectl, tmp_path):
 
 @pytest.mark.parametrize("words", [["set-role", "--dynamic-mig-enabled", "worker-1", "--gpu-ids", "0"],
                                    ["set-role", "--dynamic-mig-enabled", "Worker/1"]])
-def test_what_a_label_cannot_say_is_for_the_node_itself(kubectl, tmp_path, words):
+def test_roles_that_a_label_cannot_express_are_set_on_the_node_itself(kubectl, tmp_path, words):
     done = node(kubectl, *words)
     assert done.returncode == 2 and "is not this host" in done.stderr and not (tmp_path / "words").exists()
 

@@ -265,7 +265,7 @@ def test_bad_templates_are_refused_with_one_line(api, tmp_path, text, what):
     assert api.calls == []
 
 
-def test_what_the_api_server_would_refuse_is_refused_before_a_job_is_there(api, tmp_path):
+def test_a_pod_that_the_api_server_would_refuse_is_refused_before_a_job_is_there(api, tmp_path):
     file = tmp_path / "pod.yaml"
     file.write_text("queues: {half: {templateOverrides: {image: i, nodeSelecter: {a: b}}}}")
     done = template("--api", api.url, "--pod-template", file)

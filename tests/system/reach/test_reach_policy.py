@@ -138,7 +138,7 @@ def test_programs_outside_carve_are_nobodys_strays(policed):
         assert process.returncode == 0
 
 
-def test_policy_ends_who_gets_round_and_nobody_else(policed):
+def test_policy_ends_processes_that_bypass_the_front_and_no_others(policed):
     policed(over_policy="kill", over_seconds=1)
     host = policed.host
     session = host.carve_json("session", "request", "--vram", "2")["id"]
@@ -472,7 +472,7 @@ def test_memory_imported_without_a_daemon_is_excused(policed):
 
 
 @pytest.mark.parametrize("how", ["killed", "taken over"])
-def test_nobody_who_gets_round_is_excused_by_a_new_daemon(policed, how):
+def test_a_process_that_bypasses_the_front_is_not_excused_by_a_new_daemon(policed, how):
     """Also while a descriptor keeps what an exporter left."""
     daemon = policed(over_policy="kill", over_tolerance="0B", over_seconds=3)
     host = policed.host

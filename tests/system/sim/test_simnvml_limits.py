@@ -46,7 +46,7 @@ def test_older_drivers_do_not_have_the_calls(driver):
     assert json.loads(done.stdout)[0] == FUNCTION_NOT_FOUND, done.stderr
 
 
-def test_a_limit_binds_who_is_in_the_cgroup_and_below_it(newer, cgroups):  # noqa: F811
+def test_a_limit_binds_processes_in_the_cgroup_and_below_it(newer, cgroups):  # noqa: F811
     path = cgroups.make()
     below = cgroups.make(path)
     assert limits(newer, "get", path) == [NOT_SUPPORTED, 0, 0, 0]

@@ -191,7 +191,7 @@ def test_two_slices_race_beside_each_other(host):
     assert peak(host) <= 18 * GIB
 
 
-def test_what_a_module_takes_too_much_is_nobody_elses_trouble(host, driven):
+def test_a_module_beyond_the_slice_disturbs_no_other_session(host, driven):
     """Nobody can size a module before it is loaded: one too large is unloaded at once. On a GPU that is promised to the
     last byte, that moment must not fail another slice's allocation."""
     greedy, innocent = driven("--vram", "2"), None
@@ -208,7 +208,7 @@ def test_what_a_module_takes_too_much_is_nobody_elses_trouble(host, driven):
     assert greedy.room() < BLOCK
 
 
-def test_what_a_module_takes_too_much_is_no_trouble_of_its_own_slice(host, driven, session):
+def test_a_module_beyond_the_slice_disturbs_no_process_of_its_slice(host, driven, session):
     greedy, innocent = driven("--session", session), driven("--session", session)
     assert greedy.say(f"take linear {(greedy.room() - 4 * BLOCK) // BLOCK * BLOCK}") == OK
     for _ in range(3):

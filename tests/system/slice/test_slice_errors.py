@@ -65,7 +65,7 @@ print(json.dumps([full, cuda.cuCtxSynchronize(), all_ways()]))
     assert in_it == alone
 
 
-def test_what_is_wrong_with_a_call_is_the_drivers_to_say(host):
+def test_errors_of_a_wrong_call_come_from_the_driver(host):
     """Where the slice would have no room for it, too; and nothing of it is charged."""
     said = in_slice(host, r"""
 begin()
@@ -115,7 +115,7 @@ for line in sys.stdin: print(cuda.cuCtxSynchronize(), flush=True)
 
 
 @pytest.mark.parametrize("call", ["cuMemPoolGetAttribute", "cuDeviceGetGraphMemAttribute"])
-def test_what_the_driver_does_not_say_any_more_is_held_still(make_host, call):
+def test_memory_that_the_driver_no_longer_reports_stays_charged(make_host, call):
     """As after a kernel's fault, when calls give that alone: no other process gets what it holds."""
     said = in_slice(make_host("h100-80gb"), f"CALL, SILENT, CARVE = {call!r}, {SILENT!r}, {str(BUILD / 'carve')!r}" + r"""
 import subprocess
@@ -134,7 +134,7 @@ print(json.dumps([before, after]))
     assert 3 * GIB - 1024 * MIB > said[1] and said[1] <= said[0] + 128 * MIB
 
 
-def test_who_has_no_place_for_the_result_is_told_so_whatever_the_size(host):
+def test_a_call_without_a_place_for_its_result_gets_the_drivers_error_at_any_size(host):
     """As by the driver, and not that the slice has no room."""
     said = in_slice(host, r"""
 begin()

@@ -48,7 +48,7 @@ print(json.dumps(results))
 """
 
 
-def test_what_takes_nothing_yet_is_not_refused(host):
+def test_calls_that_take_no_memory_yet_are_not_refused(host):
     alone = host.run([sys.executable, "-c", BEGIN + LATER])
     assert alone.returncode == 0, alone.stderr
     said = in_slice(host, LATER)

@@ -74,7 +74,7 @@ def test_exact_to_the_last_block(host):
     assert gpu(host)["memory_peak_bytes"] <= 3 * GIB
 
 
-def test_what_every_context_has_costs_nothing(host):
+def test_local_memory_that_every_context_has_costs_nothing(host):
     said = launch(host, "kernel", FIRST)
     assert said["result"] == 0 and said["end"] == said["before"]
 
@@ -234,7 +234,7 @@ def test_a_graph_that_is_handed_in_from_another_context(make_host, device):
 
 
 @pytest.mark.parametrize("before, then, result", [(2000, 70_000, OOM), (70_000, 1100, 0)])
-def test_an_enumerated_function_is_not_who_had_its_handle(host, before, then, result):
+def test_an_enumerated_function_is_not_taken_for_the_previous_owner_of_its_handle(host, before, then, result):
     assert program(host, r"""
 context()
 for _ in range(100):
@@ -277,7 +277,7 @@ print(json.dumps(rooms))
 
 
 @pytest.mark.timed
-def test_what_needs_no_more_blocks_is_looked_at_once(make_host):
+def test_local_memory_that_needs_no_more_blocks_is_looked_at_once(make_host):
     """On smaller GPUs two functions may need the same blocks: that costs no question to the driver a launch."""
     host = make_host("t4-16gb")
     said = program(host, r"""
@@ -299,7 +299,7 @@ print(json.dumps([takes(f), takes(g)]))
     assert said[1] < 8 * said[0]
 
 
-def test_what_others_took_meanwhile_is_not_for_a_graph(host):
+def test_memory_that_others_took_meanwhile_is_not_for_a_graph(host):
     """Instantiating takes nothing here; the slice's other process allocates and frees all the time."""
     noise = r"""
 context()

@@ -106,7 +106,7 @@ def any_driver(host, request):
         assert host.carve("sim", "fault", "list-managed").returncode == 0
 
 
-def test_what_is_there_beside_managed_memory_is_known_while_that_lives(host):
+def test_memory_beside_managed_memory_is_known_while_that_lives(host):
     """The driver has that in no process's figure, wherever it is."""
     s = Slice(host, r"""
 class Array(c.Structure): _fields_ = [("w", c.c_size_t), ("h", c.c_size_t), ("format", c.c_int), ("channels", c.c_uint)]
@@ -243,7 +243,7 @@ def test_where_there_is_much_room_modules_are_loaded_without_a_question(host):
     assert before < questions(host, loads, 3 * GIB) < before + 20
 
 
-def test_what_modules_were_charged_for_nothing_is_the_slices_within_a_second(host):
+def test_excess_charges_for_modules_return_to_the_slice_within_a_second(host):
     """Nobody of the process asks: the room of the slice shows in another process."""
     s = Slice(host, r"""
 held = [module() for _ in range(10)]

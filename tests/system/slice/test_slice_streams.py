@@ -90,7 +90,7 @@ WAITING = {
 
 
 @pytest.mark.parametrize("call", WAITING)
-def test_what_a_stream_freed_is_the_slices_again_when_the_driver_waited(host, call):
+def test_memory_freed_by_a_stream_returns_to_the_slice_when_the_driver_waited(host, call):
     """Though this process never asks, nor waits by a call of its own."""
     prepare, end = WAITING[call]
     session = host.carve_json("session", "request", "--vram", "3")["id"]
@@ -112,7 +112,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("size", [("--vram", "3"), ("--vram", "3", "--isolation", "preload")])
-def test_what_a_function_that_a_stream_calls_may_not_do_changes_nothing(host, size):
+def test_calls_that_a_host_function_may_not_make_change_nothing(host, size):
     """CUDA_ERROR_NOT_PERMITTED is told through, as libgomp's plug-in tells such a thread by it, and nothing is charged."""
     done = host.carve("run", *size, "--", BUILD / "tests/programs/cuda_extras", "forbidden-calls")
     assert done.returncode == 0, done.stderr

@@ -24,7 +24,7 @@ def in_windows(host, name, vram, **settings):
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
 @pytest.mark.parametrize("way", ["handle", "mapping", "ipc", "ipc-async", "small", "context", "pool-trim", "pool-destroy",
                                  "pieces", "stream"])
-def test_what_the_driver_keeps_is_never_nobodys(host, way, busy, tmp_path):
+def test_memory_that_the_driver_keeps_is_always_charged_to_a_session(host, way, busy, tmp_path):
     """The giver, the one that has it open and two racers, in a slice with a little room besides."""
     size, step = (2 * MIB, 2 * MIB) if way == "small" else (512 * MIB, 64 * MIB)
     context = context_bytes(host)

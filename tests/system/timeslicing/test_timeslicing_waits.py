@@ -71,7 +71,7 @@ def used(host, pids=None):
 # launches a drain, the third of them took minutes.
 @pytest.mark.parametrize("mode", ["fair", "strict"])
 @pytest.mark.parametrize("how", ["spin", "thread", "value", "callback", "lock"])
-def test_what_is_waited_for_gets_in(host, waits, beside, how, mode):
+def test_work_that_other_work_waits_for_passes_a_closed_gate(host, waits, beside, how, mode):
     slice_time(host, mode, *LEASE)
     other = beside(0.3)
     ended(waits(0.7, how, "8", "40", "1000"), 8)
@@ -139,7 +139,7 @@ def test_a_session_beside_a_waiting_one_gets_its_share(host, waits, beside, mode
 
 
 @pytest.mark.timed
-def test_what_only_takes_long_is_not_let_on(host, waits, beside):
+def test_long_kernels_alone_do_not_reopen_the_gate(host, waits, beside):
     """Kernels of 100 ms, while another thread of theirs waits at the gate: how long they take is known after a few."""
     slice_time(host, "fair", *LEASE)
     beside(0.3)
@@ -159,7 +159,7 @@ OWN = BUILD / "tests/programs/own_stream"
 
 @pytest.mark.parametrize("how, rounds", [("ended", 1000), ("asleep", 1000), ("left", 1000), ("burst", 100)])
 @pytest.mark.timed
-def test_what_a_thread_leaves_in_its_own_stream_is_not_waited_for_each_time(host, beside, how, rounds):
+def test_unmarked_work_in_a_threads_own_stream_does_not_delay_each_turn(host, beside, how, rounds):
     """No other thread can put a marker there. It was 9 of 10 turns that ended 0.1 s late, for as long as the program ran."""
     slice_time(host, "fair", *LEASE)
     process = host.popen([BUILD / "carve", "run", "--ephemeral", "--gpu", "0.4", "--", OWN, how, str(rounds)],
