@@ -20,7 +20,7 @@
 #define OTHERS_STEP 2
 /* Of those that come and go together. */
 #define RESTLESS 24
-#define READINGS 60
+#define READINGS 20
 
 /* Of this process: the same test may run in another one. */
 static struct mark ours = {.slot = 3, .life = 77, .gpu = 1, .number = 9};
