@@ -98,8 +98,17 @@ def nindent(width, text):
     return "\n" + "\n".join(" " * width + line if line else line for line in text.splitlines())
 
 
+class Refused(Exception):
+    """The chart's own `fail`."""
+
+
+def fail(message):
+    raise Refused(message)
+
+
 FUNCTIONS = {
     "default": lambda other, value: value or other,
+    "fail": fail,
     "dict": lambda *pairs: dict(zip(pairs[::2], pairs[1::2])),
     "ne": lambda a, b: a != b,
     "nindent": nindent,

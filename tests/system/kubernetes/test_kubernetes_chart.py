@@ -7,7 +7,7 @@ import pytest
 yaml = pytest.importorskip("yaml", reason="needs python3-yaml")
 
 from conftest import BUILD, ROOT, run
-from helm import Chart
+from helm import Chart, Refused
 
 PACKAGING = ROOT / "packaging" / "kubernetes"
 CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "DeviceClass", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
@@ -93,6 +93,53 @@ def test_time_slicing_is_named_as_run_ai_does(objects, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def refusal(*options):
+    """Of helm, on its standard error."""
+    done = run(["helm", "template", "carve", PACKAGING / "chart", "--kube-version", "1.36.0", *options])
+    assert done.returncode == 1, done.stdout
+    return done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("helm"), reason="needs helm")
+@pytest.mark.parametrize("option, words", [
+    ("global.core.timeSlicing.mode=FAIR", "/global/core/timeSlicing/mode': value must be one of 'off', 'fair', 'strict'"),
+    ("wholeGPUs.enabled=true", "'wholeGPUs' not allowed"),
+    ("sharing.timeSlicing.replicas=-1", "/sharing/timeSlicing/replicas': minimum: got -1, want 0"),
+    ("sharing.timeSlicing.replicas=1001", "/sharing/timeSlicing/replicas': maximum: got 1,001, want 1,000"),
+    ("node.nodeSelector.gpu=true", "/node/nodeSelector/gpu': got boolean, want string"),
+    ("reservation.label=app", "/reservation/label': 'app' does not match"),
+    ("reservation.namespace=Own_Pods", "/reservation/namespace': 'Own_Pods' does not match"),
+    ("image.tag=20261127", "/image/tag': got number, want string"),
+    ("driverRoot=/", "/driverRoot': '/' does not match"),
+    ("node.maxUnavailable=0", "/node/maxUnavailable': minimum: got 0, want 1"),
+])
+def test_a_wrong_value_is_refused_before_the_cluster_is_changed(option, words):
+    assert words in refusal("--set", option)
+
+
+@pytest.mark.skipif(not shutil.which("helm"), reason="needs helm")
+def test_a_mode_that_yaml_takes_for_false_is_refused(tmp_path):
+    values = tmp_path / "values.yaml"
+    values.write_text("global: {core: {timeSlicing: {mode: off}}}")
+    assert "/global/core/timeSlicing/mode': value must be one of 'off'" in refusal("-f", values)
+
+
+def schema_faults(schema, values, definitions, path=""):
+    """Values without a place in the schema."""
+    schema = definitions[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    known = schema.get("properties")
+    if not isinstance(values, dict) or known is None:
+        return []
+    faults = [f"{path}/{name}" for name in values if name not in known]
+    return faults + [f for name in values if name in known for f in schema_faults(known[name], values[name], definitions, f"{path}/{name}")]
+
+
+def test_the_schema_knows_every_value():
+    schema = json.loads((PACKAGING / "chart" / "values.schema.json").read_text())
+    values = yaml.safe_load((PACKAGING / "chart" / "values.yaml").read_text())
+    assert schema_faults(schema, values, schema["definitions"]) == []
+
+
 @pytest.mark.parametrize("objects", RENDERERS)
 def test_values_reach_what_they_are_for(objects):
     built = keyed(objects(image={"repository": "registry.example/carve", "tag": "1.2", "pullPolicy": "IfNotPresent"},
@@ -121,6 +168,27 @@ def test_reservations_are_made_where_a_value_says_so_and_with_no_other_rights(re
     role = objects["Role", "carve-reservation"]
     assert role["metadata"]["namespace"] == "runai-reservation"
     assert [(r["resources"], r["verbs"]) for r in role["rules"]] == [(["pods"], ["list", "create", "delete"]), (["pods/log"], ["get"])]
+
+
+@pytest.mark.parametrize("objects", RENDERERS)
+def test_a_namespace_that_is_there_is_not_made(objects):
+    made = keyed(objects(reservation={"enabled": True, "namespace": "runai-reservation", "createNamespace": False}))
+    assert not any(kind == "Namespace" for kind, _ in made)
+    assert made["Role", "carve-reservation"]["metadata"]["namespace"] == "runai-reservation"
+
+
+BOTH = {"wholeGpus": {"enabled": True}, "reservation": {"enabled": True}}
+
+
+def test_whole_gpus_have_one_owner():
+    with pytest.raises(Refused, match="wholeGpus.enabled and reservation.enabled exclude each other"):
+        render(**BOTH)
+
+
+@pytest.mark.skipif(not shutil.which("helm"), reason="needs helm")
+def test_helm_refuses_two_owners_of_whole_gpus():
+    options = [word for key, value in BOTH.items() for word in ("--set-json", f"{key}={json.dumps(value)}")]
+    assert "wholeGpus.enabled and reservation.enabled exclude each other" in refusal(*options)
 
 
 @pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl")
