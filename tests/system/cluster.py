@@ -268,7 +268,7 @@ class ApiServer:
         query = dict(urllib.parse.parse_qsl(query))
         if method == "GET" and path in self.objects:
             return 200, self.objects[path]
-        if method == "GET" and re.search("/(nodes|pods|resourceclaims|resourceclaimtemplates|resourceslices|deployments|daemonsets)$", path):
+        if method == "GET" and re.search("/(nodes|pods|deviceclasses|resourceclaims|resourceclaimtemplates|resourceslices|deployments|daemonsets)$", path):
             items = [o for p, o in sorted(self.objects.items()) if self.listed(path, p) and self.selected(query, o)]
             first, limit = int(query.get("continue", 0)), int(query.get("limit", 1 << 30))
             more = {"continue": str(first + limit)} if first + limit < len(items) else {}

@@ -185,12 +185,73 @@ static void check_object(struct check *check, const char *name, const char *path
 {
 	cleanup_json json_t *object = NULL;
 	struct error err = {0};
-	char text[200];
+	char text[260];
+	const char *kind = strrchr(path, '/');
 	bool there = ask(check, "GET", path, NULL, &object, &err) == 0;
 
-	snprintf(text, sizeof(text), "%.150s %s", strrchr(path, '/') + 1,
-		 there ? "is there" : "is missing");
+	while (kind > path && kind[-1] != '/')
+		kind--;
+	snprintf(text, sizeof(text), "%.200s %s", kind, there ? "is there" : "is missing");
 	found(check, name, there, text, "kubectl apply -k packaging/kubernetes/base");
+}
+
+/* carve's classes, but for those that claims name. */
+static bool is_of_resource(const char *class)
+{
+	const char *end = strstr(class, ".carve.dev");
+
+	return end && !strcmp(end, ".carve.dev") && strcmp(class, "gpu.carve.dev") != 0 &&
+	       strcmp(class, "mig.carve.dev") != 0;
+}
+
+/* A policy does nothing until a binding of its name puts it in force. */
+static void check_policies(struct check *check)
+{
+	static const struct {
+		const char *resource, *name;
+	} wanted[] = {
+		{"mutatingadmissionpolicies", "carve-spellings"},
+		{"mutatingadmissionpolicybindings", "carve-spellings"},
+		{"validatingadmissionpolicies", "carve-spellings"},
+		{"validatingadmissionpolicybindings", "carve-spellings"},
+		{"validatingadmissionpolicies", "carve-own-slices"},
+		{"validatingadmissionpolicybindings", "carve-own-slices"},
+	};
+	char path[256];
+
+	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
+		snprintf(path, sizeof(path), "/apis/admissionregistration.k8s.io/v1/%s/%s",
+			 wanted[i].resource, wanted[i].name);
+		check_object(check, "policy", path);
+	}
+}
+
+/* A class of an extended resource, such as nvidia.com/gpu, whose resource the API server dropped:
+ * pods that name it stay pending. */
+static void check_classes(struct check *check)
+{
+	cleanup_json json_t *list = NULL;
+	struct error ignored = {0};
+	const json_t *class;
+	char text[200];
+	size_t i;
+
+	if (ask(check, "GET", "/apis/resource.k8s.io/v1/deviceclasses", NULL, &list, &ignored) < 0)
+		return;
+	json_array_foreach(json_object_get(list, "items"), i, class)
+	{
+		const char *name = json_string_value(
+			json_object_get(json_object_get(class, "metadata"), "name"));
+		const json_t *spec = json_object_get(class, "spec");
+
+		if (!name || !is_of_resource(name) || json_object_get(spec, "extendedResourceName"))
+			continue;
+		snprintf(text, sizeof(text), "class %.120s has no extended resource", name);
+		found(check, "class", false, text,
+		      "switch the feature gate DRAExtendedResource on, and apply the manifests "
+		      "again");
+		return;
+	}
 }
 
 /* The first object of those that carve's manifests name so; *ret is the list, owned by the caller.
@@ -339,7 +400,6 @@ static void print(const struct check *check, bool json)
 
 int check_run(const struct check_options *options, struct error *err)
 {
-	const char *policies = "/apis/admissionregistration.k8s.io/v1/";
 	struct check check = {.driver = options->driver, .found = json_array()};
 	char path[256];
 
@@ -354,12 +414,8 @@ int check_run(const struct check_options *options, struct error *err)
 		snprintf(path, sizeof(path), "/apis/resource.k8s.io/v1/deviceclasses/%s",
 			 options->driver);
 		check_object(&check, "class", path);
-		snprintf(path, sizeof(path), "%smutatingadmissionpolicies/carve-spellings",
-			 policies);
-		check_object(&check, "policy", path);
-		snprintf(path, sizeof(path), "%svalidatingadmissionpolicies/carve-spellings",
-			 policies);
-		check_object(&check, "policy", path);
+		check_classes(&check);
+		check_policies(&check);
 		check_controller(&check);
 		check_nodes(&check);
 		print(&check, options->json);

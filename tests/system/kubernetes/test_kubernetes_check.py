@@ -9,9 +9,11 @@ pytest.importorskip("grpc", reason="needs python3-grpcio")
 from cluster import ApiServer
 from conftest import BUILD, clean_env, run
 
-OBJECTS = ["/apis/resource.k8s.io/v1/deviceclasses/gpu.carve.dev",
-           "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies/carve-spellings",
-           "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/carve-spellings"]
+CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+POLICIES = [f"mutatingadmissionpolic{end}/carve-spellings" for end in ("ies", "ybindings")] + \
+    [f"validatingadmissionpolic{end}/{name}" for end in ("ies", "ybindings") for name in ("carve-spellings", "carve-own-slices")]
+OBJECTS = [f"{CLASSES}/gpu.carve.dev", *[f"{ADMISSION}/{policy}" for policy in POLICIES]]
 CONTROLLER = "/apis/apps/v1/namespaces/carve/deployments/carve-controller"
 
 
@@ -58,6 +60,22 @@ def test_the_check_tells_what_is_missing(api):
                   "gpu.carve.dev is missing; kubectl apply", "node n2 has GPUs and no slices",
                   "node n1 has slices, and a device plugin hands out its GPUs, too; remove"):
         assert words in found
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_policy_is_there_and_in_force(api, policy):
+    api.delete(f"{ADMISSION}/{policy}")
+    assert bad(api) == [(f"{policy} is missing", "kubectl apply -k packaging/kubernetes/base")]
+
+
+def test_a_class_whose_resource_was_dropped_is_told(api):
+    path = f"{CLASSES}/whole-gpu.carve.dev"
+    api.put(f"{CLASSES}/other.example", {"metadata": {"name": "other.example"}, "spec": {}})
+    api.put(path, {"metadata": {"name": "whole-gpu.carve.dev"}, "spec": {"extendedResourceName": "nvidia.com/gpu"}})
+    assert check(api).returncode == 0
+    api.put(path, {"metadata": {"name": "whole-gpu.carve.dev"}, "spec": {}})
+    [(message, hint)] = bad(api)
+    assert message == "class whole-gpu.carve.dev has no extended resource" and "DRAExtendedResource" in hint
 
 
 def test_a_controller_that_does_not_run_is_told(api):
