@@ -201,3 +201,15 @@ def test_reservations_by_kustomize_are_those_of_the_chart():
         assert made[key] == wanted[key]
     plugins = [next(c for c in containers(o["DaemonSet", "carve-node"]) if c["name"] == "plugin") for o in (made, wanted)]
     assert plugins[1]["args"][:6] == plugins[0]["args"]
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl")
+def test_reservations_by_kustomize_have_the_image_of_the_base(tmp_path):
+    shutil.copytree(PACKAGING, tmp_path / "kubernetes")
+    base = tmp_path / "kubernetes" / "base" / "kustomization.yaml"
+    base.write_text(base.read_text().replace("newName: carve", "newName: registry.example/carve").replace('newTag: "0.1.0"', 'newTag: "1.2"'))
+    done = run(["kubectl", "kustomize", tmp_path / "kubernetes" / "reservation"])
+    assert done.returncode == 0, done.stderr
+    made = keyed([o for o in yaml.safe_load_all(done.stdout) if o])
+    plugin = next(c for c in containers(made["DaemonSet", "carve-node"]) if c["name"] == "plugin")
+    assert plugin["args"][2:4] == ["--reserve-image", plugin["image"]] == ["--reserve-image", "registry.example/carve:1.2"]
