@@ -313,26 +313,53 @@ static void test_yaml_scalars_are_what_kubernetes_takes_them_for(void **state)
 	json_decref(wanted);
 }
 
+/* The template of a file; the caller frees it. */
+static json_t *template_read(const char *text)
+{
+	json_t *file = NULL, *template = NULL;
+	struct error err = {0};
+
+	assert_int_equal(yaml_json_load(text, strlen(text), &file, &err), 0);
+	assert_int_equal(pod_template_parse(file, &template, &err), 0);
+	json_decref(file);
+	return template;
+}
+
 static void test_overrides_are_merged_by_name_and_null_takes_away(void **state)
 {
-	static const char text[] =
+	json_t *template = template_read(
 		"basePodTemplate: {nodeSelector: {a: b, c: d}, env: [{name: A, value: '1'}]}\n"
 		"queues: {q: {templateOverrides: {nodeSelector: {a: null}, env: [{name: A, value: "
-		"'2'}]}}}";
-	json_t *file = NULL, *template = NULL,
-	       *wanted = json_loads("{\"spec\":{\"nodeSelector\":{\"c\":\"d\"},\"containers\":[{"
+		"'2'}]}}}");
+	json_t *wanted = json_loads("{\"spec\":{\"nodeSelector\":{\"c\":\"d\"},\"containers\":[{"
 				    "\"name\":\"main\",\"env\":"
 				    "[{\"name\":\"A\",\"value\":\"2\"}]}]}}",
 				    0, NULL);
-	struct error err = {0};
 
-	assert_int_equal(yaml_json_load(text, sizeof(text) - 1, &file, &err), 0);
-	assert_int_equal(pod_template_parse(file, &template, &err), 0);
 	assert_true(json_equal(pod_template_of(template, "q"), wanted));
 	assert_false(json_equal(pod_template_of(template, "other"), wanted));
-	json_decref(file);
 	json_decref(template);
 	json_decref(wanted);
+}
+
+static const char *product_of(const json_t *template)
+{
+	const json_t *spec = json_object_get(pod_template_of(template, NULL), "spec");
+
+	return json_string_value(json_object_get(json_object_get(spec, "nodeSelector"), "gpu"));
+}
+
+static void test_nodes_are_selected_beside_the_base_or_in_it(void **state)
+{
+	json_t *beside = template_read("agentk8sglue: {queue: default, nodeSelector: {gpu: a}, "
+				       "basePodTemplate: {image: i}}");
+	json_t *both = template_read("agentk8sglue: {nodeSelector: {gpu: a}, basePodTemplate: "
+				     "{nodeSelector: {gpu: b}}}");
+
+	assert_string_equal(product_of(beside), "a");
+	assert_string_equal(product_of(both), "b");
+	json_decref(beside);
+	json_decref(both);
 }
 
 /* In the time of these waits alone. */
@@ -395,6 +422,7 @@ int main(void)
 		cmocka_unit_test(test_reservations_are_made_one_by_one_until_one_has_the_gpu),
 		cmocka_unit_test(test_yaml_scalars_are_what_kubernetes_takes_them_for),
 		cmocka_unit_test(test_overrides_are_merged_by_name_and_null_takes_away),
+		cmocka_unit_test(test_nodes_are_selected_beside_the_base_or_in_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -216,6 +216,12 @@ static int values_take(json_t *to, const json_t *file, struct error *err)
 		return refuse(err, "basePodTemplate", "is no object");
 	if (named && !json_is_object(named))
 		return refuse(err, "queues", "is no object");
+	/* ClearML's documentation selects the nodes of jobs beside basePodTemplate, too. */
+	const json_t *nodes = json_object_get(file, "nodeSelector");
+	if (nodes && !json_is_object(nodes))
+		return refuse(err, "nodeSelector", "is no object");
+	if (nodes && !json_object_get(of_base, "nodeSelector"))
+		value_merge(child(base, "spec"), "nodeSelector", (json_t *)nodes);
 	override_apply(base, of_base);
 	int rc = pod_check(base, err);
 	json_object_foreach((json_t *)named, name, queue)
