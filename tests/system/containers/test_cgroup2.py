@@ -1,11 +1,14 @@
 """Device nodes where cgroup version 2 is alone: rules of devices are those that a runtime was told, and no hook can add any."""
 import json
 import os
+import pathlib
+import re
 import signal
+import tomllib
 
 import pytest
 
-from conftest import wait_until
+from conftest import BUILD, wait_until
 
 from docker_host import IMAGE, docker, docker_engine, played  # noqa: F401: fixtures
 from nvidia_module import with_module
@@ -102,6 +105,32 @@ def test_a_hook_that_cannot_open_the_gpu_says_so(podman, tmp_path):
         done = podman_run(podman, "podman", "--hooks-dir", tmp_path, "run", *options, "--annotation", "carve.vram=2", "--annotation",
                           "carve.gpu-ids=0")
         assert opened(done)[:2] == [True, True]
+
+
+def documented(language):
+    """The only piece of docs/containers.md in that language."""
+    text = pathlib.Path(__file__).parents[3].joinpath("docs/containers.md").read_text()
+    piece, = re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
+    return piece
+
+
+def test_the_documented_runtime_of_cri_o_opens_the_slices_gpu(podman, tmp_path):
+    """conmon starts the runtime, as CRI-O has it do; the hook that CRI-O runs, too, makes no second slice."""
+    assert podman.host.carve("hook", "install", "--hooks-dir", tmp_path).returncode == 0
+    (tmp_path / "50-carve-devices.json").unlink()
+    environment = json.loads((tmp_path / "50-carve.json").read_text())["hook"]["env"]
+    runtime = tmp_path / pathlib.Path(tomllib.loads(documented("toml"))["crio"]["runtime"]["runtimes"]["carve"]["runtime_path"]).name
+    script = documented("sh")
+    assert " -- " in script and "/usr/bin/carve-hook" in script
+    script = script.replace("/usr/bin/carve-hook", str(BUILD / "carve-hook"))
+    runtime.write_text(script.replace(" -- ", "".join(f" --env '{word}'" for word in environment) + " -- "))
+    runtime.chmod(0o755)
+    before = ["podman", "--runtime", runtime, "--hooks-dir", tmp_path, "run"]
+    assert opened(podman_run(podman, *before, "--annotation", "carve.vram=2", "--annotation", "carve.gpu-ids=0")) == [True, True, False]
+    podman.nothing_is_left()
+    assert opened(podman_run(podman, *before)) == [False, False, False]
+    all_of_them = json.loads(podman.host.carve("session", "list", "--all", "--json").stdout)
+    assert [s["vram_bytes"] for s in all_of_them] == [2 << 30]
 
 
 def test_a_cdi_device_of_a_size_on_one_gpu_opens_it(podman, tmp_path):
