@@ -21,7 +21,7 @@
 #include "slice/runtime_dir.h"
 
 /* "held: " and what gpu_holder_text() says, or a state with its time. */
-#define GPU_STATE_SIZE (GPU_HOLDER_SIZE + 16)
+#define GPU_STATE_SIZE (GPU_HOLDER_SIZE + 128)
 
 /* The means of enforcement behind a word in the answers of the daemon. */
 struct means {
@@ -80,7 +80,9 @@ static const char *gpu_state_text(const json_t *gpu, char buf[static GPU_STATE_S
 		snprintf(buf, GPU_STATE_SIZE, "%s since %s", state,
 			 session_text_or_dash(gpu, "state_since"));
 	else if (!strcmp(state, "mig"))
-		snprintf(buf, GPU_STATE_SIZE, "mig: no slices of it are granted in MIG mode");
+		snprintf(buf, GPU_STATE_SIZE,
+			 "mig: no slices of it are granted in MIG mode; carve node set-role "
+			 "--dynamic-mig-enabled lets carve make instances of it");
 	else if (json_is_object(holder))
 		snprintf(buf, GPU_STATE_SIZE, "held: %s", gpu_holder_text(holder, held));
 	return buf;

@@ -242,7 +242,7 @@ static int session_choose(struct container *c, struct error *err)
 		return rc;
 	}
 	if (c->choice.one_off && isatty(STDERR_FILENO))
-		session_grant_print(stderr, "carve: ", c->choice.session);
+		session_grant_print(&options, stderr, "carve: ", c->choice.session);
 	return 0;
 }
 

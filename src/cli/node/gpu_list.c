@@ -80,9 +80,12 @@ static void mig_print(const json_t *gpus)
 		printf("GPU %" PRIu64 " is in MIG mode: no slices of it are granted",
 		       session_number(gpu, "index"));
 		if (sessions)
-			printf(", and %s on it cannot use it until that is switched off",
+			printf(", and %s on it cannot use it until that is switched off\n",
 			       units_format_count(sessions, "session", count));
-		puts("");
+		else
+			printf("; carve node set-role --dynamic-mig-enabled --gpu-ids %" PRIu64
+			       " lets carve make instances of it\n",
+			       session_number(gpu, "index"));
 	}
 }
 

@@ -391,7 +391,7 @@ static int run_outside(const struct cli *cli, const struct slice_request *reques
 	if (rc < 0 || (rc = run_choose(cli, &client, request, &choice, err)) < 0)
 		return rc;
 	if (grant_is_told(cli, &choice))
-		session_grant_print(stderr, "carve: ", choice.session);
+		session_grant_print(cli, stderr, "carve: ", choice.session);
 	if (!choice.one_off)
 		join_tell(cli, request, choice.session);
 	visible_warn(choice.session);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "cli/cli.h"
 #include "cli/session/request.h"
 #include "client/client.h"
 #include "client/sessions.h"
@@ -113,12 +114,31 @@ static void tolerance_print(FILE *out, const char *prefix, const json_t *session
 	fputs(" (--vram-strict switches that off)\n", out);
 }
 
-/* The size that was asked for, and the instance that it became. */
-static void mig_print(FILE *out, const char *prefix, const json_t *session)
+/* The next smaller profile, and what it has too little of. */
+static void near_print(FILE *out, const char *prefix, const json_t *session)
 {
 	const json_t *near = json_object_get(session, "mig_near");
+	const char *profile = session_text(near, "profile");
+	uint64_t bytes = session_number(near, "memory_bytes");
+	char size[UNITS_TEXT_SIZE], has[UNITS_TEXT_SIZE + 48];
+
+	if (!near)
+		return;
+	if (bytes < session_number(session, "requested_bytes"))
+		snprintf(has, sizeof(has), "holds %s", units_format_bytes(bytes, size));
+	else
+		snprintf(has, sizeof(has), "has %.3g%% of the compute",
+			 100 * json_number_value(json_object_get(near, "compute")));
+	fprintf(out, "%s%s %s: --mig-profile %s is enough where that is\n", prefix, profile, has,
+		profile);
+}
+
+/* The size that was asked for, and the instance that it became. */
+static void mig_print(const struct cli *cli, FILE *out, const char *prefix, const json_t *session)
+{
 	const char *profile = session_text(session, "mig_profile");
-	char asked[UNITS_TEXT_SIZE], size[UNITS_TEXT_SIZE];
+	const char *fraction = cli->value[OPT_GPU], *compute = cli->value[OPT_GPU_COMPUTE];
+	char asked[UNITS_TEXT_SIZE];
 
 	if (!*profile)
 		return;
@@ -126,16 +146,20 @@ static void mig_print(FILE *out, const char *prefix, const json_t *session)
 		fprintf(out, "%sin a MIG instance %s that others may share\n", prefix, profile);
 		return;
 	}
-	fprintf(out, "%sMIG instance %s for the %s that were asked for\n", prefix, profile,
-		units_format_bytes(session_number(session, "requested_bytes"), asked));
-	if (near)
-		fprintf(out, "%s%s holds %s: --mig-profile %s is enough where that is\n", prefix,
-			session_text(near, "profile"),
-			units_format_bytes(session_number(near, "memory_bytes"), size),
-			session_text(near, "profile"));
+	units_format_bytes(session_number(session, "requested_bytes"), asked);
+	/* A fraction counts memory units: its bytes would look like more than was granted. */
+	if (fraction)
+		fprintf(out, "%sMIG instance %s for --gpu %.32s", prefix, profile, fraction);
+	else
+		fprintf(out, "%sMIG instance %s for the %s", prefix, profile, asked);
+	if (compute)
+		fprintf(out, "%s%.32s of the compute", fraction ? ", " : " and ", compute);
+	fputs(fraction ? "\n" : " that were asked for\n", out);
+	near_print(out, prefix, session);
 }
 
-void session_grant_print(FILE *out, const char *prefix, const json_t *session)
+void session_grant_print(const struct cli *cli, FILE *out, const char *prefix,
+			 const json_t *session)
 {
 	const json_t *gpus = json_object_get(session, "gpus");
 	bool same_size = gpus_same(session, "vram_bytes"), same_model = gpus_same(session, "name");
@@ -159,7 +183,7 @@ void session_grant_print(FILE *out, const char *prefix, const json_t *session)
 		fputs(":\n", out);
 		grant_gpus_print(out, prefix, gpus);
 	}
-	mig_print(out, prefix, session);
+	mig_print(cli, out, prefix, session);
 	if (json_is_true(json_object_get(session, "tolerance_applied")))
 		tolerance_print(out, prefix, session);
 }

@@ -27,6 +27,6 @@ int cli_session_request(struct cli *cli, struct error *err)
 		return rc;
 	if (cli->value[OPT_JSON])
 		return output_json(session, err);
-	session_grant_print(stdout, "", session);
+	session_grant_print(cli, stdout, "", session);
 	return 0;
 }

@@ -208,10 +208,39 @@ static void answer_stays(struct call *call, const struct session *s)
 			      s->record.id);
 }
 
-/* Another instance, where nobody is in the session. Answers, or lets the call wait. */
-static void move_session(struct call *call, const struct session *s,
-			 const struct place_request *size)
+/* The session's instances as they are, where they are what a request of the new size would get. */
+static bool keeps_instances(const struct session *s, const struct slice_request *request,
+			    struct store_gpu *ret_gpus)
 {
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		ret_gpus[i] = s->record.gpu[i];
+		if (s->pool_gpu[i] < 0 ||
+		    !mig_keeps(s->sessions->mig, &s->record.gpu[i], (uint32_t)s->pool_gpu[i],
+			       request, &ret_gpus[i].requested))
+			return false;
+	}
+	return s->state == SESSION_ACTIVE && !mig_shares(s) && !request->together;
+}
+
+/* Processes may be in it: nothing but the record changes. */
+static void keep_instances(struct call *call, struct session *s, const struct store_gpu *gpus)
+{
+	struct error err = {0};
+	int rc = session_move(s, gpus);
+
+	if (rc == 0) {
+		call_reply(call, MHD_HTTP_OK, view_session(s, &call->peer));
+		return;
+	}
+	error_set(&err, EXIT_CODE_FAILED, "the new size cannot be recorded: %s",
+		  strerrordesc_np(-rc));
+	call_reply_error(call, answer_status(&err), &err);
+}
+
+/* Another instance, where nobody is in the session. Answers, or lets the call wait. */
+static void move_session(struct call *call, struct session *s, const struct place_request *size)
+{
+	struct store_gpu kept[PLACE_GPUS_MAX];
 	struct slice_request request = {
 		.place = *size, .backend = BACKEND_MIG, .together = mig_shares(s)};
 	struct peer peer = {.uid = s->record.uid, .groups = s->record.groups};
@@ -219,15 +248,22 @@ static void move_session(struct call *call, const struct session *s,
 	request.place.count = s->record.gpu_count;
 	if (request.place.kind != PLACE_BYTES)
 		request.together = false;
+	/* An amount of memory leaves what was asked of the compute as it is. */
+	if (request.place.kind == PLACE_BYTES && s->record.kind == PLACE_BYTES) {
+		request.place.compute = s->record.compute;
+		request.compute_given = s->record.compute > 0;
+	}
 	snprintf(request.resize, sizeof(request.resize), "%s", s->record.id);
 	if (s->state != SESSION_ACTIVE)
 		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED, "session %s is ending",
 			      s->record.id);
-	else if (session_is_used(s))
-		answer_stays(call, s);
 	else if (waiting_resizes(&call->node->waiting, s->record.id))
 		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
 			      "session %s is being resized already", s->record.id);
+	else if (keeps_instances(s, &request, kept))
+		keep_instances(call, s, kept);
+	else if (session_is_used(s))
+		answer_stays(call, s);
 	else if (waiting_add(&call->node->waiting, &request, &peer, on_moved, call) < 0)
 		answer_failed(call, MHD_HTTP_TOO_MANY_REQUESTS, EXIT_CODE_FAILED,
 			      "too many requests wait; try again");

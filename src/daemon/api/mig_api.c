@@ -91,17 +91,24 @@ static json_t *instance_json(const struct mig *mig, uint32_t gpu, uint32_t at,
 		utilization_json(detail->utilization));
 }
 
+/* The GPU's instances that start at a memory unit: one, or none. */
+static void list_add(json_t *list, const struct mig *mig, uint32_t gpu, uint32_t start,
+		     const struct peer *viewer)
+{
+	const struct mig_board *board = &mig->board[gpu];
+
+	for (uint32_t at = 0; board->role && at < board->count; at++)
+		if (board->instance[at].start == start && board->instance[at].state != MIG_GONE)
+			json_array_append_new(list, instance_json(mig, gpu, at, viewer));
+}
+
 json_t *mig_list(const struct mig *mig, const struct peer *viewer)
 {
 	json_t *list = json_array();
 
-	for (uint32_t gpu = 0; mig && gpu < mig->gpus->count; gpu++) {
-		const struct mig_board *board = &mig->board[gpu];
-
-		for (uint32_t at = 0; board->role && at < board->count; at++)
-			if (board->instance[at].state != MIG_GONE)
-				json_array_append_new(list, instance_json(mig, gpu, at, viewer));
-	}
+	for (uint32_t gpu = 0; mig && gpu < mig->gpus->count; gpu++)
+		for (uint32_t start = 0; start < MIG_UNITS_MAX; start++)
+			list_add(list, mig, gpu, start, viewer);
 	return list;
 }
 

@@ -509,9 +509,10 @@ static void mig_add(const struct store_session *record, const struct session *se
 	bool asked_bytes = is_mig && record->kind == PLACE_BYTES && session &&
 			   session->pool_gpu[0] >= 0 && gpu->bytes > gpu->requested;
 	uint64_t bytes = 0;
+	double compute = 0;
 	const char *near = asked_bytes
 				   ? mig_near(node_of(session)->mig, (uint32_t)session->pool_gpu[0],
-					      gpu->requested, &bytes)
+					      gpu->requested, record->compute, &bytes, &compute)
 				   : NULL;
 
 	const char *why = session ? cgroups_why_not(session) : NULL;
@@ -526,8 +527,8 @@ static void mig_add(const struct store_session *record, const struct session *se
 	json_object_set_new(json, "mig_shared", json_boolean(session && mig_shares(session)));
 	if (near)
 		json_object_set_new(json, "mig_near",
-				    json_pack("{s:s, s:o}", "profile", near, "memory_bytes",
-					      answer_number(bytes)));
+				    json_pack("{s:s, s:o, s:f}", "profile", near, "memory_bytes",
+					      answer_number(bytes), "compute", compute));
 }
 
 static json_t *record_json(const struct store_session *record, const struct session *session,

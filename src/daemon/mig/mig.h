@@ -144,4 +144,9 @@ bool mig_instance_ids(const struct mig *mig, uint32_t gpu, const char *uuid_text
 		      uint32_t *ret_gpu_instance, uint32_t *ret_compute_instance);
 /* The next smaller profile than what was granted for so many bytes, where it nearly holds them;
  * NULL: none, or the GPU is not known. */
-const char *mig_near(const struct mig *mig, uint32_t gpu, uint64_t requested, uint64_t *ret_bytes);
+const char *mig_near(const struct mig *mig, uint32_t gpu, uint64_t requested, uint32_t compute,
+		     uint64_t *ret_bytes, double *ret_compute);
+/* Whether the request, asked for anew on the GPU, would get the profile that a session's `part`
+ * has already; *ret_requested is then what it asks for in bytes. */
+bool mig_keeps(struct mig *mig, const struct store_gpu *part, uint32_t gpu,
+	       const struct slice_request *request, uint64_t *ret_requested);

@@ -379,17 +379,36 @@ void mig_explain(struct mig *mig, const struct slice_request *request, uint32_t 
 		ret->capacity = MAX(ret->capacity, mig->die[die].profile[i].memory_bytes);
 }
 
-const char *mig_near(const struct mig *mig, uint32_t gpu, uint64_t requested, uint64_t *ret_bytes)
+const char *mig_near(const struct mig *mig, uint32_t gpu, uint64_t requested, uint32_t compute,
+		     uint64_t *ret_bytes, double *ret_compute)
 {
-	const struct mig_request request = {.kind = MIG_ASK_BYTES, .bytes = requested, .count = 1};
+	const struct mig_request request = {
+		.kind = MIG_ASK_BYTES, .bytes = requested, .compute = compute, .count = 1};
 	struct mig_match match;
 
 	if (!mig || !mig->board[gpu].known)
 		return NULL;
-	uint32_t die = mig->gpu[gpu].die;
-	mig_match(&mig->die[die], die, &request, &match);
+	uint32_t number = mig->gpu[gpu].die;
+	const struct mig_die *die = &mig->die[number];
+	mig_match(die, number, &request, &match);
 	if (match.near == MIG_NO_PROFILE)
 		return NULL;
-	*ret_bytes = mig->die[die].profile[match.near].memory_bytes;
-	return mig->profile[die][match.near].name;
+	*ret_bytes = die->profile[match.near].memory_bytes;
+	*ret_compute = die->profile[match.near].sms / (double)die->sms;
+	return mig->profile[number][match.near].name;
+}
+
+bool mig_keeps(struct mig *mig, const struct store_gpu *part, uint32_t gpu,
+	       const struct slice_request *request, uint64_t *ret_requested)
+{
+	struct ask ask;
+
+	if (!mig->board[gpu].known)
+		return false;
+	ask_fill(mig, request, NULL, &ask);
+	uint32_t die = mig->gpu[gpu].die;
+	uint8_t wanted = mig_wanted(&mig->pool, gpu, ask_request(&ask));
+	*ret_requested = mig_requested(&mig->die[die], die, ask_request(&ask));
+	return wanted != MIG_NO_PROFILE && !strcmp(mig->profile[die][wanted].name, part->profile) &&
+	       (request->place.kind != PLACE_BYTES || *ret_requested <= part->bytes);
 }

@@ -169,15 +169,25 @@ static const char *short_explain(const struct pool *pool, const struct place_gpu
 	return less;
 }
 
-/* The advice where a GPU that the request could be on is another daemon's; NULL: none is. */
-static const char *holder_hint(const struct pool *pool, const struct place_gpu *gpus,
-			       const struct place_request *request)
+/* The advice where a GPU that the request could be on is another daemon's, or in MIG mode without
+ * the role; NULL: none is. */
+static const char *not_offered_hint(const struct pool *pool, const struct place_gpu *gpus,
+				    const struct place_request *request)
 {
-	for (uint32_t i = 0; i < pool->count; i++) {
-		enum claim_state state = pool->gpu[i].claim.state;
+	const char *mig = NULL;
 
-		if (place_check(gpus, i, request) != PLACE_NOT_OFFERED || state == CLAIM_OURS)
+	for (uint32_t i = 0; i < pool->count; i++) {
+		const struct pool_gpu *gpu = &pool->gpu[i];
+		enum claim_state state = gpu->claim.state;
+
+		if (place_check(gpus, i, request) != PLACE_NOT_OFFERED)
 			continue;
+		if (state == CLAIM_OURS) {
+			if (gpu->info.mig && !gpu->gives_instances)
+				mig = "carve node set-role --dynamic-mig-enabled lets carve make "
+				      "instances of a GPU in MIG mode";
+			continue;
+		}
 		if (state == CLAIM_RESERVED)
 			return "as root: systemctl start carved.service; journalctl -u carved says "
 			       "why it ended; without systemd: carved --system";
@@ -186,7 +196,7 @@ static const char *holder_hint(const struct pool *pool, const struct place_gpu *
 			       "CARVE_RUNTIME_DIR";
 		return "use the daemon that holds the GPU with --host, or end it";
 	}
-	return NULL;
+	return mig;
 }
 
 /* No GPU has so many GiB (288 at most, in 2026). */
@@ -235,7 +245,7 @@ void refusal_explain(const struct pool *pool, const struct place_request *reques
 	gpus_explain(pool, gpus, request, text, sizeof(text));
 	error_set(err, rc == -EDOM ? EXIT_CODE_USAGE : EXIT_CODE_NO_ROOM, "%s", text);
 	if (!possible)
-		hint = holder_hint(pool, gpus, request);
+		hint = not_offered_hint(pool, gpus, request);
 	if (rc != -EDOM && hint)
 		error_hint(err, "%s", hint);
 	else if (rc != -EDOM && !possible)

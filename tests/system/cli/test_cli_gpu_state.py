@@ -78,7 +78,10 @@ def test_a_lost_gpu_that_no_daemon_has_seen_is_unknown_until_it_answers(host):
 def test_a_gpu_in_mig_mode_without_the_role_says_so(make_host):
     host = make_host("h100-80gb+mig,h100-80gb")
     assert states(host) == ["mig", "ok"]
-    assert "  state:    mig: no slices of it are granted in MIG mode\n" in host.carve("check").stdout
+    assert ("  state:    mig: no slices of it are granted in MIG mode; carve node set-role --dynamic-mig-enabled lets carve make "
+            "instances of it\n") in host.carve("check").stdout
+    refused = host.carve("session", "request", "--vram", "4", "--gpu-ids", "0")
+    assert refused.returncode == 3 and "; carve node set-role --dynamic-mig-enabled lets carve make instances of" in refused.stderr
 
 
 def test_gpus_of_another_daemon_are_held_until_it_ends(host):

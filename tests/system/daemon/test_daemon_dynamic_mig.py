@@ -454,6 +454,61 @@ def test_a_session_that_cannot_be_moved_is_as_it_was_or_ends_with_the_reason(mak
     assert "its MIG instance is gone" in look(host, "session", "show", before["id"])["reason"]
 
 
+def test_a_new_size_that_its_instance_holds_keeps_the_instance(make_host):
+    """Also where nothing else could be made, and with processes in it."""
+    host = with_role(make_host)
+    carve(host, "session", "request", "--vram", "70")
+    [before] = instances(host)
+    with host.popen([CARVE, "run", "--", "sh", "-c", "echo in; exec cat"], stdin=subprocess.PIPE) as running:
+        assert running.stdout.readline() == "in\n"
+        carve(host, "session", "resize", "75")
+        session = look(host, "session", "show")
+        assert session["requested_bytes"] == 75 << 30 and session["vram_bytes"] == before["memory_bytes"]
+        running.stdin.close()
+    carve(host, "sim", "fault", "mig-create", "--error", "999")
+    for size in (["76"], ["--gpu", "0.9"], ["70"]):
+        carve(host, "session", "resize", *size)
+        [now] = instances(host)
+        assert (now["uuid"], now["since"], now["session"]) == (before["uuid"], before["since"], before["session"])
+    kill_daemon(host)
+    assert look(host, "session", "show")["requested_bytes"] == 70 << 30
+
+
+def test_a_new_size_keeps_the_compute_that_was_asked_for(make_host):
+    host = with_role(make_host)
+    carve(host, "session", "request", "--vram", "5", "--gpu-compute", "40%")
+    asked = look(host, "session", "show")["mig_profile"]
+    carve(host, "session", "resize", "12")
+    assert look(host, "session", "show")["mig_profile"] == asked == "3g.40gb"
+    moved = carve(host, "session", "resize", "70")
+    assert moved.stdout.splitlines()[1] == "MIG instance 7g.80gb for the 70 GiB that were asked for"
+    carve(host, "session", "resize", "5")
+    assert look(host, "session", "show")["mig_profile"] == asked
+
+
+@pytest.mark.parametrize("spec, words, lines", [
+    ("h100-80gb+mig", ["--gpu", "0.125"], ["MIG instance 1g.10gb for --gpu 0.125"]),
+    ("h100-80gb+mig", ["--vram", "10"], ["MIG instance 1g.20gb for the 10 GiB that were asked for",
+                                         "1g.10gb holds 9.75 GiB: --mig-profile 1g.10gb is enough where that is"]),
+    # The smaller instance in memory has a seventh of the compute.
+    ("a100-40gb+mig", ["--vram", "5", "--gpu-compute", "50%"],
+     ["MIG instance 4g.20gb for the 5 GiB and 50% of the compute that were asked for"]),
+    ("b200-180gb+mig", ["--vram", "5", "--gpu-compute", "50%"],
+     ["MIG instance 7g.180gb for the 5 GiB and 50% of the compute that were asked for",
+      "3g.90gb has 47.3% of the compute: --mig-profile 3g.90gb is enough where that is"]),
+])
+def test_a_grant_says_what_was_asked_and_what_nearly_fits(make_host, spec, words, lines):
+    host = with_role(make_host, spec)
+    assert carve(host, "session", "request", *words).stdout.splitlines()[1:] == lines
+
+
+def test_instances_are_listed_by_place(make_host):
+    host = with_role(make_host)
+    carve(host, "session", "request", "--vram", "5", "--gpus", "7")
+    starts = [i["start"] for i in instances(host)]
+    assert len(starts) == 7 and starts == sorted(starts)
+
+
 def test_a_profile_has_its_own_compute(make_host):
     host = with_role(make_host)
     for words, status in ((["session", "request"], 2), (["run"], 125)):

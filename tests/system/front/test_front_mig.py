@@ -53,7 +53,8 @@ def test_a_slice_larger_than_the_device_shows_the_device(mig):
 
 def test_a_gpu_in_mig_mode_is_shown_as_one_that_gives_no_slices(make_host):
     host = make_host("a100-40gb+mig,h100-80gb")
-    assert host.carve("gpu", "list").stdout.endswith("GPU 0 is in MIG mode: no slices of it are granted\n")
+    assert host.carve("gpu", "list").stdout.endswith("GPU 0 is in MIG mode: no slices of it are granted; carve node set-role "
+                                                     "--dynamic-mig-enabled --gpu-ids 0 lets carve make instances of it\n")
     first, second = json.loads(host.carve("check", "--json").stdout)["gpus"]
     for what in ("memory", "compute"):
         assert first[what]["enforced_by"] == "nothing" and "MIG mode" in first[what]["strength"]
