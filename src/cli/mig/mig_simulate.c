@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
@@ -20,6 +21,8 @@
 #define GPUS_DEFAULT "h100-80gb:8"
 /* As the daemon's WAITING_PASSES: how often a request that does not fit is passed. */
 #define PASSES 16u
+/* With fewer the figures are there before a person would read of progress. */
+#define PROGRESS_REQUESTS 100000u
 
 struct mig_simulation {
 	struct mig_models models;
@@ -45,14 +48,20 @@ static double used(const struct mig_simulation *s, const struct mig_sim_result *
 	return r->span > 0 ? r->used / (r->span * s->models.gpu_count) : 0;
 }
 
+/* Waits add up: to more than 64 bits hold, where run times are decades. */
+static uint64_t ns_of(double seconds)
+{
+	return seconds < 9e9 ? (uint64_t)(seconds * 1e9) : INT64_MAX;
+}
+
 static uint64_t mean_wait_ns(const struct mig_sim_result *r)
 {
-	return r->granted ? (uint64_t)(r->wait_sum / (double)r->granted * 1e9) : 0;
+	return r->granted ? ns_of(r->wait_sum / (double)r->granted) : 0;
 }
 
 static uint64_t longest_wait_ns(const struct mig_sim_result *r)
 {
-	return (uint64_t)(r->wait_longest * 1e9);
+	return ns_of(r->wait_longest);
 }
 
 /* ---- what is asked, and what that gets --------------------------------------------------------
@@ -145,10 +154,10 @@ static void policies_show(const struct mig_simulation *s)
 static void summary_show(const struct mig_simulation *s)
 {
 	const struct mig_sim_result *ours = &s->results[MIG_POLICY_CARVE];
-	char span[UNITS_TEXT_SIZE];
+	char span[UNITS_TEXT_SIZE], count[UNITS_TEXT_SIZE];
 
-	printf("\n%" PRIu64 " requests in %s on %s; %s.\n", ours->jobs,
-	       units_format_duration((uint64_t)(ours->span * 1e9), span), s->gpus,
+	printf("\n%s in %s on %s; %s.\n", units_format_count(ours->jobs, "request", count),
+	       units_format_duration(ns_of(ours->span), span), s->gpus,
 	       s->waits ? "what finds no room waits"
 			: "what finds no room is turned away (--wait: it waits)");
 	if (ours->never)
@@ -202,7 +211,7 @@ static json_t *simulation_json(const struct mig_simulation *s)
 	return json_pack("{s:s, s:i, s:b, s:I, s:I, s:I, s:o, s:o}", "gpus", s->gpus, "gpu_count",
 			 (int)s->models.gpu_count, "waits", s->waits, "requests",
 			 (json_int_t)ours->jobs, "never", (json_int_t)ours->never, "span_ns",
-			 (json_int_t)(ours->span * 1e9), "asked", wants, "policies", policies);
+			 (json_int_t)ns_of(ours->span), "asked", wants, "policies", policies);
 }
 
 /* ---- as a picture -----------------------------------------------------------------------------
@@ -260,6 +269,15 @@ static int trace_open(const char *path, const struct mig_models *models, struct 
 	return rc;
 }
 
+/* A line on a terminal that the next one takes the place of; "" takes it away. */
+static void progress_tell(const struct mig_simulation *s, const char *policy)
+{
+	if (s->trace.count < PROGRESS_REQUESTS || !isatty(STDERR_FILENO))
+		return;
+	fprintf(stderr, "\r\033[K%s%s", *policy ? "carve: simulating " : "", policy);
+	(void)fflush(stderr);
+}
+
 static int policies_run(struct mig_simulation *s, struct error *err)
 {
 	struct mig_sim_setting setting = {
@@ -274,15 +292,19 @@ static int policies_run(struct mig_simulation *s, struct error *err)
 	};
 
 	for (int policy = 0; policy < MIG_POLICIES; policy++) {
+		if (!policy_is_shown(policy))
+			continue;
 		setting.policy = (enum mig_policy)policy;
-		int rc = policy_is_shown(policy) ? mig_sim_run(&setting, s->trace.jobs,
-							       s->trace.count, &s->results[policy])
-						 : 0;
+		progress_tell(s, mig_policy_text(setting.policy));
+		int rc = mig_sim_run(&setting, s->trace.jobs, s->trace.count, &s->results[policy]);
 
-		if (rc < 0)
+		if (rc < 0) {
+			progress_tell(s, "");
 			return error_set(err, EXIT_CODE_FAILED, "cannot simulate %s: %s",
 					 mig_policy_text(setting.policy), strerrordesc_np(-rc));
+		}
 	}
+	progress_tell(s, "");
 	return 0;
 }
 

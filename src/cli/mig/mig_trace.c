@@ -15,6 +15,8 @@
 /* A longer line is none of a trace. */
 #define LINE_SIZE 256
 #define FIELDS 3
+/* Nanoseconds of that many fit into a signed number of 64 bits. */
+#define SECONDS_MAX 9e9
 
 struct reader {
 	const char *name;
@@ -24,11 +26,32 @@ struct reader {
 	size_t room;
 };
 
+static int line_hint(struct error *err)
+{
+	error_hint(err, "a line is ARRIVAL,SIZE or PROFILE,DURATION in seconds: 12.5,10GiB,3600");
+	return -EXIT_CODE_USAGE;
+}
+
 static int line_fail(const struct reader *r, struct error *err, const char *why)
 {
 	error_set(err, EXIT_CODE_USAGE, "%.128s, line %" PRIu64 ": %s", r->name, r->line, why);
-	error_hint(err, "a line is ARRIVAL,SIZE or PROFILE,DURATION in seconds: 12.5,10GiB,3600");
-	return -EXIT_CODE_USAGE;
+	return line_hint(err);
+}
+
+static int empty_fail(const struct reader *r, struct error *err)
+{
+	error_set(err, EXIT_CODE_USAGE, "%.128s: the trace has no request", r->name);
+	return line_hint(err);
+}
+
+/* A field without the quotes that some programs put round each. */
+static char *field_bare(char *at, char *end)
+{
+	if (end - at >= 2 && *at == '"' && end[-1] == '"') {
+		end[-1] = '\0';
+		return at + 1;
+	}
+	return at;
 }
 
 /* Cuts the line at its commas, in place. Returns how many fields there are; FIELDS + 1: too many.
@@ -48,7 +71,7 @@ static size_t fields_split(char *line, char *field[FIELDS])
 		*end = '\0';
 		while (isspace((unsigned char)*at))
 			at++;
-		field[n] = at;
+		field[n] = field_bare(at, end);
 		at = comma ? comma + 1 : NULL;
 	}
 	return n;
@@ -61,11 +84,31 @@ static bool is_heading(char *const field[FIELDS])
 	       *field[0] && *field[2] && *field[0] != '-' && *field[0] != '.';
 }
 
+/* A bare number, with or without an exponent (1e-05), as programs write them. A trace may count
+ * from 1970, so more is taken than for a duration of `carve`. False: it is none. */
+static bool number_parse(const char *text, double *ret)
+{
+	char *end;
+
+	if (!isdigit((unsigned char)text[strspn(text, ".")]) ||
+	    text[strspn(text, "0123456789.eE+-")])
+		return false;
+	*ret = strtod(text, &end);
+	return !*end;
+}
+
 static int seconds_parse(const struct reader *r, const char *text, double *ret, struct error *err)
 {
 	struct error why = {0};
 	uint64_t ns;
 
+	if (number_parse(text, ret)) {
+		if (*ret <= SECONDS_MAX)
+			return 0;
+		snprintf(why.message, sizeof(why.message),
+			 "seconds: '%.64s' is more than 9000000000, of 285 years", text);
+		return line_fail(r, err, why.message);
+	}
 	if (units_parse_seconds(text, "seconds", &ns, &why) < 0)
 		return line_fail(r, err, why.message);
 	*ret = (double)ns / 1e9;
@@ -224,7 +267,7 @@ static int lines_read(struct reader *r, FILE *file, struct error *err)
 		rc = error_set(err, EXIT_CODE_FAILED, "cannot read %.128s: %s", r->name,
 			       strerrordesc_np(errno));
 	if (rc == 0 && !r->trace.jobs)
-		rc = line_fail(r, err, "the trace has no request");
+		rc = empty_fail(r, err);
 	return rc;
 }
 

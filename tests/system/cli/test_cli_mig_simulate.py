@@ -1,5 +1,7 @@
 """carve mig simulate: an administrator's own trace, pictures, and what it says to bad input. No GPU, no daemon."""
 import json
+import os
+import pty
 import random
 import subprocess
 import xml.etree.ElementTree
@@ -88,9 +90,47 @@ def test_tables_and_a_picture(trace, tmp_path):
     assert len(widths) == 9 and max(widths) <= 520
 
 
+@pytest.mark.parametrize("text", [
+    "0,10,60\n1,1g.10gb,60",  # without the last line's end
+    "arrival,size,duration\r\n0,10,60\r\n1,1g.10gb,60\r\n",
+    "\ufeffarrival,size,duration\n0,10,60\n1,1g.10gb,60\n",
+    '"arrival","size","duration"\n"0","10","60"\n"1","1g.10gb","60"\n',
+    "1764220000,10,60\n1764220001.0,1g.10gb,1m\n",  # since 1970
+    "1e-05,10,6e1\n1.0E+00,1g.10gb,60\n",
+])
+def test_traces_as_programs_write_them(text):
+    result = simulated("-", text=text)
+    assert result["requests"] == 2 and result["span_ns"] == pytest.approx(1e9, rel=1e-4)
+    assert policies(result)["carve"]["used"] == pytest.approx(2 / 64)
+
+
+def test_waits_of_centuries_are_told_as_the_longest_there_is():
+    found = policies(simulated("-", "--gpus", "h100-80gb:1", "--wait", text="0,70,9e9\n" * 4))
+    for p in found.values():
+        assert p["granted"] == 4 and p["mean_wait_ns"] <= p["longest_wait_ns"] == 2**63 - 1
+
+
+def test_a_long_simulation_tells_a_terminal_how_far_it_is(tmp_path):
+    path, (reader, terminal) = tmp_path / "long.csv", pty.openpty()
+    path.write_text("0,10,60\n" * 100000)
+    done = subprocess.run([str(BUILD / "carve"), "mig", "simulate", str(path), "--json"], timeout=120, stdout=subprocess.PIPE,
+                          stderr=terminal, text=True, env=clean_env())
+    os.close(terminal)
+    told = os.read(reader, 65536).decode()
+    os.close(reader)
+    assert done.returncode == 0 and json.loads(done.stdout)["requests"] == 100000
+    assert "carve: simulating carve\r" in told and "simulating FGD" in told and told.endswith("\r\033[K")
+    assert simulate(path, "--json").stderr == ""
+
+
 @pytest.mark.parametrize("text, words", [
-    ("", "the trace has no request"),
-    ("arrival,size,duration\n", "the trace has no request"),
+    ("", "standard input: the trace has no request"),
+    ("arrival,size,duration\n", "standard input: the trace has no request"),
+    ("0,4,9.1e9\n", "seconds: '9.1e9' is more than 9000000000"),
+    ("0,4,1e\n", "seconds: '1e'"),
+    ("0,4,nan\n", "seconds: 'nan'"),
+    ('0,"4,1\n', "'\"4' is neither"),
+    ("0;4;1\n", "fewer than three fields"),
     ("0,4\n", "line 1: fewer than three fields"),
     ("0,4,1\n\n1,4,1,9\n", "line 3: more than three fields"),
     ("0,4,1\nx,4,1\n", "line 2: seconds: 'x'"),
