@@ -123,6 +123,8 @@ int gpus_errno(nvmlReturn_t status)
 		return -ENOTSUP;
 	case NVML_ERROR_NOT_FOUND:
 		return -ENOENT;
+	case NVML_ERROR_TIMEOUT:
+		return -ETIMEDOUT;
 	default:
 		return -EIO;
 	}

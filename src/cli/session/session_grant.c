@@ -146,6 +146,10 @@ static void mig_print(const struct cli *cli, FILE *out, const char *prefix, cons
 		fprintf(out, "%sin a MIG instance %s that others may share\n", prefix, profile);
 		return;
 	}
+	if (cli->value[OPT_MIG_PROFILE]) {
+		fprintf(out, "%sMIG instance %s, as asked for\n", prefix, profile);
+		return;
+	}
 	units_format_bytes(session_number(session, "requested_bytes"), asked);
 	/* A fraction counts memory units: its bytes would look like more than was granted. */
 	if (fraction)

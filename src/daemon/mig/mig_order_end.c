@@ -112,12 +112,19 @@ static int order_error(const struct mig_order *o, struct error *err)
 			error_set(
 				err, EXIT_CODE_FAILED,
 				"GPU %u: its MIG instance was made by half, and the half cannot be "
-				"removed yet; carve tries that again each second",
+				"removed yet; carve tries that again every few seconds",
 				index);
 		} else if (op->rc == -EPIPE) {
 			error_set(err, EXIT_CODE_FAILED,
 				  "the part of carved that makes MIG instances has ended; carved "
 				  "ends, too, and has another when it is started anew");
+		} else if (op->rc == -ETIMEDOUT) {
+			error_set(err, EXIT_CODE_FAILED,
+				  "GPU %u: the driver did not come to %s a MIG instance in time: "
+				  "it is busy with other changes there",
+				  index, op->kind == MIG_OP_MAKE ? "making" : "removing");
+			error_hint(err,
+				   "try again; nvidia-smi and monitoring tools may be at work");
 		} else if (op->rc == -EBUSY && op->kind == MIG_OP_MAKE) {
 			error_set(err, EXIT_CODE_FAILED,
 				  "GPU %u: the driver makes no instance while something uses the "
@@ -149,8 +156,8 @@ static void order_answer(struct mig_order *o)
 	int rc = order_error(o, &err);
 
 	/* Somebody's instance was in the way, or somebody holds one: to be decided anew. */
-	bool again = rc == -ENOSPC || (rc == -EBUSY && o->op[0].kind == MIG_OP_REMOVE) ||
-		     is_too_small(o);
+	bool again = rc == -ENOSPC || is_too_small(o) ||
+		     ((rc == -EBUSY || rc == -ETIMEDOUT) && o->op[0].kind == MIG_OP_REMOVE);
 	for (uint32_t i = 0; rc == 0 && i < o->grant.count; i++)
 		if (!mig_entry_share(mig, &o->wanted[i], o->grant.together, &o->grant.share[i]))
 			rc = again = true;

@@ -488,6 +488,7 @@ def test_a_new_size_keeps_the_compute_that_was_asked_for(make_host):
 
 @pytest.mark.parametrize("spec, words, lines", [
     ("h100-80gb+mig", ["--gpu", "0.125"], ["MIG instance 1g.10gb for --gpu 0.125"]),
+    ("thor-128gb+mig", ["--mig-profile", "1g.0gb"], ["MIG instance 1g.0gb, as asked for"]),
     ("h100-80gb+mig", ["--vram", "10"], ["MIG instance 1g.20gb for the 10 GiB that were asked for",
                                          "1g.10gb holds 9.75 GiB: --mig-profile 1g.10gb is enough where that is"]),
     # The smaller instance in memory has a seventh of the compute.

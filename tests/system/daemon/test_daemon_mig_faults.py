@@ -129,6 +129,31 @@ def test_a_place_that_the_driver_refuses_is_not_tried_again(make_host):
     assert books_are_nvmls(host)
 
 
+@pytest.mark.parametrize("after", [[], ["--after"]])
+def test_a_driver_that_times_out_is_told_and_tried_again(make_host, after):
+    """NVML's calls give up after ten seconds without the driver's lock; some have done their work all the same."""
+    host = with_role(make_host)
+    carve(host, "run", "--vram", "5", "--", "true")
+    timeout = ["--error", "10", "--count", "1", *after]
+    carve(host, "sim", "fault", "mig-destroy", *timeout)
+    carve(host, "run", "--gpu", "1", "--wait-for", "60", "--", "true")
+    carve(host, "mig", "gc")
+    wait_until(lambda: not by_hand(host, 0, "list"))
+    carve(host, "sim", "fault", "mig-create", *timeout)
+    refused = carve(host, "run", "--vram", "5", "--", "true", status=125).stderr
+    assert "GPU 0: the driver did not come to making a MIG instance in time" in refused and refused.count("\n") == 1
+    carve(host, "run", "--gpu", "1", "--wait-for", "60", "--", "true")
+    wait_until(lambda: books_are_nvmls(host))
+    assert [i["profile"] for i in instances(host)] == ["7g.80gb"]
+
+
+def test_a_virtual_machines_gpu_is_shown_as_one_without_mig(make_host):
+    host = make_host("h100-80gb")
+    carve(host, "sim", "fault", "vgpu")
+    assert "is not capable of MIG" in carve(host, "node", "set-role", "--dynamic-mig-enabled", "--gpu-ids", "0", status=1).stderr
+    assert carve(host, "mig", "list", "--json").stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_one_made_by_hand_just_before_is_not_taken_for_carves(make_host, count):
     """At the place that carve decides on, and of the same profile: carve looks once a second, and mostly has not seen it yet."""
