@@ -301,3 +301,32 @@ print(json.dumps([enqueue(array="0-9").isdigit(), enqueue().isdigit()]))
     # Alice has as much again, and the daemon knows who has what after a restart.
     lab.restart()
     assert jobs.ended(ALICE, jobs.enqueue(ALICE, "true"))["state"] == "done"
+
+
+# Under a limit with which no job starts, or none gets far, so many of them.
+LIMITED = r"""
+import resource, socket
+name, most, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+resource.setrlimit(getattr(resource, name), (most, most))
+for i in range(count):
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(LAB["http"])
+    body = json.dumps({"queue": ("half", "sixth")[i % 2], "argv": ["true", str(i)], "cwd": "/"})
+    s.sendall(f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+    assert b" 201 " in s.recv(65536)
+    s.close()
+"""
+
+
+@pytest.mark.parametrize("name, most", [("RLIMIT_NPROC", 0), ("RLIMIT_NOFILE", 6), ("RLIMIT_STACK", 0)])
+@pytest.mark.attack("9", "many jobs that cannot start, by limits of resources")
+def test_jobs_that_cannot_start_hold_up_nobody(jobs, name, most):
+    lab = jobs.lab
+    made = lab.python(MALLORY, LIMITED, name, most, 100)
+    assert made.returncode == 0, made.stderr
+    wait_until(lambda: "job.not_started" in lab.log() or "job.again" in lab.log())
+    for queue in ("half", "sixth"):
+        assert jobs.output(BOB, "id", "-u", queue=queue).strip() == str(BOB)
+    # As many starts as a job's waiting time between two allows, which doubles.
+    tries = lab.log().count("job.not_started") + lab.log().count("job.again")
+    assert tries < 600 and lab.daemon.poll() is None

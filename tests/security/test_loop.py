@@ -4,6 +4,7 @@ import pytest
 
 from .latency import times
 from .lab import ALICE, CARVED, MALLORY, PROGRAMS, ROOT
+from .test_memory import IN_SESSION
 
 # As in the issue: while another does it, no command takes longer by more than this.
 MORE_MS = 50
@@ -119,6 +120,42 @@ def test_a_lingering_descriptor_delays_nobody(lab, kind):
 @pytest.mark.attack("6", "a descriptor whose close lingers, on a kernel that cannot refuse it")
 def test_a_lingering_descriptor_delays_nobody_on_an_older_kernel(old_kernel_lab, kind):
     assert attack_beside(old_kernel_lab, LINGERING[kind]).values[-1] < 5000
+
+
+# ---- wake descriptors ----------------------------------------------------------------------
+
+# The session's wake descriptor, an open file that the daemon has, too, in a thread of the attacker's.
+WAKES = IN_SESSION + """
+import threading
+a, ledger, slot = attach(sys.argv[1])
+wake = a.fds[2]
+def read():
+    while True: os.read(wake, 8)
+def fill():
+    while True: os.write(wake, ((1 << 64) - 2).to_bytes(8, 'little'))
+def storm():
+    while True:
+        os.write(wake, (1).to_bytes(8, 'little'))
+        if time.monotonic_ns() % 7 == 0: os.read(wake, 8)
+fcntl.fcntl(wake, fcntl.F_SETFL, 0)
+threading.Thread(target=globals()[sys.argv[2]], daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize("how", ["read", "fill", "storm"])
+@pytest.mark.attack("7", "a wake descriptor that blocks and is emptied, filled or written to all the time")
+def test_a_wake_descriptor_that_blocks_stops_no_lease(lab, how):
+    assert lab.carve(ROOT, "timeslicing", "--mode", "fair").returncode == 0
+    session = lab.carve_json(MALLORY, "session", "request", "--vram", "2")["id"]
+    attacker = lab.python(MALLORY, WAKES + SENT_AND_SAID, session, how, method=lab.popen)
+    assert attacker.stdout.readline() == "sent\n", attacker.communicate()
+    assert times(lab, count=50).values[-1] < 5000
+    # Both need the thread of leases.
+    for mode in ("strict", "fair"):
+        assert lab.carve(ROOT, "timeslicing", "--mode", mode).returncode == 0
+    done = lab.carve(ALICE, "run", "--vram", "1", "--", "true")
+    assert done.returncode == 0, done.stderr
+    assert attacker.poll() is None
 
 
 # ---- names ---------------------------------------------------------------------------------

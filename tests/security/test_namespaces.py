@@ -339,3 +339,48 @@ def test_a_range_ends_where_it_ends(ranges_lab, uid):
     said = lab.python(ROOT, JOIN + AS + "print(join(sys.argv[1]))", session, "-", uid).stdout
     assert "another user's" in said
     assert re.search("another user's", ask(lab, uid, session, "DELETE", "/v1/sessions/{session}?force=1")["error"]["message"])
+
+
+STUDENTS = 60200
+COVER = 'for f in subuid passwd group; do mount --bind "$0/$f" /etc/$f || exit 1; done; exec "$@"'
+
+
+@pytest.fixture
+def students_lab(make_lab, tmp_path):
+    """Mallory and Bob are students by the files of the machine: Mallory by name, Bob by his primary group."""
+    (tmp_path / "subuid").write_text(f"{MALLORY}:300000:65536\n")
+    (tmp_path / "passwd").write_text(pathlib.Path("/etc/passwd").read_text() + f"mallory:x:{MALLORY}:{MALLORY}::/:/bin/sh\n"
+                                     f"bob:x:{BOB}:{STUDENTS}::/:/bin/sh\nalice:x:{ALICE}:{ALICE}::/:/bin/sh\n")
+    (tmp_path / "group").write_text(pathlib.Path("/etc/group").read_text() + f"students:x:{STUDENTS}:nobody-at-all,mallory\n")
+    lab = make_lab(before=["unshare", "--mount", "--propagation", "private", "sh", "-c", COVER, str(tmp_path)])
+    assert lab.carve(ROOT, "quota", "set", "--group", STUDENTS, "--vram", "3").returncode == 0
+    return lab
+
+
+@pytest.mark.parametrize("uid", [MALLORY, BOB, 300000, 300001])
+@pytest.mark.attack("9", "a user leaves a group for its quota, as root of an own user namespace can")
+def test_a_groups_quota_is_for_those_who_left_it(students_lab, uid):
+    lab = students_lab
+
+    def request(uid, size):
+        return ask(lab, uid, "", "POST", "/v1/sessions", json.dumps({"vram": size}))
+
+    assert "id" in request(ALICE, "8")
+    assert "quota is 3 GiB" in request(uid, "4")["error"]["message"]
+    assert "id" in request(uid, "2")
+    other = MALLORY if uid == BOB else BOB
+    assert "quota is 3 GiB" in request(other, "2")["error"]["message"]
+    assert "id" in request(other, "1")
+
+
+@pytest.mark.attack("9", "a user who was put into a group, or taken out of it, while the daemon runs")
+def test_a_groups_quota_is_for_those_who_are_in_it_now(students_lab, tmp_path):
+    lab, group = students_lab, tmp_path / "group"
+    before = group.read_text()
+    group.write_text(before.replace(",mallory", ",alice"))
+    assert "quota is 3 GiB" in ask(lab, ALICE, "", "POST", "/v1/sessions", '{"vram": "4"}')["error"]["message"]
+    id = ask(lab, MALLORY, "", "POST", "/v1/sessions", '{"vram": "4"}')["id"]
+    assert lab.carve(ROOT, "session", "release", id).returncode == 0
+    group.write_text(before)
+    assert "id" in ask(lab, ALICE, "", "POST", "/v1/sessions", '{"vram": "4"}')
+    assert "quota is 3 GiB" in ask(lab, MALLORY, "", "POST", "/v1/sessions", '{"vram": "4"}')["error"]["message"]

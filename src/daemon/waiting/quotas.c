@@ -54,6 +54,7 @@ void quotas_free(struct quotas *quotas)
 		struct quota_entry *entry = quotas->first;
 
 		quotas->first = entry->next;
+		members_free(&entry->members);
 		free(entry);
 	}
 }
@@ -81,6 +82,7 @@ int quotas_set(struct quotas *quotas, const struct store_quota *quota)
 		struct quota_entry *entry = *at;
 
 		*at = entry->next;
+		members_free(&entry->members);
 		free(entry);
 	}
 	return 0;
@@ -96,22 +98,38 @@ struct quota quotas_get(const struct quotas *quotas, enum quota_kind kind, uint3
 
 /* ---- use --------------------------------------------------------------------------------- */
 
-/* A group's is for all who are in it, whichever of their groups it is. */
-static bool concerns(enum quota_kind kind, uint32_t id, uid_t uid, gid_t gid,
-		     const struct groups *groups)
+/* A group's is for all who are in it, whichever of their groups it is, and for members who left it.
+ * `members`: NULL, no quota is set for it. */
+static bool concerns(enum quota_kind kind, uint32_t id, const struct members *members, uid_t uid,
+		     gid_t gid, const struct groups *groups)
 {
-	return kind == QUOTA_OF_USER ? uid == id || owner_of(uid) == id
-				     : gid == id || groups_have(groups, id);
+	if (kind == QUOTA_OF_USER)
+		return uid == id || owner_of(uid) == id;
+	return gid == id || groups_have(groups, id) ||
+	       (members && members_have(members, owner_of(uid)));
+}
+
+static const struct members *members_of(struct quota_entry *entry)
+{
+	if (!entry || entry->stored.kind != QUOTA_OF_GROUP)
+		return NULL;
+	members_look(&entry->members, entry->stored.id);
+	return &entry->members;
 }
 
 struct quota_use quotas_use(const struct quotas *quotas, enum quota_kind kind, uint32_t id)
 {
 	struct quota_use use = {0};
+	struct quota_entry *entry = quotas->first;
+
+	while (entry && (entry->stored.kind != kind || entry->stored.id != id))
+		entry = entry->next;
+	const struct members *members = members_of(entry);
 
 	for (const struct session *s = quotas->sessions->first; s; s = s->next) {
 		struct quota_use one = {.sessions = 1, .gpu_mask = session_gpu_mask(s)};
 
-		if (!concerns(kind, id, s->record.uid, s->record.gid, &s->record.groups))
+		if (!concerns(kind, id, members, s->record.uid, s->record.gid, &s->record.groups))
 			continue;
 		for (uint32_t i = 0; i < s->record.gpu_count; i++)
 			one.vram_bytes += s->record.gpu[i].bytes;
@@ -180,8 +198,9 @@ int quotas_check(const struct quotas *quotas, const struct peer *peer,
 				"an administrator raise living_sessions in carved.json");
 		return -EAGAIN;
 	}
-	for (const struct quota_entry *e = quotas->first; e; e = e->next) {
-		if (!concerns(e->stored.kind, e->stored.id, peer->uid, peer->gid, &peer->groups))
+	for (struct quota_entry *e = quotas->first; e; e = e->next) {
+		if (!concerns(e->stored.kind, e->stored.id, members_of(e), peer->uid, peer->gid,
+			      &peer->groups))
 			continue;
 		struct quota_use held = quotas_use(quotas, e->stored.kind, e->stored.id);
 		enum quota_verdict verdict = quota_check(&e->stored.quota, quota_add(held, more));
@@ -202,11 +221,11 @@ int quotas_check_resize(const struct quotas *quotas, const struct session *s, co
 		before += s->record.gpu[i].bytes;
 		after += bytes[i];
 	}
-	for (const struct quota_entry *e = quotas->first; e && after > before; e = e->next) {
+	for (struct quota_entry *e = quotas->first; e && after > before; e = e->next) {
 		struct quota_use more = {.vram_bytes = after - before};
 
-		if (!concerns(e->stored.kind, e->stored.id, s->record.uid, s->record.gid,
-			      &s->record.groups))
+		if (!concerns(e->stored.kind, e->stored.id, members_of(e), s->record.uid,
+			      s->record.gid, &s->record.groups))
 			continue;
 		struct quota_use held = quotas_use(quotas, e->stored.kind, e->stored.id);
 		if (held.vram_bytes + more.vram_bytes <= e->stored.quota.vram_bytes)

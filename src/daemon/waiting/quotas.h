@@ -5,6 +5,7 @@
 
 #include "core/place.h"
 #include "core/quota.h"
+#include "daemon/host/members.h"
 #include "daemon/store/store.h"
 
 struct error;
@@ -16,6 +17,7 @@ struct sessions;
 struct quota_entry {
 	struct quota_entry *next;
 	struct store_quota stored;
+	struct members members; /* of a group's */
 };
 
 struct quotas {
