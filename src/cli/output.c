@@ -38,14 +38,23 @@ void output_error(const struct error *err, bool json)
 	json_decref(object);
 }
 
-int output_json(const json_t *value, struct error *err)
+static int json_print(const json_t *value, size_t flags, struct error *err)
 {
-	if (json_dumpf(value, stdout,
-		       JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(SHARE_DIGITS)) < 0 ||
-	    putchar('\n') == EOF || fflush(stdout) == EOF)
+	flags |= JSON_ENCODE_ANY | JSON_REAL_PRECISION(SHARE_DIGITS);
+	if (json_dumpf(value, stdout, flags) < 0 || putchar('\n') == EOF || fflush(stdout) == EOF)
 		return error_set(err, EXIT_CODE_FAILED, "cannot write to standard output: %s",
 				 strerrordesc_np(errno));
 	return 0;
+}
+
+int output_json(const json_t *value, struct error *err)
+{
+	return json_print(value, JSON_INDENT(2), err);
+}
+
+int output_json_line(const json_t *value, struct error *err)
+{
+	return json_print(value, JSON_COMPACT, err);
 }
 
 bool output_is_stdout(const char *path)

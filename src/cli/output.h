@@ -12,6 +12,8 @@ void output_error(const struct error *err, bool json);
 /* A value and a newline on stdout. Returns 0, or negative with *err set where stdout does not take
  * it. */
 int output_json(const json_t *value, struct error *err);
+/* Likewise as one line: of a stream, whose reader takes a line for a value. */
+int output_json_line(const json_t *value, struct error *err);
 
 /* Whether a path that the user gave means standard output: "-". NULL doesn't. */
 bool output_is_stdout(const char *path);

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
@@ -160,9 +161,9 @@ static int signal_number(const char *name)
 static int retry_on_read(const char *text, json_t *body, struct error *err)
 {
 	json_t *list = json_array();
-	char copy[256], *state, *word;
+	cleanup_free char *copy = strdup(text);
+	char *state, *word;
 
-	snprintf(copy, sizeof(copy), "%s", text);
 	for (word = strtok_r(copy, ", ", &state); word; word = strtok_r(NULL, ", ", &state)) {
 		char *end;
 		long code = strtol(word, &end, 10);
@@ -175,8 +176,9 @@ static int retry_on_read(const char *text, json_t *body, struct error *err)
 		}
 		json_array_append_new(list, json_integer(code));
 	}
+	bool any = json_array_size(list) > 0;
 	json_object_set_new(body, "retry_on", list);
-	return 0;
+	return any ? 0 : wrong(err, "retry-on", text, "for example: --retry-on 75,137,KILL");
 }
 
 static int number_read(const struct cli *cli, enum cli_option_id id, const char *option,
@@ -438,8 +440,8 @@ static void limits_note(json_t *body)
 static int param_add(const char *text, json_t *params, struct error *err)
 {
 	const char *equals = strchr(text, '=');
-	char name[64], *copy, *state, *word;
-	json_t *values;
+	cleanup_free char *copy = NULL;
+	char name[64], *rest, *word;
 
 	if (!equals || !is_name(text, (size_t)(equals - text)) ||
 	    (size_t)(equals - text) >= sizeof(name) || !equals[1])
@@ -448,12 +450,15 @@ static int param_add(const char *text, json_t *params, struct error *err)
 	if (json_object_get(params, name))
 		return wrong(err, "param", name,
 			     "each parameter is given once, with all its values");
-	values = json_array();
-	copy = strdup(equals + 1);
-	for (word = strtok_r(copy, ",", &state); word; word = strtok_r(NULL, ",", &state))
-		json_array_append_new(values, json_string(word));
-	free(copy);
+	json_t *values = json_array();
 	json_object_set_new(params, name, values);
+	rest = copy = strdup(equals + 1);
+	while ((word = strsep(&rest, ","))) {
+		if (!*word)
+			return wrong(err, "param", text,
+				     "a value is empty; for example: --param lr=0.1,0.01");
+		json_array_append_new(values, json_string(word));
+	}
 	return 0;
 }
 

@@ -523,7 +523,7 @@ static int event_tell(const struct cli *cli, const struct job_hook *hook, const 
 	int rc = 0;
 
 	if (cli->value[OPT_JSON])
-		rc = output_json(event, err);
+		rc = output_json_line(event, err);
 	else
 		printf("job %s: %s\n", session_text(event, "id"), session_text(event, "state"));
 	if (rc == 0 && fflush(stdout) == EOF)

@@ -161,6 +161,23 @@ static int files_copy(const char *top, const char *index, const char *dir, const
 	return rename(fresh, to) < 0 && access(to, F_OK) < 0 ? cannot(err, to) : 0;
 }
 
+/* The command's directory may have no tracked file, as one for results: the copy has it, too. */
+static int below_make(const char *copy, char *below, char ret[static PATH_MAX], struct error *err)
+{
+	for (char *slash = strchr(below, '/'); slash; slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		int length = snprintf(ret, PATH_MAX, "%s/%s", copy, below);
+		*slash = '/';
+		if (length >= PATH_MAX)
+			break;
+		if (mkdir(ret, 0700) < 0 && errno != EEXIST)
+			return cannot(err, ret);
+	}
+	return snprintf(ret, PATH_MAX, "%s/%s", copy, below) < PATH_MAX
+		       ? 0
+		       : error_set(err, EXIT_CODE_FAILED, "--snapshot: the path is too long");
+}
+
 int snapshot_make(char ret[static PATH_MAX], struct error *err)
 {
 	char top[PATH_MAX], below[PATH_MAX], dir[PATH_MAX], tree[PATH_MAX], index[PATH_MAX],
@@ -176,7 +193,5 @@ int snapshot_make(char ret[static PATH_MAX], struct error *err)
 	if (rc == 0)
 		rc = files_copy(top, index, dir, tree, to, err);
 	(void)unlink(index);
-	if (rc == 0 && snprintf(ret, PATH_MAX, "%s/%s", to, below) >= PATH_MAX)
-		rc = error_set(err, EXIT_CODE_FAILED, "--snapshot: the path is too long");
-	return rc;
+	return rc < 0 ? rc : below_make(to, below, ret, err);
 }

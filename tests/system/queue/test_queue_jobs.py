@@ -394,6 +394,7 @@ def test_changes_are_told_as_they_come(queues):
     (["--begin", "2026-13-01T00:00"], "begin"), (["--begin", "2026-02-30"], "begin"), (["--after", "bad:1"], "'bad:1'"), (["--retries", "-1"], "retries"), (["--after", "x"], "after"),
     (["--priority", "1000"], "priority"), (["--param", "x"], "param"), (["--vram", "0"], "vram"), (["--name", "a b"], "name"),
     (["--export", "a b"], "export"), (["--chdir", "/no/such"], "chdir"), (["--grace", "x"], "grace"), (["--retry-on", "x"], "retry-on"),
+    (["--retry-on", ""], "retry-on"), (["--param", "lr=1,,2"], "param"), (["--param", "lr=1,"], "param"),
 ])
 def test_bad_options_are_refused_and_nothing_is_enqueued(queues, options, says):
     done = queues.host.carve("enqueue", "--queue", "half", *options, "--", "true")
@@ -486,6 +487,11 @@ def test_a_snapshot_is_of_tracked_files_as_they_are_now(queues, tmp_path):
         queues.host.carve("job", "release", job)
         queues.ended(job)
         assert queues.host.carve("job", "logs", job).stdout == code + "new\nsub\n"
+    # A directory without tracked files, as one for results.
+    (tree / "runs" / "1").mkdir(parents=True)
+    bare = queues.host.carve("enqueue", "--queue", "half", "--snapshot", "--wait", "--", "sh", "-c", "ls ../..; touch result",
+                             cwd=tree / "runs" / "1", env=home)
+    assert (bare.returncode, bare.stdout) == (0, "new\nruns\nsub\n"), bare.stderr
     # A tree that came from elsewhere runs no program of its own.
     witness = tmp_path / "ran"
     for name in ("post-index-change", "post-checkout", "pre-auto-gc", "fsmonitor"):
@@ -537,7 +543,8 @@ def test_changes_go_to_a_hook_and_a_webhook(queues, tmp_path):
     assert json.loads(lines[-1][2])["state"] == "done"
     watch.terminate()
     server.shutdown()
-    note = watch.communicate()[1]
+    printed, note = watch.communicate()
+    assert [e["state"] for e in map(json.loads, printed.splitlines()) if e["id"] == last] == states
     assert "the hook failed for job" in note and "secret" not in note and "pass" not in note
     refused = queues.host.carve("job", "events", "--webhook", "file:///etc/passwd")
     assert refused.returncode == 2
