@@ -283,6 +283,9 @@ def test_the_hook_of_roots_agent_runs_as_root_said_and_not_as_the_database_does(
     second = jobs.enqueue(ALICE, "true")
     assert jobs.ended(ALICE, second)["state"] == "done"
     wait_until(lambda: "agent.hook_not_started" in lab.log())
+    status = lab.carve(ROOT, "agent", "--status")
+    assert "the hook of agent a-1 cannot be started" in status.stderr and "start the agent anew" in status.stderr, status.stderr
+    assert "start the agent anew" in lab.carve_json(ROOT, "agent", "--status")[0]["hook_error"]
     assert not lie.exists() and not told(second)
 
 

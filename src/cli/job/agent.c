@@ -49,6 +49,14 @@ static void agents_print(const json_t *agents)
 		}
 	}
 	table_print(&table);
+	json_array_foreach(agents, i, agent)
+	{
+		const char *failure = session_text(agent, "hook_error");
+
+		if (*failure)
+			fprintf(stderr, "carve: note: the hook of agent %s cannot be started: %s\n",
+				session_text(agent, "id"), failure);
+	}
 }
 
 static int status(const struct cli *cli, const struct client *client, struct error *err)

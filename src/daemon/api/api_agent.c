@@ -74,6 +74,9 @@ static json_t *agent_json(const struct node *node, const struct agent *agent)
 
 		agent_hook_log(agent, path);
 		json_object_set_new(object, "hook_log", json_string(path));
+		const char *failure = agent_hook_failure(agent);
+		json_object_set_new(object, "hook_error",
+				    failure ? json_string(failure) : json_null());
 	}
 	return object;
 }

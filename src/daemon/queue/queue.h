@@ -179,6 +179,9 @@ struct agent_hook *agent_hook_new(char *text, struct warrant *warrant);
 void agent_hook_free(struct agent_hook *hook);
 /* The file of the program's own output. */
 void agent_hook_log(const struct agent *agent, char buf[static PATH_MAX]);
+/* Why its program could not be started when it was last tried; NULL: it could, or was not needed.
+ */
+const char *agent_hook_failure(const struct agent *agent);
 /* Starts an agent: checks it, and writes it down. `wanted` is copied, and its pods and its hook
  * become the started one's. 0 with *ret, or negative with
  * *err. */

@@ -29,6 +29,8 @@ struct agent_hook {
 	struct process_watch *watch; /* of that */
 	uint64_t told;               /* the number of the last change that it heard of */
 	uint64_t again_ns;           /* it is not started before */
+	int failure;                 /* -errno of the last start; 0: it succeeded */
+	bool behind;                 /* it missed changes, and the log says so */
 };
 
 struct agent_hook *agent_hook_new(char *text, struct warrant *warrant)
@@ -152,6 +154,30 @@ static void on_starter_ended(void *arg)
 	starter_forget(arg);
 }
 
+const char *agent_hook_failure(const struct agent *agent)
+{
+	int failure = agent->hook ? agent->hook->failure : 0;
+
+	if (failure == -EKEYREJECTED)
+		return "the key that shows who started it was lost with the directory of jobs; "
+		       "start the agent anew";
+	return failure ? strerrordesc_np(-failure) : NULL;
+}
+
+/* A key that was lost does not come back. */
+static void start_failed(const struct agent *agent, int rc)
+{
+	struct agent_hook *hook = agent->hook;
+
+	close_fd(&hook->fd);
+	if (rc == -EKEYREJECTED)
+		hook->again_ns = UINT64_MAX;
+	if (rc != hook->failure)
+		log_event(LOG_WARNING, "agent.hook_not_started id=%s error=\"%s\"", agent->id,
+			  strerrordesc_np(-rc));
+	hook->failure = rc;
+}
+
 static int process_start(const struct agent *agent, int *ret_fd, struct process_id *ret)
 {
 	struct queues *q = agent->queues;
@@ -178,11 +204,10 @@ static bool hook_runs(struct agent *agent)
 	hook->again_ns = now_monotonic_ns() + HOOK_AGAIN_NS;
 	int rc = process_start(agent, &hook->fd, &process);
 	if (rc < 0) {
-		close_fd(&hook->fd);
-		log_event(LOG_WARNING, "agent.hook_not_started id=%s error=\"%s\"", agent->id,
-			  strerrordesc_np(-rc));
+		start_failed(agent, rc);
 		return false;
 	}
+	hook->failure = 0;
 	starter_forget(hook);
 	hook->starter = process.pid;
 	if (process_watch_start(agent->queues->host.sessions->loop, process, on_starter_ended, hook,
@@ -223,8 +248,10 @@ static void skip_forgotten(const struct queues *q, const struct agent *agent)
 
 	if (agent->hook->told >= first)
 		return;
-	log_event(LOG_WARNING, "agent.hook_behind id=%s changes=%llu", agent->id,
-		  (unsigned long long)(first - agent->hook->told));
+	if (!agent->hook->behind)
+		log_event(LOG_WARNING, "agent.hook_behind id=%s changes=%llu", agent->id,
+			  (unsigned long long)(first - agent->hook->told));
+	agent->hook->behind = true;
 	agent->hook->told = first;
 }
 
@@ -232,6 +259,9 @@ static void hook_tell(const struct queues *q, struct agent *agent)
 {
 	struct agent_hook *hook = agent->hook;
 
+	/* Nobody hears any more. */
+	if (hook->again_ns == UINT64_MAX)
+		hook->told = q->events;
 	skip_forgotten(q, agent);
 	for (; hook->told < q->events; hook->told++) {
 		const struct queue_event *event = &q->event[(hook->told + 1) % QUEUE_EVENTS];
@@ -248,6 +278,7 @@ static void hook_tell(const struct queues *q, struct agent *agent)
 			return;
 		}
 	}
+	hook->behind = false;
 }
 
 void agent_hooks_tell(struct queues *q)
