@@ -26,13 +26,15 @@ def admit(tmp_path):
     policies.write_text(yaml.safe_dump_all(p for file in POLICIES for p in yaml.safe_load_all(file.read_text())
                                            if p["metadata"]["name"] in ("carve-spellings", "carve-mig-products")))
 
-    def admit(*limits, labels=None, annotations=None, product=None):
+    def admit(*limits, labels=None, annotations=None, product=None, init=None):
         pod = {"apiVersion": "v1", "kind": "Pod",
                "metadata": {"name": "p"} | ({"labels": labels} if labels else {}) | ({"annotations": annotations} if annotations else {}),
                "spec": {"containers": [{"name": f"c{i}", "image": "x"} | ({"resources": {"limits": l, "requests": l}} if l else {})
                                        for i, l in enumerate(limits)]} | ({"nodeSelector": {PRODUCT: product, "zone": "a"}} if product else {})}
+        if init:
+            pod["spec"]["initContainers"] = [{"name": "init", "image": "x", "resources": {"limits": init}}]
         file = tmp_path / "pod.yaml"
-        file.write_text(yaml.safe_dump(pod))
+        file.write_text(json.dumps(pod))
         done = run([POLEVAL, policies, file])
         assert done.returncode == 0 and "error" not in done.stdout, done.stdout + done.stderr
         mutated = re.search(r"^  -> (.*)$", done.stdout, re.M)
@@ -53,6 +55,7 @@ def claimed(pod):
     ([None, {FRACTION: "0.25", "cpu": "1"}], None, None, {"c1": "carve-fraction-0.25"}),
     ([{FRACTION: "0.5", "nvidia.com/gpu": "1"}], {LABEL: "0.500", "required-resources": "0.5"}, None, {"c0": "carve-fraction-0.500"}),
     *[([None], {LABEL: f"{n / 8:.3f}"}, None, {"c0": f"carve-fraction-{n / 8:.3f}"}) for n in range(1, 8)],
+    *[([{FRACTION: str(n / 8)}], {LABEL: f"{n / 8:.3f}"}, None, {"c0": f"carve-fraction-{n / 8:.3f}"}) for n in range(1, 8)],
     ([None], None, {"gpu-fraction": "0.5"}, {"c0": "carve-fraction-0.5"}),
     ([None], None, {"gpu-memory": "4096", "gpu-fraction-num-devices": "2"}, {"c0": "carve-memory-4096-x2"}),
     ([None, None], None, {"gpu-fraction": ".5", "gpu-fraction-container-name": "c1"}, {"c1": "carve-fraction-.5"}),
@@ -72,13 +75,17 @@ def test_a_spelling_is_a_claim_of_one_container(admit, limits, labels, annotatio
     ([{FRACTION: "2", "cpu": "1"}], None, {"other": "one"}, "limit clear.ml/fraction-1: 2 is no fraction"),
     ([{FRACTION: "0"}], None, None, "limit clear.ml/fraction-1: 0 is no fraction"),
     ([{FRACTION: "0.5"}, {FRACTION: "0.5"}], None, None, "one container of a pod may have it"),
+    ([{FRACTION: "-1"}], None, None, "limit clear.ml/fraction-1: -1 is no fraction"),
+    ([{FRACTION: "0.25"}], {LABEL: "0.500"}, None, "limit clear.ml/fraction-1: 0.25 and 0.500 are two sizes"),
+    ([None, {FRACTION: "0.25"}], None, {"gpu-fraction": "0.5"}, "limit clear.ml/fraction-1: 0.25 and 0.5 are two sizes"),
+    ([{FRACTION: "0.5"}], None, {"gpu-memory": "4096"}, "limit clear.ml/fraction-1: 0.5 and 4096 MiB are two sizes"),
     ([None], {LABEL: "0.3"}, None, "'0.3' is not one of 0.125"),
     ([None], {LABEL: "0.5"}, None, "'0.5' is not one of 0.125"),
     ([None], {LABEL: "0.500", "required-resources": "half"}, None, "label required-resources: 'half'"),
     ([None], {LABEL: "0.500"}, {"gpu-memory": "4096"}, "name two sizes"),
-    ([None], None, {"gpu-fraction": "1.25"}, "'1.25' is no fraction"),
+    *[([None], None, {"gpu-fraction": text}, f"'{text}' is no fraction") for text in ("1.25", "", "0.5x", "-1", " 0.5", "1e-1", "0.0001")],
     ([None], None, {"gpu-fraction": "0.0"}, "'0.0' is no fraction"),
-    ([None], None, {"gpu-memory": "4G"}, "'4G' is no number of MiB; right would be 4096"),
+    *[([None], None, {"gpu-memory": text}, f"'{text}' is no number of MiB; right would be 4096") for text in ("4G", "", "0", "-1", "1e3")],
     ([None], None, {"gpu-fraction": "0.5", "gpu-memory": "4096"}, "name two sizes"),
     ([None], None, {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "33"}, "'33' is no number from 1 to 32"),
     ([None], None, {"gpu-fraction-num-devices": "2"}, "need a size"),
@@ -87,6 +94,12 @@ def test_a_spelling_is_a_claim_of_one_container(admit, limits, labels, annotatio
 def test_a_wrong_value_is_refused_by_its_name(admit, limits, labels, annotations, words):
     _, refusals = admit(*limits, labels=labels, annotations=annotations)
     assert len(refusals) == 1 and words in refusals[0]
+
+
+@pytest.mark.parametrize("limits", [None, {FRACTION: "0.5"}])
+def test_a_fraction_of_an_init_container_is_refused(admit, limits):
+    _, refusals = admit(limits, init={FRACTION: "1"})
+    assert refusals == ["limit clear.ml/fraction-1: an init container gets no slice; give it to a container"]
 
 
 @pytest.mark.parametrize("product, profile", [("A100-SXM4-40GB-MIG-1g.5gb", "1g.5gb"), ("NVIDIA-H100-80GB-HBM3-MIG-3g.40gb", "3g.40gb"),
