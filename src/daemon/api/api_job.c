@@ -355,7 +355,7 @@ static bool has_begun_anew(struct call *call, const struct job *job)
 }
 
 /* True: it waits. Nothing of the jobs is put together until all have ended. */
-static bool wait_on(struct call *call, const char *text, bool deferred)
+static bool wait_on(struct call *call, const char *text)
 {
 	const char *wait = call_argument(call, "wait");
 	const struct job *job;
@@ -368,8 +368,7 @@ static bool wait_on(struct call *call, const char *text, bool deferred)
 	if (!job || !peer_permitted(&call->peer, job->record.uid) || has_begun_anew(call, job) ||
 	    queue_listen(call->node->queues, wait_answer, call) < 0)
 		return false;
-	if (!deferred)
-		call_defer(call, on_waiter_gone);
+	call_defer(call, on_waiter_gone);
 	return true;
 }
 
@@ -390,14 +389,14 @@ static void reply_meant(struct listing *listing, bool parts, bool first)
 	}
 }
 
-static void answer_or_wait(struct call *call, const char *id, bool deferred)
+static void answer_or_wait(struct call *call, const char *id)
 {
 	const char *part = call_argument(call, "part");
 	struct listing listing;
 	char *end = "";
 	long after = part && *part ? strtol(part, &end, 10) : -1;
 
-	if (wait_on(call, id, deferred))
+	if (wait_on(call, id))
 		return;
 	if (*end || after < -1 || after > INT32_MAX)
 		bad_part(call, "part");
@@ -406,23 +405,26 @@ static void answer_or_wait(struct call *call, const char *id, bool deferred)
 		reply_meant(&listing, part != NULL, after == -1);
 }
 
-static void wait_answer(void *arg)
+static void wait_run(struct call *call, void *arg)
 {
-	struct call *call = arg;
+	answer_or_wait(call, call->path + strlen(HTTP_JOBS_PATH "/"));
+}
 
-	answer_or_wait(call, call->path + strlen(HTTP_JOBS_PATH "/"), true);
+/* One user may have thousands that wait for the same job. */
+static void wait_answer(void *call)
+{
+	call_fairly(call, wait_run, NULL);
 }
 
 void api_get_job(struct call *call, const char *id)
 {
-	answer_or_wait(call, id, false);
+	answer_or_wait(call, id);
 }
 
 /* ---- events ------------------------------------------------------------------------------- */
 
-static void events_answer(void *arg)
+static void events_run(struct call *call, void *arg)
 {
-	struct call *call = arg;
 	const char *from = call_argument(call, "from");
 	uint64_t last = queue_events_last(call->node->queues);
 
@@ -430,6 +432,11 @@ static void events_answer(void *arg)
 		   json_pack("{s:o, s:o}", "next", answer_number(last), "events",
 			     queue_events(call->node->queues, from ? strtoull(from, NULL, 10) : 0,
 					  &call->peer)));
+}
+
+static void events_answer(void *call)
+{
+	call_fairly(call, events_run, NULL);
 }
 
 void api_get_job_events(struct call *call, const char *id)
@@ -441,5 +448,5 @@ void api_get_job_events(struct call *call, const char *id)
 	    queue_listen(call->node->queues, events_answer, call) == 0)
 		call_defer(call, on_waiter_gone);
 	else
-		events_answer(call);
+		events_run(call, NULL);
 }
