@@ -11,7 +11,8 @@ import pytest
 
 from conftest import wait_until
 
-from .test_budgets import settings
+from .latency import times
+from .test_budgets import COMMON, settings
 from .lab import ALICE, BOB, MALLORY, ROOT
 from .test_jobs import Jobs
 
@@ -200,6 +201,26 @@ def test_roots_command_opens_plain_files_alone(jobs):
         assert done.returncode == 1 and "prints to no plain file" in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("of", [ROOT, ALICE])
+@pytest.mark.attack("8", "root reads the log of a user's job that leads to a file of root's, or of another user's")
+def test_roots_command_shows_files_of_the_jobs_user_alone(jobs, of):
+    lab = jobs.lab
+    secret = lab.dir / "secret"
+    secret.write_text("not Mallory's")
+    os.chown(secret, of, of)
+    secret.chmod(0o600)
+    id = jobs.enqueue(MALLORY, "true")
+    log = pathlib.Path(jobs.ended(MALLORY, id)["log"])
+    assert lab.run(MALLORY, "ln", "-sf", secret, log).returncode == 0
+    for reader in (ROOT, MALLORY):
+        done = lab.carve(reader, "job", "logs", id, timeout=20)
+        assert done.returncode == 1 and "not Mallory's" not in done.stdout, done
+    # What the job's user names as output is shown.
+    own = jobs.enqueue(MALLORY, "echo", "mine", options=["--output", lab.home(MALLORY) / "out"])
+    assert jobs.ended(MALLORY, own)["state"] == "done"
+    assert lab.carve(ROOT, "job", "logs", own).stdout == "mine\n"
+
+
 # Sends requests over one connection each; prints how they were answered.
 MANY_KINDS = r"""
 import http.client, socket
@@ -330,3 +351,39 @@ def test_jobs_that_cannot_start_hold_up_nobody(jobs, name, most):
     # As many starts as a job's waiting time between two allows, which doubles.
     tries = lab.log().count("job.not_started") + lab.log().count("job.again")
     assert tries < 600 and lab.daemon.poll() is None
+
+
+# Many calls that wait for one array, whose rows are all in each answer. The array ends when it is told to.
+WAITS = COMMON + """
+first = http()
+call(first, 'POST', '/v1/jobs', json.dumps({'queue': 'half', 'argv': ['true'], 'cwd': '/', 'array': '0-249', 'hold': True}).encode())
+id = json.loads(answer(first)[1])['id']
+def connected():
+    while True:
+        try:
+            return http()
+        except BlockingIOError:  # as many wait to be accepted as may
+            time.sleep(0.01)
+kept = [connected() for i in range(int(sys.argv[1]))]
+for s in kept: call(s, 'GET', f'/v1/jobs/{id}?wait=1')
+print('waiting', flush=True)
+sys.stdin.readline()
+call(first, 'DELETE', f'/v1/jobs/{id}'); answer(first)
+codes = sorted({answer(s)[0].split()[1].decode() for s in kept})
+print(*codes, flush=True)
+"""
+
+
+@pytest.mark.attack("8", "many calls that wait for the same jobs, which end at one moment")
+def test_calls_that_wait_for_jobs_are_answered_in_turns(jobs):
+    lab = jobs.lab
+    attack = lab.python(MALLORY, WAITS, 600, method=lab.popen)
+    assert attack.stdout.readline() == "waiting\n", attack.communicate()
+    alone = times(lab, count=100)
+    attack.stdin.write("\n")
+    attack.stdin.flush()
+    under = times(lab, count=100)
+    codes = attack.stdout.readline().split()
+    # Those that were not read by then were refused; none was forgotten.
+    assert codes and set(codes) <= {"200", "429"}, attack.communicate()
+    assert under.values[-1] < alone.values[-1] + 3000, (str(alone), str(under))

@@ -73,6 +73,17 @@ static void pause_a_moment(void)
 	nanosleep(&(struct timespec){.tv_nsec = FOLLOW_PAUSE_NS}, NULL);
 }
 
+/* The directory is made by root, and is the job's user's, who can link any file there. */
+static bool may_be_shown(const char *path, uid_t owner)
+{
+	const char *slash = strrchr(path, '/');
+	char dir[PATH_MAX];
+	struct stat st;
+
+	snprintf(dir, sizeof(dir), "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+	return stat(dir, &st) == 0 && (st.st_uid == geteuid() || st.st_uid == owner);
+}
+
 int job_log_open(const char *path)
 {
 	char again[64];
@@ -83,6 +94,8 @@ int job_log_open(const char *path)
 		return -errno;
 	if (!S_ISREG(st.st_mode))
 		return -EMEDIUMTYPE;
+	if (!may_be_shown(path, st.st_uid))
+		return -EPERM;
 	snprintf(again, sizeof(again), "/proc/self/fd/%d", found);
 	int fd = open(again, O_RDONLY | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
@@ -126,6 +139,10 @@ static int log_open(const struct client *client, const char *id, bool follow, ui
 		if (fd == -EMEDIUMTYPE)
 			return error_set(err, EXIT_CODE_FAILED, "job %s prints to no plain file",
 					 id);
+		if (fd == -EPERM)
+			return error_set(err, EXIT_CODE_FAILED,
+					 "the output of job %s is in a file of another user's: %s",
+					 id, path);
 		if (!follow || job_has_ended(*job))
 			return error_set(err, EXIT_CODE_FAILED,
 					 "job %s has printed nothing: it is %s", id,

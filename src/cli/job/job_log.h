@@ -15,7 +15,8 @@ bool job_has_ended(const json_t *job);
 int job_log_path(const json_t *job, uint64_t attempt, const char *suffix, char buf[static PATH_MAX],
 		 struct error *err);
 /* The job's user says where its output goes, and root may ask for it: to open a device has effects,
- * and to open a pipe waits. A descriptor, or -errno (-EMEDIUMTYPE: it is no plain file). */
+ * and to open a pipe waits. A descriptor, or -errno (-EMEDIUMTYPE: it is no plain file; -EPERM: it
+ * is neither the job's user's, nor is the job the caller's own). */
 int job_log_open(const char *path);
 /* Writes a part of the output to standard output or error. 0, or negative with *err. */
 int job_log_write(int to, const char *part, size_t size, struct error *err);
