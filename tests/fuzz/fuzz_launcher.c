@@ -1,6 +1,7 @@
 /* A request to the launcher, an answer of it, and a warrant with its text: a request that passes
- * names a job and an attempt, and a warrant that passes is the one that was given out, byte for
- * byte. */
+ * has what its operation takes and nothing else, and a warrant that passes is the one that was
+ * given out, byte for byte. */
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +26,10 @@ static void request_look(const uint8_t *data, size_t size)
 	memcpy(&r, data, MIN(size, sizeof(r)));
 	if (launcher_request_check(&r, size) != 0)
 		return;
-	check(size == sizeof(r) && (r.op == LAUNCHER_VOUCH || r.op == LAUNCHER_START));
-	check((r.op == LAUNCHER_START) == (r.job != 0) && r.job <= INT64_MAX);
-	check((r.op == LAUNCHER_START) == (r.attempt != 0));
+	bool of_attempt = r.op == LAUNCHER_START || r.op == LAUNCHER_END;
+	check(size == sizeof(r) && r.op >= LAUNCHER_VOUCH && r.op <= LAUNCHER_FILES);
+	check(of_attempt == (r.attempt != 0) && r.job <= INT64_MAX);
+	check(of_attempt || r.job <= (r.op == LAUNCHER_FILES ? LAUNCHER_NOBODY : 0));
 }
 
 static void reply_look(const uint8_t *data, size_t size)
