@@ -338,6 +338,22 @@ static size_t position_of(const json_t *job, const json_t *all)
 	return ahead + 1;
 }
 
+/* Of an array the first job that waits is explained, else the first that has not ended. */
+static json_t *explained(json_t *jobs)
+{
+	static const char *const states[] = {"queued", "held", "starting", "running"};
+	json_t *job;
+	size_t i;
+
+	for (size_t s = 0; s < ARRAY_SIZE(states); s++)
+		json_array_foreach(jobs, i, job)
+		{
+			if (!strcmp(session_text(job, "state"), states[s]))
+				return job;
+		}
+	return json_array_get(jobs, 0);
+}
+
 int cli_job_explain(struct cli *cli, struct error *err)
 {
 	cleanup_json json_t *jobs = NULL, *all = NULL;
@@ -347,7 +363,7 @@ int cli_job_explain(struct cli *cli, struct error *err)
 	if (rc < 0 || (rc = meant_get(&client, cli->arguments[0], false, &jobs, err)) < 0 ||
 	    (rc = list_get(&client, 0, "", &all, err)) < 0)
 		return rc;
-	json_t *job = json_array_get(jobs, 0);
+	json_t *job = explained(jobs);
 	const char *state = session_text(job, "state");
 	bool waits = !strcmp(state, "queued") || !strcmp(state, "held");
 	size_t position = position_of(job, all);

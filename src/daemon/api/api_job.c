@@ -69,7 +69,7 @@ static json_t *record_json(const struct queues *queues, const struct job_record 
 static json_t *job_json(const struct job *job)
 {
 	struct job_record record = job->record;
-	char why[JOB_WHY_SIZE];
+	char why[JOB_WHY_SIZE], blocker[JOB_ID_TEXT];
 
 	job_why(job, why);
 	/* Of the attempt before: what counts now is why it waits. */
@@ -78,8 +78,9 @@ static json_t *job_json(const struct job *job)
 	json_t *object = record_json(job->queues, &record, why);
 	struct job_prospect prospect = job_prospect(job);
 	if (prospect.blocker)
-		json_object_set_new(object, "blocked_by",
-				    json_sprintf("%" PRId64, prospect.blocker));
+		json_object_set_new(
+			object, "blocked_by",
+			json_string(queue_job_id_text(job->queues, prospect.blocker, blocker)));
 	if (prospect.starts)
 		json_object_set_new(object, "starts_by", view_time(prospect.starts));
 	return object;

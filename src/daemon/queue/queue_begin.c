@@ -19,18 +19,27 @@
 #define TIDIED_AT_END 1000u
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
-static int64_t claim_in(const char *text)
+/* One that has ended claims nothing. A daemon before wrote numbers of an array's jobs. */
+static int64_t claim_in(const struct queues *q, const char *text)
 {
 	size_t length = strlen(QUEUE_PREEMPTED_BY);
+	char *end;
 
-	return strncmp(text, QUEUE_PREEMPTED_BY, length) ? 0 : strtoll(text + length, NULL, 10);
+	if (strncmp(text, QUEUE_PREEMPTED_BY, length) != 0)
+		return 0;
+	int64_t id = strtoll(text + length, &end, 10);
+	if (*end != '_')
+		return id;
+	const struct job *job = job_meant(q, id, (int32_t)strtol(end + 1, NULL, 10));
+	return job ? job->record.id : 0;
 }
 
 /* The reason may be in the words of the job's user, who could have done without --requeue as well:
  * nobody else is spared by it. */
 static void claim_restore(struct job *job)
 {
-	job->claim = claim_in(*job->record.ending ? job->record.ending : job->record.reason);
+	job->claim = claim_in(job->queues,
+			      *job->record.ending ? job->record.ending : job->record.reason);
 }
 
 static void grants_restore(struct job *job)

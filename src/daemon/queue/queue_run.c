@@ -321,7 +321,7 @@ static void preempt(struct round *round, const struct queue_job *head)
 				    .gpu_count = round->q->host.pool->count,
 				    .mig = round->mig.pool ? &round->mig : NULL,
 				    .running = round->running};
-	char why[JOB_REASON_SIZE];
+	char why[JOB_REASON_SIZE], id[JOB_ID_TEXT];
 
 	if (claims_already(round->q, (int64_t)head->id) || instances_change(round))
 		return;
@@ -329,7 +329,8 @@ static void preempt(struct round *round, const struct queue_job *head)
 	state.running_count = round->running_count;
 	size_t *victims = calloc(round->running_count + 1, sizeof(*victims));
 	size_t count = victims ? victims_choose(round, &state, head, victims) : 0;
-	snprintf(why, sizeof(why), QUEUE_PREEMPTED_BY "%llu", (unsigned long long)head->id);
+	snprintf(why, sizeof(why), QUEUE_PREEMPTED_BY "%s",
+		 queue_job_id_text(round->q, (int64_t)head->id, id));
 	for (size_t i = 0; i < count; i++) {
 		struct job *job = job_find(round->q, (int64_t)round->running[victims[i]].id);
 

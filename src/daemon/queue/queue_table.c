@@ -549,10 +549,13 @@ static enum after_answer after_all(const struct job *job, const struct job_after
 static void never_comes(struct job *job, const struct job_after *after)
 {
 	static const char *const kinds[] = {"did not succeed", "is not known", "did not fail"};
-	char reason[JOB_REASON_SIZE];
+	const struct job_record named = {.id = after->job,
+					 .array = after->index < 0 ? 0 : after->job,
+					 .index = after->index};
+	char reason[JOB_REASON_SIZE], id[JOB_ID_TEXT];
 
-	snprintf(reason, sizeof(reason), "job %lld, which it comes after, %s",
-		 (long long)after->job, kinds[after->kind]);
+	snprintf(reason, sizeof(reason), "job %s, which it comes after, %s",
+		 job_id_text(&named, id), kinds[after->kind]);
 	job_finish(job, JOB_CANCELLED, reason);
 }
 

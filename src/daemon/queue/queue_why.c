@@ -8,12 +8,21 @@
 #include "daemon/queue/queue_pods.h"
 #include "daemon/queue/queue_private.h"
 
+const char *queue_job_id_text(const struct queues *q, int64_t id, char buf[static JOB_ID_TEXT])
+{
+	const struct job *job = job_find(q, id);
+
+	return job_id_text(job ? &job->record : &(struct job_record){.id = id}, buf);
+}
+
 static const char *why_room(const struct job *job, const struct agent *agent,
 			    char buf[static JOB_WHY_SIZE])
 {
 	int64_t id = job->record.id;
 	uint64_t now = now_monotonic_ns();
+	char blocker[JOB_ID_TEXT];
 
+	queue_job_id_text(job->queues, agent->blocker, blocker);
 	if (agent->pods)
 		snprintf(buf, JOB_WHY_SIZE, "as many pods of the agent run as may (%u)",
 			 agent->pods->most);
@@ -21,16 +30,15 @@ static const char *why_room(const struct job *job, const struct agent *agent,
 		snprintf(buf, JOB_WHY_SIZE, "there is no room for it on the agent's GPUs");
 	else if (agent->blocker && agent->reserved_ns != QUEUE_NEVER)
 		snprintf(buf, JOB_WHY_SIZE,
-			 "it waits for job %" PRId64 "; a placement is reserved, in %" PRIu64
+			 "it waits for job %s; a placement is reserved, in %" PRIu64
 			 " s at the latest",
-			 agent->blocker,
+			 blocker,
 			 agent->reserved_ns > now ? (agent->reserved_ns - now) / 1000000000 + 1
 						  : 0);
 	else if (agent->blocker)
 		snprintf(buf, JOB_WHY_SIZE,
-			 "it waits for job %" PRId64 ", which has no time limit; a placement is "
-			 "reserved",
-			 agent->blocker);
+			 "it waits for job %s, which has no time limit; a placement is reserved",
+			 blocker);
 	else
 		snprintf(buf, JOB_WHY_SIZE,
 			 "it waits for memory that others than queues hold; a placement is "
@@ -71,9 +79,10 @@ struct job_prospect job_prospect(const struct job *job)
 	for (unsigned i = 0; !bucket && job->wait == JOB_WAITS_AFTER && i < job->spec->after_count;
 	     i++) {
 		const struct job_after *after = &job->spec->after[i];
+		const struct job *comes = job_meant(job->queues, after->job, after->index);
 
-		if (!ret.blocker && job_meant(job->queues, after->job, after->index))
-			ret.blocker = after->job;
+		if (!ret.blocker && comes)
+			ret.blocker = comes->record.id;
 	}
 	if (bucket && agent && !agent->pods &&
 	    (bucket->wait == JOB_WAITS_ROOM || bucket->wait == JOB_WAITS_RESERVED))

@@ -337,6 +337,31 @@ def test_explain_names_position_blocker_and_start(queues_of):
     assert "position" not in explain(second)
 
 
+def test_jobs_of_arrays_are_called_by_array_and_index_in_reasons(queues_of):
+    queues = queues_of("h100-80gb:1")
+    queues.agent("whole=1")
+    array = queues.enqueue("sh", "-c", queues.gate(), queue="whole", options=("--array", "5,7", "--requeue", "--priority", "-1"))
+    queues.wait_state(f"{array}_5", "running")
+    behind = queues.enqueue("true", queue="whole", options=("--priority", "-2"))
+    after = queues.enqueue("true", queue="whole", options=("--after", f"ok:{array}_7"))
+    never = queues.enqueue("true", queue="whole", options=("--after", f"notok:{array}_7"))
+
+    def explain(id):
+        return queues.host.carve_json("queue", "explain", id)
+    wait_until(lambda: explain(behind).get("blocked_by") == f"{array}_7")
+    # Of the array its first job that waits.
+    assert explain(array)["id"] == f"{array}_7" and explain(array)["blocked_by"] == f"{array}_5"
+    assert f"it waits for job {array}_5, which has no time limit" in explain(array)["reason"]
+    assert explain(after)["blocked_by"] == f"{array}_7"
+    urgent = queues.enqueue("sh", "-c", queues.gate(), queue="whole", options=("--array", "3", "--priority", "1"))
+    wait_until(lambda: queues.state(f"{urgent}_3") == "running")
+    said = queues.job(f"{array}_5")
+    assert said["state"] == "queued" and said["attempt"] == 1
+    queues.open_gate()
+    assert queues.ended(never)["reason"] == f"job {array}_7, which it comes after, did not fail"
+    assert queues.ended(f"{array}_5")["attempt"] == 2
+
+
 def test_a_size_of_its_own_stays_within_the_queues(queues):
     queues.agent("half=0.5", "own")
     id = queues.enqueue("true", options=["--vram", "2"])
