@@ -234,6 +234,12 @@ int job_hook_options(const struct cli *cli, struct job_hook *ret, struct error *
 	int rc = ret->url ? url_check(ret->url, err) : 0;
 	if (rc == 0 && timeout)
 		rc = units_parse_seconds(timeout, "--hook-timeout", &ret->timeout_ns, err);
+	if (rc == 0 && !ret->timeout_ns) {
+		error_set(err, EXIT_CODE_USAGE, "--hook-timeout: '%.64s' gives a hook no time",
+			  timeout);
+		error_hint(err, "for example: --hook-timeout 30");
+		return -EXIT_CODE_USAGE;
+	}
 	ret->timeout_ns = MIN(ret->timeout_ns, INT_MAX * 1000000ull);
 	return rc;
 }

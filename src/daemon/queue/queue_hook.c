@@ -1,7 +1,12 @@
 /* Hooks of agents: a program of the agent's owner, which hears of each change of the agent's jobs.
  * A shim starts it, as it starts jobs, so that it runs as the owner; its words come through a pipe
  * that never blocks. Where it is slow it hears late; where it is later than the changes that are
- * remembered, some are left out. */
+ * remembered, some are left out.
+ *
+ * A change is told at most once. To tell it at least once, each change would go to the disk with
+ * its job, those to "running" among them, which no transaction has now; and the program's answer
+ * would need a second descriptor through shim and launcher, and a transaction that removes the
+ * change. That is twice the transactions of a job, for what `carve job list` tells without. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

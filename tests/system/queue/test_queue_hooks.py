@@ -110,7 +110,8 @@ def test_a_hooks_program_that_was_killed_is_started_again_and_one_of_a_stopped_a
 
 
 @pytest.mark.parametrize("options, says", [(("--webhook", "file:///etc/passwd"), "http://"),
-                                           (("--hook", "true", "--hook-timeout", "x"), "--hook-timeout")])
+                                           (("--hook", "true", "--hook-timeout", "x"), "--hook-timeout"),
+                                           (("--hook", "true", "--hook-timeout", "0"), "--hook-timeout")])
 def test_wrong_hooks_are_refused_with_one_line(queues, options, says):
     done = queues.host.carve("agent", "--detached", "--queue", "half=0.5", *options)
     assert done.returncode == 2 and says in done.stderr, done.stderr
