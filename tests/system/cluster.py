@@ -90,10 +90,11 @@ def without_mark(pod):
 # ---- the API server ---------------------------------------------------------------------------
 
 class ApiServer:
-    """Objects by path. `calls` has (method, path) of all calls; `drop` fields of slices that a closed gate would."""
+    """Objects by path. `calls` has (method, path) of all calls; `drop` fields of slices that a closed gate would.
+    `stuck`: each page of a list names the same next one."""
 
     def __init__(self):
-        self.objects, self.calls, self.drop, self.version, self.down = {}, [], [], 0, False
+        self.objects, self.calls, self.drop, self.version, self.down, self.stuck = {}, [], [], 0, False, False
         self.invalid = []  # what was refused, as it fits no schema
         self.logs = {}  # texts by path of the pod
         self.events, self.oldest, self.watches = [], 0, 0  # (version, type, path, object); versions that are forgotten
@@ -272,6 +273,7 @@ class ApiServer:
             items = [o for p, o in sorted(self.objects.items()) if self.listed(path, p) and self.selected(query, o)]
             first, limit = int(query.get("continue", 0)), int(query.get("limit", 1 << 30))
             more = {"continue": str(first + limit)} if first + limit < len(items) else {}
+            more = {"continue": "0"} if self.stuck else more
             return 200, {"kind": "List", "metadata": {"resourceVersion": str(self.version), **more},
                          "items": items[first:first + limit]}
         if method in ("POST", "PUT") and (why := refused(path, body)):

@@ -67,6 +67,9 @@ static int page_read(const struct informer *informer, char *next, size_t size,
 		informer->each(informer->arg, INFORMER_PRESENT, item);
 	const char *more =
 		json_string_value(json_object_get(json_object_get(list, "metadata"), "continue"));
+	if (more && *more && !strcmp(more, next))
+		return error_set(err, EXIT_CODE_FAILED, "the API server names one page of %s twice",
+				 informer->path);
 	/* It is base64 for URLs, so it needs no encoding. */
 	if (snprintf(next, size, "%s", more ? more : "") >= (int)size)
 		return error_set(err, EXIT_CODE_FAILED, "a page's token is too long");

@@ -126,6 +126,12 @@ def test_no_template_goes_while_the_api_server_does_not_tell_all_pods(controller
     assert list(api.templates()) == ["default/carve-memory-500"]
 
 
+def test_a_list_without_an_end_is_not_read_for_ever(controllers):
+    controllers.api.stuck = True
+    controllers.start()
+    wait_until(lambda: "names one page of /api/v1/pods twice" in controllers.log())
+
+
 def test_names_that_are_no_size_make_nothing(api):
     for n, name in enumerate(["x", "carve-fraction-1.25", "carve-fraction-0", "carve-memory-0", "carve-memory-1-x0", "carve-memory-1-x33",
                               "carve-fraction-0.5-x2-x2"]):
