@@ -353,6 +353,31 @@ def test_jobs_that_cannot_start_hold_up_nobody(jobs, name, most):
     assert tries < 600 and lab.daemon.poll() is None
 
 
+# As many changes as are kept, and all of them once more, in parts.
+CHANGES = COMMON + """
+s = http()
+call(s, 'POST', '/v1/jobs', json.dumps({'queue': 'half', 'argv': ['true'], 'cwd': '/', 'array': '0-2199', 'hold': True}).encode())
+id = json.loads(answer(s)[1])['id']
+call(s, 'DELETE', f'/v1/jobs/{id}'); answer(s)
+numbers, next = [], 0
+while True:
+    call(s, 'GET', f'/v1/jobs/events?from={next}')
+    part = json.loads(answer(s)[1])
+    if not part['events']: break
+    assert part['next'] >= part['events'][-1]['number'] > next and len(part['events']) <= 256
+    numbers += [e['number'] for e in part['events']]
+    next = part['next']
+assert numbers == sorted(set(numbers)) and len(numbers) > 2000, len(numbers)
+print('whole', flush=True)
+"""
+
+
+@pytest.mark.attack("8", "a long list of jobs' changes, which is made at once")
+def test_changes_of_jobs_come_in_parts(jobs):
+    done = jobs.lab.python(MALLORY, CHANGES)
+    assert done.stdout == "whole\n", done.stderr
+
+
 # Many calls that wait for one array, whose rows are all in each answer. The array ends when it is told to.
 WAITS = COMMON + """
 first = http()

@@ -427,12 +427,12 @@ void api_get_job(struct call *call, const char *id)
 static void events_run(struct call *call, void *arg)
 {
 	const char *from = call_argument(call, "from");
-	uint64_t last = queue_events_last(call->node->queues);
+	uint64_t next;
+	json_t *events = queue_events(call->node->queues, from ? strtoull(from, NULL, 10) : 0,
+				      &call->peer, &next);
 
 	call_reply(call, MHD_HTTP_OK,
-		   json_pack("{s:o, s:o}", "next", answer_number(last), "events",
-			     queue_events(call->node->queues, from ? strtoull(from, NULL, 10) : 0,
-					  &call->peer)));
+		   json_pack("{s:o, s:o}", "next", answer_number(next), "events", events));
 }
 
 static void events_answer(void *call)

@@ -22,7 +22,7 @@
 #include "daemon/slicing/slicing.h"
 
 /* Turns in one answer. */
-#define TURNS_MAX 4096u
+#define TURNS_MAX 256u
 
 static json_t *share_json(uint32_t ppm)
 {

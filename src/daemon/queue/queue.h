@@ -261,7 +261,8 @@ typedef void (*job_event_cb)(void *arg);
 uint64_t queue_events_last(const struct queues *q);
 /* The changes after number `from`, the oldest that are remembered first; those that the viewer may
  * not see in detail are left out. */
-json_t *queue_events(const struct queues *q, uint64_t from, const struct peer *viewer);
+json_t *queue_events(const struct queues *q, uint64_t from, const struct peer *viewer,
+		     uint64_t *ret_next);
 /* Calls once at the next change. */
 int queue_listen(struct queues *q, job_event_cb cb, void *arg);
 void queue_unlisten(struct queues *q, void *arg);

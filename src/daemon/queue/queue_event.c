@@ -6,6 +6,9 @@
 #include "base/macros.h"
 #include "daemon/queue/queue_private.h"
 
+/* Of one answer. */
+#define EVENTS_PART 256u
+
 uint64_t queue_events_last(const struct queues *q)
 {
 	return q->events;
@@ -22,17 +25,19 @@ json_t *queue_event_json(const struct queue_event *event)
 			 (int)event->attempt);
 }
 
-json_t *queue_events(const struct queues *q, uint64_t from, const struct peer *viewer)
+json_t *queue_events(const struct queues *q, uint64_t from, const struct peer *viewer,
+		     uint64_t *ret_next)
 {
 	json_t *list = json_array();
-	uint64_t first = q->events > QUEUE_EVENTS ? q->events - QUEUE_EVENTS : 0;
+	uint64_t first = q->events > QUEUE_EVENTS ? q->events - QUEUE_EVENTS : 0, i;
 
-	for (uint64_t i = MAX(first, from) + 1; i <= q->events; i++) {
+	for (i = MAX(first, from) + 1; i <= q->events && json_array_size(list) < EVENTS_PART; i++) {
 		const struct queue_event *e = &q->event[i % QUEUE_EVENTS];
 
 		if (peer_permitted(viewer, e->uid))
 			json_array_append_new(list, queue_event_json(e));
 	}
+	*ret_next = MIN(i - 1, q->events);
 	return list;
 }
 
