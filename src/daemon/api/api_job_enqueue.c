@@ -17,6 +17,7 @@
 #include "daemon/node.h"
 #include "daemon/queue/queue_private.h"
 #include "daemon/waiting/quotas.h"
+#include "daemon/waiting/refusal.h"
 #include "proto/launcher.h"
 
 static bool is_served(const struct job *job)
@@ -87,6 +88,7 @@ int api_job_size_check(const struct node *node, const struct peer *peer, const c
 	if (rc == -ERANGE) {
 		error_set(err, EXIT_CODE_USAGE, "the job asks for more than queue %s gives", queue);
 		error_hint(err, "`carve queue list` shows the sizes of queues");
+		refusal_mebibytes_hint(&node->pool, &spec->request, err);
 		return -EXIT_CODE_USAGE;
 	}
 	const char *option = agent_refuses(agent, spec);
@@ -103,6 +105,7 @@ int api_job_size_check(const struct node *node, const struct peer *peer, const c
 		return quota_check_ever(node, peer, &fewest, err);
 	error_set(err, EXIT_CODE_NO_ROOM, "no GPU of queue %s's agent can ever grant that", queue);
 	error_hint(err, "`carve gpu list` shows what the GPUs have");
+	refusal_mebibytes_hint(&node->pool, &request, err);
 	return -EXIT_CODE_NO_ROOM;
 }
 

@@ -93,6 +93,14 @@ def test_gibibytes_that_were_meant_as_mebibytes(host):
     assert "did you mean" not in host.carve("session", "request", "--vram", "100").stderr
 
 
+@pytest.mark.parametrize("agent", [["half=0.5"], ["--docker", "any", "image_says"]], ids=" ".join)
+def test_jobs_are_asked_whether_mebibytes_were_meant(host, agent):
+    queue = agent[-1].partition("=")[0]
+    host.carve_json("agent", "--gpus", "0", *agent, "--detached")
+    assert "did you mean 4096MiB?" in host.carve("enqueue", "--queue", queue, "--vram", "4096", "true").stderr
+    assert "did you mean" not in host.carve("enqueue", "--queue", queue, "--vram", "100", "true").stderr
+
+
 def test_a_run_that_joins_says_which_session_and_who_shares_it(host):
     granted = host.carve_json("session", "request", "--vram", "1")["id"]
     done = host.carve("run", "--vram", "1", "--", CARVE, "run", "--vram", "1", "true")
