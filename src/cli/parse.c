@@ -7,6 +7,7 @@
 #include "base/macros.h"
 #include "cli/cli.h"
 #include "cli/suggest.h"
+#include "cli/words.h"
 
 #define OPTIONS_MAX 64
 #define EVERY_VERB (CLI_OPTION(OPT_HELP) | CLI_OPTION(OPT_JSON) | CLI_OPTION(OPT_HOST))
@@ -29,34 +30,12 @@ bool cli_verb_in_group(const struct cli_verb *verb, const char *group)
 	       (verb->name[length] == ' ' || !verb->name[length]);
 }
 
-static const struct cli_verb *verb_find(const char *first, const char *second)
+static const struct cli_verb *verb_find(const char *name)
 {
-	char name[128];
-
-	snprintf(name, sizeof(name), "%s%s%s", first, second ? " " : "", second ? second : "");
 	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++)
 		if (!strcmp(verb->name, name))
 			return verb;
 	return NULL;
-}
-
-/* Whether a word is what people type for the list of a group. */
-static bool means_list(const char *word)
-{
-	return !strcmp(word, "ls") || !strcmp(word, "ps");
-}
-
-/* The verb of a group that a word means: `status` shows one thing, or lists all. */
-static const struct cli_verb *verb_meant(const char *group, const char *word)
-{
-	static const char *const status_like[] = {"show", "stat", "list"};
-	const struct cli_verb *verb = verb_find(group, word);
-
-	if (!verb && means_list(word))
-		return verb_find(group, "list");
-	for (size_t i = 0; !verb && !strcmp(word, "status") && i < ARRAY_SIZE(status_like); i++)
-		verb = verb_find(group, status_like[i]);
-	return verb;
 }
 
 static void options_make(const struct cli_verb *verb, struct option out[OPTIONS_MAX])
@@ -193,6 +172,8 @@ static int unknown_verb(const struct cli *cli, const char *typed, struct error *
 	char path[64];
 
 	error_set(err, EXIT_CODE_USAGE, "unknown command '%.64s'", typed);
+	if (words_hint(cli->group, typed, err))
+		return -err->code;
 	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++) {
 		const char *word = verb_word(verb, cli->group);
 
@@ -282,7 +263,7 @@ static int leader_parse(struct cli *cli, int argc, char **argv, struct error *er
 
 	if (err->code || next == argc || cli->dashes)
 		return verb_parse(cli, argc, argv, err);
-	cli->verb = verb_meant(leader->name, argv[next]);
+	cli->verb = words_verb(leader->name, argv[next]);
 	cli->group = leader->name;
 	if (!cli->verb)
 		return unknown_verb(cli, argv[next], err);
@@ -294,10 +275,10 @@ static int words_parse(struct cli *cli, int argc, char **argv, struct error *err
 {
 	char path[64];
 
-	cli->verb = argc > 1 ? verb_meant(argv[0], argv[1]) : NULL;
+	cli->verb = argc > 1 ? words_verb(argv[0], argv[1]) : NULL;
 	if (cli->verb)
 		return verb_parse(cli, argc - 1, argv + 1, err);
-	cli->verb = verb_find(argv[0], NULL);
+	cli->verb = verb_find(argv[0]);
 	if (cli->verb)
 		return leads_group(cli->verb) ? leader_parse(cli, argc, argv, err)
 					      : verb_parse(cli, argc, argv, err);
@@ -311,7 +292,7 @@ static int words_parse(struct cli *cli, int argc, char **argv, struct error *err
 		error_hint(err, "see `%s --help`", verb_path(cli, path));
 		return -EXIT_CODE_USAGE;
 	}
-	cli->verb = verb_meant(cli->group, argv[next]);
+	cli->verb = words_verb(cli->group, argv[next]);
 	if (!cli->verb)
 		return unknown_verb(cli, argv[next], err);
 	return verb_parse(cli, argc - next, argv + next, err);
@@ -360,9 +341,7 @@ int cli_parse(struct cli *cli, int argc, char **argv, struct error *err)
 	if (word)
 		return short_parse(cli, word, argc, argv, next, err);
 	/* No queue is named so: an agent for one would be a surprise. */
-	if (!strcmp(argv[next], "agent") && next + 1 < argc &&
-	    (means_list(argv[next + 1]) || !strcmp(argv[next + 1], "list") ||
-	     !strcmp(argv[next + 1], "status")))
+	if (!strcmp(argv[next], "agent") && next + 1 < argc && words_mean_list(argv[next + 1]))
 		argv[next + 1] = (char *)"--status";
 	if (!group_exists(argv[next]))
 		return unknown_verb(cli, argv[next], err);

@@ -45,7 +45,37 @@ def test_status_shows_or_lists_what_a_group_has(host):
     assert "sim stat" in host.carve("sim", "status", "--help").stdout
 
 
-@pytest.mark.parametrize("word", ["ls", "ps", "list", "status"])
+@pytest.mark.parametrize("typed, verb", [
+    ("session info", "session show"), ("session rm", "session release"), ("session remove", "session release"),
+    ("session delete", "session release"), ("session stop", "session release"), ("session kill", "session release"),
+    ("session cancel", "session release"), ("session create", "session request"), ("session start", "session request"),
+    ("session update", "session resize"), ("job info", "job show"), ("job rm", "job cancel"), ("job remove", "job cancel"),
+    ("job stop", "job cancel"), ("job kill", "job cancel"), ("job delete", "job cancel"), ("job log", "job logs"),
+    ("job retry", "job rerun"), ("queue show", "queue list"), ("gpu show", "gpu list"), ("gpu info", "gpu list"),
+    ("mig show", "mig list"), ("cdi ls", "cdi list"), ("cdi rm", "cdi remove"), ("cdi show", "cdi list"), ("cdi create", "cdi generate"),
+    ("image create", "image build"), ("hook rm", "hook remove"), ("hook uninstall", "hook remove"), ("hook add", "hook install"),
+    ("quota rm", "quota remove"), ("quota delete", "quota remove"), ("quota add", "quota set"), ("quota info", "quota show"),
+    ("session list", "session list"), ("job release", "job release"), ("sim status", "sim stat")])
+def test_words_of_other_commands_stand_for_the_verbs_of_a_group(typed, verb):
+    done = [subprocess.run([CARVE, *words.split(), "--help"], capture_output=True, text=True, env=clean_env()) for words in (typed, verb)]
+    assert done[0].returncode == done[1].returncode == 0 and done[0].stdout == done[1].stdout, done[0].stderr
+
+
+@pytest.mark.parametrize("typed, hint", [
+    ("node ls", "carve gpu list"), ("node show", "carve gpu list"), ("image ls", "docker image ls"), ("image list", "docker image ls"),
+    ("hook ls", "carve hook install --help"), ("hook status", "carve hook install --help"), ("timeslicing show", "carve timeslicing shows"),
+    ("job submit", "carve enqueue"), ("queue create", "carve agent"), ("kill", "carve session release"), ("rm", "carve job cancel"),
+    ("gpus", "carve gpu list"), ("jobs", "carve job list"), ("exec", "carve run"), ("submit", "carve enqueue"), ("session exec", "carve run")])
+def test_words_whose_command_is_another_are_told_which(typed, hint):
+    done = subprocess.run([CARVE, *typed.split()], capture_output=True, text=True, env=clean_env())
+    assert done.returncode == 2 and "unknown command" in done.stderr and hint in done.stderr, done.stderr
+
+
+def test_a_word_after_sim_can_be_a_program(host):
+    assert "rm: missing operand" in host.carve("sim", "rm").stderr
+
+
+@pytest.mark.parametrize("word", ["ls", "ps", "list", "status", "show", "info"])
 def test_agent_ls_starts_no_agent(host, word):
     status = host.carve("agent", "--status")
     done = host.carve("agent", word)

@@ -1,0 +1,135 @@
+#include "cli/words.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "cli/cli.h"
+
+#define MEANINGS 4
+
+/* A word, and the verbs that it can stand for: the first one that a group has. `release` comes
+ * after `cancel`, as it lets a held job start. A session in use is not released without --force. */
+static const struct {
+	const char *word, *verb[MEANINGS];
+} meanings[] = {
+	{"ls", {"list"}},
+	{"ps", {"list"}},
+	{"show", {"stat", "list"}},
+	{"status", {"show", "stat", "list"}},
+	{"info", {"show", "stat", "list"}},
+	{"get", {"show", "stat", "list"}},
+	{"describe", {"show", "stat", "list"}},
+	{"inspect", {"show", "stat", "list"}},
+	{"rm", {"remove", "cancel", "release"}},
+	{"remove", {"cancel", "release"}},
+	{"delete", {"remove", "cancel", "release"}},
+	{"del", {"remove", "cancel", "release"}},
+	{"uninstall", {"remove"}},
+	{"stop", {"cancel", "release"}},
+	{"kill", {"cancel", "release"}},
+	{"end", {"cancel", "release"}},
+	{"cancel", {"release"}},
+	{"create", {"request", "set", "generate", "build"}},
+	{"new", {"request", "set", "generate", "build"}},
+	{"add", {"request", "set", "generate", "install"}},
+	{"start", {"request"}},
+	{"update", {"resize", "set", "edit"}},
+	{"log", {"logs"}},
+	{"retry", {"rerun"}},
+};
+
+/* Words whose command is in another group, or none of carve's; a word of "": all that ask for a
+ * list. */
+static const struct {
+	const char *group, *word, *hint;
+} elsewhere[] = {
+	{"node", "", "carve gpu list shows the GPUs of this host, and which of them have a role"},
+	{"image", "", "carve keeps no images; docker image ls or podman image ls lists them"},
+	{"hook", "", "carve hook install --help names the directories of its files"},
+	{"timeslicing", "", "carve timeslicing shows how the GPUs' time is shared"},
+	{"job", "submit", "carve enqueue --queue NAME CMD puts a command into a queue"},
+	{"job", "create", "carve enqueue --queue NAME CMD puts a command into a queue"},
+	{"job", "add", "carve enqueue --queue NAME CMD puts a command into a queue"},
+	{"job", "run", "carve enqueue --queue NAME CMD puts a command into a queue"},
+	{"queue", "submit", "carve enqueue --queue NAME CMD puts a command into a queue"},
+	{"queue", "add", "carve enqueue --queue NAME CMD puts a command into a queue"},
+	{"queue", "create", "a queue is made by its agent: carve agent NAME=FRACTION"},
+	{"queue", "remove", "a queue goes with its agent: carve agent --stop"},
+	{"session", "run", "carve run CMD runs a command in your session"},
+	{"session", "exec", "carve run CMD runs a command in your session"},
+	{NULL, "exec", "carve run CMD runs a command in a slice"},
+	{NULL, "submit", "carve enqueue --queue NAME CMD puts a command into a queue"},
+	{NULL, "cancel", "carve job cancel JOB ends a job, carve session release ID a session"},
+	{NULL, "rm", "carve job cancel JOB ends a job, carve session release ID a session"},
+	{NULL, "stop", "carve job cancel JOB ends a job, carve session release ID a session"},
+	{NULL, "kill", "carve job cancel JOB ends a job, carve session release ID a session"},
+	{NULL, "logs", "carve job logs JOB prints what a job printed"},
+	{NULL, "gpus", "carve gpu list lists the GPUs"},
+	{NULL, "jobs", "carve job list lists the jobs"},
+	{NULL, "queues", "carve queue list lists the queues"},
+	{NULL, "quotas", "carve quota list lists the quotas"},
+	{NULL, "sessions", "carve session list lists the sessions"},
+};
+
+static const struct cli_verb *verb_find(const char *group, const char *word)
+{
+	char name[128];
+
+	snprintf(name, sizeof(name), "%s %s", group, word);
+	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++)
+		if (!strcmp(verb->name, name))
+			return verb;
+	return NULL;
+}
+
+/* `carve sim info` runs the program info, as `carve run info` does. */
+static bool may_be_a_program(const char *group, const char *word)
+{
+	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++)
+		if (!strcmp(verb->name, group) && verb->syntax == CLI_SYNTAX_COMMAND)
+			return strcmp(word, "ls") != 0 && strcmp(word, "ps") != 0 &&
+			       strcmp(word, "status") != 0;
+	return false;
+}
+
+const struct cli_verb *words_verb(const char *group, const char *word)
+{
+	const struct cli_verb *verb = verb_find(group, word);
+
+	if (may_be_a_program(group, word))
+		return verb;
+	for (size_t i = 0; i < ARRAY_SIZE(meanings) && !verb; i++) {
+		if (strcmp(meanings[i].word, word) != 0)
+			continue;
+		for (size_t j = 0; j < MEANINGS && meanings[i].verb[j] && !verb; j++)
+			verb = verb_find(group, meanings[i].verb[j]);
+	}
+	return verb;
+}
+
+bool words_mean_list(const char *word)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(meanings); i++)
+		for (size_t j = 0; j < MEANINGS && meanings[i].verb[j]; j++)
+			if (!strcmp(meanings[i].word, word) && !strcmp(meanings[i].verb[j], "list"))
+				return true;
+	return !strcmp(word, "list");
+}
+
+bool words_hint(const char *group, const char *word, struct error *err)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(elsewhere); i++) {
+		bool same_group = group && elsewhere[i].group ? !strcmp(group, elsewhere[i].group)
+							      : !group && !elsewhere[i].group;
+		bool same_word = *elsewhere[i].word ? !strcmp(word, elsewhere[i].word)
+						    : words_mean_list(word);
+
+		if (!same_group || !same_word)
+			continue;
+		error_hint(err, "%s", elsewhere[i].hint);
+		return true;
+	}
+	return false;
+}

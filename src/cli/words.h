@@ -1,0 +1,16 @@
+/* Words that people try in place of a verb's name. */
+#pragma once
+
+#include <stdbool.h>
+
+struct cli_verb;
+struct error;
+
+/* The verb of a group that a word stands for: its own name, or one that other commands have for the
+ * same. NULL: none. */
+const struct cli_verb *words_verb(const char *group, const char *word);
+/* Whether a word asks for a list, or for how things are. */
+bool words_mean_list(const char *word);
+/* What to type instead, where the group (NULL: none was named) has no such verb, but another
+ * command does it. True: *err has the hint. */
+bool words_hint(const char *group, const char *word, struct error *err);
