@@ -28,7 +28,7 @@ def units(tmp_path):
         text = re.sub(r"^(Exec(?:Start|StartPre|Reload)=[-+]*)/\S+/carved ", rf"\1{BUILD}/carved ", unit.read_text(), flags=re.M)
         text = re.sub(r"^Documentation=.*\n", "", text, flags=re.M)  # looked up with man, which knows no build tree
         if SYSTEMD < 254:  # it passes over what it does not know, with a warning
-            text = text.replace("FileDescriptorStorePreserve=yes\n", "")
+            text = re.sub(r"^(FileDescriptorStorePreserve|RestartSteps|RestartMaxDelaySec)=.*\n", "", text, flags=re.M)
         (tmp_path / unit.name).write_text(text)
     return tmp_path
 
@@ -70,6 +70,12 @@ def test_one_users_job_does_not_end_the_launcher_of_all():
     assert directive("OOMPolicy", "carve-launcher.service") == ["continue"]
     assert directive("KillMode", "carve-launcher.service") == ["process"]
     assert directive("TasksMax", "carve-launcher.service") == ["infinity"]
+
+
+@pytest.mark.parametrize("unit", ["carved.service", "carve-launcher.service"])
+def test_a_service_that_was_mended_starts_without_an_administrators_word(unit):
+    """systemd gives up after five failures in 10 s, and closes the sockets, where no directive says otherwise."""
+    assert directive("StartLimitIntervalSec", unit) == ["0"] and directive("Restart", unit) == ["on-failure"]
 
 
 def directive(name, unit="carved.service"):
