@@ -17,6 +17,7 @@
 #include "daemon/attach/attach.h"
 #include "daemon/config_last.h"
 #include "daemon/gpu/gpu_state.h"
+#include "daemon/host/devices.h"
 #include "daemon/host/handover.h"
 #include "daemon/host/log.h"
 #include "daemon/host/names.h"
@@ -193,6 +194,16 @@ static void on_second(uv_poll_t *poll, int status, int events)
 		files_stop(node, stop);
 }
 
+/* A service may not open the nodes of a module that came after it had started; one that systemd
+ * starts anew may. It waits for calls that a restart would end. */
+static const char *devices_look(const struct node *node)
+{
+	if (!privileges_guarded(&node->privileges) || !supervisor_keeps() || node->waiting.first ||
+	    !(devices_loaded() & ~node->devices))
+		return NULL;
+	return "the driver's module was loaded after the service had started";
+}
+
 static void second_tick(struct node *node, uint64_t now)
 {
 	unsigned recorded = store_retry(node->store);
@@ -224,6 +235,8 @@ static void second_tick(struct node *node, uint64_t now)
 	const char *stop = launcher_tick(&node->launcher);
 	if (!stop)
 		stop = vanished_tick(node);
+	if (!stop)
+		stop = devices_look(node);
 	if (!stop && mig_is_lost(node->mig))
 		stop = "the part that makes MIG instances ended";
 	if (stop)
@@ -586,6 +599,7 @@ int serve_run(struct node *node, struct error *err)
 {
 	api_upgrade_with(upgrade_post);
 	node->started = now_realtime_ns();
+	node->devices = devices_loaded();
 	node->busy_ns = now_monotonic_ns();
 	if (state_open(&node->state, &node->runtime, node->handover, &node->store, err) < 0)
 		return EXIT_CODE_FAILED;

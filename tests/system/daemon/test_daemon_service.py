@@ -100,14 +100,14 @@ def children(pid):
         yield pathlib.Path("/proc", line)
 
 
-def serve_confined(host, place, *options, env=()):
+def serve_confined(host, place, *options, env=(), before=()):
     """As the unit does: prepared with all rights, then served with those that it leaves."""
     done = host.run([BUILD / "carved", "--system", "--runtime-dir", place, "--prepare", *options])
     assert done.returncode == 0, done.stderr
     read, write = os.pipe()
     with open(place.parent / "service.log", "w") as log:
-        daemon = subprocess.Popen(sandboxed([BUILD / "carved", "--system", "--runtime-dir", place, "--foreground", *options,
-                                             "--ready-fd", str(write)]), env={**host.env, **dict(env)}, stdin=subprocess.DEVNULL,
+        daemon = subprocess.Popen([*before, *sandboxed([BUILD / "carved", "--system", "--runtime-dir", place, "--foreground", *options,
+                                             "--ready-fd", str(write)])], env={**host.env, **dict(env)}, stdin=subprocess.DEVNULL,
                                   stderr=log, pass_fds=[write])
     os.close(write)
     assert os.read(read, 1) == b"R", (place.parent / "service.log").read_text()
@@ -252,6 +252,27 @@ def test_a_service_whose_directory_of_claims_vanished_ends_to_be_started_anew(cl
     assert daemon.wait(60) != 0
     assert "its directory of claims on GPUs was removed" in (place.parent / "service.log").read_text()
     stop(serve(FDSTORE="64", NOTIFY_SOCKET="@carve-test-nobody"))
+
+
+@pytest.mark.parametrize("module", ["nvidia", "nvidia-uvm"])
+def test_a_service_ends_to_be_started_anew_where_a_module_of_the_driver_comes_later(unserved, module):
+    """systemd looks up which device nodes a service may open when it starts that."""
+    host, place = unserved
+    devices = place.parent / "devices"
+    lines = ["Character devices:", "  1 mem", "195 nvidia", "510 nvidia-uvm", "", "Block devices:", "  7 loop"]
+    devices.write_text("\n".join(line for line in lines if not line.endswith(" " + module)))
+    devices.chmod(0o644)
+    before = ["unshare", "-m", "--propagation", "private", "sh", "-c", f'mount --bind {devices} /proc/devices && exec "$@"', "sh"]
+    daemon = serve_confined(host, place, env={"FDSTORE": "64", "NOTIFY_SOCKET": "@carve-test-nobody"}, before=before)
+    granted = host.carve_json("session", "request", "--vram", "1")["id"]
+    devices.write_text("\n".join(lines))
+    assert daemon.wait(60) != 0
+    assert "module was loaded after the service had started" in (place.parent / "service.log").read_text()
+    daemon = serve_confined(host, place, env={"FDSTORE": "64", "NOTIFY_SOCKET": "@carve-test-nobody"}, before=before)
+    try:
+        assert [s["id"] for s in host.carve_json("session", "list")] == [granted]
+    finally:
+        stop(daemon)
 
 
 @pytest.mark.parametrize("claims_of", ["news"], indirect=True)
