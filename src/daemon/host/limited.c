@@ -6,7 +6,10 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -27,6 +30,11 @@
 
 /* systemd and desktops give the programs of a user 100 or 200. */
 #define OOM_SCORE_USUAL 200
+
+/* More CPUs than any kernel is built for. */
+#define CPUS_MOST 65536u
+
+typedef unsigned char cpu_mask[CPUS_MOST / 8];
 
 static const struct {
 	__rlimit_resource_t resource;
@@ -82,11 +90,42 @@ json_t *limited_list(void)
 	return list;
 }
 
+/* The CPUs that this thread may run on; 0: not known. */
+static unsigned cpus_of_thread(cpu_mask mask)
+{
+	long size = syscall(SYS_sched_getaffinity, 0, sizeof(cpu_mask), mask);
+	unsigned count = 0;
+
+	for (long i = 0; i < size; i++)
+		count += (unsigned)__builtin_popcount(mask[i]);
+	return count;
+}
+
+/* A container or a service with fewer CPUs than the host has a cpuset; what the kernel takes of all
+ * CPUs is that. So this thread asks for all of them, and then for those of before. */
+static void affinity_add(json_t *list)
+{
+	cpu_mask before = {0}, all, possible = {0};
+	char text[64];
+	unsigned may = cpus_of_thread(before);
+
+	memset(all, 0xff, sizeof(all));
+	if (!may || syscall(SYS_sched_setaffinity, 0, sizeof(all), all) < 0)
+		return;
+	unsigned could = cpus_of_thread(possible);
+	(void)syscall(SYS_sched_setaffinity, 0, sizeof(before), before);
+	if (may >= could)
+		return;
+	snprintf(text, sizeof(text), "it may run on %u of %u CPUs only (taskset)", may, could);
+	text_add(list, text);
+}
+
 json_t *limited_notes(void)
 {
 	json_t *list = json_array();
 	char text[128];
 
+	affinity_add(list);
 	if (file_read("/proc/self/oom_score_adj", text, sizeof(text)) <= 0)
 		return list;
 	long score = strtol(text, NULL, 10);

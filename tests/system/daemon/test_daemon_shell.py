@@ -14,6 +14,7 @@ import pytest
 from command import CARVE
 from conftest import BUILD, PATIENCE, another_user_can_read, wait_until
 from daemon_client import MIB, UnixConnection
+from own_daemon import make_daemon  # noqa: F401: a fixture
 
 REACH = BUILD / "tests/programs/reach"
 USER = 65534
@@ -290,6 +291,26 @@ def test_priority_affinity_and_signals(make_shell, uid):
     else:
         assert nice == 19 and "it runs with niceness 19" in found["message"]
         assert "it runs with niceness 19" in shell.log()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_affinity_of_a_daemon_that_was_started_by_hand_is_named(make_daemon):
+    """Nothing lifts it: whoever starts a daemon by hand may have meant it."""
+    def notes():
+        return daemon.call("GET", "/v1/version").json["limited_notes"]
+
+    daemon = make_daemon()
+    assert not [note for note in notes() if "CPUs" in note]
+    daemon.kill()
+    usual = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, [min(usual)])
+    try:
+        daemon.start()
+    finally:
+        os.sched_setaffinity(0, usual)
+    words = f"it may run on 1 of {len(usual)} CPUs only (taskset)"
+    assert words in notes() and f'carved.limited what="{words}"' in daemon.log()
+    assert os.sched_getaffinity(daemon.process.pid) == {min(usual)}
 
 
 def hostile():
