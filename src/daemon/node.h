@@ -92,6 +92,7 @@ struct node {
 	uv_timer_t tick;
 	uv_poll_t sole; /* a second daemon asks for the files (sole.h) */
 	uv_signal_t on_term, on_int, on_hup;
+	int64_t clock_ahead; /* for clock_step() */
 	uint64_t tick_ms;
 	uint64_t second_ns; /* CLOCK_MONOTONIC of the last once-a-second work */
 	uint64_t busy_ns;   /* likewise, when something last went on */

@@ -112,10 +112,27 @@ static void on_guard_ended(void *context)
 
 /* ---- what goes on by the clock ----------------------------------------------------------- */
 
+/* A session that is to end in an hour does so in an hour, also where somebody sets the clock. */
+static void clock_follow(struct node *node, int64_t now)
+{
+	int64_t step = clock_step(&node->clock_ahead, now, now_boottime_ns());
+
+	for (struct session *s = step ? node->sessions.first : NULL; s; s = s->next) {
+		if (!s->record.ends_at)
+			continue;
+		s->record.ends_at += step;
+		/* The next daemon would go by the old time. */
+		(void)store_session_resize(node->store, &s->record);
+	}
+	if (step)
+		log_event(LOG_WARNING, "clock.set seconds=%.3f", (double)step / 1e9);
+}
+
 static void sessions_tick(struct node *node)
 {
 	int64_t now = now_realtime_ns();
 
+	clock_follow(node, now);
 	for (struct session *s = node->sessions.timed_count ? node->sessions.first : NULL, *next; s;
 	     s = next) {
 		next = s->next;
@@ -600,6 +617,7 @@ int serve_run(struct node *node, struct error *err)
 	api_upgrade_with(upgrade_post);
 	node->started = now_realtime_ns();
 	node->devices = devices_loaded();
+	(void)clock_step(&node->clock_ahead, node->started, now_boottime_ns());
 	node->busy_ns = now_monotonic_ns();
 	if (state_open(&node->state, &node->runtime, node->handover, &node->store, err) < 0)
 		return EXIT_CODE_FAILED;

@@ -110,7 +110,7 @@ static const char *const texts[STATEMENTS] = {
 		     "requested=?7, instance=?8, profile=?9 WHERE session=?1 AND position=?2",
 	[GPU_RESIZE] = "UPDATE session_gpu SET bytes=?3, requested=?4 WHERE session=?1 AND "
 		       "position=?2",
-	[SESSION_RESIZE] = "UPDATE session SET compute=?2, tolerance=?3 WHERE id=?1",
+	[SESSION_RESIZE] = "UPDATE session SET compute=?2, tolerance=?3, ends_at=?4 WHERE id=?1",
 	[SESSION_END] = "UPDATE session SET ended=?2, reason=?3, received=?4 WHERE id=?1",
 	[SESSION_RENAME] = "UPDATE session SET id=?2 WHERE id=?1 AND ended > 0",
 	[GPUS_RENAME] = "UPDATE session_gpu SET session=?2 WHERE session=?1",

@@ -180,6 +180,7 @@ int store_session_resize(struct store *store, const struct store_session *sessio
 	store_bind_text(stmt, 1, session->id);
 	sqlite3_bind_int64(stmt, 2, session->compute);
 	sqlite3_bind_int(stmt, 3, session->tolerance_applied);
+	sqlite3_bind_int64(stmt, 4, session->ends_at);
 	rc = store_step(stmt);
 	for (uint32_t i = 0; rc == 0 && i < session->gpu_count; i++) {
 		stmt = gpu_statement(store, GPU_RESIZE, session->id, i);

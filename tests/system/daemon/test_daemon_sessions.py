@@ -1,4 +1,5 @@
 """carved alone over a fake driver: sizes, placement, waiting, sessions, quotas."""
+import datetime
 import grp
 import json
 import os
@@ -640,3 +641,29 @@ def test_the_history_comes_in_parts(daemon):
     assert newest == [*ended[-128:], living]
     for wrong in "x", "1.2", "1.2.3.4", "1.2.x", "-", "1.2.3%20":
         assert daemon.call("GET", f"/v1/sessions?all=1&page={wrong}").status == 400
+
+
+@pytest.mark.once("a preloaded library stands before the sanitizers' own")
+def test_a_clock_that_is_set_ends_no_session_early(make_daemon, monkeypatch, tmp_path):
+    ahead, env = tmp_path / "ahead", Daemon.env
+    monkeypatch.setattr(Daemon, "env", lambda self: {
+        **env(self), "LD_PRELOAD": str(BUILD / "tests/programs/libset_clock.so"), "SET_CLOCK": str(ahead)})
+    daemon = make_daemon()
+    session = daemon.grant(vram="1", ephemeral=False, session_timeout=3600)
+    endless = daemon.grant(vram="1")["id"]
+
+    def set_clock(seconds):
+        (tmp_path / "new").write_text(str(seconds))
+        (tmp_path / "new").rename(ahead)
+
+    def ends_at():
+        return datetime.datetime.fromisoformat(daemon.show(session["id"])["ends_at"].replace("Z", "+00:00"))
+
+    before = ends_at()
+    for seconds, words in ((7200, "clock.set seconds=7200"), (-86400, "clock.set seconds=-93600")):
+        set_clock(seconds)
+        wait_until(lambda: words in daemon.log())
+        assert abs((ends_at() - before).total_seconds() - seconds) < 60
+    daemon.restart()
+    assert abs((ends_at() - before).total_seconds() + 86400) < 60
+    assert daemon.show(session["id"])["state"] == "active" and daemon.show(endless)["ends_at"] is None
