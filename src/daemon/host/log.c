@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -103,6 +105,37 @@ static size_t head_write(enum log_level level, char *line, size_t size)
 				       now.tv_nsec / 1000000, levels[level].name);
 }
 
+/* The reader of the standard error may have stopped: a journal whose disk hangs, a terminal, a
+ * pipe. The daemon serves all the same, and says later how many lines were lost. */
+static bool has_room(void)
+{
+	struct pollfd to = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+	return poll(&to, 1, 0) != 0;
+}
+
+static void line_write(const char *line, size_t size)
+{
+	static atomic_uint dropped;
+	char text[128];
+
+	if (!has_room()) {
+		atomic_fetch_add(&dropped, 1);
+		return;
+	}
+	unsigned lost = atomic_exchange(&dropped, 0);
+	if (lost) {
+		size_t used = head_write(LOG_WARNING, text, sizeof(text));
+		used += (size_t)snprintf(text + used, sizeof(text) - used, "log.dropped lines=%u\n",
+					 lost);
+		(void)write_all(STDERR_FILENO, text, used);
+	}
+	if (!lost || has_room())
+		(void)write_all(STDERR_FILENO, line, size);
+	else
+		atomic_fetch_add(&dropped, 1);
+}
+
 void log_event(enum log_level level, const char *format, ...)
 {
 	char line[1024];
@@ -121,5 +154,5 @@ void log_event(enum log_level level, const char *format, ...)
 			line[i] = '?';
 	line[end] = '\n';
 	file_turn(end + 1);
-	(void)write_all(STDERR_FILENO, line, end + 1);
+	line_write(line, end + 1);
 }

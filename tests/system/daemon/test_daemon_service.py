@@ -1,4 +1,5 @@
 """The service: what systemd itself says of the units, and the daemon under what the unit takes away from it."""
+import contextlib
 import json
 import os
 import pathlib
@@ -478,3 +479,30 @@ def test_the_journal_is_told_levels_and_a_file_times(tmp_path):
         assert "<4>context.unknown" in "".join(lines) or head == "20"
     os.close(read)
     os.close(write)
+
+
+def test_a_log_that_nobody_reads_stops_no_daemon(tmp_path):
+    """As a journal whose disk hangs, and a terminal that was stopped."""
+    (tmp_path / "state").write_text(f"gpu {80 * GIB} 0 0 Fake H100\n")
+    env = clean_env({"FAKE_NVML": str(tmp_path / "state"), "LD_LIBRARY_PATH": str(BUILD / "tests/programs/fake_nvml")})
+    read, write = os.pipe()
+    daemon = subprocess.Popen([BUILD / "carved", "--runtime-dir", tmp_path / "run", "--foreground"], env=env,
+                              stdin=subprocess.DEVNULL, stderr=write)
+    carve = [BUILD / "carve", "--host", tmp_path / "run" / "carved.sock"]
+    try:
+        wait_until(lambda: listens(tmp_path / "run" / "carved.sock") and version(tmp_path / "run")["ready"])
+        # Another description of the pipe: that of the daemon goes on waiting.
+        filler = os.open(f"/proc/self/fd/{write}", os.O_WRONLY | os.O_NONBLOCK)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(filler, b"x" * 4095 + b"\n")
+        assert run([*carve, "session", "request", "--vram", "1"], timeout=60).returncode == 0
+        os.read(read, 1 << 20)
+        assert run([*carve, "session", "release"], timeout=60).returncode == 0
+        log = os.read(read, 1 << 20).decode()
+        assert "log.dropped lines=" in log and "session.ended" in log
+    finally:
+        daemon.kill()
+        daemon.wait(60)
+        os.close(read)
+        os.close(write)
