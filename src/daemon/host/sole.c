@@ -26,7 +26,7 @@
 #define TRIES 20
 #define PAUSE_NS 10000000L
 
-/* FNV-1a: a path is longer than a socket's name. */
+/* FNV-1a: a directory's name may be longer than a socket's. */
 static uint64_t text_hash(const char *text)
 {
 	uint64_t hash = 0xcbf29ce484222325;
@@ -36,18 +36,25 @@ static uint64_t text_hash(const char *text)
 	return hash;
 }
 
-/* Another mount namespace has other directories of the same path. 0 or -errno. */
+/* By the directory above, which stays: the same path is another directory in another mount
+ * namespace and below another root. 0 or -errno. */
 static int name_make(const char *dir, struct sockaddr_un *ret, socklen_t *ret_size)
 {
 	char path[PATH_MAX];
-	struct stat mounts;
+	struct stat above;
 
-	if (!realpath(dir, path) || stat("/proc/self/ns/mnt", &mounts) < 0)
+	if (!realpath(dir, path))
+		return -errno;
+	char *last = strrchr(path, '/');
+	uint64_t hash = text_hash(last);
+
+	last[last == path] = '\0';
+	if (stat(path, &above) < 0)
 		return -errno;
 	*ret = (struct sockaddr_un){.sun_family = AF_UNIX};
 	int length = snprintf(ret->sun_path + 1, sizeof(ret->sun_path) - 1,
-			      "carve-directory-%u-%ju-%016" PRIx64, (unsigned)geteuid(),
-			      (uintmax_t)mounts.st_ino, text_hash(path));
+			      "carve-directory-%u-%jx.%jx-%016" PRIx64, (unsigned)geteuid(),
+			      (uintmax_t)above.st_dev, (uintmax_t)above.st_ino, hash);
 	*ret_size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 	return 0;
 }

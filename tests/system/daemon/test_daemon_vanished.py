@@ -120,6 +120,27 @@ def test_a_second_daemon_leaves_a_removed_directory_to_the_first(make_daemon, ma
     assert daemon.show(session)["pids"] == [child.pid]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_daemon_in_another_root_directory_serves_its_own_directory_of_the_same_path(make_daemon, tmp_path):
+    """A chroot: the same path is another directory there."""
+    daemon = make_daemon()
+    root = tmp_path / "root"
+    root.mkdir()
+    script = f"""set -e
+        trap 'kill $first $second 2> /dev/null; wait' EXIT
+        mount --rbind / {root}
+        mount -t tmpfs none {root}{daemon.dir}
+        cp {daemon.dir}/state {root}{daemon.dir}/
+        chroot {root} {BUILD}/carved --runtime-dir {daemon.runtime} --ready-fd 3 3>{tmp_path}/second & second=$!
+        {BUILD}/carved --runtime-dir {daemon.runtime} --ready-fd 3 3>{tmp_path}/first & first=$!
+        while [ ! -s {tmp_path}/first ] || [ ! -s {tmp_path}/second ]; do
+            kill -0 $first && kill -0 $second || exit 1; sleep 0.05; done"""
+    daemon.kill()
+    done = subprocess.run(["unshare", "-m", "--propagation", "private", "sh", "-c", script], env=daemon.env(), timeout=120,
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_another_user_who_took_the_name_keeps_no_daemon_from_starting(daemon, another_user):
     session = daemon.grant(vram="4")["id"]
     name = its_name(daemon).pop().replace("@", "\\0", 1)
