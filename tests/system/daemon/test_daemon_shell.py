@@ -246,6 +246,14 @@ def processes_of(directory):
     return found
 
 
+def commands_of_children(pid):
+    try:
+        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return [pathlib.Path(f"/proc/{child}/cmdline").read_bytes() for child in children]
+    except OSError:
+        return []
+
+
 def test_all_parts_take_a_file_that_may_not_grow_for_a_full_disk(host):
     """SIGXFSZ would end the part that writes. A job has the signal as usual."""
     host.carve("agent", "--dynamic-gpus", "--gpus", "all", "--queue", "q=0.5", "--detached")
@@ -254,6 +262,8 @@ def test_all_parts_take_a_file_that_may_not_grow_for_a_full_disk(host):
     holder = host.popen([CARVE, "run", "--vram", "4", REACH, "path", "libcuda.so.1", str(64 * MIB)], stdin=-1)
     assert [holder.stdout.readline(), holder.stdout.readline()][1] == "holds\n"  # the keeper runs from now on
     wait_until(lambda: host.carve_json("job", "show", job)["state"] == "running")
+    # Until then a child of the shim's has its name, and the signal as usual.
+    wait_until(lambda: any(words == b"sleep\x001000\x00" for words in commands_of_children(processes_of(directory).get("carve-shim"))))
     parts = processes_of(directory)
     assert {"carved", "carve-keeper", "carve-shim"} <= set(parts), parts
     assert {name for name in parts if name.startswith("carve") and not ignores(parts[name], signal.SIGXFSZ)} == set()
