@@ -44,11 +44,6 @@ int limits_open_link(const struct gpus *gpus, int link_fd, struct limits **ret)
 	return 0;
 }
 
-int limits_open(const struct gpus *gpus, struct limits **ret)
-{
-	return limits_open_link(gpus, -1, ret);
-}
-
 void limits_close(struct limits *limits)
 {
 	free(limits);
@@ -222,7 +217,7 @@ static int serve_one(struct gpus **gpus, struct limits **limits, const struct li
 	if (rc < 0)
 		return rc;
 	if (!*limits)
-		rc = limits_open(*gpus, limits);
+		rc = limits_open_link(*gpus, -1, limits);
 	if (rc == 0)
 		rc = answer(*limits, r);
 	gpus_let_go(*gpus);

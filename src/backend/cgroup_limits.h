@@ -14,10 +14,9 @@
 struct gpus;
 struct limits;
 
-/* -ENOTSUP; -ENOMEM. The GPUs stay open for as long as this is. */
-int limits_open(const struct gpus *gpus, struct limits **ret);
-/* Changes are made by a process that has the rights for it (limits_serve()). The link stays the
- * caller's. */
+/* link_fd: to a process that has the rights for changes (limits_serve()) and makes them; it stays
+ * the caller's. -1: this process makes them. -ENOTSUP; -ENOMEM. The GPUs stay open for as long as
+ * this is. */
 int limits_open_link(const struct gpus *gpus, int link_fd, struct limits **ret);
 void limits_close(struct limits *limits);
 

@@ -8,7 +8,6 @@
 
 #include "backend/instances_serve.h"
 #include "base/macros.h"
-#include "base/units.h"
 #include "proto/instances.h"
 
 struct instances_link {

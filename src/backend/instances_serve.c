@@ -8,7 +8,6 @@
 #include "backend/gpus.h"
 #include "base/error.h"
 #include "base/macros.h"
-#include "base/units.h"
 #include "proto/instances.h"
 
 _Static_assert(INSTANCES_MOST >= MIG_PROFILES_MAX, "room for a GPU's profiles");

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/macros.h"
-#include "base/units.h"
 
 #define MEMORY "CUDA_DEVICE_MEMORY_LIMIT"
 #define PERCENT "CUDA_DEVICE_SM_LIMIT"

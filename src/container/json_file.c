@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/macros.h"
 
 static int file_error(const char *verb, const char *path, int error, struct error *err)
 {

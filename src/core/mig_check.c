@@ -1,8 +1,6 @@
 /* Why a GPU does not fulfil a request. */
 #include "core/mig_private.h"
 
-#include "base/macros.h"
-
 uint8_t mig_wanted(const struct mig_pool *pool, uint32_t gpu, const struct mig_request *request)
 {
 	uint16_t die = pool->gpus[gpu].die;

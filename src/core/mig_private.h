@@ -40,9 +40,6 @@ static inline bool mig_considers(const struct mig_request *request, const struct
 	return gpu->offered && (!request->allowed || request->allowed[index]);
 }
 
-/* Scores are of units taken. The first brings the weights up to date with the demand. */
-void mig_scores_refresh(struct mig_die *die);
-double mig_score(struct mig_die *die, uint32_t taken);
 void mig_demand_reset(struct mig_die *die);
 
 /* How many instances of the profile an empty GPU holds at once. */

@@ -10,8 +10,6 @@
 
 #include <string.h>
 
-#include "base/macros.h"
-
 /* Until arrivals tell more, all ordinary profiles are expected alike; this many arrivals outweigh
  * that. */
 #define PRIOR_ARRIVALS 50.0
@@ -64,7 +62,8 @@ static double score_compute(const struct mig_die *die, uint32_t taken)
 	return score;
 }
 
-void mig_scores_refresh(struct mig_die *die)
+/* Brings the weights up to date with the demand. */
+static void scores_refresh(struct mig_die *die)
 {
 	double all = 0;
 
@@ -85,7 +84,7 @@ void mig_scores_refresh(struct mig_die *die)
 	die->scores.empty = score_compute(die, 0);
 }
 
-double mig_score(struct mig_die *die, uint32_t taken)
+static double score_of(struct mig_die *die, uint32_t taken)
 {
 	struct mig_scores *s = &die->scores;
 	/* Knuth's multiplicative hash: the high bits depend on all units. */
@@ -103,8 +102,8 @@ double mig_cost(struct mig_die *die, uint32_t taken, uint8_t profile, uint8_t st
 {
 	uint32_t units = mig_units(start, die->profile[profile].size);
 
-	mig_scores_refresh(die);
+	scores_refresh(die);
 	if (die->scores.empty <= 0)
 		return 0;
-	return (mig_score(die, taken) - mig_score(die, taken | units)) / die->scores.empty;
+	return (score_of(die, taken) - score_of(die, taken | units)) / die->scores.empty;
 }

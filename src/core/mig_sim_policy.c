@@ -4,8 +4,6 @@
 #include <float.h>
 #include <string.h>
 
-#include "base/macros.h"
-
 static const char *const names[MIG_POLICIES] = {
 	[MIG_POLICY_CARVE] = "carve",
 	[MIG_POLICY_EAGER] = "carve, eager",

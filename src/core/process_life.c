@@ -41,8 +41,3 @@ bool process_life_is_over(enum process_life life)
 {
 	return life == PROCESS_LIFE_INHERITED || life == PROCESS_LIFE_RELEASING;
 }
-
-bool process_life_has_connection(enum process_life life)
-{
-	return life == PROCESS_LIFE_CONNECTED || life == PROCESS_LIFE_INHERITED;
-}

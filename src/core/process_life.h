@@ -34,5 +34,3 @@ enum process_event {
 bool process_life_next(enum process_life from, enum process_event event, enum process_life *ret);
 /* Whether the process itself has ended. */
 bool process_life_is_over(enum process_life life);
-/* Whether its connection is open. */
-bool process_life_has_connection(enum process_life life);

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/macros.h"
 #include "base/units.h"
 
 #define MOST_MAX 100000u

@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/macros.h"
 #include "daemon/config.h"
 
 #define LAST_NAME "carved.json.last"

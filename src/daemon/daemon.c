@@ -15,7 +15,6 @@
 #include "base/cgroup.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/macros.h"
 #include "base/units.h"
 #include "daemon/config_last.h"
 #include "daemon/gpu/probe.h"

@@ -22,7 +22,6 @@
 #include "backend/instances_serve.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/macros.h"
 #include "daemon/gpu/claims.h"
 #include "daemon/host/filter.h"
 #include "daemon/host/keep_keeper.h"

@@ -30,7 +30,6 @@
 #include "daemon/node.h"
 #include "daemon/node_hooks.h"
 #include "daemon/queue/queue.h"
-#include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/settle/cgroups.h"
 #include "daemon/settle/sampled.h"

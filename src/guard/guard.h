@@ -45,9 +45,6 @@ int guard_other_renewed(const char *name, int argc, char **argv);
 int guard_main(int argc, char **argv);
 #define GUARD_OPTION "--guard"
 
-/* Answers until the worker hangs up. */
-void guard_serve(struct guard_place *place);
-
 /* The operations. 0 or -errno. */
 int guard_signal(uid_t real_uid, uid_t uid, pid_t pid, uint64_t birth, int signal);
 /* Makes a file (enum guard_file) of the runtime directory anew, where it is missing or a socket is

@@ -129,7 +129,8 @@ static bool turn(const struct guard_place *place)
 	return goes_on;
 }
 
-void guard_serve(struct guard_place *place)
+/* Answers until the worker hangs up. */
+static void guard_serve(struct guard_place *place)
 {
 	guard_link_remember(place);
 	while (turn(place))

@@ -3,8 +3,6 @@
 #include <errno.h>
 #include <stdbool.h>
 
-#include "base/macros.h"
-
 /* More GPUs than any host has. */
 #define GPU_MOST 256u
 

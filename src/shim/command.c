@@ -12,7 +12,6 @@
 #include "base/file.h"
 #include "base/json_text.h"
 #include "base/kill_point.h"
-#include "base/macros.h"
 #include "proto/attach.h"
 #include "shim/container.h"
 #include "shim/pod.h"

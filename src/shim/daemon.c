@@ -17,7 +17,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/process.h"
 #include "shim/shim.h"
 
 /* From one start of a daemon to the next: one that ends so often has a reason. */

@@ -18,7 +18,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json_text.h"
 #include "base/kill_point.h"
 #include "base/macros.h"
 #include "base/process.h"

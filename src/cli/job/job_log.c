@@ -12,7 +12,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/job/jobs.h"

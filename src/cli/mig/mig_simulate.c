@@ -9,7 +9,6 @@
 #include <jansson.h>
 
 #include "base/error.h"
-#include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/mig/bars_svg.h"

@@ -2,7 +2,6 @@
 #include <stdbool.h>
 
 #include "base/error.h"
-#include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/output.h"

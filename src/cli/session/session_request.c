@@ -4,7 +4,6 @@
 #include "cli/session/request.h"
 #include "cli/session/session_grant.h"
 #include "client/client.h"
-#include "client/sessions.h"
 #include "slice/places.h"
 
 int cli_session_request(struct cli *cli, struct error *err)

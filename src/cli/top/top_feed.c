@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/macros.h"
 #include "client/client.h"
 #include "client/sessions.h"
 
@@ -77,7 +76,8 @@ static void process_name(struct top_process *process)
 	process->command[strcspn(process->command, "\n")] = '\0';
 }
 
-void top_processes_name(struct top_model *model)
+/* As this host's /proc has them. */
+static void processes_name(struct top_model *model)
 {
 	for (size_t i = 0; i < model->gpu_count; i++)
 		for (size_t p = 0; p < model->gpus[i].process_count; p++)
@@ -97,7 +97,7 @@ static void look(const struct client *client, struct top_news *ret)
 	ret->model = top_model_read(&answers, (int64_t)time(NULL));
 	top_answers_free(&answers);
 	if (ret->model)
-		top_processes_name(ret->model);
+		processes_name(ret->model);
 	else
 		error_set(&ret->error, EXIT_CODE_FAILED, "out of memory");
 }

@@ -12,8 +12,6 @@ struct top_feed;
 
 /* One round of questions. 0 with *ret (to be freed), or negative with *err. */
 int top_fetch(const struct client *client, struct top_answers *ret, struct error *err);
-/* Fills in the names of the processes, as this host's /proc has them. */
-void top_processes_name(struct top_model *model);
 
 /* News from the daemon: a model, or the outcome of a release. */
 struct top_news {

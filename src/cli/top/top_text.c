@@ -5,8 +5,6 @@
 #include <string.h>
 #include <wchar.h>
 
-#include "base/macros.h"
-
 /* One character: its bytes, as they can be shown, and its columns. 0 at the end. Characters that
  * take no column (accents that combine) are dropped: they may be of any number. */
 static size_t character_next(const char **text, const char **ret_bytes, int *ret_width)

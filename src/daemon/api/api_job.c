@@ -18,8 +18,6 @@
 #include "daemon/api/view.h"
 #include "daemon/node.h"
 #include "daemon/queue/queue_private.h"
-#include "daemon/waiting/quotas.h"
-#include "proto/launcher.h"
 #include "proto/shim.h"
 #include "proto/shim_sweep.h"
 

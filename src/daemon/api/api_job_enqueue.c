@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/macros.h"
 #include "daemon/api/answer.h"
 #include "daemon/api/api_job.h"
 #include "daemon/api/api_job_private.h"

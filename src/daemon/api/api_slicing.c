@@ -8,12 +8,10 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/macros.h"
 #include "base/units.h"
 #include "core/compute.h"
 #include "daemon/api/answer.h"
 #include "daemon/api/http.h"
-#include "daemon/api/view.h"
 #include "daemon/lease/leases.h"
 #include "daemon/node.h"
 #include "daemon/request/request.h"

@@ -8,8 +8,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/macros.h"
-#include "base/units.h"
 #include "daemon/api/answer.h"
 #include "daemon/api/fresh.h"
 #include "daemon/api/http.h"
@@ -102,7 +100,8 @@ static void list_add(json_t *list, const struct mig *mig, uint32_t gpu, uint32_t
 			json_array_append_new(list, instance_json(mig, gpu, at, viewer));
 }
 
-json_t *mig_list(const struct mig *mig, const struct peer *viewer)
+/* All instances of GPUs with the role. */
+static json_t *list_json(const struct mig *mig, const struct peer *viewer)
 {
 	json_t *list = json_array();
 
@@ -114,7 +113,7 @@ json_t *mig_list(const struct mig *mig, const struct peer *viewer)
 
 void api_get_mig(struct call *call, const char *id)
 {
-	call_reply(call, MHD_HTTP_OK, mig_list(call->node->mig, &call->peer));
+	call_reply(call, MHD_HTTP_OK, list_json(call->node->mig, &call->peer));
 }
 
 /* ---- changing ---------------------------------------------------------------------------- */

@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "base/macros.h"
 #include "daemon/attach/attach_private.h"
 #include "daemon/attach/dying.h"
 #include "daemon/gpu/pool.h"

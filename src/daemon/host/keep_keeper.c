@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/macros.h"
 #include "base/socket.h"
 #include "daemon/host/child.h"
 

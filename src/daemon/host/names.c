@@ -12,7 +12,6 @@
 #include <uv.h>
 
 #include "base/clock.h"
-#include "base/macros.h"
 
 #define ENTRIES 256u
 #define RECORD_SIZE 16384

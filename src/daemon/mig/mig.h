@@ -8,7 +8,6 @@
  * else's: it is never touched, and what it covers is not free. */
 #pragma once
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -135,8 +134,6 @@ uint64_t mig_promised(const struct mig *mig, uint32_t gpu);
 uint64_t mig_available(const struct mig *mig, uint32_t gpu);
 /* Gives GPUs (bit = position in the pool) the role, or takes it. 0, or negative with *err. */
 int mig_role_set(struct mig *mig, uint64_t mask, bool on, struct error *err);
-/* All instances of GPUs with the role. */
-json_t *mig_list(const struct mig *mig, const struct peer *viewer);
 /* Removes idle instances that nobody has used for so long, ns. Returns how many are to go. */
 unsigned mig_collect(struct mig *mig, uint64_t older_ns);
 /* The driver's IDs of an instance of a GPU with the role. False: they are not known (yet). */

@@ -7,7 +7,6 @@
 #include <uv.h>
 
 #include "base/error.h"
-#include "base/macros.h"
 #include "base/units.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/macros.h"
-#include "base/units.h"
 #include "daemon/host/crowd.h"
 #include "daemon/queue/job.h"
 #include "daemon/request/request.h"

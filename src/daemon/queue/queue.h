@@ -194,9 +194,6 @@ int agent_drain(struct agent *agent, const char *queue, bool drain);
 
 /* ---- jobs */
 struct job *job_find(const struct queues *q, int64_t id);
-/* Calls for each job that has not ended and is meant by an ID: one job, or all of an array. */
-unsigned jobs_meant(const struct queues *q, int64_t id, int32_t index,
-		    void (*cb)(struct job *job, void *arg), void *arg);
 /* One of the jobs that are meant by an ID and have not ended; NULL: none is. For an array that is
  * found without looking at all of it. */
 const struct job *job_meant(const struct queues *q, int64_t id, int32_t index);

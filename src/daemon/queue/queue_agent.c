@@ -162,7 +162,7 @@ static json_t *agent_object(const struct agent *agent)
 	return object;
 }
 
-void agents_save(struct agent *agent)
+static void agents_save(struct agent *agent)
 {
 	json_t *object = agent_object(agent);
 	char *text = json_dumps(object, JSON_COMPACT);

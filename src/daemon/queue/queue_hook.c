@@ -18,7 +18,6 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/macros.h"
 #include "daemon/host/log.h"
 #include "daemon/queue/queue_private.h"
 #include "proto/shim.h"

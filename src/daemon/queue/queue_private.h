@@ -321,7 +321,6 @@ void agent_hook_read(struct agent *agent, const json_t *object);
 /* ---- queue_agent.c */
 int agents_load(struct queues *q);
 void agents_free(struct queues *q);
-void agents_save(struct agent *agent);
 /* The place that the job needs in this queue: 0, or -EINVAL: it has no size, or a larger one than
  * the queue.
  */

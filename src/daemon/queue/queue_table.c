@@ -389,22 +389,6 @@ const struct job *job_meant(const struct queues *q, int64_t id, int32_t index)
 	return meant(q, id, index);
 }
 
-unsigned jobs_meant(const struct queues *q, int64_t id, int32_t index,
-		    void (*cb)(struct job *job, void *arg), void *arg)
-{
-	struct job *job = meant(q, id, index), *next;
-	bool all = job && job->array && index < 0;
-	unsigned count = 0;
-
-	/* One that ends here may end others, but none of its own array. */
-	for (; job; job = all ? next : NULL) {
-		next = job->next_of;
-		count++;
-		cb(job, arg);
-	}
-	return count;
-}
-
 static void list_each(const struct job_list *list, void (*cb)(struct job *job, void *arg),
 		      void *arg)
 {

@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "base/units.h"
 #include "daemon/queue/queue_private.h"
 
 /* The least use that a job counts for which has just begun, so that a user who had nothing does not

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/macros.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"

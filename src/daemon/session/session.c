@@ -9,7 +9,6 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/gpu/pool.h"
-#include "daemon/host/log.h"
 #include "daemon/lease/leases.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session_hooks.h"

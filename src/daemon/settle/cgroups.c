@@ -10,7 +10,6 @@
 #include "backend/cgroup_look.h"
 #include "base/cgroup.h"
 #include "base/kill_point.h"
-#include "base/macros.h"
 #include "core/leaf.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"

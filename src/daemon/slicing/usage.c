@@ -11,7 +11,6 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/macros.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
 #include "daemon/host/privileges.h"

@@ -13,7 +13,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/macros.h"
 #include "base/trust.h"
 #include "daemon/host/handover.h"
 #include "daemon/node.h"

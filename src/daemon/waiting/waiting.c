@@ -8,7 +8,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/macros.h"
 #include "base/units.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/limited.h"

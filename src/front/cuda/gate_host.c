@@ -16,7 +16,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/macros.h"
 #include "front/cuda/gate_parts.h"
 #include "front/cuda/hooks.h"
 

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/macros.h"
 
 #define ACCOUNT "/var/run/secrets/kubernetes.io/serviceaccount/"
 #define ANSWER_MAX (64u << 20)

@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/macros.h"
 #include "integrations/kubernetes/grpc_private.h"
 
 #define BACKLOG 16

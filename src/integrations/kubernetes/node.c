@@ -11,7 +11,6 @@
 #include <uv.h>
 
 #include "base/error.h"
-#include "base/macros.h"
 #include "daemon/host/log.h"
 #include "integrations/kubernetes/grpc.h"
 #include "integrations/kubernetes/kubelet.h"

@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/kill_point.h"
-#include "base/macros.h"
 #include "container/json_file.h"
 #include "daemon/host/log.h"
 #include "integrations/kubernetes/device.h"

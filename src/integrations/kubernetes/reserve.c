@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/macros.h"
 #include "client/client.h"
 #include "daemon/host/log.h"
 

@@ -14,7 +14,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/macros.h"
 #include "client/client.h"
 #include "integrations/kubernetes/api.h"
 #include "integrations/kubernetes/follow.h"

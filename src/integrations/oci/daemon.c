@@ -16,7 +16,6 @@
 #include "backend/installed.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/macros.h"
 #include "base/trust.h"
 
 #define SOCKET "carved.sock"

@@ -20,7 +20,8 @@ static const char *const places[] = {
 	"/usr/lib/libc.so.6",
 };
 
-bool oci_glibc_is_new(const char *file, size_t size)
+/* Whether the file of a GNU C library is as new as that: it names the version of its symbols. */
+static bool glibc_is_new(const char *file, size_t size)
 {
 	/* With the zero bytes around a name of the table. */
 	static const char name[] = "\0" VERSION;
@@ -52,7 +53,7 @@ int oci_libc_check(const char *root, struct error *err)
 		size_t size;
 		cleanup_free char *file = file_in_root(fd, places[i], &size);
 
-		if (file && oci_glibc_is_new(file, size))
+		if (file && glibc_is_new(file, size))
 			return 0;
 		found |= file != NULL;
 	}

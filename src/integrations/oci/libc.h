@@ -9,9 +9,6 @@ struct error;
 /* The oldest one that carve's libraries can be loaded with. */
 #define OCI_GLIBC_OLDEST "2.28"
 
-/* Whether the file of a GNU C library, or its beginning, is as new as that: it names the version of
- * its symbols. Pure. */
-bool oci_glibc_is_new(const char *file, size_t size);
 /* Refuses a root file system whose GNU C library is older: no program of it would start, as each
  * loads carve's libraries. One without such a library passes. No path is followed out of the root.
  * 0, or negative with *err set. */

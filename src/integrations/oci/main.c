@@ -15,7 +15,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/macros.h"
 #include "container/layout.h"
 #include "container/wanted.h"
 #include "integrations/oci/again.h"

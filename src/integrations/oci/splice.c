@@ -135,8 +135,10 @@ static void at_end_print(FILE *to, const char *text, const struct insertion *in,
 	fprintf(to, "%.*s%s%s%s", (int)end, text, in->separator, elements, text + end);
 }
 
-char *oci_config_splice(const char *text, size_t size, const char *const *path,
-			const char *elements, bool at_end, size_t *ret_size)
+/* Adds `elements` (JSON, with commas between them) to the array at this path of names (ended by
+ * NULL), as its first or its last. Parts of the path that are not there are made. */
+static char *splice(const char *text, size_t size, const char *const *path, const char *elements,
+		    bool at_end, size_t *ret_size)
 {
 	json_t *json =
 		json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, NULL);
@@ -165,7 +167,7 @@ char *oci_hook_splice(const char *text, size_t size, const char *hook, size_t *r
 {
 	static const char *const path[] = {"hooks", "createRuntime", NULL};
 
-	return oci_config_splice(text, size, path, hook, false, ret_size);
+	return splice(text, size, path, hook, false, ret_size);
 }
 
 static char *devices_splice(const char *text, size_t size, const char *devices, const char *rules,
@@ -173,9 +175,8 @@ static char *devices_splice(const char *text, size_t size, const char *devices, 
 {
 	static const char *const nodes[] = {"linux", "devices", NULL};
 	static const char *const allowed[] = {"linux", "resources", "devices", NULL};
-	char *first = oci_config_splice(text, size, nodes, devices, true, ret_size);
-	char *made =
-		first ? oci_config_splice(first, *ret_size, allowed, rules, true, ret_size) : NULL;
+	char *first = splice(text, size, nodes, devices, true, ret_size);
+	char *made = first ? splice(first, *ret_size, allowed, rules, true, ret_size) : NULL;
 
 	free(first);
 	return made;

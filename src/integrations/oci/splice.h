@@ -13,10 +13,6 @@ struct oci_device {
 	unsigned major, minor, mode;
 };
 
-/* Adds `elements` (JSON, with commas between them) to the array at this path of names (ended by
- * NULL), as its first or its last. Parts of the path that are not there are made. */
-char *oci_config_splice(const char *text, size_t size, const char *const *path,
-			const char *elements, bool at_end, size_t *ret_size);
 /* `hook`: the JSON of one hook of the stage createRuntime. */
 char *oci_hook_splice(const char *text, size_t size, const char *hook, size_t *ret_size);
 /* Adds device nodes, and rules that let the container open them: the last ones, which count before
