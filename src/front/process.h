@@ -51,7 +51,7 @@ struct process_gpu {
 	/* The memory that the daemon kept when it was last waited for in vain. */
 	_Atomic uint64_t kept_in_vain;
 	_Atomic uint64_t parting_in_vain; /* the same of parting_of() */
-	/* Held over a driver call that may make local memory grow: cuda/local.h. */
+	/* Held over a driver call that may make local memory grow: cuda/charge/local.h. */
 	struct lock local_growing;
 	_Atomic uint64_t primary; /* handle of the primary context, 0: none yet */
 };
@@ -65,7 +65,7 @@ struct process {
 	struct attachment attachment;
 	struct table objects;
 	struct process_gpu gpu[LEDGER_GPUS_MAX];
-	/* Pools and graph memory in `objects`, for going through them: see cuda/grow.h. */
+	/* Pools and graph memory in `objects`, for going through them: see cuda/charge/grow.h. */
 	struct object growing[PROCESS_GROWING_MAX];
 	uint32_t growing_count;
 	struct process_growth growth[2]; /* see process_growth_of() */
@@ -92,13 +92,13 @@ struct process {
 	uint64_t last_described;        /* number of the latest mark (proto/mark.h) */
 	uint32_t last_mapping, unmaps;  /* number of the latest OBJECT_MAPPING; see cuda/vmm.c */
 	struct environment_swap environment;
-	/* cuda/local.h: guards who looks closer; bytes a thread of the function that needs most;
+	/* cuda/charge/local.h: guards who looks closer; bytes a thread of the function that needs most;
 	 * functions that were not asked yet. */
 	struct lock local_lock;
 	_Atomic uint64_t local_most;
 	_Atomic uint32_t local_unknown;
 	_Atomic uint32_t libraries; /* OBJECT_LIBRARY that there are */
-	struct gate *_Atomic gate;  /* cuda/gate_parts.h; NULL: not armed */
+	struct gate *_Atomic gate;  /* cuda/gate/gate_parts.h; NULL: not armed */
 	/* Ledger GPU of each of the driver's devices, plus 1; 0: not asked yet; UINT8_MAX: none. */
 	_Atomic uint8_t device_gpu[LEDGER_GPUS_MAX];
 };

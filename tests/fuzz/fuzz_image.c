@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "front/books.h"
-#include "front/cuda/image.h"
+#include "front/cuda/charge/image.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

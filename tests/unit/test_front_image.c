@@ -13,7 +13,7 @@
 
 #include "base/macros.h"
 #include "front/books.h"
-#include "front/cuda/image.h"
+#include "front/cuda/charge/image.h"
 
 #define MIB(n) ((uint64_t)(n) << 20)
 

@@ -4,8 +4,8 @@
 #include <time.h>
 
 #include "front/books.h"
-#include "front/cuda/charge.h"
-#include "front/cuda/grow.h"
+#include "front/cuda/charge/charge.h"
+#include "front/cuda/charge/grow.h"
 #include "front/cuda/hooks.h"
 
 #define TILE_BYTES 64ull

@@ -1,12 +1,13 @@
 /* Contexts take memory that no call sizes. The cost that was learned for the GPU is reserved first;
  * then the daemon reads what the driver says this process holds, and posts the difference. */
 #include "front/books.h"
-#include "front/cuda/charge.h"
-#include "front/cuda/gate.h"
-#include "front/cuda/grow.h"
+#include "front/cuda/charge/charge.h"
+#include "front/cuda/charge/grow.h"
+#include "front/cuda/charge/library_use.h"
+#include "front/cuda/charge/local.h"
+#include "front/cuda/device.h"
+#include "front/cuda/gate/gate.h"
 #include "front/cuda/hooks.h"
-#include "front/cuda/library_use.h"
-#include "front/cuda/local.h"
 
 static uint64_t learned_cost(const struct process *p, int gpu)
 {
@@ -16,7 +17,7 @@ static uint64_t learned_cost(const struct process *p, int gpu)
 static CUresult context_begin(struct taking *t, CUdevice device)
 {
 	struct process *p = process_get();
-	int gpu = p ? charge_gpu_of(p, device) : -1;
+	int gpu = p ? device_gpu(p, device) : -1;
 
 	*t = (struct taking){0};
 	gate_context_changed();
@@ -24,7 +25,7 @@ static CUresult context_begin(struct taking *t, CUdevice device)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	/* No device at all: the driver has the better word for what is wrong. */
 	if (gpu < 0)
-		return charge_is_device(device) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+		return device_is_there(device) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 	return taking_begin_on(t, p, gpu, OBJECT_CONTEXT, learned_cost(p, gpu));
 }
 
@@ -220,7 +221,7 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 static CUcontext primary_of(CUdevice device)
 {
 	struct process *p = process_peek();
-	int gpu = p ? charge_gpu_of(p, device) : -1;
+	int gpu = p ? device_gpu(p, device) : -1;
 
 	return gpu < 0 ? NULL : (CUcontext)(uintptr_t)p->gpu[gpu].primary;
 }

@@ -1,7 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "front/cuda/gate.h"
+#include "front/cuda/gate/gate.h"
 #include "front/cuda/hooks.h"
 #include "front/cuda/visible.h"
 #include "front/driver.h"

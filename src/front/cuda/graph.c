@@ -6,10 +6,11 @@
 #include <sys/mman.h>
 
 #include "front/books.h"
-#include "front/cuda/gate.h"
-#include "front/cuda/grow.h"
+#include "front/cuda/charge/grow.h"
+#include "front/cuda/charge/local.h"
+#include "front/cuda/device.h"
+#include "front/cuda/gate/gate.h"
 #include "front/cuda/hooks.h"
-#include "front/cuda/local.h"
 
 _Atomic bool graphs_have_memory;
 
@@ -181,7 +182,7 @@ static CUresult nodes_begin(struct graph_call *c, struct process *p)
 {
 	c->process = p;
 	for (uint32_t i = 0; i < c->count; i++) {
-		c->parts[i].gpu = charge_gpu_of(p, c->parts[i].device);
+		c->parts[i].gpu = device_gpu(p, c->parts[i].device);
 		if (c->parts[i].gpu < 0) {
 			c->count = 0;
 			return CUDA_ERROR_OUT_OF_MEMORY;

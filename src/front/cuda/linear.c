@@ -2,8 +2,9 @@
  * suffix is the ABI of CUDA 3.1, with 32-bit addresses and sizes. */
 #include "base/macros.h"
 #include "front/books.h"
-#include "front/cuda/charge.h"
-#include "front/cuda/grow.h"
+#include "front/cuda/charge/charge.h"
+#include "front/cuda/charge/grow.h"
+#include "front/cuda/device.h"
 #include "front/cuda/hooks.h"
 
 /* No pitch is a multiple of more than this. */
@@ -243,7 +244,7 @@ CUresult hook_cuMemGetInfo(unsigned int *free_bytes, unsigned int *total)
 static uint64_t slice_total(CUdevice device, uint64_t bytes)
 {
 	struct process *p = process_get();
-	int gpu = p ? charge_gpu_of(p, device) : -1;
+	int gpu = p ? device_gpu(p, device) : -1;
 
 	return gpu < 0 ? 0 : MIN(bytes, books_limit(p, (uint32_t)gpu));
 }

@@ -1,10 +1,10 @@
 /* Modules, libraries, green contexts. */
 #include "front/books.h"
-#include "front/cuda/grow.h"
+#include "front/cuda/charge/grow.h"
+#include "front/cuda/charge/implicit.h"
+#include "front/cuda/charge/library_use.h"
+#include "front/cuda/charge/local.h"
 #include "front/cuda/hooks.h"
-#include "front/cuda/implicit.h"
-#include "front/cuda/library_use.h"
-#include "front/cuda/local.h"
 
 /* A module or a library, whose image says what it takes. */
 #define LOAD(image, handle, refusal, call, undo, number) \

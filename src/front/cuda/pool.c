@@ -3,10 +3,11 @@
  * is charged as cuMemAllocManaged() is, wherever the pool says that it is: it may be on a GPU in
  * whole. */
 #include "front/books.h"
-#include "front/cuda/charge.h"
-#include "front/cuda/grow.h"
+#include "front/cuda/charge/charge.h"
+#include "front/cuda/charge/grow.h"
+#include "front/cuda/charge/piece.h"
+#include "front/cuda/device.h"
 #include "front/cuda/hooks.h"
-#include "front/cuda/piece.h"
 
 /* How often a place is looked for while other threads free pieces. */
 #define PLACES_MOST 4
@@ -38,7 +39,7 @@ static int payer_of(struct process *p, CUmemoryPool pool)
 	real_cuDeviceGetCount(&count);
 	for (CUdevice device = 0; device < count; device++)
 		if (is_default_pool(pool, device))
-			return charge_gpu_of(p, device);
+			return device_gpu(p, device);
 	/* By whatever way it came: somebody here allocates from it. */
 	return charge_current_gpu(p);
 }
@@ -356,7 +357,7 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
 		mark(*pool, is_managed);
 		return result;
 	}
-	int gpu = charge_gpu_of(p, props->location.id);
+	int gpu = device_gpu(p, props->location.id);
 	if (gpu >= 0) {
 		grow_track(p, OBJECT_POOL, key_of(*pool), gpu);
 		grow_settle_one(p, OBJECT_POOL, key_of(*pool));

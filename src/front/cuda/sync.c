@@ -1,7 +1,7 @@
 /* Synchronisation is when the driver gives back what was freed in the order of streams; and whoever
  * waits puts its markers in before. */
-#include "front/cuda/gate.h"
-#include "front/cuda/grow.h"
+#include "front/cuda/charge/grow.h"
+#include "front/cuda/gate/gate.h"
 #include "front/cuda/hooks.h"
 
 CUresult hook_cuCtxSynchronize(void)

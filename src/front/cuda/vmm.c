@@ -3,8 +3,9 @@
  * are used again, and retaining may give another one for the same memory. Imported memory is not in
  * the books: its exporter pays. */
 #include "front/books.h"
-#include "front/cuda/charge.h"
-#include "front/cuda/grow.h"
+#include "front/cuda/charge/charge.h"
+#include "front/cuda/charge/grow.h"
+#include "front/cuda/device.h"
 #include "front/cuda/hooks.h"
 
 /* One handle or mapping less; with the last one the memory is gone. Where others may have a handle
@@ -56,10 +57,10 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	/* Memory on the host is not the slice's; on no device there is none. */
 	if (!handle || !prop || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-	    !charge_is_device(prop->location.id))
+	    !device_is_there(prop->location.id))
 		return real_cuMemCreate(handle, size, prop, flags);
-	CUresult result = taking_begin_on(&t, p, charge_gpu_of(p, prop->location.id),
-					  OBJECT_PHYSICAL, books_blocks(size));
+	CUresult result = taking_begin_on(&t, p, device_gpu(p, prop->location.id), OBJECT_PHYSICAL,
+					  books_blocks(size));
 	if (result != CUDA_SUCCESS)
 		return refused(size, prop, flags);
 	result = TAKE(&t, real_cuMemCreate(handle, size, prop, flags));

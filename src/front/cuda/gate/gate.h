@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/cuda_abi.h"
-#include "front/cuda/gate_offsets.h"
+#include "front/cuda/gate/gate_offsets.h"
 #include "front/process.h"
 #include "proto/gate.h"
 
@@ -54,7 +54,7 @@ _Static_assert(offsetof(CUlaunchConfig, hStream) == LAUNCH_CONFIG_STREAM, "for a
 /* The session's gate word; before there is one, a word that is off. */
 extern __attribute__((visibility("hidden"))) _Atomic uint64_t *gate_at;
 /* The same, or one that nobody finds open: while captures may be going on in this process, or
- * launches may need local memory (cuda/local.h). */
+ * launches may need local memory (cuda/charge/local.h). */
 extern __attribute__((visibility("hidden"))) _Atomic uint64_t *_Atomic gate_short;
 /* The calling thread's, or one without a record; what it points to is empty in a forked child. The
  * only thread-local storage of the front, of a kind that needs no call. */

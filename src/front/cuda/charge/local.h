@@ -9,9 +9,9 @@
 #include <stdint.h>
 
 #include "base/cuda_abi.h"
-#include "front/cuda/gate.h"
-#include "front/cuda/implicit.h"
-#include "front/cuda/library_use.h"
+#include "front/cuda/charge/implicit.h"
+#include "front/cuda/charge/library_use.h"
+#include "front/cuda/gate/gate.h"
 
 /* The needs of a context. */
 struct local_need {

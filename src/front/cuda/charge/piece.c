@@ -1,4 +1,4 @@
-#include "front/cuda/piece.h"
+#include "front/cuda/charge/piece.h"
 
 #include <sys/mman.h>
 

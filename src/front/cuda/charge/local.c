@@ -1,8 +1,8 @@
-#include "front/cuda/local.h"
+#include "front/cuda/charge/local.h"
 
 #include "base/macros.h"
 #include "front/books.h"
-#include "front/cuda/grow.h"
+#include "front/cuda/charge/grow.h"
 #include "front/cuda/hooks.h"
 
 /* The local memory that any context has for a thread at first: the stack that the CUDA

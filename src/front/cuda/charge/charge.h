@@ -25,10 +25,6 @@
 #include "base/cuda_abi.h"
 #include "front/process.h"
 
-/* The ledger's GPU behind a device of the driver; -1: it is not of the slice. */
-int charge_gpu_of(struct process *p, CUdevice device);
-/* Whether it is a device of the driver's at all. False before cuInit. */
-bool charge_is_device(CUdevice device);
 /* The ledger's GPU of the calling thread's context; -1: none. */
 int charge_current_gpu(struct process *p);
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "base/cuda_abi.h"
-#include "front/cuda/charge.h"
+#include "front/cuda/charge/charge.h"
 
 /* Some graph of the process may have memory nodes. Read by assembly. */
 extern __attribute__((visibility("hidden"))) _Atomic bool graphs_have_memory;

@@ -1,7 +1,7 @@
 /* Kernels. */
-#include "front/cuda/gate.h"
+#include "front/cuda/charge/local.h"
+#include "front/cuda/gate/gate.h"
 #include "front/cuda/hooks.h"
-#include "front/cuda/local.h"
 
 /* Defines gated_NAME, as GATED_SELDOM (gate.h) does, for a kernel: an open gate is passed the short
  * way, and local memory is reserved. */

@@ -1,4 +1,4 @@
-#include "front/cuda/charge.h"
+#include "front/cuda/charge/charge.h"
 
 #include <errno.h>
 #include <string.h>
@@ -6,10 +6,10 @@
 
 #include "base/clock.h"
 #include "front/books.h"
-#include "front/cuda/grow.h"
+#include "front/cuda/charge/grow.h"
+#include "front/cuda/device.h"
 #include "front/cuda/hooks.h"
 
-#define DEVICE_NONE UINT8_MAX
 /* How often, and after how long each time, room is asked for again. */
 #define AGAIN_MOST 20
 #define AGAIN_NS 50000L
@@ -26,56 +26,11 @@
 #define TAKE_AGAIN_MOST 100
 #define TAKE_AGAIN_NS 10000000L
 
-static int find_gpu(const struct attachment *a, const CUuuid *uuid)
-{
-	for (uint32_t gpu = 0; gpu < a->gpu_count; gpu++)
-		if (memcmp(a->ledger.limits->gpu[gpu].uuid, uuid, LEDGER_UUID_SIZE) == 0)
-			return (int)gpu;
-	return -1;
-}
-
-/* Before cuInit the driver does not say: that is not remembered. */
-static __attribute__((noinline)) int ask_gpu(struct process *p, CUdevice device)
-{
-	CUuuid uuid;
-
-	/* Only the second version names a MIG device by its own UUID; old drivers lack it. */
-	if (real_cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS &&
-	    real_cuDeviceGetUuid(&uuid, device) != CUDA_SUCCESS)
-		return -1;
-	int gpu = find_gpu(&p->attachment, &uuid);
-	atomic_store_explicit(&p->device_gpu[device], gpu < 0 ? DEVICE_NONE : (uint8_t)(gpu + 1),
-			      memory_order_relaxed);
-	return gpu;
-}
-
-static inline int gpu_of(struct process *p, CUdevice device)
-{
-	uint8_t known = DEVICE_NONE;
-
-	if ((uint32_t)device < LEDGER_GPUS_MAX)
-		known = atomic_load_explicit(&p->device_gpu[device], memory_order_relaxed);
-	int gpu = known == DEVICE_NONE ? -1 : known - 1;
-	return known ? gpu : ask_gpu(p, device);
-}
-
-bool charge_is_device(CUdevice device)
-{
-	int count = 0;
-
-	return real_cuDeviceGetCount(&count) == CUDA_SUCCESS && device >= 0 && device < count;
-}
-
-int charge_gpu_of(struct process *p, CUdevice device)
-{
-	return gpu_of(p, device);
-}
-
 static inline int current_gpu(struct process *p)
 {
 	CUdevice device;
 
-	return real_cuCtxGetDevice(&device) == CUDA_SUCCESS ? gpu_of(p, device) : -1;
+	return real_cuCtxGetDevice(&device) == CUDA_SUCCESS ? device_gpu(p, device) : -1;
 }
 
 int charge_current_gpu(struct process *p)

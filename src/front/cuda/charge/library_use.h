@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/cuda_abi.h"
-#include "front/cuda/implicit.h"
+#include "front/cuda/charge/implicit.h"
 
 /* One driver call that may make a library's module in the current context. Zeroed: it cannot. */
 struct library_call {

@@ -1,9 +1,9 @@
-#include "front/cuda/library_use.h"
+#include "front/cuda/charge/library_use.h"
 
 #include "base/macros.h"
 #include "front/books.h"
+#include "front/cuda/charge/local.h"
 #include "front/cuda/hooks.h"
-#include "front/cuda/local.h"
 
 /* In these what a library takes is remembered. */
 #define UNIT 1024u

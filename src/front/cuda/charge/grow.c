@@ -1,10 +1,10 @@
-#include "front/cuda/grow.h"
+#include "front/cuda/charge/grow.h"
 
 #include <errno.h>
 #include <time.h>
 
 #include "front/books.h"
-#include "front/cuda/gate.h"
+#include "front/cuda/gate/gate.h"
 #include "front/cuda/hooks.h"
 
 /* Pools grow in steps of this or of a larger request. */

@@ -1,8 +1,8 @@
-#include "front/cuda/implicit.h"
+#include "front/cuda/charge/implicit.h"
 
 #include "base/macros.h"
 #include "front/books.h"
-#include "front/cuda/grow.h"
+#include "front/cuda/charge/grow.h"
 #include "front/cuda/hooks.h"
 
 /* A slice has much room whose free part is so many times what may be charged in it for nothing. */

@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "front/cuda/gate_parts.h"
+#include "front/cuda/gate/gate_parts.h"
 #include "front/cuda/hooks.h"
 
 #define CALLS_AT_ONCE 1024u

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "base/macros.h"
-#include "front/cuda/charge.h"
-#include "front/cuda/gate_parts.h"
+#include "front/cuda/device.h"
+#include "front/cuda/gate/gate_parts.h"
 #include "front/cuda/hooks.h"
 
 /* How long it waits for work that no marker can tell of. */
@@ -121,7 +121,7 @@ static uint32_t context_gpu(struct gate *g, CUcontext handle)
 	if (!gate_switch_to(&s, handle))
 		return GATE_GPU_NONE;
 	if (real_cuCtxGetDevice(&device) == CUDA_SUCCESS)
-		gpu = charge_gpu_of(g->process, device);
+		gpu = device_gpu(g->process, device);
 	gate_switch_back(&s);
 	return gpu < 0 ? GATE_GPU_NONE : (uint32_t)gpu;
 }

@@ -2,7 +2,7 @@
  * its multiprocessors. Those from or to the host are not held up until they are many
  * (gate_host_copy): they hardly disturb, and a program that feeds its next burst meanwhile is the
  * faster for it. Where the call doesn't say which it is, the driver is asked. */
-#include "front/cuda/gate.h"
+#include "front/cuda/gate/gate.h"
 #include "front/cuda/hooks.h"
 
 static bool is_host(CUdeviceptr address)

@@ -1,4 +1,4 @@
-/* Where assembly finds what it reads; cuda/gate.h holds it against the structures. Nothing but
+/* Where assembly finds what it reads; cuda/gate/gate.h holds it against the structures. Nothing but
  * numbers. */
 #pragma once
 

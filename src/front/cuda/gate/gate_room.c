@@ -2,7 +2,7 @@
  * they work at the same time. A thread that finds none naps until there is; it passes without where
  * nothing completes, as what is in flight may wait for what it launches. */
 #include "base/macros.h"
-#include "front/cuda/gate_parts.h"
+#include "front/cuda/gate/gate_parts.h"
 
 /* How long nothing may complete before a launch passes though there is no room, and twice what is
  * in flight by the estimate: a stream may wait for what this thread launches. And how long again,

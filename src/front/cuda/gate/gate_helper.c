@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
-#include "front/cuda/gate_parts.h"
+#include "front/cuda/gate/gate_parts.h"
 #include "front/cuda/hooks.h"
 #include "front/dl.h"
 #include "front/driver.h"

@@ -3,7 +3,7 @@
  * did then, what it left before it ended or went to sleep is done when its context is, or was
  * waited for in vain. The work that is left may be of any length: no estimate makes it done. */
 #include "base/macros.h"
-#include "front/cuda/gate_parts.h"
+#include "front/cuda/gate/gate_parts.h"
 #include "front/cuda/hooks.h"
 
 /* Work that is left without a marker is waited for so long, while the gate is contended or closed:

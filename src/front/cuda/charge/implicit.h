@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "front/cuda/charge.h"
-#include "front/cuda/image.h"
+#include "front/cuda/charge/charge.h"
+#include "front/cuda/charge/image.h"
 
 /* A call whose memory cannot be told from others' is made so often. */
 #define IMPLICIT_TRIES 3

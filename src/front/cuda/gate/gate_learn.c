@@ -1,7 +1,7 @@
 /* How long launches take on the GPU, learned while others want it: two timing events around the
  * first ones of a kind and then around few. Whoever launches next reads what is there. */
 #include "base/macros.h"
-#include "front/cuda/gate_parts.h"
+#include "front/cuda/gate/gate_parts.h"
 #include "front/cuda/hooks.h"
 
 #define SAMPLES_FIRST 3u

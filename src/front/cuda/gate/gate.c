@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
-#include "front/cuda/gate_parts.h"
+#include "front/cuda/gate/gate_parts.h"
 #include "front/cuda/hooks.h"
 
 /* How long the beginning of a capture waits for calls of the front's own to be over. */

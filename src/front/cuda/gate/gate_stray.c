@@ -1,6 +1,6 @@
 /* Threads and streams beyond the records. They are few, or a program's that has so many that a lock
  * does not show. Their work shares one record, the last. */
-#include "front/cuda/gate_parts.h"
+#include "front/cuda/gate/gate_parts.h"
 #include "front/cuda/hooks.h"
 
 void gate_stray_note(struct gate *g, CUstream stream)

@@ -1,6 +1,6 @@
 /* Events of streams and contexts that the gate's records have to know: captures begin and end,
  * streams come and go, another context becomes current. */
-#include "front/cuda/gate.h"
+#include "front/cuda/gate/gate.h"
 #include "front/cuda/hooks.h"
 
 /* ---- captures ------------------------------------------------------------------------------ */

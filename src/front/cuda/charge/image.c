@@ -1,7 +1,7 @@
 /* A large variable takes what its declaration says, in text as in machine code. All else that is
  * known is a guess: code, constants and small variables. No allocation, as this runs in a program's
  * own calls; nothing is believed of a file, which is read to its end and no further. */
-#include "front/cuda/image.h"
+#include "front/cuda/charge/image.h"
 
 #include <ctype.h>
 #include <elf.h>

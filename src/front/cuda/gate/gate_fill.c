@@ -1,5 +1,5 @@
 /* Memory that the GPU fills. */
-#include "front/cuda/gate.h"
+#include "front/cuda/gate/gate.h"
 #include "front/cuda/hooks.h"
 
 #define ROW(name, address_t, value_t, count_t, unit, stream)                                 \

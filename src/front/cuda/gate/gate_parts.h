@@ -6,7 +6,7 @@
 #pragma once
 
 #include "base/clock.h"
-#include "front/cuda/gate.h"
+#include "front/cuda/gate/gate.h"
 
 #define GATE_CONTEXTS_MAX 32u
 #define GATE_RING 16u
