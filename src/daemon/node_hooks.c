@@ -18,7 +18,7 @@ static void on_recorded(const struct session *session)
 	cgroups_ended(session);
 }
 
-static void on_lessened(void *context)
+static void on_shrunk(void *context)
 {
 	struct node *node = context;
 
@@ -44,7 +44,7 @@ const struct session_hooks node_session_hooks = {
 	.ledger_made = settle_tell,
 	.attached = slicing_join,
 	.ledger_used = takeover_keep,
-	.lessened = on_lessened,
+	.shrunk = on_shrunk,
 	.room_made = on_room,
 	.resized = cgroups_resized,
 	.instances_left = mig_session_ended,

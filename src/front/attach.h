@@ -42,9 +42,11 @@ struct attach_settling {
 	uint64_t leaving; /* bytes charged that it gave back to the driver */
 	/* Answers: */
 	bool asked;      /* false: nobody there; the books stay as they are */
-	bool taken_over; /* what the driver keeps of `leaving` is charged by others now: uncharge it
+	bool taken_over; /* what the driver keeps of `release_pending` is charged by others now:
+			  * uncharge it
 			  */
-	uint64_t over; /* bytes charged, `leaving` not among them, that the driver does not know of
+	uint64_t over; /* bytes charged, `release_pending` not among them, that the driver does not
+			* know of
 			*/
 	bool sure;     /* nothing was under way that it may have been told wrong for */
 };

@@ -51,8 +51,8 @@ void books_lessen_locked(struct process *p, uint32_t gpu, uint64_t bytes)
 
 	if (!bytes)
 		return;
-	atomic_fetch_add(&slot->lessened, 1);
-	if (atomic_load(&slot->lowered))
+	atomic_fetch_add(&slot->local_release_seq, 1);
+	if (atomic_load(&slot->daemon_corrected))
 		books_leave_locked(p, gpu, bytes);
 	else
 		books_resize_locked(p, gpu, bytes, 0);
@@ -73,7 +73,7 @@ void books_drop_locked(struct process *p, const struct object *object)
 {
 	struct object leaving = *object;
 
-	books_apart_end_locked(p, object);
+	books_managed_unlisted_end_locked(p, object);
 	if (object->kind == OBJECT_FREEING) {
 		p->freeing_count--;
 		books_growing_tell_locked(p, OBJECT_FREEING, freeing_bytes(object), 0);
@@ -118,7 +118,7 @@ int books_reserve(struct process *p, struct object *object)
 void books_cancel(struct process *p, const struct object *object)
 {
 	owned_lock_acquire(&p->lock);
-	books_apart_end_locked(p, object);
+	books_managed_unlisted_end_locked(p, object);
 	if (object->small)
 		small_cancel(p, object);
 	else

@@ -38,7 +38,7 @@ void books_lessen_locked(struct process *p, uint32_t gpu, uint64_t bytes);
 void books_leave_locked(struct process *p, uint32_t gpu, uint64_t bytes);
 /* Where the daemon may have posted less for what the driver packs as it likes, that is leaving:
  * then what is charged is held again. */
-void books_unsure_leave(struct process *p);
+void books_maybe_freed_leave(struct process *p);
 /* Reserved memory may be elsewhere, until it is cancelled or dropped. */
 void books_managed(struct process *p, struct object *object);
 /* Whether the daemon can tell what the process holds of what it charged: nothing may be elsewhere
@@ -65,7 +65,7 @@ void books_freed(struct process *p, uint64_t number, bool freed);
  * for such arrays together, and the object has none of its own. To be followed by _keep. */
 void books_array_packed(struct process *p, struct object *array, uint64_t bytes);
 /* How many blocks may be charged too many for such arrays, since the driver was asked last. */
-uint32_t books_arrays_unsure(struct process *p, uint32_t gpu);
+uint32_t books_arrays_maybe_freed(struct process *p, uint32_t gpu);
 /* None are for certain, and nobody is just asking. */
 bool books_arrays_exact(struct process *p, uint32_t gpu);
 /* The driver is to be asked what it holds; false: another thread does. Then _asked(): `over` bytes
@@ -94,13 +94,13 @@ uint64_t books_leaving_begin(struct process *p, uint32_t gpu, uint64_t most);
 bool books_leaving_end(struct process *p, uint32_t gpu, uint64_t bytes, bool gone);
 /* Around a driver call that may give back what others have, and what follows it, where this process
  * let others have something: from the call on until it is uncharged, that may be in another's
- * figure, and be charged twice. Returns whether books_parting_end() is to follow. */
-bool books_parting_begin(struct process *p);
+ * figure, and be charged twice. Returns whether books_release_end() is to follow. */
+bool books_release_begin(struct process *p);
 /* Around a question to the daemon and what is uncharged by its answer: what is charged too much is
  * not taken off what the daemon has posted, of which it would be missing when that goes. Likewise
- * to be followed by books_parting_end(). */
+ * to be followed by books_release_end(). */
 void books_over_begin(struct process *p);
-void books_parting_end(struct process *p);
+void books_release_end(struct process *p);
 
 /* The charge becomes `to` bytes instead of `from`. 0, or -ENOMEM with nothing changed, which
  * cannot happen where `to` is not more. */

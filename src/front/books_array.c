@@ -12,7 +12,7 @@ static void arrays_release_locked(struct process *p, uint32_t gpu, uint32_t bloc
 {
 	books_lessen_locked(p, gpu, blocks * BLOCK_BYTES);
 	p->gpu[gpu].arrays.blocks -= blocks;
-	books_unsure_tell_locked(p);
+	books_maybe_freed_tell_locked(p);
 }
 
 void books_array_drop_locked(struct process *p, const struct object *array)
@@ -20,13 +20,13 @@ void books_array_drop_locked(struct process *p, const struct object *array)
 	struct process_arrays *arrays = &p->gpu[array->gpu].arrays;
 
 	arrays->bytes -= array->memory;
-	arrays->unsure = MIN(arrays->unsure + 1, arrays->blocks);
+	arrays->maybe_freed = MIN(arrays->maybe_freed + 1, arrays->blocks);
 	arrays->exact = false;
 	if (!--arrays->count) {
 		arrays_release_locked(p, array->gpu, arrays->blocks);
-		arrays->unsure = 0;
+		arrays->maybe_freed = 0;
 	}
-	books_unsure_tell_locked(p);
+	books_maybe_freed_tell_locked(p);
 }
 
 void books_array_packed(struct process *p, struct object *array, uint64_t bytes)
@@ -39,13 +39,13 @@ void books_array_packed(struct process *p, struct object *array, uint64_t bytes)
 	arrays->count++;
 	arrays->blocks++;
 	arrays->bytes += bytes;
-	arrays->unsure += arrays->blocks > 1;
+	arrays->maybe_freed += arrays->blocks > 1;
 	arrays->exact = false;
-	books_unsure_tell_locked(p);
+	books_maybe_freed_tell_locked(p);
 	owned_lock_release(&p->lock);
 }
 
-void books_unsure_leave(struct process *p)
+void books_maybe_freed_leave(struct process *p)
 {
 	owned_lock_acquire(&p->lock);
 	for (uint32_t gpu = 0; gpu < p->attachment.gpu_count; gpu++) {
@@ -55,7 +55,7 @@ void books_unsure_leave(struct process *p)
 		if (!extra)
 			continue;
 		arrays->blocks -= extra;
-		arrays->unsure = 0;
+		arrays->maybe_freed = 0;
 		books_leave_locked(p, gpu, extra * BLOCK_BYTES);
 		/* The daemon posts the memory that they took, from now on. */
 		atomic_store(&p->has_remains, true);
@@ -63,12 +63,12 @@ void books_unsure_leave(struct process *p)
 	owned_lock_release(&p->lock);
 }
 
-uint32_t books_arrays_unsure(struct process *p, uint32_t gpu)
+uint32_t books_arrays_maybe_freed(struct process *p, uint32_t gpu)
 {
 	owned_lock_acquire(&p->lock);
-	uint32_t unsure = p->gpu[gpu].arrays.unsure;
+	uint32_t maybe_freed = p->gpu[gpu].arrays.maybe_freed;
 	owned_lock_release(&p->lock);
-	return unsure;
+	return maybe_freed;
 }
 
 bool books_arrays_exact(struct process *p, uint32_t gpu)
@@ -103,7 +103,7 @@ void books_arrays_asked(struct process *p, uint32_t gpu, uint64_t over, bool sur
 	owned_lock_acquire(&p->lock);
 	arrays_release_locked(p, gpu,
 			      (uint32_t)MIN(over / BLOCK_BYTES, books_arrays_extra(arrays)));
-	arrays->unsure = over ? 0 : arrays->unsure / 2;
+	arrays->maybe_freed = over ? 0 : arrays->maybe_freed / 2;
 	arrays->exact &= sure;
 	arrays->asking = false;
 	owned_lock_release(&p->lock);

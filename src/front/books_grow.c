@@ -11,7 +11,7 @@ void books_growing_tell_locked(struct process *p, enum object_kind kind, uint64_
 	if (kind != OBJECT_GRAPH_POOL)
 		return;
 	p->graph_bytes += now - before;
-	books_unsure_tell_locked(p);
+	books_maybe_freed_tell_locked(p);
 }
 
 bool books_cancel_growing(struct process *p, const struct object *object)
@@ -50,7 +50,7 @@ static int hold_locked(struct process *p, struct object *object, const struct lo
 		/* A process that is alone counts on what is booked, and reserves nothing. */
 		if (stale || (growth->alone && !look->in_call)) {
 			if (bytes < object->bytes)
-				atomic_store(&process_slot(p)->restless, 1);
+				atomic_store(&process_slot(p)->not_revalidated, 1);
 			return 0;
 		}
 		uint64_t less = object->bytes - bytes;
@@ -96,7 +96,7 @@ void books_note(struct process *p, const struct object *object)
 		books_drop_locked(p, &stale);
 	if (object->kind == OBJECT_GRAPH && stale.kind == OBJECT_NONE) {
 		p->graph_count++;
-		books_unsure_tell_locked(p);
+		books_maybe_freed_tell_locked(p);
 	}
 	owned_lock_release(&p->lock);
 }
@@ -110,7 +110,7 @@ static void forget_locked(struct process *p, enum object_kind kind, uint64_t han
 		books_growing_tell_locked(p, kind, ret->bytes, 0);
 	if (found && kind == OBJECT_GRAPH) {
 		p->graph_count--;
-		books_unsure_tell_locked(p);
+		books_maybe_freed_tell_locked(p);
 	}
 	for (uint32_t i = 0; i < p->growing_count; i++)
 		if (p->growing[i].kind == kind && p->growing[i].handle == handle)

@@ -38,12 +38,12 @@ int books_resize_locked(struct process *p, uint32_t gpu, uint64_t from, uint64_t
 void books_drop_locked(struct process *p, const struct object *object);
 
 /* Tells the daemon how much of what is charged need not be held. */
-void books_unsure_tell_locked(struct process *p);
+void books_maybe_freed_tell_locked(struct process *p);
 /* The daemon is to know of descriptors that were given out before it is told that this leaves. */
 void books_leave_object_locked(struct process *p, const struct object *object);
 /* It is about to be uncharged: the daemon, which reads what is charged first, never finds it apart
  * and not charged. */
-void books_apart_end_locked(struct process *p, const struct object *object);
+void books_managed_unlisted_end_locked(struct process *p, const struct object *object);
 /* It is uncharged. Without any the driver's figures tell all again. */
 void books_managed_end_locked(struct process *p, const struct object *object);
 

@@ -2,29 +2,29 @@
  * was asked. */
 #include "front/books_inside.h"
 
-void books_unsure_tell_locked(struct process *p)
+void books_maybe_freed_tell_locked(struct process *p)
 {
-	uint64_t unsure = 0;
+	uint64_t maybe_freed = 0;
 
 	for (uint32_t gpu = 0; gpu < p->attachment.gpu_count; gpu++)
-		unsure +=
+		maybe_freed +=
 			p->gpu[gpu].leaving + books_arrays_extra(&p->gpu[gpu].arrays) * BLOCK_BYTES;
 	/* Of graphs that are gone it goes without a call. */
 	if (!p->graph_count)
-		unsure += p->graph_bytes;
-	atomic_store_explicit(&process_slot(p)->unsure, unsure, memory_order_release);
+		maybe_freed += p->graph_bytes;
+	atomic_store_explicit(&process_slot(p)->maybe_freed, maybe_freed, memory_order_release);
 }
 
 void books_leave_locked(struct process *p, uint32_t gpu, uint64_t bytes)
 {
 	p->gpu[gpu].leaving += bytes;
-	books_unsure_tell_locked(p);
+	books_maybe_freed_tell_locked(p);
 }
 
 void books_leave_object_locked(struct process *p, const struct object *object)
 {
-	if (object->described)
-		atomic_fetch_add(&process_slot(p)->described, object->bytes);
+	if (object->marked)
+		atomic_fetch_add(&process_slot(p)->exported_fd_bytes, object->bytes);
 	books_leave_locked(p, object->gpu, object->bytes);
 }
 
@@ -48,35 +48,36 @@ bool books_figures_tell(struct process *p)
 	/* Memory that is apart is so for good; a daemon of an earlier version does not know of it.
 	 */
 	return !atomic_load(&p->managed_count) &&
-	       (!atomic_load(&p->apart_count) || ledger_apart_gpus(p->attachment.ledger.limits));
+	       (!atomic_load(&p->managed_unlisted_count) ||
+		ledger_managed_unlisted_gpus(p->attachment.ledger.limits));
 }
 
 static void managed_tell_locked(struct process *p)
 {
-	uint32_t managed =
-		atomic_load(&p->apart_count) ? LEDGER_MANAGED_APART : LEDGER_MANAGED_NONE;
+	uint32_t managed = atomic_load(&p->managed_unlisted_count) ? LEDGER_MANAGED_UNLISTED
+								   : LEDGER_MANAGED_NONE;
 
 	if (atomic_load(&p->managed_count))
 		managed = LEDGER_MANAGED_SOME;
 	atomic_store(&process_slot(p)->managed, managed);
 }
 
-static _Atomic uint64_t *apart_of(const struct process *p, uint32_t gpu)
+static _Atomic uint64_t *managed_unlisted_of(const struct process *p, uint32_t gpu)
 {
-	return ledger_apart(&p->attachment.ledger, p->attachment.slot, gpu);
+	return ledger_managed_unlisted(&p->attachment.ledger, p->attachment.slot, gpu);
 }
 
-void books_apart_end_locked(struct process *p, const struct object *object)
+void books_managed_unlisted_end_locked(struct process *p, const struct object *object)
 {
-	if (object->apart)
-		atomic_fetch_sub(apart_of(p, object->gpu), object->bytes);
+	if (object->unlisted)
+		atomic_fetch_sub(managed_unlisted_of(p, object->gpu), object->bytes);
 }
 
 void books_managed_end_locked(struct process *p, const struct object *object)
 {
-	if (!object->managed && !object->apart)
+	if (!object->managed && !object->unlisted)
 		return;
-	atomic_fetch_sub(object->apart ? &p->apart_count : &p->managed_count, 1);
+	atomic_fetch_sub(object->unlisted ? &p->managed_unlisted_count : &p->managed_count, 1);
 	managed_tell_locked(p);
 	if (!books_figures_tell(p))
 		return;
@@ -95,12 +96,13 @@ void books_managed_end_locked(struct process *p, const struct object *object)
 void books_managed(struct process *p, struct object *object)
 {
 	owned_lock_acquire(&p->lock);
-	object->apart = apart_of(p, object->gpu) &&
-			ledger_apart_gpus(p->attachment.ledger.limits) >> object->gpu & 1;
-	object->managed = !object->apart;
-	atomic_fetch_add(object->apart ? &p->apart_count : &p->managed_count, 1);
-	if (object->apart)
-		atomic_fetch_add(apart_of(p, object->gpu), object->bytes);
+	object->unlisted =
+		managed_unlisted_of(p, object->gpu) &&
+		ledger_managed_unlisted_gpus(p->attachment.ledger.limits) >> object->gpu & 1;
+	object->managed = !object->unlisted;
+	atomic_fetch_add(object->unlisted ? &p->managed_unlisted_count : &p->managed_count, 1);
+	if (object->unlisted)
+		atomic_fetch_add(managed_unlisted_of(p, object->gpu), object->bytes);
 	managed_tell_locked(p);
 	owned_lock_release(&p->lock);
 }
@@ -153,10 +155,10 @@ uint64_t books_leaving_begin(struct process *p, uint32_t gpu, uint64_t most)
 	owned_lock_acquire(&p->lock);
 	uint64_t bytes = MIN(p->gpu[gpu].leaving, most);
 	p->gpu[gpu].leaving -= bytes;
-	books_unsure_tell_locked(p);
+	books_maybe_freed_tell_locked(p);
 	if (bytes) {
-		slot_count_up(&process_slot(p)->leaving);
-		slot_count_up(&process_slot(p)->parting);
+		slot_count_up(&process_slot(p)->release_pending);
+		slot_count_up(&process_slot(p)->releases_in_progress);
 	}
 	owned_lock_release(&p->lock);
 	return bytes;
@@ -169,24 +171,24 @@ bool books_leaving_end(struct process *p, uint32_t gpu, uint64_t bytes, bool gon
 		books_resize_locked(p, gpu, bytes, 0);
 	else
 		books_leave_locked(p, gpu, bytes);
-	slot_count_down(&process_slot(p)->leaving);
-	slot_count_down(&process_slot(p)->parting);
-	bool others = atomic_load_explicit(&process_slot(p)->leaving, memory_order_relaxed);
+	slot_count_down(&process_slot(p)->release_pending);
+	slot_count_down(&process_slot(p)->releases_in_progress);
+	bool others = atomic_load_explicit(&process_slot(p)->release_pending, memory_order_relaxed);
 	owned_lock_release(&p->lock);
 	return others;
 }
 
 void books_waiting_begin(struct process *p)
 {
-	slot_count_up_alone(p, &process_slot(p)->leaving);
+	slot_count_up_alone(p, &process_slot(p)->release_pending);
 }
 
 void books_waiting_end(struct process *p)
 {
-	slot_count_down_alone(p, &process_slot(p)->leaving);
+	slot_count_down_alone(p, &process_slot(p)->release_pending);
 }
 
-bool books_parting_begin(struct process *p)
+bool books_release_begin(struct process *p)
 {
 	if (!atomic_load_explicit(&process_slot(p)->exported, memory_order_relaxed))
 		return false;
@@ -196,10 +198,10 @@ bool books_parting_begin(struct process *p)
 
 void books_over_begin(struct process *p)
 {
-	slot_count_up_alone(p, &process_slot(p)->parting);
+	slot_count_up_alone(p, &process_slot(p)->releases_in_progress);
 }
 
-void books_parting_end(struct process *p)
+void books_release_end(struct process *p)
 {
-	slot_count_down_alone(p, &process_slot(p)->parting);
+	slot_count_down_alone(p, &process_slot(p)->releases_in_progress);
 }

@@ -30,10 +30,10 @@ bool books_describe(struct process *p, uint64_t memory, int fd)
 	owned_lock_acquire(&p->lock);
 	struct object *object = table_find(&p->objects, OBJECT_PHYSICAL, memory);
 	if (object && !object->memory)
-		object->memory = ++p->last_described;
+		object->memory = ++p->last_mark;
 	bool marked = object && object->bytes && mark_set(p, object, fd);
 	if (marked)
-		object->described = true;
+		object->marked = true;
 	owned_lock_release(&p->lock);
 	return marked;
 }

@@ -34,7 +34,7 @@ struct process_growth {
 struct process_arrays {
 	uint32_t count, blocks; /* arrays, and blocks charged for them */
 	uint64_t bytes;         /* of the arrays */
-	uint32_t unsure;        /* blocks that may be charged too many since it was asked */
+	uint32_t maybe_freed;   /* blocks that may be charged too many since it was asked */
 	bool asking;
 	bool exact; /* none is charged too much: it said so, and there was no other since */
 };
@@ -50,7 +50,7 @@ struct process_gpu {
 	uint64_t remains;
 	/* The memory that the daemon kept when it was last waited for in vain. */
 	_Atomic uint64_t kept_in_vain;
-	_Atomic uint64_t parting_in_vain; /* the same of parting_of() */
+	_Atomic uint64_t releases_in_vain; /* the same of releases_of() */
 	/* Held over a driver call that may make local memory grow: cuda/charge/local.h. */
 	struct lock local_growing;
 	_Atomic uint64_t primary; /* handle of the primary context, 0: none yet */
@@ -78,22 +78,22 @@ struct process {
 	uint32_t graph_epoch;  /* changes when the memory behind a graph may have been taken away */
 	uint64_t graph_stream; /* where graphs with memory were launched last */
 	uint64_t pieces_freed, pieces_freeing; /* of pools: how often, and how many are being */
-	_Atomic bool growing_restless;         /* something free in one may be given back */
+	_Atomic bool growing_not_revalidated;  /* something free in one may be given back */
 	_Atomic uint32_t growing_waits;        /* threads in calls that may do that just now */
 	/* Pools were destroyed of which something stayed: it was posted by the daemon, and nothing
 	 * else tells when it has gone. */
 	_Atomic bool has_remains;
-	_Atomic uint32_t managed_count; /* objects that may not be on the device */
-	_Atomic uint32_t apart_count;   /* such that are in ledger_apart() */
-	bool doubts;                    /* there may be such as books_doubt() leaves */
-	struct small_map *small_maps;   /* not in use */
-	uint64_t last_memory;           /* number of the latest OBJECT_PHYSICAL */
-	uint64_t last_freeing;          /* number of the latest OBJECT_FREEING */
-	uint64_t last_described;        /* number of the latest mark (proto/mark.h) */
-	uint32_t last_mapping, unmaps;  /* number of the latest OBJECT_MAPPING; see cuda/vmm.c */
+	_Atomic uint32_t managed_count;          /* objects that may not be on the device */
+	_Atomic uint32_t managed_unlisted_count; /* such that are in ledger_managed_unlisted() */
+	bool doubts;                             /* there may be such as books_doubt() leaves */
+	struct small_map *small_maps;            /* not in use */
+	uint64_t last_memory;                    /* number of the latest OBJECT_PHYSICAL */
+	uint64_t last_freeing;                   /* number of the latest OBJECT_FREEING */
+	uint64_t last_mark;                      /* number of the latest mark (proto/mark.h) */
+	uint32_t last_mapping, unmaps; /* number of the latest OBJECT_MAPPING; see cuda/vmm.c */
 	struct environment_swap environment;
-	/* cuda/charge/local.h: guards who looks closer; bytes a thread of the function that needs most;
-	 * functions that were not asked yet. */
+	/* cuda/charge/local.h: guards who looks closer; bytes a thread of the function that needs
+	 * most; functions that were not asked yet. */
 	struct lock local_lock;
 	_Atomic uint64_t local_most;
 	_Atomic uint32_t local_unknown;

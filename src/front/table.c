@@ -135,9 +135,9 @@ static inline void object_copy(struct object *to, const struct object *from)
 	to->kind = from->kind;
 	to->gpu = from->gpu;
 	to->exported = from->exported;
-	to->described = from->described;
+	to->marked = from->marked;
 	to->managed = from->managed;
-	to->apart = from->apart;
+	to->unlisted = from->unlisted;
 }
 
 int table_put(struct table *t, const struct object *object, struct object *ret_old)

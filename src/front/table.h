@@ -49,7 +49,7 @@ struct object {
 	uint64_t context; /* it goes when this goes; 0: with the process */
 	/* Number of the OBJECT_PHYSICAL that is meant; a block's small_map; of a growing one the
 	 * number of the latest look at it; of a piece of a pool that pool; of a small array its
-	 * bytes; of an OBJECT_PHYSICAL that is described the number of its marks; of an
+	 * bytes; of an OBJECT_PHYSICAL that is marked the number of its marks; of an
 	 * OBJECT_IMAGE of how many of its bytes it cannot be told now whether they are held. */
 	uint64_t memory;
 	uint32_t small; /* not 0: bytes in a block shared with others, see small.h */
@@ -61,9 +61,9 @@ struct object {
 	/* Others may have a handle to it, by which the driver keeps it when it is given back here.
 	 */
 	bool exported;
-	bool described; /* by a descriptor that is marked: proto/mark.h */
-	bool managed;   /* may be elsewhere than on the device */
-	bool apart;     /* so may this, but the daemon knows of it (ledger_apart()) */
+	bool marked;   /* by a descriptor that is marked: proto/mark.h */
+	bool managed;  /* may be elsewhere than on the device */
+	bool unlisted; /* so may this, but the daemon knows of it (ledger_managed_unlisted()) */
 };
 
 /* Zeroed: empty. Its memory stays until the process ends. */

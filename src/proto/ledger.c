@@ -52,7 +52,7 @@ static size_t slot_stride(uint32_t gpu_count)
 #define TIME_STRIDE 4096u
 _Static_assert(sizeof(struct gate_process) <= TIME_STRIDE, "one page a process");
 
-static size_t apart_offset(uint32_t gpu_count, uint32_t slot_count)
+static size_t managed_unlisted_offset(uint32_t gpu_count, uint32_t slot_count)
 {
 	size_t slots =
 		ALIGN_UP(sizeof(struct ledger_header), 128) + gpu_count * sizeof(struct ledger_gpu);
@@ -62,7 +62,7 @@ static size_t apart_offset(uint32_t gpu_count, uint32_t slot_count)
 
 static size_t time_offset(uint32_t gpu_count, uint32_t slot_count)
 {
-	return ALIGN_UP(apart_offset(gpu_count, slot_count) +
+	return ALIGN_UP(managed_unlisted_offset(gpu_count, slot_count) +
 				(size_t)slot_count * gpu_count * sizeof(uint64_t),
 			4096);
 }
@@ -84,7 +84,7 @@ void ledger_init(struct ledger_header *header, uint32_t gpu_count, uint32_t slot
 	header->slot_stride = (uint32_t)slot_stride(gpu_count);
 	header->time_offset = (uint32_t)time_offset(gpu_count, slot_count);
 	header->time_stride = TIME_STRIDE;
-	header->apart_offset = (uint32_t)apart_offset(gpu_count, slot_count);
+	header->managed_unlisted_offset = (uint32_t)managed_unlisted_offset(gpu_count, slot_count);
 	/* The word 0 names operation 0 of slot 0, so that slot's count starts at 1. */
 	struct ledger l = {.header = header};
 	for (uint32_t gpu = 0; gpu < gpu_count; gpu++)
@@ -98,14 +98,15 @@ static uint64_t slots_end_of(const struct ledger_header *h)
 }
 
 /* Those of an earlier version have none. */
-static bool apart_area_fits(const struct ledger_header *h)
+static bool managed_unlisted_area_fits(const struct ledger_header *h)
 {
 	uint64_t bytes = (uint64_t)h->slot_count * h->gpu_count * sizeof(uint64_t);
 
-	if (!h->apart_offset)
+	if (!h->managed_unlisted_offset)
 		return true;
-	return h->apart_offset % sizeof(uint64_t) == 0 && h->apart_offset >= slots_end_of(h) &&
-	       h->apart_offset + bytes <= h->size;
+	return h->managed_unlisted_offset % sizeof(uint64_t) == 0 &&
+	       h->managed_unlisted_offset >= slots_end_of(h) &&
+	       h->managed_unlisted_offset + bytes <= h->size;
 }
 
 /* Ledgers made before there was time-slicing have none. */
@@ -129,7 +130,7 @@ int ledger_check(const struct ledger_header *h, size_t size)
 	    h->slot_stride < slot_stride(h->gpu_count) || h->slot_stride % 64 ||
 	    h->gpu_offset < sizeof(*h) || h->gpu_offset % 64 || h->slot_offset % 64 ||
 	    h->slot_offset < h->gpu_offset + h->gpu_count * sizeof(struct ledger_gpu) ||
-	    slots_end_of(h) > h->size || !apart_area_fits(h) || !time_area_fits(h))
+	    slots_end_of(h) > h->size || !managed_unlisted_area_fits(h) || !time_area_fits(h))
 		return -EPROTO;
 	return 0;
 }
@@ -169,13 +170,13 @@ struct ledger_slot_gpu *ledger_slot_gpu(const struct ledger *l, uint32_t slot, u
 	return (struct ledger_slot_gpu *)(ledger_slot(l, slot) + 1) + gpu;
 }
 
-_Atomic uint64_t *ledger_apart(const struct ledger *l, uint32_t slot, uint32_t gpu)
+_Atomic uint64_t *ledger_managed_unlisted(const struct ledger *l, uint32_t slot, uint32_t gpu)
 {
 	const struct ledger_header *shape = shape_of(l);
 
-	if (!shape->apart_offset)
+	if (!shape->managed_unlisted_offset)
 		return NULL;
-	return (_Atomic uint64_t *)((char *)l->header + shape->apart_offset) +
+	return (_Atomic uint64_t *)((char *)l->header + shape->managed_unlisted_offset) +
 	       (size_t)slot * shape->gpu_count + gpu;
 }
 
@@ -461,19 +462,20 @@ void ledger_slot_assign(const struct ledger *l, uint32_t slot, int32_t pid, uint
 	s->start_time = start_time;
 	if (gate_process(l, slot))
 		memset(gate_process(l, slot), 0, sizeof(struct gate_process));
-	for (uint32_t gpu = 0; gpu < shape_of(l)->gpu_count && ledger_apart(l, slot, gpu); gpu++)
-		atomic_store(ledger_apart(l, slot, gpu), 0);
+	for (uint32_t gpu = 0;
+	     gpu < shape_of(l)->gpu_count && ledger_managed_unlisted(l, slot, gpu); gpu++)
+		atomic_store(ledger_managed_unlisted(l, slot, gpu), 0);
 	atomic_store(&s->exported, 0);
 	atomic_store(&s->imported, 0);
-	atomic_store(&s->leaving, 0);
-	atomic_store(&s->parting, 0);
-	atomic_store(&s->described, 0);
-	atomic_store(&s->unsure, 0);
+	atomic_store(&s->release_pending, 0);
+	atomic_store(&s->releases_in_progress, 0);
+	atomic_store(&s->exported_fd_bytes, 0);
+	atomic_store(&s->maybe_freed, 0);
 	atomic_store(&s->growing, 0);
-	atomic_store(&s->restless, 0);
+	atomic_store(&s->not_revalidated, 0);
 	atomic_store(&s->managed, 0);
-	atomic_store(&s->lessened, 0);
-	atomic_store(&s->lowered, 0);
+	atomic_store(&s->local_release_seq, 0);
+	atomic_store(&s->daemon_corrected, 0);
 	atomic_store(&s->calls_begun, 0);
 	atomic_store(&s->calls_done, 0);
 	atomic_store(&s->state, LEDGER_SLOT_LIVE);

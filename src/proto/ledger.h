@@ -75,8 +75,8 @@ struct ledger_limits {
 	_Atomic uint32_t unsliced_generation;
 	/* Bits: GPUs whose driver has managed memory in no process's figure, as a daemon of that
 	 * generation found; of another one: that is not known of any. */
-	_Atomic uint32_t apart_generation;
-	_Atomic uint64_t apart_gpus;
+	_Atomic uint32_t managed_unlisted_generation;
+	_Atomic uint64_t managed_unlisted_gpus;
 	uint64_t reserved[3];
 	struct ledger_limit gpu[LEDGER_GPUS_MAX];
 };
@@ -129,7 +129,7 @@ struct ledger_intent {
 enum ledger_managed {
 	LEDGER_MANAGED_NONE = 0,
 	LEDGER_MANAGED_SOME = 1,
-	LEDGER_MANAGED_APART = 2, /* and all of it is in ledger_apart() */
+	LEDGER_MANAGED_UNLISTED = 2, /* and all of it is in ledger_managed_unlisted() */
 };
 
 struct ledger_slot_gpu {
@@ -151,30 +151,30 @@ struct ledger_slot {
 	_Atomic uint32_t exported;
 	/* Calls that wait for the daemon's word, as on whether they may uncharge what they gave
 	 * back to the driver, and change nothing until it comes. */
-	_Atomic uint32_t leaving;
+	_Atomic uint32_t release_pending;
 	/* Those, and calls that are about to give back what others may have. While there are any,
 	 * some may be charged twice. */
-	_Atomic uint32_t parting;
+	_Atomic uint32_t releases_in_progress;
 	/* Not 0: it has opened memory of other processes, which is in its figure when they give it
 	 * up. Never 0 again. */
 	_Atomic uint32_t imported;
 	/* Bytes of memory that this process gave back while a descriptor of it, which it exported
 	 * and marked (proto/mark.h), may have been open. The daemon makes it 0 when none is. */
-	_Atomic uint64_t described;
+	_Atomic uint64_t exported_fd_bytes;
 	/* Charged, but perhaps not held any more, which nobody tells the process: bytes that it
 	 * gave back, or that the driver packs as it likes. Where it has memory that may be
 	 * elsewhere (`managed`) figures don't tell. */
-	_Atomic uint64_t unsure;
+	_Atomic uint64_t maybe_freed;
 	/* The memory that its pools and graphs were seen to hold, and may have given back since,
-	 * but while they were just looked at (`restless` is 0): it looks soon. */
+	 * but while they were just looked at (`not_revalidated` is 0): it looks soon. */
 	_Atomic uint64_t growing;
-	_Atomic uint32_t restless;
+	_Atomic uint32_t not_revalidated;
 	_Atomic uint32_t managed; /* enum ledger_managed */
 	/* How often the process began to uncharge such bytes. */
-	_Atomic uint32_t lessened;
+	_Atomic uint32_t local_release_seq;
 	/* Not 0: the daemon may have posted less for such bytes, so that they are uncharged by its
 	 * leave alone, as what is leaving. */
-	_Atomic uint32_t lowered;
+	_Atomic uint32_t daemon_corrected;
 	uint8_t reserved[16];
 	/* struct ledger_slot_gpu gpu[gpu_count] follows; the stride is in the header */
 };
@@ -191,8 +191,9 @@ struct ledger_header {
 	uint32_t slot_stride;
 	/* Of slot 0's struct gate_process (proto/gate.h), page-aligned; 0: there are none. */
 	uint32_t time_offset;
-	uint32_t time_stride;  /* one a slot */
-	uint32_t apart_offset; /* of ledger_apart() of slot 0 and GPU 0; 0: there are none */
+	uint32_t time_stride;             /* one a slot */
+	uint32_t managed_unlisted_offset; /* of ledger_managed_unlisted() of slot 0 and GPU 0; 0:
+					     there are none */
 	uint32_t reserved[16];
 };
 
@@ -213,16 +214,16 @@ LEDGER_ASSERT(offsetof(struct ledger_intent, before) == 16);
 LEDGER_ASSERT(sizeof(struct ledger_slot_gpu) == 32);
 LEDGER_ASSERT(offsetof(struct ledger_slot, intent) == 24);
 LEDGER_ASSERT(offsetof(struct ledger_slot, exported) == 56);
-LEDGER_ASSERT(offsetof(struct ledger_slot, leaving) == 60);
-LEDGER_ASSERT(offsetof(struct ledger_slot, parting) == 64);
+LEDGER_ASSERT(offsetof(struct ledger_slot, release_pending) == 60);
+LEDGER_ASSERT(offsetof(struct ledger_slot, releases_in_progress) == 64);
 LEDGER_ASSERT(offsetof(struct ledger_slot, imported) == 68);
-LEDGER_ASSERT(offsetof(struct ledger_slot, described) == 72);
-LEDGER_ASSERT(offsetof(struct ledger_slot, unsure) == 80);
+LEDGER_ASSERT(offsetof(struct ledger_slot, exported_fd_bytes) == 72);
+LEDGER_ASSERT(offsetof(struct ledger_slot, maybe_freed) == 80);
 LEDGER_ASSERT(offsetof(struct ledger_slot, growing) == 88);
-LEDGER_ASSERT(offsetof(struct ledger_slot, restless) == 96);
+LEDGER_ASSERT(offsetof(struct ledger_slot, not_revalidated) == 96);
 LEDGER_ASSERT(offsetof(struct ledger_slot, managed) == 100);
-LEDGER_ASSERT(offsetof(struct ledger_slot, lessened) == 104);
-LEDGER_ASSERT(offsetof(struct ledger_slot, lowered) == 108);
+LEDGER_ASSERT(offsetof(struct ledger_slot, local_release_seq) == 104);
+LEDGER_ASSERT(offsetof(struct ledger_slot, daemon_corrected) == 108);
 LEDGER_ASSERT(sizeof(struct ledger_slot) == 128);
 LEDGER_ASSERT(sizeof(struct ledger_header) == 112);
 LEDGER_ASSERT(offsetof(struct ledger_header, time_offset) == 36);
@@ -231,9 +232,9 @@ LEDGER_ASSERT(offsetof(struct ledger_limits, beat) == 68);
 LEDGER_ASSERT(offsetof(struct ledger_limits, still_until_ns) == 72);
 LEDGER_ASSERT(offsetof(struct ledger_limits, unsliced_gpus) == 80);
 LEDGER_ASSERT(offsetof(struct ledger_limits, unsliced_generation) == 88);
-LEDGER_ASSERT(offsetof(struct ledger_limits, apart_generation) == 92);
-LEDGER_ASSERT(offsetof(struct ledger_limits, apart_gpus) == 96);
-LEDGER_ASSERT(offsetof(struct ledger_header, apart_offset) == 44);
+LEDGER_ASSERT(offsetof(struct ledger_limits, managed_unlisted_generation) == 92);
+LEDGER_ASSERT(offsetof(struct ledger_limits, managed_unlisted_gpus) == 96);
+LEDGER_ASSERT(offsetof(struct ledger_header, managed_unlisted_offset) == 44);
 LEDGER_ASSERT(LEDGER_WORD_SUM_BITS + LEDGER_WORD_SLOT_BITS + LEDGER_WORD_SEQ_BITS == 64);
 
 /* A mapping of both parts. Plain pointers, owned by whoever mapped them. */
@@ -260,13 +261,14 @@ struct ledger_slot *ledger_slot(const struct ledger *l, uint32_t slot);
 struct ledger_slot_gpu *ledger_slot_gpu(const struct ledger *l, uint32_t slot, uint32_t gpu);
 /* Bytes of `used` that are managed memory which the driver has in no process's figure. NULL: the
  * ledger has no place for that. */
-_Atomic uint64_t *ledger_apart(const struct ledger *l, uint32_t slot, uint32_t gpu);
+_Atomic uint64_t *ledger_managed_unlisted(const struct ledger *l, uint32_t slot, uint32_t gpu);
 /* GPUs of which the daemon that runs has said so. */
-static inline uint64_t ledger_apart_gpus(const struct ledger_limits *limits)
+static inline uint64_t ledger_managed_unlisted_gpus(const struct ledger_limits *limits)
 {
-	uint64_t gpus = atomic_load_explicit(&limits->apart_gpus, memory_order_relaxed);
+	uint64_t gpus = atomic_load_explicit(&limits->managed_unlisted_gpus, memory_order_relaxed);
 
-	return gpus && atomic_load(&limits->apart_generation) == atomic_load(&limits->generation)
+	return gpus && atomic_load(&limits->managed_unlisted_generation) ==
+				       atomic_load(&limits->generation)
 		       ? gpus
 		       : 0;
 }

@@ -269,7 +269,7 @@ a = Attached(D)
 status, slot, message = a.ask(WORKLOAD, sys.argv[1])
 ledger = Ledger(a.fds[1])
 ledger.set_exported(slot)
-struct.pack_into('<Q', ledger.map, ledger._slot(slot) + 72, 1 << 40)  # described: so it looks again and again
+struct.pack_into('<Q', ledger.map, ledger._slot(slot) + 72, 1 << 40)  # exported_fd_bytes: so it looks again and again
 def fnv(data):
     h = 0xcbf29ce484222325
     for byte in data: h = (h ^ byte) * 0x100000001b3 % (1 << 64)

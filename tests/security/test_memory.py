@@ -98,7 +98,7 @@ sys.stdin.read()
 MANAGED = IN_SESSION + r"""
 a, ledger, slot = attach(sys.argv[1])
 ledger.set_managed(slot, 2)
-ledger.set_apart(slot, int(sys.argv[2]))
+ledger.set_managed_unlisted(slot, int(sys.argv[2]))
 ledger.charge(slot, int(sys.argv[2]))
 print("ready", flush=True)
 sys.stdin.read()

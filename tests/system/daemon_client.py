@@ -235,7 +235,7 @@ class Ledger:
     def set_managed(self, slot, managed=1):
         struct.pack_into("<I", self.map, self._slot(slot) + 100, managed)
 
-    def set_apart(self, slot, bytes_, gpu=0):
+    def set_managed_unlisted(self, slot, bytes_, gpu=0):
         gpus, = struct.unpack_from("<I", self.map, 16)
         start, = struct.unpack_from("<I", self.map, 44)
         struct.pack_into("<Q", self.map, start + 8 * (slot * gpus + gpu), bytes_)

@@ -269,7 +269,7 @@ static void doubtful_memory_leaves_when_figures_tell(void **state)
 	process.attachment.gpu_count = 1;
 	image = reserved(OBJECT_IMAGE, 10, 3);
 	image_keep(&image);
-	assert_int_equal(slot->unsure, BLOCK_BYTES);
+	assert_int_equal(slot->maybe_freed, BLOCK_BYTES);
 	managed = reserved(OBJECT_LINEAR, 1, 1);
 	books_managed(&process, &managed);
 	assert_int_equal(books_keep(&process, &managed), 0);
@@ -277,12 +277,12 @@ static void doubtful_memory_leaves_when_figures_tell(void **state)
 	image_keep(&early);
 	late = reserved(OBJECT_IMAGE, 12, 2);
 	books_doubt(&process, &late, BLOCK_BYTES);
-	assert_int_equal(slot->unsure, BLOCK_BYTES);
+	assert_int_equal(slot->maybe_freed, BLOCK_BYTES);
 	managed_free();
-	assert_int_equal(slot->unsure, 2 * BLOCK_BYTES);
+	assert_int_equal(slot->maybe_freed, 2 * BLOCK_BYTES);
 	assert_int_equal(books_keep(&process, &late), 0);
 	books_doubted(&process);
-	assert_int_equal(slot->unsure, 3 * BLOCK_BYTES);
+	assert_int_equal(slot->maybe_freed, 3 * BLOCK_BYTES);
 	assert_int_equal(held(), 7 * BLOCK_BYTES);
 	for (uint64_t handle = 10; handle <= 12; handle++) {
 		assert_true(books_take(&process, OBJECT_IMAGE, handle, &image));
@@ -303,31 +303,31 @@ static void managed_memory_that_is_apart_leaves_no_doubt(void **state)
 	struct object apart, elsewhere, image;
 
 	process.attachment.gpu_count = 1;
-	limits.generation = limits.apart_generation = 7;
-	limits.apart_gpus = 1;
+	limits.generation = limits.managed_unlisted_generation = 7;
+	limits.managed_unlisted_gpus = 1;
 	apart = reserved(OBJECT_LINEAR, 1, 4);
 	books_managed(&process, &apart);
 	assert_int_equal(books_keep(&process, &apart), 0);
-	assert_int_equal(slot->managed, LEDGER_MANAGED_APART);
-	assert_int_equal(*ledger_apart(l, SLOT, 0), 4 * BLOCK_BYTES);
+	assert_int_equal(slot->managed, LEDGER_MANAGED_UNLISTED);
+	assert_int_equal(*ledger_managed_unlisted(l, SLOT, 0), 4 * BLOCK_BYTES);
 	image = reserved(OBJECT_IMAGE, 10, 2);
 	image_keep(&image);
-	assert_int_equal(slot->unsure, BLOCK_BYTES);
+	assert_int_equal(slot->maybe_freed, BLOCK_BYTES);
 	limits.generation = 8;
 	image = reserved(OBJECT_IMAGE, 11, 2);
 	image_keep(&image);
-	assert_int_equal(slot->unsure, BLOCK_BYTES);
+	assert_int_equal(slot->maybe_freed, BLOCK_BYTES);
 	elsewhere = reserved(OBJECT_LINEAR, 2, 1);
 	books_managed(&process, &elsewhere);
 	assert_int_equal(books_keep(&process, &elsewhere), 0);
 	assert_int_equal(slot->managed, LEDGER_MANAGED_SOME);
 	managed_free();
-	assert_int_equal(*ledger_apart(l, SLOT, 0), 0);
+	assert_int_equal(*ledger_managed_unlisted(l, SLOT, 0), 0);
 	assert_int_equal(slot->managed, LEDGER_MANAGED_SOME);
 	assert_true(books_take(&process, OBJECT_LINEAR, 2, &elsewhere));
 	books_drop(&process, &elsewhere);
 	assert_int_equal(slot->managed, LEDGER_MANAGED_NONE);
-	assert_int_equal(slot->unsure, 2 * BLOCK_BYTES);
+	assert_int_equal(slot->maybe_freed, 2 * BLOCK_BYTES);
 }
 
 int main(void)

@@ -218,18 +218,18 @@ uint64_t process_figure(const struct process *p, int gpu)
 }
 
 /* By a hostile process's word no more than it charged. */
-int64_t process_apart(const struct process *p, uint32_t position)
+int64_t process_managed_unlisted(const struct process *p, uint32_t position)
 {
 	const struct ledger *l = &p->session->books.ledger;
-	_Atomic uint64_t *apart = ledger_apart(l, p->slot, position);
+	_Atomic uint64_t *unlisted = ledger_managed_unlisted(l, p->slot, position);
 	uint64_t used = (uint64_t)MAX(ledger_used(l, p->slot, position), 0);
 
-	return apart ? (int64_t)MIN(atomic_load(apart), used) : 0;
+	return unlisted ? (int64_t)MIN(atomic_load(unlisted), used) : 0;
 }
 
 static bool is_elsewhere(uint32_t managed)
 {
-	return managed && managed != LEDGER_MANAGED_APART;
+	return managed && managed != LEDGER_MANAGED_UNLISTED;
 }
 
 bool process_has_managed(const struct process *p)
@@ -373,8 +373,9 @@ int process_resume(struct session *s, uint32_t slot, struct process_id id)
 	if (!p)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
-		p->gpu[i].floor =
-			from->lowered ? 0 : MIN(0, ledger_settled(&s->books.ledger, slot, i));
+		p->gpu[i].floor = from->daemon_corrected
+					  ? 0
+					  : MIN(0, ledger_settled(&s->books.ledger, slot, i));
 	/* Whatever was written there. */
 	from->pid = id.pid;
 	from->start_time = id.birth;

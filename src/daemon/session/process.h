@@ -38,14 +38,14 @@ struct process {
 	uint64_t reap_sample; /* number of the first sample that can show its memory gone */
 	/* The slot's words when the running sample started: figures compare only if it stood
 	 * still. */
-	uint32_t seen_begun, seen_done, seen_leaving, seen_lessened;
-	uint64_t seen_unsure;
+	uint32_t seen_begun, seen_done, seen_release_pending, seen_local_release_seq;
+	uint64_t seen_maybe_freed;
 	uint32_t seen_managed;
 	bool seen_certain;
-	uint64_t described; /* of its slot, when marks were read last */
+	uint64_t exported_fd_bytes; /* of its slot, when marks were read last */
 	/* It asks to be compared by the sample of this number or a later one; 0: it does not. The
 	 * memory that it gave back on a GPU of its session (position), and has charged still. */
-	uint64_t ask_sample, ask_leaving, ask_until_ns;
+	uint64_t ask_sample, ask_release_pending, ask_until_ns;
 	uint32_t ask_position;
 	enum settle_why {
 		SETTLE_SECOND, /* the daemon looks: no call of the process may be under way */
@@ -54,15 +54,15 @@ struct process {
 		SETTLE_EXACT,
 		SETTLE_INEXACT,
 	} ask_why;
-	bool still;        /* it stood still over the newest sample */
-	unsigned restless; /* comparisons since it last stood still */
+	bool still;             /* it stood still over the newest sample */
+	unsigned not_quiescent; /* comparisons since it last stood still */
 	struct process_gpu {
-		int64_t seen_used, seen_apart; /* see process_apart() */
+		int64_t seen_used, seen_managed_unlisted; /* see process_managed_unlisted() */
 		int64_t floor; /* settled is never set below it; see settled_aim() */
 		/* By the driver: what it held when it was last seen alive, and what is listed for
 		 * it, as of the last sample in which nobody else had its PID. */
 		uint64_t held, listed;
-		int64_t least; /* of what the restless one held beyond its charges */
+		int64_t least; /* of what one that never stood still held beyond its charges */
 	} gpu[];
 };
 
@@ -102,7 +102,7 @@ uint64_t process_figure(const struct process *process, int gpu);
 uint64_t process_figure_of_dead(const struct process *process, const struct gpu_sample *sample);
 
 /* Managed memory that it has charged and that is in no process's figure, wherever it is. */
-int64_t process_apart(const struct process *process, uint32_t position);
+int64_t process_managed_unlisted(const struct process *process, uint32_t position);
 /* Some of what it had charged when it was sampled, or has by now, may be elsewhere than on the GPU,
  * or there and in no process's figure, and it does not say how much. */
 bool process_has_managed(const struct process *process);

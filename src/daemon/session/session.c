@@ -247,7 +247,7 @@ int session_resize(struct session *s, const uint64_t *bytes, uint32_t compute)
 	} else {
 		if (s->lease)
 			leases_share(s->sessions->leases, s->lease, compute);
-		s->sessions->hooks->lessened(s->sessions->context);
+		s->sessions->hooks->shrunk(s->sessions->context);
 		s->sessions->hooks->resized(s);
 	}
 	return rc;

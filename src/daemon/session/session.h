@@ -100,7 +100,7 @@ struct session {
 	bool quiet;              /* they did over the newest one, of all GPUs that it was of */
 	bool spared;             /* somebody may have less than is posted for him */
 	bool less;               /* or one who did not stand still seems to */
-	bool described;          /* slot 0 is charged with what only open descriptors keep */
+	bool fd_bytes_kept;      /* slot 0 is charged with what only open descriptors keep */
 	uint64_t kept_sample;    /* first one that shows who has what slot 0 is charged with */
 	const char *unbound_why; /* a process of it is bound by the front alone; NULL: none is */
 	struct settle_quiesce quiesce; /* they are made to, for another look (CLOCK_MONOTONIC) */

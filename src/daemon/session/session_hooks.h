@@ -19,7 +19,7 @@ struct session_hooks {
 	void (*attached)(struct session *session);
 	void (*ledger_used)(const struct session *session);
 	/* It asks for less than before. */
-	void (*lessened)(void *context);
+	void (*shrunk)(void *context);
 	/* Room may have been made: requests that wait may be granted now. */
 	void (*room_made)(void *context);
 	/* It has other sizes than before. */

@@ -59,18 +59,18 @@ static void stale_begin(const struct settling *settling)
 {
 	for (const struct session *s = settling->sessions->attached; s; s = s->next_attached)
 		for (struct process *p = s->processes; p; p = p->next)
-			p->described =
-				atomic_load(&ledger_slot(&s->books.ledger, p->slot)->described);
+			p->exported_fd_bytes = atomic_load(
+				&ledger_slot(&s->books.ledger, p->slot)->exported_fd_bytes);
 }
 
 static void stale_end(const struct settling *settling)
 {
 	for (const struct session *s = settling->sessions->attached; s; s = s->next_attached)
 		for (struct process *p = s->processes; p; p = p->next)
-			if (p->described && !descriptors_of(p))
+			if (p->exported_fd_bytes && !descriptors_of(p))
 				atomic_compare_exchange_strong(
-					&ledger_slot(&s->books.ledger, p->slot)->described,
-					&p->described, 0);
+					&ledger_slot(&s->books.ledger, p->slot)->exported_fd_bytes,
+					&p->exported_fd_bytes, 0);
 }
 
 /* One that was open is not among them, or of what a process gave back some is not. */
@@ -84,7 +84,7 @@ static bool misses_some(const struct locks *found, const void *context)
 			return true;
 	for (const struct session *s = settling->sessions->attached; s; s = s->next_attached)
 		for (const struct process *p = s->processes; p; p = p->next)
-			if (found_of(found, p) < p->described)
+			if (found_of(found, p) < p->exported_fd_bytes)
 				return true;
 	return false;
 }
@@ -182,7 +182,9 @@ static uint64_t of_process(const struct process *p, uint32_t position)
 	for (size_t i = 0; i < now->count; i++)
 		if (now->list[i].mark.gpu == position && is_of(p, &now->list[i].mark))
 			sum += now->list[i].bytes;
-	return MIN(sum, atomic_load(&ledger_slot(&p->session->books.ledger, p->slot)->described));
+	return MIN(
+		sum,
+		atomic_load(&ledger_slot(&p->session->books.ledger, p->slot)->exported_fd_bytes));
 }
 
 static bool is_of_gpu(const struct mark *mark, uint32_t session, uint32_t position)

@@ -89,8 +89,8 @@ static uint64_t session_unseen(const struct session *s, uint32_t position)
 	for (const struct process *p = s->processes; p; p = p->next) {
 		unseen += left_unlisted(p, position);
 		if (process_is_dead(p) ||
-		    (!process_has_managed(p) && !p->gpu[position].seen_apart &&
-		     !process_apart(p, position)))
+		    (!process_has_managed(p) && !p->gpu[position].seen_managed_unlisted &&
+		     !process_managed_unlisted(p, position)))
 			continue;
 		uint64_t charged = MAX(ledger_slot_bytes(&s->books.ledger, p->slot, position),
 				       (uint64_t)MAX(p->gpu[position].seen_used, 0));

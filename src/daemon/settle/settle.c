@@ -19,14 +19,14 @@
 #define DESCRIBED_EVERY_MS 100
 #define DESCRIBED_EVERY_READINGS 20
 /* More than any GPU has. */
-#define UNSURE_MOST (1ull << 60)
+#define MAYBE_FREED_MOST (1ull << 60)
 /* Memory that is leaving is waited for so long, before the daemon keeps it. */
 #define LEAVING_NS 300000000ull
 
-static void apart_set(struct ledger_limits *limits, uint64_t gpus)
+static void managed_unlisted_set(struct ledger_limits *limits, uint64_t gpus)
 {
-	atomic_store(&limits->apart_gpus, gpus);
-	atomic_store(&limits->apart_generation, atomic_load(&limits->generation));
+	atomic_store(&limits->managed_unlisted_gpus, gpus);
+	atomic_store(&limits->managed_unlisted_generation, atomic_load(&limits->generation));
 }
 
 void settle_tell(struct session *s)
@@ -37,7 +37,7 @@ void settle_tell(struct session *s)
 		if (s->pool_gpu[i] >= 0 &&
 		    s->sessions->pool->gpu[s->pool_gpu[i]].managed == MANAGED_APART)
 			gpus |= 1ull << i;
-	apart_set(s->books.limits, gpus);
+	managed_unlisted_set(s->books.limits, gpus);
 }
 
 void settle_say(struct settling *settling)
@@ -49,7 +49,7 @@ void settle_say(struct settling *settling)
 void settle_unsay(struct settling *settling)
 {
 	for (struct session *s = settling->sessions->attached; s; s = s->next_attached)
-		apart_set(s->books.limits, 0);
+		managed_unlisted_set(s->books.limits, 0);
 }
 
 /* By the next sample over which all stand still, it is known who has it, if anybody. */
@@ -73,15 +73,15 @@ void settle_keep(const struct process *p, bool compared)
 }
 
 /* The memory that it has charged and need not hold, by its own word. */
-static uint64_t unsure_of(const struct ledger_slot *slot)
+static uint64_t maybe_freed_of(const struct ledger_slot *slot)
 {
-	return MIN(slot->unsure, UNSURE_MOST);
+	return MIN(slot->maybe_freed, MAYBE_FREED_MOST);
 }
 
 /* All that it has charged it held when it last looked, and it has just looked. */
 static bool is_certain(const struct ledger_slot *slot)
 {
-	return !slot->unsure && !(slot->restless && slot->growing);
+	return !slot->maybe_freed && !(slot->not_revalidated && slot->growing);
 }
 
 void processes_sampling(struct settling *settling)
@@ -93,14 +93,14 @@ void processes_sampling(struct settling *settling)
 			p->sampled = true;
 			p->seen_done = slot->calls_done;
 			p->seen_begun = slot->calls_begun;
-			p->seen_leaving = slot->leaving;
-			p->seen_lessened = slot->lessened;
-			p->seen_unsure = unsure_of(slot);
+			p->seen_release_pending = slot->release_pending;
+			p->seen_local_release_seq = slot->local_release_seq;
+			p->seen_maybe_freed = maybe_freed_of(slot);
 			p->seen_managed = slot->managed;
 			p->seen_certain = is_certain(slot);
 			for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 				p->gpu[i].seen_used = ledger_used(&s->books.ledger, p->slot, i);
-				p->gpu[i].seen_apart = process_apart(p, i);
+				p->gpu[i].seen_managed_unlisted = process_managed_unlisted(p, i);
 			}
 		}
 }
@@ -114,7 +114,7 @@ static bool asks(const struct process *p)
 /* The memory that it has charged and gave back. */
 static int64_t leaving(const struct process *p, uint32_t position)
 {
-	return asks(p) && p->ask_position == position ? (int64_t)p->ask_leaving : 0;
+	return asks(p) && p->ask_position == position ? (int64_t)p->ask_release_pending : 0;
 }
 
 static bool stood_still(struct process *p)
@@ -127,8 +127,8 @@ static bool stood_still(struct process *p)
 		.seen_begun = p->seen_begun,
 		.begun = slot->calls_begun,
 		.seen_done = p->seen_done,
-		.seen_release_pending = p->seen_leaving,
-		.release_pending = slot->leaving,
+		.seen_release_pending = p->seen_release_pending,
+		.release_pending = slot->release_pending,
 	};
 
 	if (!settle_is_quiescent(&calls))
@@ -153,7 +153,7 @@ static int64_t used_by_twins(const struct process *p, uint32_t position)
 	for (const struct process *q = p->session->processes; q; q = q->next)
 		if (is_twin(p, q))
 			sum += ledger_used(&p->session->books.ledger, q->slot, position) -
-			       leaving(q, position) - process_apart(q, position);
+			       leaving(q, position) - process_managed_unlisted(q, position);
 	return sum;
 }
 
@@ -172,11 +172,11 @@ static bool has_twin(const struct process *p)
 
 /* Of the driver's figure, which is less, nobody can tell of which of two slots that is; and calls
  * that wait for the daemon may have reserved what they do not hold yet. */
-static int64_t unsure(const struct process *p)
+static int64_t maybe_freed(const struct process *p)
 {
 	const struct ledger_slot *slot = ledger_slot(&p->session->books.ledger, p->slot);
-	uint64_t bytes = MIN(p->seen_unsure, unsure_of(slot));
-	bool waits = asks(p) || p->seen_leaving || p->seen_begun != p->seen_done;
+	uint64_t bytes = MIN(p->seen_maybe_freed, maybe_freed_of(slot));
+	bool waits = asks(p) || p->seen_release_pending || p->seen_begun != p->seen_done;
 
 	/* Most have none: the others of the session are gone through for the rest alone. */
 	return !bytes || waits || process_has_managed(p) || has_twin(p) ? 0 : (int64_t)bytes;
@@ -191,10 +191,10 @@ static struct settle_reading reading_of(const struct process *p, uint32_t positi
 		.failed = s->sessions->pool->gpu[s->pool_gpu[position]].sample.error != 0,
 		.figure = process_figure(p, s->pool_gpu[position]),
 		.used = p->gpu[position].seen_used,
-		.managed_unlisted = p->gpu[position].seen_apart,
+		.managed_unlisted = p->gpu[position].seen_managed_unlisted,
 		.release_pending = leaving(p, position),
 		.twins = used_by_twins(p, position),
-		.maybe_freed = unsure(p),
+		.maybe_freed = maybe_freed(p),
 		.context = (int64_t)s->books.limits->gpu[position].context_bytes,
 		.posted = ledger_settled(&s->books.ledger, p->slot, position),
 		.floor = p->gpu[position].floor,
@@ -231,20 +231,20 @@ static bool is_sampled(const struct session *s, uint32_t position)
 
 /* The least that it held beyond its charges, while `gpu`'s sample was taken. */
 static int64_t beyond(const struct process *p, uint32_t i, int64_t used_before,
-		      int64_t apart_before)
+		      int64_t managed_unlisted_before)
 {
 	const struct session *s = p->session;
 
 	return settle_beyond(process_figure(p, s->pool_gpu[i]), used_before,
-			     ledger_used(&s->books.ledger, p->slot, i), apart_before,
-			     process_apart(p, i), used_by_twins(p, i));
+			     ledger_used(&s->books.ledger, p->slot, i), managed_unlisted_before,
+			     process_managed_unlisted(p, i), used_by_twins(p, i));
 }
 
 /* Compares one that never stands still. */
-static void settle_restless(struct process *p)
+static void settle_not_quiescent(struct process *p)
 {
 	const struct session *s = p->session;
-	bool enough = p->sampled && settle_is_enough(p->restless);
+	bool enough = p->sampled && settle_is_enough(p->not_quiescent);
 
 	/* It asks about what it has just given back, which a sample of before that has seen. */
 	if (p->ask_sample && !asks(p))
@@ -254,18 +254,18 @@ static void settle_restless(struct process *p)
 
 		if (!is_sampled(s, i))
 			return;
-		gpu->least = settle_least(p->restless, gpu->least,
-					  beyond(p, i, gpu->seen_used, gpu->seen_apart));
+		gpu->least = settle_least(p->not_quiescent, gpu->least,
+					  beyond(p, i, gpu->seen_used, gpu->seen_managed_unlisted));
 		if (enough && gpu->least > ledger_settled(&s->books.ledger, p->slot, i))
 			ledger_settle(&s->books.ledger, p->slot, i, gpu->least);
 	}
-	p->restless = enough ? 0 : p->restless + p->sampled;
+	p->not_quiescent = enough ? 0 : p->not_quiescent + p->sampled;
 }
 
 /* Calls of it that have memory leaving, which its question stands for. */
-static uint32_t partings_known(const struct process *p)
+static uint32_t releases_known(const struct process *p)
 {
-	if (!asks(p) || !p->ask_leaving)
+	if (!asks(p) || !p->ask_release_pending)
 		return 0;
 	return ledger_slot(&p->session->books.ledger, p->slot)->exported ? 2 : 1;
 }
@@ -277,11 +277,11 @@ static bool lowers(struct process *p)
 	struct ledger_slot *slot = ledger_slot(&p->session->books.ledger, p->slot);
 
 	/* One that was answered may not have uncharged yet what it was told that it may. */
-	if (slot->parting > partings_known(p))
+	if (slot->releases_in_progress > releases_known(p))
 		return false;
-	if (slot->growing || p->seen_unsure || unsure_of(slot))
-		slot->lowered = 1;
-	return slot->lessened == p->seen_lessened && stood_still(p);
+	if (slot->growing || p->seen_maybe_freed || maybe_freed_of(slot))
+		slot->daemon_corrected = 1;
+	return slot->local_release_seq == p->seen_local_release_seq && stood_still(p);
 }
 
 /* An amount posted for one that asks, or posted anew, is too little by what it has booked and does
@@ -294,7 +294,7 @@ static bool raises(struct process *p)
 	bool posts = asks(p);
 
 	if ((p->seen_certain && is_certain(slot)) ||
-	    (!slot->growing && !p->seen_unsure && !unsure_of(slot)))
+	    (!slot->growing && !p->seen_maybe_freed && !maybe_freed_of(slot)))
 		return true;
 	for (uint32_t i = 0; i < s->record.gpu_count && !posts; i++) {
 		int64_t aim;
@@ -304,8 +304,8 @@ static bool raises(struct process *p)
 	}
 	if (!posts)
 		return true;
-	slot->lowered = 1;
-	return slot->lessened == p->seen_lessened && stood_still(p);
+	slot->daemon_corrected = 1;
+	return slot->local_release_seq == p->seen_local_release_seq && stood_still(p);
 }
 
 /* False: there is something to be posted in the other direction. */
@@ -331,8 +331,8 @@ static void certain_note(struct process *p)
 {
 	struct ledger_slot *slot = ledger_slot(&p->session->books.ledger, p->slot);
 
-	if (slot->lowered && p->seen_certain && is_certain(slot))
-		slot->lowered = 0;
+	if (slot->daemon_corrected && p->seen_certain && is_certain(slot))
+		slot->daemon_corrected = 0;
 }
 
 /* On any GPU (settle_may_have_less()). */
@@ -344,9 +344,9 @@ static bool may_have_less(const struct process *p)
 	for (uint32_t i = 0; p->sampled && i < s->record.gpu_count; i++)
 		less |= is_sampled(s, i) &&
 			settle_may_have_less(beyond(p, i, ledger_used(&s->books.ledger, p->slot, i),
-						    process_apart(p, i)),
+						    process_managed_unlisted(p, i)),
 					     ledger_settled(&s->books.ledger, p->slot, i),
-					     p->gpu[i].floor, unsure(p));
+					     p->gpu[i].floor, maybe_freed(p));
 	return less;
 }
 
@@ -372,14 +372,14 @@ static bool session_post(struct session *s)
 		p->still = stood_still(p) && raises(p);
 		s->quiet &= p->still;
 		if (p->still) {
-			p->restless = 0;
+			p->not_quiescent = 0;
 			bool exact = post(p, true);
 
 			if (exact)
 				certain_note(p);
 			lower |= !exact;
 		} else {
-			settle_restless(p);
+			settle_not_quiescent(p);
 			s->less |= may_have_less(p);
 		}
 	}
@@ -395,17 +395,17 @@ static bool session_post(struct session *s)
 
 /* Memory that only open descriptors keep is nobody's, as long as they are. Returns whether more is
  * kept than that. */
-static bool keep_described(struct session *s)
+static bool keep_exported_fd_bytes(struct session *s)
 {
 	bool more = false;
 
-	s->described = false;
+	s->fd_bytes_kept = false;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 		uint64_t bytes = descriptors_keep(s, i), kept = ledger_kept(&s->books.ledger, i);
 
 		if (kept < bytes)
 			ledger_keep(&s->books.ledger, i, bytes);
-		s->described |= bytes > 0;
+		s->fd_bytes_kept |= bytes > 0;
 		more |= kept > bytes;
 	}
 	return more;
@@ -414,7 +414,7 @@ static bool keep_described(struct session *s)
 /* False: more is kept still. */
 static bool kept_give(struct session *s)
 {
-	if (!keep_described(s))
+	if (!keep_exported_fd_bytes(s))
 		return true;
 	/* A daemon before this one kept it. */
 	if (!s->kept_sample)
@@ -444,7 +444,7 @@ static void on_hurry_timer(uv_timer_t *timer)
 	uint64_t mask = 0;
 
 	for (struct session *s = settling->sessions->attached; s; s = s->next_attached) {
-		if (s->quiesce.state != SETTLE_FREE || s->described || s->room_looks)
+		if (s->quiesce.state != SETTLE_FREE || s->fd_bytes_kept || s->room_looks)
 			mask |= session_gpu_mask(s);
 		s->room_looks = false;
 	}
@@ -457,7 +457,7 @@ static uint64_t hurry_every_ms(const struct settling *settling)
 	return HURRY_EVERY_MS + pool_pause_ns(settling->pool, HURRY_PARTS, HURRY_MOST_NS) / 1000000;
 }
 
-static uint64_t described_every_ms(const struct descriptors *d)
+static uint64_t exported_fd_every_ms(const struct descriptors *d)
 {
 	return MAX(DESCRIBED_EVERY_MS, DESCRIBED_EVERY_READINGS * d->read_ns / 1000000);
 }
@@ -468,8 +468,8 @@ static void hurry_all(struct settling *settling)
 	uint64_t delay = UINT64_MAX, now = 0;
 
 	for (struct session *s = settling->sessions->attached; s; s = s->next_attached) {
-		if (s->described)
-			delay = MIN(delay, described_every_ms(&settling->descriptors));
+		if (s->fd_bytes_kept)
+			delay = MIN(delay, exported_fd_every_ms(&settling->descriptors));
 		if (s->quiesce.state == SETTLE_HELD || s->room_looks)
 			delay = MIN(delay, hurry_every_ms(settling));
 		if (s->quiesce.state != SETTLE_PAUSED)
@@ -485,7 +485,7 @@ static void hurry_all(struct settling *settling)
 static bool somebody_waits(const struct session *s)
 {
 	for (struct process *p = s->processes; p; p = p->next)
-		if (!process_is_dead(p) && asks(p) && p->ask_leaving && !process_settled(p))
+		if (!process_is_dead(p) && asks(p) && p->ask_release_pending && !process_settled(p))
 			return true;
 	return false;
 }
@@ -512,7 +512,7 @@ static bool is_lowerable(const struct session *s)
 			return true;
 		for (const struct process *p = s->processes; p; p = p->next)
 			if (ledger_settled(&s->books.ledger, p->slot, i) > 0 ||
-			    unsure_of(ledger_slot(&s->books.ledger, p->slot)))
+			    maybe_freed_of(ledger_slot(&s->books.ledger, p->slot)))
 				return true;
 	}
 	return false;
@@ -559,11 +559,11 @@ uint64_t process_settle(struct process *p, enum settle_why why, uint32_t positio
 			       ? ledger_used(&p->session->books.ledger, p->slot, position)
 			       : 0;
 
-	p->restless = 0; /* of before the call that asks nothing counts */
+	p->not_quiescent = 0; /* of before the call that asks nothing counts */
 	p->ask_why = why;
 	p->ask_position = position;
-	p->ask_leaving = MIN(leaving_bytes, (uint64_t)MAX(used, 0));
-	process_orphans(p, position, p->ask_leaving);
+	p->ask_release_pending = MIN(leaving_bytes, (uint64_t)MAX(used, 0));
+	process_orphans(p, position, p->ask_release_pending);
 	p->ask_until_ns = now_monotonic_ns() + LEAVING_NS;
 	p->ask_sample = pool_refresh(p->session->sessions->pool, session_gpu_mask(p->session));
 	return p->ask_sample;
@@ -571,20 +571,21 @@ uint64_t process_settle(struct process *p, enum settle_why why, uint32_t positio
 
 bool process_settled(const struct process *p)
 {
-	if (!p->ask_leaving)
+	if (!p->ask_release_pending)
 		return !is_first_twin(p) || (p->still && !p->session->spared);
 	return process_first_twin(p)->still && (p->session->quiet || !p->session->exported);
 }
 
 bool process_settle_waits(const struct process *p)
 {
-	return (p->ask_leaving || p->session->spared) && now_monotonic_ns() < p->ask_until_ns;
+	return (p->ask_release_pending || p->session->spared) &&
+	       now_monotonic_ns() < p->ask_until_ns;
 }
 
 void process_settle_end(struct process *p, bool settled)
 {
-	if (!settled && p->ask_leaving)
-		keep(p->session, p->ask_position, p->ask_leaving);
+	if (!settled && p->ask_release_pending)
+		keep(p->session, p->ask_position, p->ask_release_pending);
 	p->ask_sample = 0;
 }
 

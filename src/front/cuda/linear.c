@@ -161,7 +161,7 @@ __attribute__((flatten)) CUresult hook_cuMemFree_v2(CUdeviceptr ptr)
 	if (p && p->growing_count && (!g.process || g.object.memory))
 		grow_expect_less(p);
 	CUresult result = giving_end(&g, real_cuMemFree_v2(ptr));
-	if (__builtin_expect(p && (grow_is_restless(p) ||
+	if (__builtin_expect(p && (grow_is_not_revalidated(p) ||
 				   atomic_load_explicit(&p->has_remains, memory_order_relaxed)),
 			     0))
 		freed_at_once(p, &g);

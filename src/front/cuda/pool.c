@@ -376,7 +376,7 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
 	if (!books_figures_tell(p))
 		used = grow_pool_used(pool);
 	books_call_begin(p);
-	bool parting = books_parting_begin(p);
+	bool releasing = books_release_begin(p);
 	books_pool_ending(p, key_of(pool), &known);
 	CUresult result = real_cuMemPoolDestroy(pool);
 	if (result != CUDA_SUCCESS && known.kind)
@@ -392,8 +392,8 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
 			grow_settle_in_call(p, known.gpu, NULL);
 		}
 	}
-	if (parting)
-		books_parting_end(p);
+	if (releasing)
+		books_release_end(p);
 	books_call_end(p);
 	return result;
 }
@@ -402,7 +402,7 @@ CUresult hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 {
 	struct process *p = process_peek();
 	struct object known;
-	bool parting = p && books_parting_begin(p);
+	bool releasing = p && books_release_begin(p);
 	struct process *waiting = grow_waits_begin();
 	CUresult result = real_cuMemPoolTrimTo(pool, keep);
 
@@ -411,8 +411,8 @@ CUresult hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 	grow_waits_end(waiting);
 	if (p)
 		grow_settle_leaving(p);
-	if (parting)
-		books_parting_end(p);
+	if (releasing)
+		books_release_end(p);
 	return result;
 }
 

@@ -87,7 +87,7 @@ CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle)
 		return result;
 	}
 	books_call_begin(p);
-	bool parting = books_parting_begin(p);
+	bool releasing = books_release_begin(p);
 	CUresult result = real_cuMemRelease(handle);
 	if (result == CUDA_SUCCESS) {
 		memory_unreference(p, reference.memory);
@@ -97,8 +97,8 @@ CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle)
 		reference.count = 1;
 		books_note(p, &reference);
 	}
-	if (parting)
-		books_parting_end(p);
+	if (releasing)
+		books_release_end(p);
 	books_call_end(p);
 	return result;
 }
@@ -189,11 +189,11 @@ CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
 	struct process *waiting = grow_waits_begin();
 	uint32_t latest = books_mappings(p);
 	books_call_begin(p);
-	bool parting = books_parting_begin(p);
+	bool releasing = books_release_begin(p);
 	CUresult result = real_cuMemUnmap(ptr, size);
 	bool imported = result == CUDA_SUCCESS && unmapped(p, ptr, size, latest);
-	if (parting)
-		books_parting_end(p);
+	if (releasing)
+		books_release_end(p);
 	books_call_end(p);
 	if (imported)
 		grow_import_closed(p);

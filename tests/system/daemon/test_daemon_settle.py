@@ -253,7 +253,7 @@ def test_managed_memory_that_is_apart_leaves_the_rest_to_figures(daemon, make_ch
     _, child, ledger = attached(daemon, make_child)
     child.say(f"charge {100 * MIB}")
     ledger.set_managed(child.slot, 2)
-    ledger.set_apart(child.slot, 1000 * MIB)
+    ledger.set_managed_unlisted(child.slot, 1000 * MIB)
     child.say(f"charge {1000 * MIB}")
     daemon.processes = [(0, child.pid, 340 * MIB)]
     daemon.gpus = [(80 * GIB, 0, 1000 * MIB, "Fake H100")]
@@ -264,7 +264,7 @@ def test_managed_memory_that_is_apart_leaves_the_rest_to_figures(daemon, make_ch
     daemon.write_state()
     wait_until(lambda: ledger.books(child.slot) == (1100 * MIB, 100 * MIB))
     # More than it charged is not believed.
-    ledger.set_apart(child.slot, 1 << 60)
+    ledger.set_managed_unlisted(child.slot, 1 << 60)
     wait_until(lambda: ledger.books(child.slot) == (1100 * MIB, 200 * MIB))
 
 

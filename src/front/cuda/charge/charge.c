@@ -139,7 +139,7 @@ bool charge_sweep_in_call(struct process *p, int gpu, uint64_t bytes)
 
 /* Which threads and processes are asking the daemon about memory that leaves; 0: none. One that is
  * stopped there stays the same. */
-static uint64_t parting_of(const struct process *p)
+static uint64_t releases_of(const struct process *p)
 {
 	const struct ledger *l = &p->attachment.ledger;
 	uint64_t all = 0;
@@ -147,7 +147,7 @@ static uint64_t parting_of(const struct process *p)
 	for (uint32_t i = 1; i < p->attachment.shape.slot_count; i++) {
 		const struct ledger_slot *slot = ledger_slot(l, i);
 
-		if (atomic_load_explicit(&slot->parting, memory_order_relaxed) &&
+		if (atomic_load_explicit(&slot->releases_in_progress, memory_order_relaxed) &&
 		    atomic_load_explicit(&slot->state, memory_order_relaxed) == LEDGER_SLOT_LIVE)
 			all = all * 31 +
 			      ((uint64_t)i << 32 |
@@ -159,12 +159,12 @@ static uint64_t parting_of(const struct process *p)
 /* The daemon keeps some charged until it knows more, or other threads and processes are asking. */
 static bool memory_is_leaving(struct process *p, uint32_t gpu)
 {
-	uint64_t kept = ledger_kept(&p->attachment.ledger, gpu), parting;
+	uint64_t kept = ledger_kept(&p->attachment.ledger, gpu), releasing;
 
 	if (kept && kept != atomic_load(&p->gpu[gpu].kept_in_vain))
 		return true;
-	parting = parting_of(p);
-	return parting && parting != atomic_load(&p->gpu[gpu].parting_in_vain);
+	releasing = releases_of(p);
+	return releasing && releasing != atomic_load(&p->gpu[gpu].releases_in_vain);
 }
 
 static bool leaving_is_waited_for(struct charge_tries *tries)
@@ -190,7 +190,7 @@ static bool nap(struct process *p, int gpu, struct charge_tries *tries)
 		/* Something has it, as an open descriptor or a stopped process does: that is not
 		 * waited for again. */
 		atomic_store(&p->gpu[gpu].kept_in_vain, ledger_kept(l, (uint32_t)gpu));
-		atomic_store(&p->gpu[gpu].parting_in_vain, parting_of(p));
+		atomic_store(&p->gpu[gpu].releases_in_vain, releases_of(p));
 	}
 	if (!over && !others_are_calling(p)) {
 		bool again = !tries->last;
@@ -361,15 +361,15 @@ void giving_begin(struct giving *g, enum object_kind kind, uint64_t handle)
 	/* Taken out before the driver's call: once freed, another thread may get the same handle.
 	 */
 	g->process = p && books_take(p, kind, handle, &g->object) ? p : NULL;
-	g->parting = g->process && (g->object.exported || kind == OBJECT_CONTEXT) &&
-		     books_parting_begin(p);
+	g->releasing = g->process && (g->object.exported || kind == OBJECT_CONTEXT) &&
+		       books_release_begin(p);
 }
 
 void giving_left(struct giving *g)
 {
-	if (g->parting)
-		books_parting_end(g->process);
-	g->parting = false;
+	if (g->releasing)
+		books_release_end(g->process);
+	g->releasing = false;
 }
 
 static __attribute__((noinline)) void left(const struct giving *g)

@@ -105,8 +105,8 @@ CUresult taking_end(struct taking *t, CUresult result, uint64_t handle);
 struct giving {
 	struct process *process; /* NULL: not one of ours */
 	struct object object;
-	bool parting; /* giving_left() is due */
-	bool in_call; /* within another call that is counted */
+	bool releasing; /* giving_left() is due */
+	bool in_call;   /* within another call that is counted */
 };
 
 /* The object of that handle is about to be freed. To be followed by the driver's call and

@@ -15,7 +15,7 @@
 #define SETTLE_MOST 3
 /* After so many small arrays, made or destroyed, the driver is asked what it holds; where that is
  * to be exact, so often as there is no sure answer. */
-#define UNSURE_MOST 16
+#define MAYBE_FREED_MOST 16
 #define ASKED_MOST 3
 /* How often what is booked is made certain again for a call that counts on it. */
 #define CERTAIN_MOST 8
@@ -121,7 +121,7 @@ static int settle(struct process *p, enum object_kind kind, uint64_t handle, boo
 	}
 	/* Only calls that say so (grow_waits_begin()) have the driver give that back. */
 	if (h.reserved > h.used)
-		atomic_store(&p->growing_restless, true);
+		atomic_store(&p->growing_not_revalidated, true);
 	return r;
 }
 
@@ -201,7 +201,7 @@ CUresult grow_begin_alone(struct growing *g, struct process *p, enum object_kind
 		/* It counts on what is booked, which is to be in the sum. While it is in a call,
 		 * the daemon leaves it there; one of the two sees what the other one did. */
 		atomic_thread_fence(memory_order_seq_cst);
-		if (result != CUDA_SUCCESS || !atomic_load(&process_slot(p)->lowered))
+		if (result != CUDA_SUCCESS || !atomic_load(&process_slot(p)->daemon_corrected))
 			return result;
 		books_cancel(p, &g->taking.object);
 		leave(p, kind, true);
@@ -222,18 +222,18 @@ bool grow_end(struct growing *g)
 }
 
 /* From now on, memory that is booked need not be held. */
-static void be_unsure(struct process *p)
+static void revalidate_later(struct process *p)
 {
-	_Atomic uint32_t *restless = &process_slot(p)->restless;
+	_Atomic uint32_t *not_revalidated = &process_slot(p)->not_revalidated;
 
-	if (!atomic_load(restless))
-		atomic_store(restless, 1);
+	if (!atomic_load(not_revalidated))
+		atomic_store(not_revalidated, 1);
 }
 
 void grow_expect_less(struct process *p)
 {
-	atomic_store(&p->growing_restless, true);
-	be_unsure(p);
+	atomic_store(&p->growing_not_revalidated, true);
+	revalidate_later(p);
 }
 
 /* Without a call of the process's. */
@@ -241,7 +241,7 @@ static bool may_go_alone(struct process *p)
 {
 	owned_lock_acquire(&p->lock);
 	bool goes = p->freeing_count;
-	for (uint32_t i = 0; grow_is_restless(p) && i < p->growing_count; i++)
+	for (uint32_t i = 0; grow_is_not_revalidated(p) && i < p->growing_count; i++)
 		goes |= p->growing[i].kind == OBJECT_GRAPH_POOL;
 	owned_lock_release(&p->lock);
 	return goes;
@@ -252,18 +252,18 @@ static bool may_go_alone(struct process *p)
  * streams are to free. */
 static void certain_begin(struct process *p)
 {
-	atomic_store(&process_slot(p)->restless, 0);
+	atomic_store(&process_slot(p)->not_revalidated, 0);
 	if (atomic_load(&p->growing_waits))
-		be_unsure(p);
+		revalidate_later(p);
 	grow_settle_all(p);
 	if (may_go_alone(p))
-		be_unsure(p);
+		revalidate_later(p);
 }
 
 static void certain_end(struct process *p)
 {
 	if (p->growing_count || p->freeing_count)
-		be_unsure(p);
+		revalidate_later(p);
 }
 
 /* A copy of the list's entry, as pools come and go meanwhile. False: no such entry. */
@@ -291,7 +291,7 @@ struct process *grow_waits_begin(void)
 	if (!p || !p->growing_count)
 		return NULL;
 	atomic_fetch_add(&p->growing_waits, 1);
-	be_unsure(p);
+	revalidate_later(p);
 	return p;
 }
 
@@ -344,9 +344,9 @@ bool grow_quiesce(void)
 
 void grow_settle(struct process *p)
 {
-	if (!grow_is_restless(p))
+	if (!grow_is_not_revalidated(p))
 		return;
-	atomic_store_explicit(&p->growing_restless, false, memory_order_relaxed);
+	atomic_store_explicit(&p->growing_not_revalidated, false, memory_order_relaxed);
 	grow_settle_all(p);
 	grow_settle_leaving(p);
 }
@@ -395,9 +395,9 @@ static uint64_t settle_in_call(struct process *p, int gpu, bool contexts, bool *
 	int64_t used[LEDGER_GPUS_MAX] = {0};
 	bool less = true;
 
-	if (atomic_load(&process_slot(p)->lowered)) {
+	if (atomic_load(&process_slot(p)->daemon_corrected)) {
 		grow_settle_all(p);
-		books_unsure_leave(p);
+		books_maybe_freed_leave(p);
 	}
 	if (gpu >= 0)
 		s.leaving = books_leaving_begin(p, (uint32_t)gpu, ATTACH_LEAVING_MOST);
@@ -510,13 +510,13 @@ static bool arrays_ask(struct process *p, int gpu, bool in_call)
 		settle_in_call(p, gpu, false, NULL);
 	if (!in_call)
 		books_call_end(p);
-	books_parting_end(p);
+	books_release_end(p);
 	return true;
 }
 
 void grow_settle_arrays(struct process *p, int gpu, bool in_call)
 {
-	if (gpu >= 0 && books_arrays_unsure(p, (uint32_t)gpu) >= UNSURE_MOST &&
+	if (gpu >= 0 && books_arrays_maybe_freed(p, (uint32_t)gpu) >= MAYBE_FREED_MOST &&
 	    books_figures_tell(p))
 		arrays_ask(p, gpu, in_call);
 }

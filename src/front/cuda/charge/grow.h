@@ -42,9 +42,9 @@ uint64_t grow_pool_used(CUmemoryPool pool);
 /* Memory may have been freed in one: look again at each synchronisation, until nothing is free in
  * it. */
 void grow_expect_less(struct process *p);
-static inline bool grow_is_restless(const struct process *p)
+static inline bool grow_is_not_revalidated(const struct process *p)
 {
-	return atomic_load_explicit(&p->growing_restless, memory_order_relaxed);
+	return atomic_load_explicit(&p->growing_not_revalidated, memory_order_relaxed);
 }
 /* Books what the driver holds now, where less was expected. */
 void grow_settle(struct process *p);

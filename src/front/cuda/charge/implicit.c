@@ -71,14 +71,14 @@ static uint64_t over_take(struct implicit *i, uint64_t perhaps, bool *ret_sure)
 {
 	struct process *p = i->process;
 	uint32_t gpu = (uint32_t)i->gpu;
-	bool parting = !books_leaving(p, gpu);
+	bool releasing = !books_leaving(p, gpu);
 
-	if (parting)
+	if (releasing)
 		books_over_begin(p);
 	uint64_t all = grow_settle_in_call(p, i->gpu, ret_sure), over = MIN(all, perhaps);
 	taking_resize(&i->taking, reserved(i) - over);
-	if (parting)
-		books_parting_end(p);
+	if (releasing)
+		books_release_end(p);
 	/* The rest may be what the daemon has posted and did not lower meanwhile. */
 	if (all > over &&
 	    ledger_slot_gpu(&p->attachment.ledger, p->attachment.slot, gpu)->settled > 0)
@@ -116,7 +116,7 @@ static bool anybody_exported(const struct process *p)
 static bool tells_itself(const struct implicit *i, uint64_t perhaps, size_t fell)
 {
 	if (i->taking.object.kind != OBJECT_IMAGE || fell > reserved(i) ||
-	    books_arrays_unsure(i->process, (uint32_t)i->gpu))
+	    books_arrays_maybe_freed(i->process, (uint32_t)i->gpu))
 		return false;
 	uint64_t nothing = books_leaving(i->process, (uint32_t)i->gpu) + perhaps;
 	return books_free(i->process, (uint32_t)i->gpu) / ROOMY_TIMES >= nothing &&

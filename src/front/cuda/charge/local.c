@@ -547,7 +547,7 @@ static bool limit_took_back(struct process *p, uint64_t bytes, size_t free_befor
 		return false;
 	books_over_begin(p);
 	uint64_t over = grow_settle_in_call(p, charge_current_gpu(p), NULL);
-	books_parting_end(p);
+	books_release_end(p);
 	return over >= bytes;
 }
 
