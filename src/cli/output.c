@@ -147,7 +147,7 @@ int output_check_path(const char *path, struct error *err)
 	if (output_is_stdout(path))
 		return 0;
 	if (!*path) {
-		error_set(err, EXIT_CODE_USAGE, "an empty text is no file's name");
+		error_set(err, EXIT_CODE_USAGE, "the file name is empty");
 		error_hint(err, "name a file, or - for standard output");
 		return -EXIT_CODE_USAGE;
 	}

@@ -281,7 +281,7 @@ static inline uint64_t ledger_managed_unlisted_gpus(const struct ledger_limits *
 int ledger_charge(const struct ledger *l, uint32_t slot, uint32_t gpu, uint64_t bytes);
 /* Gives `bytes` (rounded up likewise) back. */
 void ledger_uncharge(const struct ledger *l, uint32_t slot, uint32_t gpu, uint64_t bytes);
-/* So much was held: the most that ever was is at least that. */
+/* Raises peak_bytes to at least `bytes`. */
 void ledger_peak(const struct ledger *l, uint32_t gpu, uint64_t bytes);
 /* Daemon: what a slot says, where that can be an amount at all; else 0, which is written there. */
 int64_t ledger_used(const struct ledger *l, uint32_t slot, uint32_t gpu);

@@ -158,7 +158,8 @@ void turn_shut(struct leases *l, struct lease_member *m, bool waiting, uint64_t 
 
 /* ---- who waits --------------------------------------------------------------------------- */
 
-/* Says something though nobody waits: once is a matter of timing, for ever would be an attack. */
+/* Its wake descriptor speaks though no thread waits. A single spurious wake-up is normal; repeated
+ * ones are rate-limited. */
 static void wake_was_idle(struct leases *l, struct lease_member *m, uint64_t now)
 {
 	if (m->heard) {

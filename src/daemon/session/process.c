@@ -217,7 +217,7 @@ uint64_t process_figure(const struct process *p, int gpu)
 	return figure - MIN(figure, left);
 }
 
-/* By a hostile process's word no more than it charged. */
+/* Clamp: never trust a process for more than it charged. */
 int64_t process_managed_unlisted(const struct process *p, uint32_t position)
 {
 	const struct ledger *l = &p->session->books.ledger;

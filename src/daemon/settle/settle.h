@@ -38,7 +38,7 @@ uint64_t process_over(const struct process *process, uint32_t position);
 /* A process of the session has no room: the number of the sample that shows whether others have
  * less than is charged for them; 0: nothing is that a sample could lower. */
 uint64_t settle_room(struct session *session);
-/* Whether that is in the books, or has been waited for for long enough. Otherwise *sample is the
+/* Whether that is in the books, or the wait for it has timed out. Otherwise *sample is the
  * next one to look at. */
 bool settle_room_known(struct session *session, uint64_t *sample);
 

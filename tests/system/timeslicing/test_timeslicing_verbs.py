@@ -132,7 +132,7 @@ def test_half_a_trace_is_not_left(host, tmp_path):
 def test_a_trace_to_nowhere_is_not_waited_for(host, tmp_path):
     for argv, wrong in ((["no/t.json"], "cannot write no/t.json: No such file"), (["."], "cannot write .: Is a directory"),
                         (["t.json", "--svg", "no/t.svg"], "cannot write no/t.svg: No such file"),
-                        ([""], "no file's name"), (["t.json", "--svg", ""], "no file's name")):
+                        ([""], "file name is empty"), (["t.json", "--svg", ""], "file name is empty")):
         done = host.carve("timeslicing", "trace", *argv, "--seconds", "3600", cwd=tmp_path)
         assert done.returncode == (2 if "" in argv else 1) and wrong in done.stderr
         assert not list(tmp_path.iterdir())
