@@ -1,4 +1,8 @@
-/* The books of arrays that the driver packs into blocks as it likes: charged together. */
+/* The books of arrays that the driver packs into blocks as it likes: charged together.
+ *
+ * Why this stays: with a block for each array, a program with a thousand small ones would be
+ * charged 2 GiB for memory of which the driver takes a block or two
+ * (tests/system/slice/test_slice_arrays.py). */
 #include "front/books_inside.h"
 
 uint32_t books_arrays_extra(const struct process_arrays *arrays)

@@ -15,19 +15,17 @@
 #include "shim/record.h"
 #include "shim/spec.h"
 
-/* Beside this program, as in the build tree; or where it is installed, from LIBDIR/carve; or by its
- * name. */
-static void carve_find(char ret[static PATH_MAX])
+void shim_program_find(const char *name, char ret[static PATH_MAX])
 {
-	static const char *const places[] = {"carve", "../../../bin/carve", "../../bin/carve"};
+	static const char *const places[] = {"", "../../../bin/", "../../bin/"};
 	char dir[PATH_MAX];
 
 	if (executable_dir(dir, sizeof(dir)) == 0)
 		for (size_t i = 0; i < ARRAY_SIZE(places); i++)
-			if (snprintf(ret, PATH_MAX, "%s/%s", dir, places[i]) < PATH_MAX &&
+			if (snprintf(ret, PATH_MAX, "%s/%s%s", dir, places[i], name) < PATH_MAX &&
 			    access(ret, X_OK) == 0)
 				return;
-	snprintf(ret, PATH_MAX, "carve");
+	snprintf(ret, PATH_MAX, "%s", name);
 }
 
 /* The job's directory, by the same name. */
@@ -80,7 +78,7 @@ char **shim_container_argv(const struct shim_spec *spec, const struct record_pla
 		error_set(err, EXIT_CODE_RUN_FAILED, "out of memory");
 		return NULL;
 	}
-	carve_find(carve);
+	shim_program_find("carve", carve);
 	words_add(&words, "%s", carve);
 	words_add(&words, "%s", runtime);
 	words_add(&words, is_apptainer ? "exec" : "run");

@@ -10,29 +10,13 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_text.h"
-#include "base/macros.h"
 #include "container/container_args.h"
 #include "proto/shim.h"
+#include "shim/container.h"
 #include "shim/record.h"
 #include "shim/spec.h"
 
 #define PROGRAM "carve-kubernetes"
-
-/* Beside this program, as in the build tree; or where it is installed, from LIBDIR/carve; or by its
- * name. */
-static void program_find(char ret[static PATH_MAX])
-{
-	static const char *const places[] = {PROGRAM, "../../../bin/" PROGRAM,
-					     "../../bin/" PROGRAM};
-	char dir[PATH_MAX];
-
-	if (executable_dir(dir, sizeof(dir)) == 0)
-		for (size_t i = 0; i < ARRAY_SIZE(places); i++)
-			if (snprintf(ret, PATH_MAX, "%s/%s", dir, places[i]) < PATH_MAX &&
-			    access(ret, X_OK) == 0)
-				return;
-	snprintf(ret, PATH_MAX, PROGRAM);
-}
 
 static void option_add(struct words *words, const json_t *pod, const char *key, const char *option)
 {
@@ -63,7 +47,7 @@ char **shim_pod_argv(const struct shim_spec *spec, const struct record_place *pl
 		error_set(err, EXIT_CODE_RUN_FAILED, "%.300s: %s", path, strerrordesc_np(-rc));
 		return NULL;
 	}
-	program_find(program);
+	shim_program_find(PROGRAM, program);
 	words_add(&words, "%s", program);
 	words_add(&words, "run");
 	words_add(&words, "--pod-template=%s", path);
