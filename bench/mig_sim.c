@@ -3,7 +3,9 @@
  * of the offered work that was granted, the mean wait in mean run times, the part of the GPUs that
  * was in use, and instances reused and created.
  *
- *   mig_sim GPUS LOAD MIX exponential|heavy lossy|waiting JOBS SEEDS [MODEL] */
+ *   mig_sim GPUS LOAD MIX exponential|heavy lossy|waiting JOBS SEEDS [MODEL [POLICY...]]
+ *
+ * SEEDS is how many there are, or the first and the last one: 6-25. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,16 +25,29 @@ static const struct mix *mix_find(const char *name)
 	return NULL;
 }
 
-static int play(struct mig_sim_setting *setting, const struct mig_sim_job *jobs, size_t count,
-		unsigned seed)
+static bool is_named(const char *const *names, const char *policy)
+{
+	bool any = *names != NULL;
+
+	for (; *names; names++)
+		if (!strcmp(*names, policy))
+			return true;
+	return !any;
+}
+
+/* `names`: of the policies to play, ended by NULL; none: all. */
+static int play(struct mig_sim_setting *setting, const char *const *names,
+		const struct mig_sim_job *jobs, size_t count, unsigned long seed)
 {
 	for (int policy = 0; policy < MIG_POLICIES; policy++) {
 		struct mig_sim_result r;
 
+		if (!is_named(names, mig_policy_text((enum mig_policy)policy)))
+			continue;
 		setting->policy = (enum mig_policy)policy;
 		if (mig_sim_run(setting, jobs, count, &r) < 0)
 			return 1;
-		printf("%s\t%u\t%.6f\t%.6f\t%.6f\t%" PRIu64 "\t%" PRIu64 "\n",
+		printf("%s\t%lu\t%.6f\t%.6f\t%.6f\t%" PRIu64 "\t%" PRIu64 "\n",
 		       mig_policy_text(setting->policy), seed, r.accepted / r.offered,
 		       r.granted ? r.wait_sum / (double)r.granted : 0.0,
 		       r.used / (r.span * setting->gpu_count), r.reused, r.created);
@@ -68,12 +83,20 @@ int main(int argc, char **argv)
 					  .waits = !strcmp(argv[5], "waiting"),
 					  .passes = PASSES,
 					  .warm = count / 5};
+	static const char *const all[] = {NULL};
+	const char *const *policies = argc > 9 ? (const char *const *)&argv[9] : all;
+	char *end;
+	unsigned long first = 1, last = strtoul(argv[7], &end, 10);
 	int rc = 0;
 
-	for (unsigned seed = 1; seed <= strtoul(argv[7], NULL, 10) && rc == 0; seed++) {
+	if (*end == '-') {
+		first = last;
+		last = strtoul(end + 1, NULL, 10);
+	}
+	for (unsigned long seed = first; seed <= last && rc == 0; seed++) {
 		mix_draw(mix, mean, strtod(argv[2], NULL), gpus, !strcmp(argv[4], "heavy"), seed,
 			 jobs, count);
-		rc = play(&setting, jobs, count, seed);
+		rc = play(&setting, policies, jobs, count, seed);
 	}
 	free(jobs);
 	free(gpu_die);

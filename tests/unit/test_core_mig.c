@@ -681,10 +681,27 @@ static void a_bad_place_is_not_reused_while_room_is_scarce(void **state)
 	assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
 	assert_int_equal(d.choice[0].step, MIG_CREATE);
 	assert_true(d.choice[0].start >= 4);
-	for (int i = 0; i < 2000; i++)
+	for (int i = 0; i < 4000; i++)
 		mig_arrival(&t.pool, &half, true);
 	assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
 	assert_int_equal(d.choice[0].step, MIG_REUSE);
+}
+
+/* One request without room is enough: in a large pool few are turned away, and each is missed. */
+static void room_is_scarce_as_soon_as_one_is_turned_away(void **state)
+{
+	struct mig_request request = test_bytes(GIB(4)), half = test_share(500000);
+	struct mig_decision d;
+
+	pool_of("h100-80gb", 1);
+	test_instance(&t, 0, test_profile(&t, 0, "1g.10gb"), 0, MIG_IDLE, 1);
+	test_instance(&t, 0, test_profile(&t, 0, "1g.10gb"), 6, MIG_BUSY, 0);
+	mig_arrival(&t.pool, &half, false);
+	for (int i = 0; i < 700; i++)
+		mig_arrival(&t.pool, &half, true);
+	assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
+	assert_int_equal(d.choice[0].step, MIG_CREATE);
+	assert_true(d.choice[0].start >= 4);
 }
 
 /* The only one of its profile lies at a bad place: it is destroyed for one at a better place, as
@@ -785,6 +802,7 @@ int main(void)
 		cmocka_unit_test(waste_decides_between_models),
 		cmocka_unit_test(between_mig_and_fractions_the_waste_decides),
 		cmocka_unit_test(a_bad_place_is_not_reused_while_room_is_scarce),
+		cmocka_unit_test(room_is_scarce_as_soon_as_one_is_turned_away),
 		cmocka_unit_test(the_limit_counts_removed_instances_while_room_is_scarce),
 		cmocka_unit_test(bad_placements_are_refused),
 		cmocka_unit_test(instances_go_from_state_to_state_by_the_table),
