@@ -511,13 +511,14 @@ def test_a_process_that_a_job_starts_without_a_daemon_has_its_slice(queues, prog
 
 
 def test_jobs_end_with_their_simulated_host(tmp_path):
-    """The host's command ends; a job that ran there is gone soon."""
+    """The host's command ends; a job that ran there is gone soon, and so is its shim."""
     done = run([BUILD / "carve", "sim", "--", "sh", "-c",
                 f"{BUILD}/carve agent --detached --queue half=0.5 >&2 && "
-                f"{BUILD}/carve enqueue --queue half sh -c 'echo $$ >{tmp_path}/pid; exec sleep 1000' >&2 && "
+                f"{BUILD}/carve enqueue --queue half sh -c 'echo $$ $PPID >{tmp_path}/pid; exec sleep 1000' >&2 && "
                 f"until [ -s {tmp_path}/pid ]; do sleep 0.05; done"], env=clean_env())
     assert done.returncode == 0, done.stderr
-    wait_until(lambda: process_ended(int((tmp_path / "pid").read_text())))
+    for pid in (tmp_path / "pid").read_text().split():
+        wait_until(lambda: process_ended(int(pid)))  # noqa: B023
 
 
 def test_jobs_move_with_the_state_directory(queues, tmp_path):
