@@ -46,6 +46,12 @@ static const char help[] =
 #define HELPERS_PATIENCE_NS 3000000000ull
 /* And a runtime has so long to remove one that is to be killed. */
 #define REMOVAL_PATIENCE_NS 5000000000ull
+/* A record that cannot be written is tried again so often. */
+#define RECORD_EVERY_MS 1000
+/* So long, where its directory is gone: a daemon that lives makes that anew, and has so long. */
+#define RECORD_GONE_NS 10000000000ull
+/* So long, where it cannot be written and no daemon waits for it (1 h). */
+#define RECORD_UNREAD_NS 3600000000000ull
 
 /* ---- starting ---------------------------------------------------------------------------- */
 
@@ -378,6 +384,52 @@ static json_t *exit_object(const struct shim *shim, int status, const struct rus
 	return object;
 }
 
+/* A second request to end, of a job that has ended. */
+static bool end_is_asked(const struct shim *shim, int timeout_ms)
+{
+	struct pollfd fd = {.fd = shim->signals, .events = POLLIN};
+	struct signalfd_siginfo info;
+	bool asked = false;
+
+	(void)poll(&fd, 1, timeout_ms);
+	while (read(shim->signals, &info, sizeof(info)) == sizeof(info))
+		asked |= info.ssi_signo != SIGCHLD;
+	return asked;
+}
+
+/* A full disk: the daemon learns of the end all the same, and waits for its cause as long as this
+ * process lives. Where the daemon lives it takes the record at once, and removes it: the next job's
+ * start need not wait for the disk. False: nobody will read it. The object is the function's. */
+static bool exit_record(struct shim *shim, json_t *object)
+{
+	uint64_t since = now_monotonic_ns();
+
+	(void)end_is_asked(shim, 0); /* it has ended */
+	for (int rc;;) {
+		rc = record_look(&shim->place, &shim->record);
+		if (rc == 0)
+			rc = record_add(shim->record, json_incref(object),
+					getppid() != shim->parent);
+		if (rc == 0)
+			break;
+		uint64_t now = now_monotonic_ns();
+		uint64_t patience = rc == -ENOENT ? RECORD_GONE_NS : RECORD_UNREAD_NS;
+
+		if (rc != -ENOENT && !shim_daemon_is_unreachable(shim))
+			since = now;
+		if (!shim_host_is_gone() && now - since < patience &&
+		    !end_is_asked(shim, RECORD_EVERY_MS))
+			continue;
+		fprintf(stderr, "carve-shim: the end of job %s is not recorded: %s/%s%s: %s\n",
+			shim->spec.job, shim->place.dir, shim->place.name, SHIM_RECORD,
+			strerrordesc_np(-rc));
+		json_decref(object);
+		return false;
+	}
+	json_decref(object);
+	return true;
+}
+
 /* ---- the whole --------------------------------------------------------------------------- */
 
 static void signals_begin(struct shim *shim)
@@ -415,15 +467,8 @@ static int shim_run(struct shim *shim)
 	if (read(failures, &failure, sizeof(failure)) != sizeof(failure))
 		failure = (struct failure){0};
 	kill_point("shim.ended");
-	/* A full disk: the daemon learns of the end all the same, and waits for its cause as long
-	 * as this process lives. Where the daemon lives it takes the record at once, and removes
-	 * it: the next job's start need not wait for the disk. Of a simulated host that has ended
-	 * nobody reads it. */
-	while (!shim_host_is_gone() &&
-	       (record_look(&shim->place, &shim->record) < 0 ||
-		record_add(shim->record, exit_object(shim, status, &usage, &failure),
-			   getppid() != shim->parent) < 0))
-		(void)poll(NULL, 0, 1000);
+	if (!exit_record(shim, exit_object(shim, status, &usage, &failure)))
+		return EXIT_CODE_FAILED;
 	kill_point("shim.exit_recorded");
 	/* The daemon that started it died since, and perhaps nobody has needed one: jobs that wait
 	 * for this one's place do. */

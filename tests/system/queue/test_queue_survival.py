@@ -122,6 +122,11 @@ def test_a_job_whose_daemon_died_as_it_began_brings_one_back(queues, tmp_path):
     assert not token.exists() and len(queues.runs(second)) == 2
 
 
+def parent_of_command(record):
+    """The process ID of a job's shim, by the job's record."""
+    return int(pathlib.Path(f"/proc/{json.loads(record.read_text())['pid']}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
 def test_a_job_that_ended_without_a_daemon_is_known_to_the_next(queues):
     queues.agent("half=0.5")
     id = queues.witnessed(queues.gate() + "; exit 5")
@@ -141,7 +146,7 @@ def test_a_job_whose_record_cannot_be_read_is_not_run_again(queues, spoil):
     wait_until(lambda: queues.runs(id))  # its shim has let it run
     record = pathlib.Path(queues.job(id)["log"]).with_suffix(".record")
     wait_until(lambda: record.exists() and record.read_text().endswith("\n"))
-    shim = int(pathlib.Path(f"/proc/{json.loads(record.read_text())['pid']}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    shim = parent_of_command(record)
     pid = queues.host.daemon_pid()
     wait_until(lambda: len(queues.runs(id)) == 1)  # until then the command waits for the shim
     os.kill(shim, signal.SIGSTOP)  # it would see to another daemon
@@ -219,8 +224,7 @@ def end_all_of(queues, id):
     log = pathlib.Path(queues.job(id)["log"])
     record = log.with_suffix(".record")
     wait_until(lambda: record.exists() and record.read_text().endswith("\n"))
-    command = json.loads(record.read_text())["pid"]
-    shim = int(pathlib.Path(f"/proc/{command}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    command, shim = json.loads(record.read_text())["pid"], parent_of_command(record)
     os.kill(shim, signal.SIGSTOP)  # it would see to another daemon
     for pid in (queues.host.daemon_pid(), shim, command):
         (os.killpg if pid == command else os.kill)(pid, signal.SIGKILL)
@@ -414,6 +418,39 @@ def test_a_full_disk_refuses_jobs_and_forgets_none(queues, small_disk):
     daemon.communicate()
 
 
+@pytest.mark.parametrize("asked", [False, True], ids=["by itself", "by SIGTERM"])
+def test_a_shim_whose_record_nobody_will_read_ends_and_says_so(queues, tmp_path, asked):
+    """The daemon is dead and its directories are gone: the job's end cannot be written."""
+    runtime, log = pathlib.Path(queues.host.env["CARVE_RUNTIME_DIR"]), tmp_path / "log"
+    with open(log, "w") as file:
+        daemon = queues.host.popen([BUILD / "carved", "--runtime-dir", runtime, "--foreground"], stdout=file, stderr=file)
+    wait_until((runtime / "carved.sock").exists)
+    queues.agent("half=0.5")
+    id = queues.witnessed(queues.gate())
+    wait_until(lambda: queues.runs(id))
+    record = pathlib.Path(queues.job(id)["log"]).with_suffix(".record")
+    shim = parent_of_command(record)
+    os.kill(shim, signal.SIGSTOP)  # it would see to another daemon
+    daemon.kill()
+    daemon.communicate()
+    shutil.rmtree(runtime)
+    os.kill(shim, signal.SIGCONT)
+    queues.open_gate()
+    wait_until(lambda: len(queues.runs(id)) == 2)
+    wait_until(lambda: process_ended(shim) or (asked and os.kill(shim, signal.SIGTERM)))
+    assert f"carve-shim: the end of job {id} is not recorded: {record}: No such file or directory" in log.read_text()
+
+
+def test_a_shim_ends_with_its_simulated_host(queues):
+    queues.agent("half=0.5")
+    id = queues.witnessed(queues.gate())
+    wait_until(lambda: queues.runs(id))
+    record = pathlib.Path(queues.job(id)["log"]).with_suffix(".record")
+    shim = parent_of_command(record)
+    queues.host.close()
+    wait_until(lambda: process_ended(shim))
+
+
 def test_a_process_that_has_a_jobs_number_now_is_not_the_job(queues):
     """Its number was given to another process while no daemon ran: the job is lost, and that process is left alone."""
     queues.agent("half=0.5")
@@ -444,7 +481,7 @@ def test_a_stepped_clock_ends_no_job_and_starts_none_twice(queues, days):
     pid = queues.host.daemon_pid()
     shim = queues.job(running)["log"]
     record = pathlib.Path(shim).with_suffix(".record")
-    parent = int(pathlib.Path(f"/proc/{json.loads(record.read_text())['pid']}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    parent = parent_of_command(record)
     os.kill(parent, signal.SIGSTOP)  # it would see to another daemon
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: process_ended(pid))
