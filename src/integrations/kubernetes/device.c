@@ -278,3 +278,12 @@ const struct device_gpu *device_find(const struct device_gpu *gpus, size_t count
 			return &gpus[i];
 	return NULL;
 }
+
+const struct device_gpu *device_owner(const char *name, const struct device_gpu *gpus, size_t count)
+{
+	const struct device_gpu *gpu = device_find(gpus, count, name);
+	const struct device_profile *profile;
+	unsigned start;
+
+	return gpu ? gpu : device_instance_find(gpus, count, name, &profile, &start);
+}

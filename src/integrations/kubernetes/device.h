@@ -73,3 +73,6 @@ const struct device_gpu *device_instance_find(const struct device_gpu *gpus, siz
 					      unsigned *ret_start);
 /* By the device's name; NULL: there is none. */
 const struct device_gpu *device_find(const struct device_gpu *gpus, size_t count, const char *name);
+/* The GPU of that device, or the one that the instance of that name is on; NULL: there is none. */
+const struct device_gpu *device_owner(const char *name, const struct device_gpu *gpus,
+				      size_t count);

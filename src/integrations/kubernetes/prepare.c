@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/random.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -14,10 +13,11 @@
 #include "base/kill_point.h"
 #include "container/json_file.h"
 #include "daemon/host/log.h"
+#include "integrations/kubernetes/claim_slice.h"
 #include "integrations/kubernetes/device.h"
 
 #define API_TIMEOUT_MS 8000L
-#define ROOM_PAUSE_NS 200000000L
+#define AGAIN_PAUSE_NS 200000000L
 #define SECOND_NS 1000000000ull
 
 /* ---- one call a claim -------------------------------------------------------------------- */
@@ -79,158 +79,6 @@ static void spec_name(const char *uid, char buf[static CLAIM_LABEL_SIZE + 16])
 	snprintf(buf, CLAIM_LABEL_SIZE + 16, "carve-claim-%s", uid);
 }
 
-/* ---- sessions ---------------------------------------------------------------------------- */
-
-/* 13 characters of 31: nobody guesses it. */
-static int session_id_make(char ret[static 16])
-{
-	static const char letters[] = "abcdefghjkmnpqrstuvwxyz23456789";
-	unsigned char random[13];
-
-	if (getrandom(random, sizeof(random), 0) != sizeof(random))
-		return -EIO;
-	memcpy(ret, "s-", 2);
-	for (size_t i = 0; i < sizeof(random); i++)
-		ret[2 + i] = letters[random[i] % (sizeof(letters) - 1)];
-	ret[15] = '\0';
-	return 0;
-}
-
-/* The place of a slice's instances, as [GPU, memory unit]. NULL with *err. */
-static json_t *instance_places(const struct stored_claim *stored, const struct stored_slice *at,
-			       const struct device_gpu *gpus, size_t gpu_count,
-			       const char **ret_profile, struct error *err)
-{
-	json_t *places = json_array();
-	const struct device_profile *profile;
-	unsigned start;
-
-	*ret_profile = NULL;
-	for (size_t i = at->first; i < at->end; i++) {
-		const struct claim_device *device = &stored->claim.device[i];
-		const struct device_gpu *gpu =
-			device_instance_find(gpus, gpu_count, device->name, &profile, &start);
-
-		if (!gpu)
-			error_set(err, EXIT_CODE_FAILED, "this node has no device %s",
-				  device->name);
-		else if (*ret_profile && strcmp(*ret_profile, profile->name) != 0)
-			error_set(err, EXIT_CODE_FAILED,
-				  "request %s has MIG instances of two profiles, %s and %s",
-				  device->request, *ret_profile, profile->name);
-		if (!gpu || (*ret_profile && strcmp(*ret_profile, profile->name) != 0)) {
-			json_decref(places);
-			return NULL;
-		}
-		*ret_profile = profile->name;
-		json_array_append_new(places, json_pack("[i, i]", (int)gpu->index, (int)start));
-	}
-	return places;
-}
-
-/* The request for instances: a claim's devices that are no GPUs. All of them are one session, so it
- * has all or none. NULL with *err. */
-static json_t *instance_request(const struct stored_claim *stored, size_t slice,
-				const struct device_gpu *gpus, size_t gpu_count, struct error *err)
-{
-	const struct stored_slice *at = &stored->slice[slice];
-	const char *profile;
-	char name[64];
-	json_t *places = instance_places(stored, at, gpus, gpu_count, &profile, err);
-
-	if (!places)
-		return NULL;
-	snprintf(name, sizeof(name), DEVICE_SESSION_PREFIX "%.40s.%zu", stored->claim.uid, slice);
-	json_t *body = json_pack("{s:s, s:o, s:b, s:s, s:s}", "mig_profile", profile, "mig_places",
-				 places, "kept", 1, "id", at->session, "name", name);
-	if (!body)
-		error_set(err, EXIT_CODE_FAILED, "out of memory");
-	return body;
-}
-
-/* The request for a slice. NULL with *err where the claim does not fit this node. */
-static json_t *slice_request(const struct stored_claim *stored, size_t slice,
-			     const struct device_gpu *gpus, size_t gpu_count, struct error *err)
-{
-	const struct stored_slice *at = &stored->slice[slice];
-	const struct claim_device *first = &stored->claim.device[at->first];
-	char ids[CLAIM_DEVICES_MAX * 8] = "", name[64], compute[16];
-	size_t used = 0;
-
-	if (!device_find(gpus, gpu_count, first->name))
-		return instance_request(stored, slice, gpus, gpu_count, err);
-	for (size_t i = at->first; i < at->end; i++) {
-		const char *device = stored->claim.device[i].name;
-		const struct device_gpu *gpu = device_find(gpus, gpu_count, device);
-
-		if (!gpu) {
-			error_set(err, EXIT_CODE_FAILED, "this node has no device %s", device);
-			return NULL;
-		}
-		used += (size_t)snprintf(ids + used, sizeof(ids) - used, "%s%u", used ? "," : "",
-					 gpu->index);
-	}
-	if (!first->memory) {
-		error_set(err, EXIT_CODE_FAILED,
-			  "the claim's allocation tells no memory for device %s", first->name);
-		error_hint(err, "the feature gate DRAConsumableCapacity must be on");
-		return NULL;
-	}
-	snprintf(name, sizeof(name), DEVICE_SESSION_PREFIX "%.40s.%zu", stored->claim.uid, slice);
-	json_t *body = json_pack("{s:I, s:s, s:I, s:b, s:b, s:s, s:s}", "vram_bytes",
-				 (json_int_t)first->memory, "gpu_ids", ids, "gpus",
-				 (json_int_t)(at->end - at->first), "vram_strict", 1, "kept", 1,
-				 "id", at->session, "name", name);
-	snprintf(compute, sizeof(compute), "%u%%", first->cores);
-	if (body && first->cores)
-		json_object_set_new(body, "gpu_compute", json_string(compute));
-	if (!body)
-		error_set(err, EXIT_CODE_FAILED, "out of memory");
-	return body;
-}
-
-/* Asks until there is room, or the time for that is over. */
-static int session_make(struct prepare *prepare, const json_t *body, struct error *err)
-{
-	uint64_t until = now_monotonic_ns() + PREPARE_ROOM_SECONDS * SECOND_NS;
-	int rc;
-
-	for (;;) {
-		*err = (struct error){0};
-		rc = carved_call(prepare->carved, "POST", "/v1/sessions", body, NULL, err);
-		if (rc == 0 || err->code != EXIT_CODE_NO_ROOM || now_monotonic_ns() > until)
-			return rc;
-		nanosleep(&(struct timespec){.tv_nsec = ROOM_PAUSE_NS}, NULL);
-	}
-}
-
-static bool session_lives(const json_t *sessions, const char *id)
-{
-	const json_t *session;
-	size_t i;
-
-	json_array_foreach((json_t *)sessions, i, session)
-	{
-		const char *its = json_string_value(json_object_get(session, "id"));
-
-		if (its && !strcmp(its, id))
-			return true;
-	}
-	return false;
-}
-
-/* Ends a session if it is in the list of those that live. 0, or negative with *err. */
-static int session_release(struct prepare *prepare, const json_t *sessions, const char *id,
-			   bool force, struct error *err)
-{
-	char path[64];
-
-	if (!session_lives(sessions, id))
-		return 0;
-	snprintf(path, sizeof(path), "/v1/sessions/%s%s", id, force ? "?force=1" : "");
-	return carved_call(prepare->carved, "DELETE", path, NULL, NULL, err);
-}
-
 /* ---- preparing --------------------------------------------------------------------------- */
 
 static int gpus_read(struct prepare *prepare, json_t **ret_json, struct device_gpu *gpus,
@@ -281,39 +129,12 @@ static int slices_choose(struct stored_claim *stored, struct error *err)
 
 		if (rc < 0)
 			return rc;
-		if (session_id_make(slice->session) < 0)
+		if (claim_slice_id(slice->session) < 0)
 			return error_set(err, EXIT_CODE_FAILED, "the kernel has no random bytes");
 		slice->first = first;
 		slice->end = end;
 	}
 	return 0;
-}
-
-/* The GPU of a claim's device, or the one that its instance is on; NULL: this node has none. */
-static const struct device_gpu *device_owner(const char *name, const struct device_gpu *gpus,
-					     size_t count)
-{
-	const struct device_gpu *gpu = device_find(gpus, count, name);
-	const struct device_profile *profile;
-	unsigned start;
-
-	return gpu ? gpu : device_instance_find(gpus, count, name, &profile, &start);
-}
-
-/* The slice's GPUs, as carved lists them. */
-static json_t *slice_gpus(const struct stored_claim *stored, const struct stored_slice *slice,
-			  const struct device_gpu *gpus, size_t count, const json_t *gpus_json)
-{
-	json_t *list = json_array();
-
-	for (size_t i = slice->first; i < slice->end; i++) {
-		const struct device_gpu *gpu =
-			device_owner(stored->claim.device[i].name, gpus, count);
-
-		if (gpu)
-			json_array_append(list, json_array_get(gpus_json, (size_t)(gpu - gpus)));
-	}
-	return list;
 }
 
 /* A slice that was made before stays as it is. */
@@ -358,48 +179,6 @@ static int gpus_reserve(struct prepare *prepare, const struct stored_claim *stor
 	return rc;
 }
 
-/* The first of a slice's GPUs that is this one and has no instance yet. NULL: there is none. */
-static json_t *gpu_without_instance(const json_t *of_slice, json_int_t index)
-{
-	json_t *gpu;
-	size_t i;
-
-	json_array_foreach((json_t *)of_slice, i, gpu)
-	{
-		if (json_integer_value(json_object_get(gpu, "index")) == index &&
-		    !json_object_get(gpu, "gpu_instance"))
-			return gpu;
-	}
-	return NULL;
-}
-
-/* Adds to the GPUs of a slice of MIG instances which ones they are. */
-static int instances_add(struct prepare *prepare, const char *session, json_t *of_slice,
-			 struct error *err)
-{
-	cleanup_json json_t *instances = NULL;
-	json_t *instance, *gpu;
-	int rc = carved_call(prepare->carved, "GET", "/v1/mig", NULL, &instances, err);
-	size_t i;
-
-	/* One GPU may be there twice. */
-	for (i = 0; i < json_array_size(of_slice); i++)
-		json_array_set_new(of_slice, i, json_copy(json_array_get(of_slice, i)));
-	json_array_foreach(instances, i, instance)
-	{
-		const char *its = json_string_value(json_object_get(instance, "session"));
-		json_int_t index = json_integer_value(json_object_get(instance, "gpu"));
-
-		if (!its || strcmp(its, session) != 0 ||
-		    !(gpu = gpu_without_instance(of_slice, index)))
-			continue;
-		json_object_set(gpu, "gpu_instance", json_object_get(instance, "gpu_instance"));
-		json_object_set(gpu, "compute_instance",
-				json_object_get(instance, "compute_instance"));
-	}
-	return rc;
-}
-
 /* Makes the sessions that are not there yet, and writes the spec. */
 static int slices_make(struct prepare *prepare, struct stored_claim *stored, struct error *err)
 {
@@ -414,13 +193,15 @@ static int slices_make(struct prepare *prepare, struct stored_claim *stored, str
 	if (rc == 0)
 		rc = gpus_reserve(prepare, stored, gpus, count, err);
 	for (size_t i = 0; rc == 0 && i < stored->slices; i++) {
-		cleanup_json json_t *body = slice_request(stored, i, gpus, count, err);
+		cleanup_json json_t *body = claim_slice_request(stored, i, gpus, count, err);
 
-		rc = body ? session_make(prepare, body, err) : -1;
+		rc = body ? claim_slice_make(prepare->carved, body, PREPARE_ROOM_SECONDS, err) : -1;
 		kill_point("prepare.session");
-		json_t *of_slice = slice_gpus(stored, &stored->slice[i], gpus, count, gpus_json);
+		json_t *of_slice =
+			claim_slice_gpus(stored, &stored->slice[i], gpus, count, gpus_json);
 		if (rc == 0 && json_object_get(body, "mig_profile"))
-			rc = instances_add(prepare, stored->slice[i].session, of_slice, err);
+			rc = claim_slice_instances(prepare->carved, stored->slice[i].session,
+						   of_slice, err);
 		json_array_append_new(of_slices, of_slice);
 	}
 	if (rc == 0)
@@ -469,8 +250,8 @@ static int slices_release(struct prepare *prepare, const struct stored_claim *st
 		return rc;
 	for (size_t i = 0; i < stored->slices; i++) {
 		struct error one = {0};
-		int failed =
-			session_release(prepare, sessions, stored->slice[i].session, force, &one);
+		int failed = claim_slice_release(prepare->carved, sessions,
+						 stored->slice[i].session, force, &one);
 
 		if (failed < 0) {
 			rc = failed;
@@ -518,11 +299,11 @@ static int sessions_renew(struct prepare *prepare, struct stored_claim *stored, 
 	bool any = false;
 
 	for (size_t i = 0; rc == 0 && i < stored->slices; i++) {
-		if (session_lives(sessions, stored->slice[i].session))
+		if (claim_slice_lives(sessions, stored->slice[i].session))
 			continue;
 		cdi_slice_remove(&prepare->host, stored->slice[i].session);
 		any = true;
-		if (session_id_make(stored->slice[i].session) < 0)
+		if (claim_slice_id(stored->slice[i].session) < 0)
 			rc = error_set(err, EXIT_CODE_FAILED, "the kernel has no random bytes");
 	}
 	return rc == 0 && any ? stored_write(prepare, stored, err) : rc;
@@ -569,7 +350,7 @@ static int claim_prepare(struct prepare *prepare, const struct prepare_claim *cl
 		rc = claim_prepare_once(prepare, claim, ret, err);
 		if (rc >= 0 || err->code != EXIT_CODE_UNREACHABLE || now_monotonic_ns() > until)
 			return rc;
-		nanosleep(&(struct timespec){.tv_nsec = ROOM_PAUSE_NS}, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = AGAIN_PAUSE_NS}, NULL);
 	}
 }
 
