@@ -119,7 +119,7 @@ def test_an_empty_cgroup_of_a_running_job_stays(jobs):
 
 
 @pytest.mark.attack("8", "a job that ends while its launcher is away, and leaves a process")
-def test_what_a_job_leaves_ends_though_its_launcher_was_away(service):  # noqa: F811
+def test_processes_left_by_a_job_end_though_its_launcher_was_away(service):  # noqa: F811
     lab, jobs = service, Jobs(service)
     id, left, shim, _ = leftover(jobs, ALICE)
     lab.launcher.kill()
@@ -135,7 +135,7 @@ def test_what_a_job_leaves_ends_though_its_launcher_was_away(service):  # noqa: 
 
 
 @pytest.mark.attack("8", "a job that leaves a process, and a directory of jobs that was made anew")
-def test_what_a_job_leaves_ends_by_another_launcher(service):  # noqa: F811
+def test_processes_left_by_a_job_are_ended_by_another_launcher(service):  # noqa: F811
     """The cgroup's name does not hang on the directory."""
     lab, jobs = service, Jobs(service)
     id, left, shim, _ = leftover(jobs, ALICE)
