@@ -40,11 +40,9 @@ static struct heap *heap_create(struct device *device)
 		goto fail;
 	/* Room to spare: freed stretches of odd sizes must not stop a program early. */
 	heap->size = ALIGN_UP(device->gpu->memory_total, BLOCK_SIZE) * 4;
-	heap->fd = memfd_create("gpu-memory", MFD_CLOEXEC);
+	heap->fd = client_memory_backing(driver.client, heap->size);
 	if (heap->fd < 0)
 		goto fail;
-	if (ftruncate(heap->fd, (off_t)heap->size) < 0)
-		goto fail_fd;
 	heap->window = heap_window(device, heap->size);
 	heap->alias = mmap(NULL, heap->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
 			   heap->fd, 0);

@@ -45,7 +45,11 @@ int client_pid(const struct client *c);
 int client_call(struct client *c, const void *request, size_t request_size, int fd, void *reply,
 		size_t reply_size, int *ret_fd);
 
-/* ---- memory: the host books bytes; what backs them is the library's own memfd ---- */
+/* ---- memory: the host books bytes; what backs them is a memfd of the process's own ---- */
+
+/* A sparse memfd of `bytes`, made by the host: no `ulimit -f` of this process binds its size. The
+ * descriptor (caller owns it), or -errno. */
+int client_memory_backing(struct client *c, uint64_t bytes);
 
 /* -ENOMEM: the device is full. -ENODEV, -EIO (GPU lost). May sleep where a fault says so. */
 int client_memory_reserve(struct client *c, wire_device device, enum wire_memory kind,

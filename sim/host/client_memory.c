@@ -50,6 +50,16 @@ int client_memory_reserve_unfailing(struct client *c, wire_device device, enum w
 	return reserve(c, &request, ret_id);
 }
 
+int client_memory_backing(struct client *c, uint64_t bytes)
+{
+	struct wire_memory_reserve request = {.head.type = WIRE_MEMORY_BACKING, .bytes = bytes};
+	struct wire_memory_reply reply;
+	int fd = -1;
+	int n = client_call(c, &request, sizeof(request), -1, &reply, sizeof(reply), &fd);
+
+	return n < 0 ? n : fd < 0 ? -EPROTO : fd;
+}
+
 int client_memory_free(struct client *c, uint64_t id)
 {
 	struct wire_memory_ref request = {.head.type = WIRE_MEMORY_FREE, .id = id};

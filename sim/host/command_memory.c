@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -52,6 +53,20 @@ static int memory_reserve(struct host *h, struct exchange *x)
 		books_block(&h->books, &x->process->memory, reply->id)->account->device =
 			request->device;
 	return status;
+}
+
+/* Its pages belong to the processes that touch them. */
+static int memory_backing(struct host *h, struct exchange *x)
+{
+	const struct wire_memory_reserve *request = x->request;
+	cleanup_close int fd = memfd_create("gpu-memory", MFD_CLOEXEC);
+
+	(void)h;
+	if (fd < 0 || ftruncate(fd, (off_t)request->bytes) < 0)
+		return -errno;
+	x->reply_fd[0] = steal_fd(&fd);
+	x->reply_fd_owned = true;
+	return 0;
 }
 
 static int memory_free(struct host *h, struct exchange *x)
@@ -235,6 +250,11 @@ const struct command commands_memory[] = {
 	 .roles = COMMAND_ROLE_CUDA,
 	 .reply_size = sizeof(struct wire_memory_reply),
 	 .run = memory_reserve},
+	{.type = WIRE_MEMORY_BACKING,
+	 .size = sizeof(struct wire_memory_reserve),
+	 .roles = COMMAND_ROLE_CUDA,
+	 .reply_size = sizeof(struct wire_memory_reply),
+	 .run = memory_backing},
 	{.type = WIRE_MEMORY_LOOK,
 	 .size = sizeof(struct wire_device_request),
 	 .roles = COMMAND_ROLE_ANY,

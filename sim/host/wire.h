@@ -132,6 +132,7 @@ enum wire_type {
 	WIRE_MEMORY_LOOK = 22,      /* how much of a device is used */
 	WIRE_LIMIT_SET = 23,        /* of a cgroup, by root */
 	WIRE_LIMIT_GET = 24,
+	WIRE_MEMORY_BACKING = 25, /* gives a sparse memfd of `bytes`: struct wire_memory_reserve */
 	WIRE_WORK_SUBMIT = 32, /* one-way */
 	WIRE_WORK_WAIT = 33,   /* one-way */
 	WIRE_WORK_CANCEL = 34, /* drops a queue's unfinished items, zeroes its counters */

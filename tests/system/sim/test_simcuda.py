@@ -51,6 +51,13 @@ def test_memory(check, programs):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("check", ["pool", "vmm", "managed", "ipc", "vmm-share", "pool-share"])
+def test_no_file_size_limit_of_a_program_binds_device_memory(check, programs):
+    """As on a real GPU, whatever `ulimit -f` the shell of the program set."""
+    done = on_host(["sh", "-c", 'ulimit -f 8; exec "$@"', "sh", programs / "cuda_memory", check])
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("check", alone("cuda_kernels"))
 def test_kernels(check, programs):
     done = on_host([programs / "cuda_kernels", check])
