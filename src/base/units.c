@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -195,6 +194,17 @@ int units_parse_amount(const char *text, const char *option, uint64_t *ret_bytes
 int units_parse_vram(const char *text, uint64_t *ret_bytes, struct error *err)
 {
 	return units_parse_size(text, "--vram", ret_bytes, err);
+}
+
+/* No GPU has so many GiB (288 at most, in 2026). */
+#define GIB_OF_NO_GPU 300u
+
+bool units_mebibytes_meant(uint64_t bytes, uint64_t capacity)
+{
+	const uint64_t gib = KI * KI * KI;
+
+	return bytes % gib == 0 && bytes > capacity && bytes / KI <= capacity &&
+	       bytes >= GIB_OF_NO_GPU * gib;
 }
 
 int units_parse_gpu_memory(const char *text, uint64_t *ret_bytes, struct error *err)

@@ -303,6 +303,21 @@ static void seconds(void **state)
 	}
 }
 
+static void mebibytes_that_were_meant(void **state)
+{
+	const uint64_t gib = 1ULL << 30, capacity = 80 * gib;
+
+	(void)state;
+	assert_true(units_mebibytes_meant(300 * gib, capacity));
+	assert_true(units_mebibytes_meant(4096 * gib, capacity));
+	assert_true(units_mebibytes_meant(80 * 1024 * gib, capacity));
+	assert_false(units_mebibytes_meant(299 * gib, capacity));
+	assert_false(units_mebibytes_meant(81 * 1024 * gib, capacity));
+	assert_false(units_mebibytes_meant(4096 * gib + 1, capacity));
+	assert_false(units_mebibytes_meant(640 * gib, 640 * gib));
+	assert_false(units_mebibytes_meant(4096 * gib, 0));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -316,6 +331,7 @@ int main(void)
 		cmocka_unit_test(counts),
 		cmocka_unit_test(durations),
 		cmocka_unit_test(seconds),
+		cmocka_unit_test(mebibytes_that_were_meant),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -246,15 +246,40 @@ int cli_quota_show(struct cli *cli, struct error *err)
 	return call(cli, "GET", path, NULL, err);
 }
 
+/* A quota may be more than there is, so a size that lacks its unit is asked about, not refused. */
+static void mebibytes_ask(const struct cli *cli, uint64_t bytes)
+{
+	const char *text = cli->value[OPT_LIMIT_VRAM];
+	struct client client;
+	struct error ignored;
+	cleanup_json json_t *gpus = NULL;
+	uint64_t all = 0;
+	size_t i;
+	json_t *gpu;
+
+	if (!text || !*text || !strchr("0123456789", text[strlen(text) - 1]) ||
+	    client_open(&client, cli->value[OPT_HOST], &ignored) < 0 ||
+	    client_call(&client, "GET", "/v1/gpus", NULL, NULL, &gpus, &ignored) < 0)
+		return;
+	json_array_foreach(gpus, i, gpu) all += session_number(gpu, "memory_bytes");
+	if (units_mebibytes_meant(bytes, all))
+		fprintf(stderr,
+			"carve: the quota is more memory than all GPUs have; a size without a unit "
+			"is GiB: did you mean %" PRIu64 "MiB?\n",
+			bytes >> 30);
+}
+
 int cli_quota_set(struct cli *cli, struct error *err)
 {
 	cleanup_json json_t *body = json_object();
 	char path[QUOTA_PATH_SIZE];
 	int rc = quota_path(cli, false, path, err);
 
-	if (rc < 0 || (rc = limits_read(cli, body, err)) < 0)
+	if (rc < 0 || (rc = limits_read(cli, body, err)) < 0 ||
+	    (rc = call(cli, "PATCH", path, body, err)) < 0)
 		return rc;
-	return call(cli, "PATCH", path, body, err);
+	mebibytes_ask(cli, session_number(body, "vram_bytes"));
+	return 0;
 }
 
 int cli_quota_remove(struct cli *cli, struct error *err)

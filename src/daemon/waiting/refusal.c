@@ -199,10 +199,6 @@ static const char *not_offered_hint(const struct pool *pool, const struct place_
 	return mig;
 }
 
-/* No GPU has so many GiB (288 at most, in 2026). */
-#define GIB_OF_NO_GPU 300u
-
-/* More GiB than any GPU has, where so many MiB would be a slice: 500 or 4096 without a unit. */
 static bool mebibytes_meant(const struct place_gpu *gpus, uint32_t count,
 			    const struct place_request *request)
 {
@@ -210,9 +206,7 @@ static bool mebibytes_meant(const struct place_gpu *gpus, uint32_t count,
 
 	for (uint32_t i = 0; i < count; i++)
 		largest = MAX(largest, place_capacity(&gpus[i]));
-	return request->kind == PLACE_BYTES && request->bytes % (1ULL << 30) == 0 &&
-	       request->bytes > largest && request->bytes / 1024 <= largest &&
-	       request->bytes >= GIB_OF_NO_GPU * (1ULL << 30);
+	return request->kind == PLACE_BYTES && units_mebibytes_meant(request->bytes, largest);
 }
 
 void refusal_mebibytes_hint(const struct pool *pool, const struct place_request *request,

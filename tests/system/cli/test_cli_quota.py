@@ -51,6 +51,16 @@ def test_limits_are_set_one_by_one_and_removed(daemon):
 
 
 @needs_admin
+def test_quotas_are_asked_about_mebibytes_only_without_a_unit(daemon):
+    told = carve(daemon, "quota", "set", ME, "--vram", "4096")
+    assert told.returncode == 0 and "did you mean 4096MiB?" in told.stderr
+    for size in ("4096GiB", "4TiB", "4096MiB", "100", "none"):
+        told = carve(daemon, "quota", "set", ME, "--vram", size)
+        assert (told.returncode, told.stderr) == (0, ""), size
+    assert carve(daemon, "quota", "set", ME, "--sessions", "4096").stderr == ""
+
+
+@needs_admin
 def test_quota_of_a_group(daemon):
     gid = str(os.getegid())
     assert carve_json(daemon, "quota", "set", "--group", gid, "--sessions", "1")["kind"] == "group"
