@@ -133,9 +133,9 @@ enum wire_type {
 	WIRE_LIMIT_SET = 23,        /* of a cgroup, by root */
 	WIRE_LIMIT_GET = 24,
 	WIRE_MEMORY_BACKING = 25, /* gives a sparse memfd of `bytes`: struct wire_memory_reserve */
-	WIRE_WORK_SUBMIT = 32, /* one-way */
-	WIRE_WORK_WAIT = 33,   /* one-way */
-	WIRE_WORK_CANCEL = 34, /* drops a queue's unfinished items, zeroes its counters */
+	WIRE_WORK_SUBMIT = 32,    /* one-way */
+	WIRE_WORK_WAIT = 33,      /* one-way */
+	WIRE_WORK_CANCEL = 34,    /* drops a queue's unfinished items, zeroes its counters */
 	WIRE_PROCESS_LIST = 48,
 	WIRE_UTILIZATION = 49,
 	WIRE_UNSUPPORTED = 50, /* one-way */

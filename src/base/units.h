@@ -32,8 +32,8 @@ int units_parse_size(const char *text, const char *option, uint64_t *ret_bytes, 
 int units_parse_amount(const char *text, const char *option, uint64_t *ret_bytes,
 		       struct error *err);
 int units_parse_vram(const char *text, uint64_t *ret_bytes, struct error *err);
-/* Whether who asked for `bytes` may have meant as many MiB as those are GiB: it is more than any GPU
- * and than `capacity` (bytes), where so many MiB are not. */
+/* Whether who asked for `bytes` may have meant as many MiB as those are GiB: it is more than any
+ * GPU and than `capacity` (bytes), where so many MiB are not. */
 bool units_mebibytes_meant(uint64_t bytes, uint64_t capacity);
 /* --gpu-memory: a quantity as Kubernetes writes it; k M G T (powers of 1000), Ki Mi Gi Ti (of
  * 1024), and the units of --vram; no bare number, and no `m`, which is a thousandth there. */

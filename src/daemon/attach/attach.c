@@ -100,7 +100,8 @@ static bool books_or_reply(struct attach_connection *c, struct session *s, bool 
 			: reply_status(c, ATTACH_FAILED, "carved cannot make the ledger: %s",
 				       rc == -EMFILE
 					       ? limited_descriptors_text(strerrordesc_np(EMFILE))
-					       : strerrordesc_np(-rc));
+				       : rc == -EFBIG ? LIMITED_FILE_SIZE_TEXT
+						      : strerrordesc_np(-rc));
 	return false;
 }
 

@@ -24,6 +24,8 @@ int limited_descriptors_raise(struct error *err);
 unsigned limited_last(void);
 /* Whether a descriptor that was just opened for a program is one of them. */
 bool limited_is_last(int fd);
+/* Words for -EFBIG. */
+#define LIMITED_FILE_SIZE_TEXT "carved may write no larger files (ulimit -f)"
 /* Words for -EMFILE: `usual`, and the limit where it is low (ulimit -n). Loop thread; valid until
  * the next call. */
 const char *limited_descriptors_text(const char *usual);

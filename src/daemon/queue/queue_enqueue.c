@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/kill_point.h"
 #include "base/macros.h"
+#include "daemon/host/limited.h"
 #include "daemon/host/log.h"
 #include "daemon/queue/queue_private.h"
 #include "proto/launcher.h"
@@ -187,7 +188,7 @@ static void failed(const struct enqueue *e, int rc)
 
 	error_set(&err, EXIT_CODE_FAILED, "the job cannot be written down: %s",
 		  rc == -ENOSPC    ? "the disk is full"
-		  : rc == -EFBIG   ? "carved may write no larger files (ulimit -f)"
+		  : rc == -EFBIG   ? LIMITED_FILE_SIZE_TEXT
 		  : rc == -EROFS   ? "the database of jobs cannot be written"
 		  : rc == -EUCLEAN ? "the database of jobs is damaged"
 				   : strerrordesc_np(-rc));

@@ -229,7 +229,7 @@ static const char *unrecorded_why(int rc)
 	case -ENOSPC:
 		return "the disk is full";
 	case -EFBIG:
-		return "carved may write no larger files (ulimit -f)";
+		return LIMITED_FILE_SIZE_TEXT;
 	case -EROFS:
 		return "the database cannot be written";
 	case -EUCLEAN:

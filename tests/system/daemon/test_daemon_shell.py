@@ -196,6 +196,16 @@ def test_file_size_that_is_too_small(make_shell):
     assert shell.carve("gpu", "list").returncode == 0
 
 
+@pytest.mark.parametrize("size", [MIB, 2 * MIB])
+def test_file_size_that_no_ledger_fits_is_named(make_shell, size):
+    shell = make_shell(USER)
+    limited(shell, "hard", resource.RLIMIT_FSIZE, size)
+    program = shell.popen("run", "--isolation", "preload", "--ephemeral", "--vram", "4", REACH, "path", "libcuda.so.1", str(64 * MIB), stdin=-1)
+    out, err = program.communicate()
+    assert ("holds" in out) == (size > MIB), (out, err)
+    assert ("cannot make the ledger: carved may write no larger files (ulimit -f)" in err) == (size == MIB), err
+
+
 @BOTH
 def test_descriptors(make_shell, uid, limit):
     """As after `ulimit -n 64`: 24 programs at a time are served; where that cannot be, each says why."""
