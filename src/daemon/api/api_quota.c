@@ -11,6 +11,7 @@
 #include "daemon/api/api.h"
 #include "daemon/api/http.h"
 #include "daemon/host/names.h"
+#include "daemon/host/unrecorded.h"
 #include "daemon/node.h"
 #include "daemon/waiting/quotas.h"
 #include "daemon/waiting/waiting.h"
@@ -251,8 +252,10 @@ static void set(struct call *call, const struct store_quota *wanted)
 	int rc = quotas_set(&call->node->quotas, wanted);
 
 	if (rc < 0) {
-		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
-			      "the quota cannot be recorded: %s", strerrordesc_np(-rc));
+		struct error err = {0};
+
+		unrecorded_set(&err, "the quota cannot be recorded", rc);
+		call_reply_error(call, answer_status(&err), &err);
 		return;
 	}
 	waiting_kick(&call->node->waiting);

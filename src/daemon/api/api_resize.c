@@ -13,6 +13,7 @@
 #include "daemon/api/api_session.h"
 #include "daemon/api/http.h"
 #include "daemon/api/view.h"
+#include "daemon/host/unrecorded.h"
 #include "daemon/mig/mig.h"
 #include "daemon/node.h"
 #include "daemon/request/request.h"
@@ -123,9 +124,7 @@ static int resize_do(struct session *s, const uint64_t *bytes, uint32_t compute,
 		return error_set(err, EXIT_CODE_FAILED,
 				 "cannot shrink session %s: more than that came into use just now",
 				 s->record.id);
-	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "the new size cannot be recorded: %s",
-				  strerrordesc_np(-rc))
-		      : 0;
+	return rc < 0 ? unrecorded_set(err, "the new size cannot be recorded", rc) : 0;
 }
 
 /* Whether the session's part of an instance that it shares can be of the new size where it is. */
@@ -232,8 +231,7 @@ static void keep_instances(struct call *call, struct session *s, const struct st
 		call_reply(call, MHD_HTTP_OK, view_session(s, &call->peer));
 		return;
 	}
-	error_set(&err, EXIT_CODE_FAILED, "the new size cannot be recorded: %s",
-		  strerrordesc_np(-rc));
+	unrecorded_set(&err, "the new size cannot be recorded", rc);
 	call_reply_error(call, answer_status(&err), &err);
 }
 

@@ -12,6 +12,7 @@
 #include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
 #include "daemon/host/privileges.h"
+#include "daemon/host/unrecorded.h"
 #include "daemon/mig/mig_books.h"
 #include "daemon/mig/mig_collect.h"
 #include "daemon/mig/mig_context.h"
@@ -202,8 +203,7 @@ static int role_keep(struct mig *mig, uint32_t gpu, bool on, struct error *err)
 						    mig->gpus->gpu[gpu].info.uuid_text, on);
 
 	if (rc < 0)
-		return error_set(err, EXIT_CODE_FAILED, "the role cannot be recorded: %s",
-				 strerrordesc_np(-rc));
+		return unrecorded_set(err, "the role cannot be recorded", rc);
 	if (board->role != on)
 		log_event(LOG_INFO, "mig.role gpu=%u role=%s", mig->gpus->gpu[gpu].info.index,
 			  on ? "dynamic-mig" : "none");

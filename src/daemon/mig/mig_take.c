@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/kill_point.h"
 #include "daemon/gpu/pool.h"
+#include "daemon/host/unrecorded.h"
 #include "daemon/mig/mig_books.h"
 #include "daemon/mig/mig_order.h"
 #include "daemon/session/session.h"
@@ -102,8 +103,7 @@ int mig_take(struct mig *mig, const char *id, const struct mig_decision *decisio
 	if (rc < 0) {
 		if (o)
 			mig_order_revert(o);
-		return error_set(err, EXIT_CODE_FAILED, "the MIG instance cannot be recorded: %s",
-				 strerrordesc_np(-rc));
+		return unrecorded_set(err, "the MIG instance cannot be recorded", rc);
 	}
 	rc = mig_order_start(o);
 	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "the MIG instance cannot be made: %s",

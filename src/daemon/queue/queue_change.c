@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "daemon/host/log.h"
+#include "daemon/host/unrecorded.h"
 #include "daemon/queue/queue_pods.h"
 #include "daemon/queue/queue_private.h"
 
@@ -68,8 +69,7 @@ static int not_waiting(const struct job *job, struct error *err)
 
 static int not_saved(int rc, struct error *err)
 {
-	return error_set(err, EXIT_CODE_FAILED, "the change cannot be written down: %s",
-			 strerrordesc_np(-rc));
+	return unrecorded_set(err, "the change cannot be written down", rc);
 }
 
 int job_hold(struct job *job, bool hold, struct error *err)

@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "base/kill_point.h"
 #include "base/macros.h"
-#include "daemon/host/limited.h"
 #include "daemon/host/log.h"
+#include "daemon/host/unrecorded.h"
 #include "daemon/queue/queue_private.h"
 #include "proto/launcher.h"
 
@@ -186,12 +186,7 @@ static void failed(const struct enqueue *e, int rc)
 {
 	struct error err = {0};
 
-	error_set(&err, EXIT_CODE_FAILED, "the job cannot be written down: %s",
-		  rc == -ENOSPC    ? "the disk is full"
-		  : rc == -EFBIG   ? LIMITED_FILE_SIZE_TEXT
-		  : rc == -EROFS   ? "the database of jobs cannot be written"
-		  : rc == -EUCLEAN ? "the database of jobs is damaged"
-				   : strerrordesc_np(-rc));
+	unrecorded_set(&err, "the job cannot be written down", rc);
 	if (e->request.cb)
 		e->request.cb(e->request.arg, 0, 0, &err);
 }

@@ -12,6 +12,7 @@
 #include "core/compute.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
+#include "daemon/host/unrecorded.h"
 #include "daemon/lease/leases.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
@@ -294,8 +295,7 @@ int slicing_set(struct slicing *slicing, uint64_t mask, const struct slicing_cha
 	}
 	int rc = store_slicing_put(slicing->sessions->store, stored, count);
 	if (rc < 0)
-		return error_set(err, EXIT_CODE_FAILED, "the mode cannot be recorded: %s",
-				 strerrordesc_np(-rc));
+		return unrecorded_set(err, "the mode cannot be recorded", rc);
 	for (uint32_t i = 0, at = 0; i < slicing->pool->count; i++)
 		if (mask >> i & 1) {
 			slicing->pool->gpu[i].slicing_set = true;

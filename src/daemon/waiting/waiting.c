@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "daemon/gpu/pool.h"
-#include "daemon/host/limited.h"
 #include "daemon/host/log.h"
+#include "daemon/host/unrecorded.h"
 #include "daemon/mig/mig.h"
 #include "daemon/session/session.h"
 #include "daemon/session/sessions.h"
@@ -210,8 +210,7 @@ static void grant_moved(struct waiting *waiting, struct waiter *w,
 			  s->record.id);
 	int rc = err.code || !s ? 0 : session_move(s, record->gpu);
 	if (rc < 0)
-		error_set(&err, EXIT_CODE_FAILED, "the new size cannot be recorded: %s",
-			  strerrordesc_np(-rc));
+		unrecorded_set(&err, "the new size cannot be recorded", rc);
 	if (err.code || !s) {
 		refuse(waiting, w, &err);
 		return;
@@ -221,26 +220,6 @@ static void grant_moved(struct waiting *waiting, struct waiter *w,
 	w->cb(w->arg, s, NULL);
 	waiter_remove(waiting, w);
 	waiting_kick(waiting);
-}
-
-static const char *unrecorded_why(int rc)
-{
-	switch (rc) {
-	case -ENOSPC:
-		return "the disk is full";
-	case -EFBIG:
-		return LIMITED_FILE_SIZE_TEXT;
-	case -EROFS:
-		return "the database cannot be written";
-	case -EUCLEAN:
-		return "the database is damaged";
-	case -ESRCH:
-		return "the process that asked has ended";
-	case -EMFILE:
-		return limited_descriptors_text("this user has too many commands in slices");
-	default:
-		return strerrordesc_np(-rc);
-	}
 }
 
 static void grant(struct waiting *waiting, struct waiter *w, const struct place_result *result,
@@ -267,8 +246,7 @@ static void grant(struct waiting *waiting, struct waiter *w, const struct place_
 	       -EEXIST)
 		session_make_id(waiting->sessions, record.id);
 	if (rc < 0) {
-		error_set(&err, EXIT_CODE_FAILED, "the session cannot be recorded: %s",
-			  unrecorded_why(rc));
+		unrecorded_set(&err, "the session cannot be recorded", rc);
 		refuse(waiting, w, &err);
 		return;
 	}

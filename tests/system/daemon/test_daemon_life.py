@@ -287,6 +287,23 @@ def grants_until_full(daemon, filler):
 
 
 @pytest.mark.alone
+def test_whatever_a_full_disk_refuses_names_the_next_command(tiny_disk):
+    daemon = Daemon(dir=tiny_disk)
+    try:
+        kept = daemon.grant(vram="2")["id"]
+        grants_until_full(daemon, tiny_disk / "filler")
+        for method, path, body in [("POST", "/v1/sessions", {"vram": "1"}), ("PATCH", f"/v1/sessions/{kept}", {"vram": "3"}),
+                                   ("PATCH", "/v1/quotas/user/20001", {"vram": "4"}),
+                                   ("PUT", "/v1/timeslicing", {"mode": "fair"})]:
+            refused = daemon.call(method, path, body)
+            assert refused.status == 409, (path, refused.json)
+            assert refused.error["message"].endswith(": the disk is full"), refused.error
+            assert "`carve check`" in refused.error["hint"], refused.error
+    finally:
+        daemon.kill()
+
+
+@pytest.mark.alone
 @pytest.mark.parametrize("freed", ["before", "after", "never"])
 def test_a_release_on_a_full_disk_outlives_the_daemon(tiny_disk, freed):
     """`freed`: when there is room again, seen from the daemon's death."""
