@@ -210,6 +210,30 @@ static void test_users_are_summed_against_quotas(void **state)
 	top_model_free(m);
 }
 
+static void test_a_user_whose_name_changes_meanwhile_has_one_row(void **state)
+{
+	/* Removed between the two answers; another user has the number for a name. */
+	struct top_answers answers = {
+		.sessions = parse("[{'id': 's-aaaaaa', 'state': 'active', 'owner': 'anna',"
+				  "  'uid': 2005, 'vram_bytes': 1, 'gpus': []},"
+				  " {'id': 's-bbbbbb', 'state': 'waiting', 'owner': 'anna',"
+				  "  'uid': 2005, 'gpus': []}]"),
+		.quotas = parse("[{'kind': 'user', 'name': '2005', 'id': 2005, 'sessions': 3,"
+				"  'used': {'sessions': 1}},"
+				" {'kind': 'user', 'name': 'anna', 'id': 7, 'sessions': 1},"
+				" {'kind': 'group', 'name': '2005', 'id': 2005, 'sessions': 9}]"),
+	};
+	struct top_model *m = top_model_read(&answers, 0);
+
+	assert_int_equal(m->user_count, 3);
+	assert_cell(m, TOP_USERS, 0, "USER", "2005");
+	assert_cell(m, TOP_USERS, 0, "SESSIONS", "1/3");
+	assert_cell(m, TOP_USERS, 0, "WAITING", "1");
+	assert_cell(m, TOP_USERS, 1, "USER", "anna");
+	top_model_free(m);
+	top_answers_free(&answers);
+}
+
 static void test_leases_are_merged(void **state)
 {
 	struct top_model *m = model_make(true);
@@ -605,6 +629,7 @@ int main(void)
 		cmocka_unit_test(test_states_say_since_when),
 		cmocka_unit_test(test_states_fit_into_80_columns),
 		cmocka_unit_test(test_users_are_summed_against_quotas),
+		cmocka_unit_test(test_a_user_whose_name_changes_meanwhile_has_one_row),
 		cmocka_unit_test(test_leases_are_merged),
 		cmocka_unit_test(test_answers_of_other_types_are_survived),
 		cmocka_unit_test(test_bytes_and_seconds),

@@ -136,6 +136,7 @@ static void session_read(const json_t *json, struct top_session *ret)
 
 	text_get(json, "id", ret->id, sizeof(ret->id));
 	text_get(json, "owner", ret->owner, sizeof(ret->owner));
+	ret->uid = number_get(json, "uid", TOP_NONE);
 	text_get(json, "name", ret->name, sizeof(ret->name));
 	text_get(json, "state", ret->state, sizeof(ret->state));
 	text_get(json, "asked", ret->asked, sizeof(ret->asked));
@@ -240,11 +241,26 @@ static void timeslicing_read(struct top_model *model, const json_t *list)
 
 /* ---- users ------------------------------------------------------------------------------- */
 
-static struct top_user *user_find(struct top_model *model, bool group, const char *name)
+static bool user_is(const struct top_user *user, bool group, uint64_t id, const char *name)
 {
-	for (size_t i = 0; i < model->user_count; i++)
-		if (model->users[i].group == group && !strcmp(model->users[i].name, name))
-			return &model->users[i];
+	if (user->group != group)
+		return false;
+	return user->id == TOP_NONE || id == TOP_NONE ? !strcmp(user->name, name) : user->id == id;
+}
+
+/* A number may change its name between two answers: the row has the later one. `id` TOP_NONE: a
+ * daemon of an earlier version, or others. */
+static struct top_user *user_find(struct top_model *model, bool group, uint64_t id,
+				  const char *name)
+{
+	for (size_t i = 0; i < model->user_count; i++) {
+		struct top_user *user = &model->users[i];
+
+		if (!user_is(user, group, id, name))
+			continue;
+		snprintf(user->name, sizeof(user->name), "%s", name);
+		return user;
+	}
 	struct top_user *grown =
 		reallocarray(model->users, model->user_count + 1, sizeof(*model->users));
 	if (!grown)
@@ -252,6 +268,7 @@ static struct top_user *user_find(struct top_model *model, bool group, const cha
 	model->users = grown;
 	struct top_user *user = &grown[model->user_count++];
 	*user = (struct top_user){.group = group,
+				  .id = id,
 				  .max_sessions = TOP_NONE,
 				  .max_gpus = TOP_NONE,
 				  .max_size = TOP_NONE};
@@ -278,7 +295,8 @@ static void users_count(struct top_model *model)
 {
 	for (size_t i = 0; i < model->session_count; i++) {
 		const struct top_session *s = &model->sessions[i];
-		struct top_user *user = user_find(model, false, *s->owner ? s->owner : OTHERS);
+		struct top_user *user =
+			user_find(model, false, s->uid, *s->owner ? s->owner : OTHERS);
 
 		if (!user)
 			return;
@@ -289,8 +307,9 @@ static void users_count(struct top_model *model)
 		user->gpus = (uint64_t)__builtin_popcountll(user->gpu_mask);
 	}
 	for (size_t i = 0; model->waiting && i < model->waiting_count; i++) {
-		const char *owner = model->waiting[i].owner;
-		struct top_user *user = user_find(model, false, *owner ? owner : OTHERS);
+		const struct top_session *s = &model->waiting[i];
+		struct top_user *user =
+			user_find(model, false, s->uid, *s->owner ? s->owner : OTHERS);
 
 		if (user)
 			user->waiting++;
@@ -311,7 +330,8 @@ static void quotas_read(struct top_model *model, const json_t *list)
 
 		text_get(quota, "name", name, sizeof(name));
 		bool group = kind && !strcmp(kind, "group");
-		struct top_user *user = user_find(model, group, name);
+		struct top_user *user =
+			user_find(model, group, number_get(quota, "id", TOP_NONE), name);
 		if (!user)
 			return;
 		user->max_size = number_get(quota, "vram_bytes", TOP_NONE);

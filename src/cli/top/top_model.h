@@ -39,6 +39,7 @@ struct top_session {
 	char id[24], owner[40], name[64], state[16];
 	char gpus[48]; /* "0,1" */
 	char asked[64], reason[256];
+	uint64_t uid;              /* of the owner; TOP_NONE: not known */
 	uint64_t size, used, peak; /* sums over its GPUs; used, peak: TOP_NONE of another user's */
 	uint64_t over;             /* held beyond the slice, by the driver; `used` has it */
 	double request, limit, received; /* shares of a GPU's time; < 0: not known */
@@ -52,6 +53,7 @@ struct top_session {
 struct top_user {
 	bool group;
 	char name[40];
+	uint64_t id; /* TOP_NONE: not known */
 	uint64_t sessions, waiting, gpus, size, used;
 	uint64_t max_sessions, max_gpus, max_size; /* TOP_NONE: no limit */
 	uint64_t gpu_mask;

@@ -546,6 +546,7 @@ static json_t *record_json(const struct store_session *record, const struct sess
 			  answer_number(bytes), "gpus", gpus_json(record, session, permitted));
 	if (!permitted)
 		return json;
+	json_object_set_new(json, "uid", json_integer(record->uid));
 	json_object_set_new(json, "created", view_time(record->created));
 	json_object_set_new(json, "requested",
 			    view_time(record->asked ? record->asked : record->created));
@@ -603,6 +604,7 @@ json_t *view_waiter(const struct waiter *waiter, unsigned position, const struct
 			  "position", (int)position, "gpus");
 	if (!permitted)
 		return json;
+	json_object_set_new(json, "uid", json_integer(waiter->peer.uid));
 	json_object_set_new(json, "created", view_time(waiter->created));
 	json_object_set_new(json, "requested", view_time(waiter->created));
 	json_object_set_new(json, "reason", json_string(waiter->why));
