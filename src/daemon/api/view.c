@@ -483,6 +483,20 @@ static const char *ledger_text(const struct session *session)
 	return texts[session ? session_ledger(session) : SESSION_LEDGER_NONE];
 }
 
+/* What keeps new work off a GPU of a session that lives. NULL: nothing. */
+static json_t *gpu_reason(const struct pool_gpu *gpu, uint32_t index, bool instance)
+{
+	if (gpu->state == GPU_STATE_LOST || gpu->state == GPU_STATE_FAILING)
+		return json_sprintf("GPU %u %s: nothing can be begun there; see `carve gpu list`",
+				    index,
+				    gpu->state == GPU_STATE_LOST ? "is lost" : "does not answer");
+	if (gpu->info.mig && !instance)
+		return json_sprintf("GPU %u is in MIG mode now: nothing can be begun there until "
+				    "that is switched off",
+				    index);
+	return NULL;
+}
+
 /* Why it ended; or, while it lives, what keeps it from being used. */
 static json_t *reason_json(const struct store_session *record, const struct session *session)
 {
@@ -492,12 +506,16 @@ static json_t *reason_json(const struct store_session *record, const struct sess
 		return json_string(
 			"its ledger was lost when carved ended: its processes go on, and "
 			"no other can join until they have ended");
-	for (uint32_t i = 0; lives && i < record->gpu_count; i++)
-		if (session->pool_gpu[i] >= 0 && !record->gpu[i].instance[0] &&
-		    session->sessions->pool->gpu[session->pool_gpu[i]].info.mig)
-			return json_sprintf("GPU %u is in MIG mode now: nothing can be begun there "
-					    "until that is switched off",
-					    record->gpu[i].index);
+	for (uint32_t i = 0; lives && i < record->gpu_count; i++) {
+		json_t *reason =
+			session->pool_gpu[i] < 0
+				? NULL
+				: gpu_reason(&session->sessions->pool->gpu[session->pool_gpu[i]],
+					     record->gpu[i].index, record->gpu[i].instance[0]);
+
+		if (reason)
+			return reason;
+	}
 	return json_string(record->reason);
 }
 

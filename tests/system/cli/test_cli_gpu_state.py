@@ -41,6 +41,19 @@ def test_a_lost_gpu_shows_everywhere(host):
     assert states(host) == ["ok"] * 3
 
 
+def test_a_session_says_that_its_gpu_is_lost(host):
+    session = host.carve_json("session", "request", "--vram", "4", "--gpu-ids", "1")["id"]
+    assert host.carve_json("session", "show", session)["reason"] == ""
+    host.carve("sim", "fault", "lost", "--gpu", "1")
+    assert states(host)[1] == "lost"
+    shown = host.carve("session", "show", session).stdout
+    assert "because:   GPU 1 is lost: nothing can be begun there; see `carve gpu list`" in shown, shown
+    assert "GPU 1 is lost" in host.carve("session", "list", "--all").stdout
+    host.carve("sim", "fault", "lost", "--clear")
+    assert states(host) == ["ok"] * 3
+    assert host.carve_json("session", "show", session)["reason"] == ""
+
+
 def test_a_gpu_that_is_lost_when_the_daemon_starts_shows_and_comes_back(host):
     """It tells nothing of itself then, not even its UUID: the daemon remembers which one it is."""
     session = host.carve_json("session", "request", "--vram", "4", "--gpu-ids", "1")["id"]
