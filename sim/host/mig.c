@@ -311,6 +311,21 @@ static uint8_t gi_choose_start(const struct mig_board *b, const struct mig_state
 	return best;
 }
 
+/* Instances are numbered by place, larger ones first. On boards that count from the other end
+ * (command_mig.c), and on shuffled ones, that number may be somebody's. */
+static uint8_t gi_number(const struct mig_board *b, const struct mig_state *s,
+			 const struct mig_legal *legal, uint8_t start)
+{
+	uint8_t first = (uint8_t)(b->die->memory_units / legal->size - 1);
+	uint8_t place = start / legal->size, id = (uint8_t)(first + place);
+
+	if (mig_gi_find(s, id) && place <= first)
+		id = (uint8_t)(first - place);
+	for (uint8_t lowest = 0; mig_gi_find(s, id); lowest++)
+		id = lowest;
+	return id;
+}
+
 int mig_gi_create(const struct mig_board *b, struct mig_state *s, uint32_t profile_id,
 		  uint8_t start, uint8_t *ret_id)
 {
@@ -327,14 +342,9 @@ int mig_gi_create(const struct mig_board *b, struct mig_state *s, uint32_t profi
 		return -EINVAL;
 	if (!gi || start == MIG_ANYWHERE || !mig_gi_fits(b, s, p, start))
 		return -ENOSPC;
-	uint8_t first = (uint8_t)(b->die->memory_units / legal->size - 1);
-	uint8_t id = (uint8_t)(first + start / legal->size);
-	/* On boards that count from the other end (command_mig.c) it may be somebody's. */
-	if (mig_gi_find(s, id))
-		id = (uint8_t)(2 * first - (id - first));
 	*gi = (struct mig_gi){
 		.used = 1,
-		.id = id,
+		.id = gi_number(b, s, legal, start),
 		.profile_id = p->id,
 		.start = start,
 		.size = legal->size,

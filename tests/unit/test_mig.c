@@ -176,6 +176,56 @@ static void test_placement_errors(void **state)
 	assert_int_equal(mig_gi_create(&b, &s, 0, MIG_ANYWHERE, &id), 0);
 }
 
+static void check_numbers(const struct mig_state *s)
+{
+	for (size_t i = 0; i < MIG_GI_MAX; i++)
+		for (size_t k = 0; s->gi[i].used && k < i; k++)
+			assert_false(s->gi[k].used && s->gi[k].id == s->gi[i].id);
+}
+
+/* Makes one of each profile at each place where it fits, and removes every third that there is. */
+static void fill_and_thin(const struct mig_board *b)
+{
+	struct mig_state s = {0};
+	unsigned made = 0;
+	uint8_t id;
+
+	for (unsigned round = 0; round < 8; round++) {
+		for (size_t i = 0; i < b->family->profile_count; i++) {
+			size_t at = (i * 5 + round * 3) % b->family->profile_count;
+			const struct mig_legal *legal = mig_legal(b, &b->family->profiles[at]);
+
+			for (size_t k = 0; k < legal->count; k++) {
+				made += mig_gi_create(b, &s, b->family->profiles[at].id,
+						      legal->starts[k], &id) == 0;
+				check_numbers(&s);
+			}
+		}
+		for (size_t i = round % 3; i < MIG_GI_MAX; i += 3)
+			if (s.gi[i].used)
+				assert_int_equal(mig_gi_destroy(&s, s.gi[i].id), 0);
+	}
+	assert_true(made > 2);
+}
+
+/* Two instances once had one number on a shuffled board: what was done to one was done to the
+ * other. */
+static void test_no_two_instances_have_one_number(void **state)
+{
+	static const char *const models[] = {"a30-24gb", "a100-80gb", "h100-80gb", "b200-180gb",
+					     "rtx-pro-6000-96gb"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(models); i++)
+		for (uint32_t seed = 0; seed < 12; seed++) {
+			struct mig_board b = board_of(models[i]);
+
+			mig_shuffle(seed);
+			mig_board_shuffle(&b);
+			mig_shuffle(0);
+			fill_and_thin(&b);
+		}
+}
+
 /* The engines for images are one on an A100, so that one "+me" is all there is, and none beside 7g.
  */
 static void test_media_engines_are_taken_once(void **state)
@@ -431,6 +481,7 @@ int main(void)
 		cmocka_unit_test(test_driver_traces),
 		cmocka_unit_test(test_number_of_layouts),
 		cmocka_unit_test(test_placement_errors),
+		cmocka_unit_test(test_no_two_instances_have_one_number),
 		cmocka_unit_test(test_media_engines_are_taken_once),
 		cmocka_unit_test(test_compute_instances_of_ampere),
 		cmocka_unit_test(test_compute_instances_of_hopper),
