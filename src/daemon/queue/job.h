@@ -9,11 +9,14 @@
 
 #include "core/place.h"
 #include "core/queue_spec.h"
+#include "core/queue_waits.h"
 #include "daemon/host/peer.h"
 #include "daemon/store/store.h"
 
 struct crowd;
 struct error;
+struct job;
+struct queue_bucket;
 struct queues;
 struct warrant;
 
@@ -50,8 +53,16 @@ enum job_after_kind { JOB_AFTER_OK, JOB_AFTER_ANY, JOB_AFTER_NOTOK };
 
 struct job_after {
 	enum job_after_kind kind;
-	int64_t job;   /* a job, or the first of an array */
-	int32_t index; /* one of the array's; -1: all of it */
+	int64_t job;             /* a job, or the first of an array */
+	int32_t index;           /* one of the array's; -1: all of it */
+	struct queue_after wait; /* of the jobs in the spec's `after_list` */
+	struct job_spec *spec;   /* once there is a wait */
+};
+
+struct job_list {
+	struct job *first, *last;
+	size_t count;
+	struct queue_bucket *bucket; /* NULL: it is none's */
 };
 
 /* A job's request. Shared by the jobs of an array. */
@@ -75,6 +86,11 @@ struct job_spec {
 	uint32_t array_most; /* jobs of the array at a time; 0: no limit */
 	unsigned after_count;
 	struct job_after after[JOB_AFTER_MAX];
+	/* Its jobs that wait for others to end, and those that wait for `begin`: they do so as one.
+	 */
+	struct job_list after_list, begin_list;
+	struct queue_time begin_wait;
+	struct queue_after group; /* in the list of those that have such jobs */
 	/* Its part in its user's budget of jobs (queue_private.h); NULL: nothing. */
 	struct crowd *crowd;
 	uid_t owner;

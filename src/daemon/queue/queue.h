@@ -73,7 +73,8 @@ struct job {
 	int failure;
 	bool no_files;
 	uint64_t again_ns;
-	int64_t claim; /* the job that it was preempted for last; 0: none */
+	int64_t claim;             /* the job that it was preempted for last; 0: none */
+	struct queue_target ended; /* of jobs that come after it */
 	/* While it runs. */
 	struct process_watch *watch; /* of the shim, or where that was killed of the command */
 	bool orphaned;               /* of the command */
@@ -205,8 +206,6 @@ typedef void (*jobs_cb)(struct job *job, void *arg);
 typedef void (*jobs_done_cb)(void *arg, int rc);
 void jobs_change(struct queues *q, int64_t id, int32_t index, jobs_cb cb, jobs_done_cb done,
 		 void *arg);
-/* Calls for all jobs that have not ended, by state: running ones first. */
-void jobs_each(const struct queues *q, void (*cb)(struct job *job, void *arg), void *arg);
 /* The job whose slice this session is, while it runs; NULL: it is no job's. */
 const struct job *job_of_session(const struct queues *q, const char *session);
 /* Enqueues `count` jobs, an array where `indexes` is there. Called back when they are on disk, with

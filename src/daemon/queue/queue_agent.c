@@ -476,16 +476,11 @@ int agent_start(struct queues *q, const struct agent *wanted, struct agent **ret
 	return 0;
 }
 
-struct ending {
-	const char *agent;
-};
-
-static void end_of_agent(struct job *job, void *arg)
+static void jobs_end(const struct agent *agent)
 {
-	const struct ending *ending = arg;
-
-	if (job->list == &job->queues->running && !strcmp(job->record.agent, ending->agent))
-		job_end_begin(job, JOB_CANCELLED, "its agent was stopped");
+	for (struct job *job = agent->queues->running.first; job; job = job->next)
+		if (!strcmp(job->record.agent, agent->id))
+			job_end_begin(job, JOB_CANCELLED, "its agent was stopped");
 }
 
 void agent_stop(struct agent *agent, bool now, const char *why)
@@ -496,7 +491,7 @@ void agent_stop(struct agent *agent, bool now, const char *why)
 	agent_hooks_tell(q);
 	log_event(LOG_INFO, "agent.stopped id=%s reason=\"%s\"", agent->id, why);
 	if (now)
-		jobs_each(agent->queues, end_of_agent, &(struct ending){agent->id});
+		jobs_end(agent);
 	(void)job_store_agent_remove(q->store, agent->id);
 	while (*at != agent)
 		at = &(*at)->next;

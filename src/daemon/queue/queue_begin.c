@@ -191,6 +191,7 @@ struct queues *queues_start(const struct queues_host *host, struct error *err)
 	q->enqueues_end = &q->enqueues;
 	q->syncing_end = &q->syncing;
 	q->longs_end = &q->longs;
+	queue_waits_begin(&q->waits);
 	places_find_all(q);
 	if (queues_open(q, err) == 0) {
 		jobs_take_up(q);
@@ -207,11 +208,6 @@ void queues_settle(struct queues *q)
 		job_store_end(q->store);
 }
 
-static void free_one(struct job *job, void *arg)
-{
-	job_free(job);
-}
-
 void queues_stop(struct queues *q)
 {
 	if (!q)
@@ -223,7 +219,9 @@ void queues_stop(struct queues *q)
 	free(q->left);
 	queue_parts_free(q);
 	enqueues_free(q);
-	jobs_each(q, free_one, NULL);
+	for (struct queue_use *use = q->uses; use; use = use->next)
+		while (use->jobs)
+			job_free(use->jobs);
 	agents_free(q);
 	job_store_close(q->store);
 	while (q->uses) {
@@ -234,6 +232,7 @@ void queues_stop(struct queues *q)
 	}
 	while (q->listeners)
 		queue_unlisten(q, q->listeners->arg);
+	queue_waits_free(&q->waits);
 	crowd_free(&q->crowd);
 	free(q);
 }

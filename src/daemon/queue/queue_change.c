@@ -118,8 +118,6 @@ static int spec_change(struct job *job, const char *text, struct warrant *warran
 	if (job->spec->crowd)
 		crowd_leave(job->spec->crowd, job->spec->owner);
 	job_move(job, NULL); /* its kind has the old one */
-	job->queues->afters -= job->spec->after_count > 0;
-	job->queues->afters += spec->after_count > 0;
 	job_spec_unref(job->spec);
 	job->spec = spec;
 	job->record.spec = spec->id;

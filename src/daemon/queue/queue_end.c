@@ -294,10 +294,7 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 	q->dirty = true;
 	if (!outcome->again) {
 		queue_history_add(q, &job->record);
-		struct job ended = {.record = {.id = job->record.id, .array = job->record.array}};
-
 		job_free(job);
-		queue_ended_tell(q, &ended);
 		return;
 	}
 	process_watch_stop(job->watch);

@@ -21,12 +21,6 @@
  * end that could not be written. The job itself waits for queue_again_ns(). */
 #define QUEUE_AGAIN_NS 1000000000ull
 
-struct job_list {
-	struct job *first, *last;
-	size_t count;
-	struct queue_bucket *bucket; /* NULL: it is none's */
-};
-
 /* A queue that jobs name, as long as some do: who enqueues may think of any name. */
 struct queue_name {
 	struct queue_name *next;
@@ -51,8 +45,9 @@ struct job_array {
 	struct job_array *next;
 	int64_t id;
 	uint32_t living, running, most;
-	bool halted;             /* something is being done to all of it: none starts */
-	struct job *jobs, *last; /* that have not ended, by ID */
+	bool halted;               /* something is being done to all of it: none starts */
+	struct job *jobs, *last;   /* that have not ended, by ID */
+	struct queue_target ended; /* of jobs that come after all of it */
 };
 
 struct queue_event {
@@ -147,7 +142,10 @@ struct queues {
 	struct job_store *store;
 	struct job *by_id[QUEUE_ID_BUCKETS];
 	size_t buckets;          /* of all users */
-	struct job_list pending; /* held, or its time or its turn after others has not come */
+	struct job_list pending; /* held, or not looked at yet */
+	struct queue_waits waits;
+	struct queue_target groups; /* requests whose jobs wait for others or for a time */
+	bool unplaced; /* for some of the pending ones there was no memory where they belong */
 	struct job_list running;
 	struct job_list ending; /* their end is to be written */
 	struct queue_name *names[QUEUE_TABLE_BUCKETS];
@@ -156,7 +154,6 @@ struct queues {
 	struct queue_known known[QUEUE_KNOWN];
 	uint32_t known_next;
 	struct crowd crowd;       /* budgets of jobs that have not ended, in units */
-	size_t afters;            /* jobs that come after others */
 	struct job_history ended; /* everybody's */
 	struct queue_use *uses, *use_of[QUEUE_TABLE_BUCKETS]; /* the latter by user ID */
 	uint32_t first_user; /* where the next decision begins, where not all users can have a part
@@ -198,9 +195,6 @@ const struct job *queue_first_waiting(const struct queues *q, const struct queue
 /* Takes it out of all tables. */
 void job_free(struct job *job);
 void job_move(struct job *job, struct job_list *list);
-/* Puts a job that waits where it belongs: among the ready ones, or the pending ones. It may end
- * here, where what it waits for cannot come. */
-void job_settle(struct job *job);
 /* Removes records of jobs whose end is on the disk, at most so many. */
 void queue_records_tidy(struct queues *q, size_t most);
 /* Has the ends of all jobs so far on the disk, soon. */
@@ -211,11 +205,21 @@ void queue_records_settle(struct queues *q);
 void job_text_set(const char **field, const char *text);
 /* Sets the state, which must be allowed, and remembers the change. */
 void job_state_set(struct job *job, enum job_state state);
-/* Jobs that come after this one. */
-void queue_ended_tell(struct queues *q, const struct job *ended);
-/* Looks at pending jobs whose time has come. */
-void queue_begin_due(struct queues *q);
+/* The list of ready jobs like this one. NULL: no memory. */
+struct job_list *job_ready_list(struct job *job);
 int queue_load(struct queues *q);
+
+/* ---- queue_waits.c */
+/* Puts a job that waits where it belongs: among the ready ones, those that wait for others or for a
+ * time, or the pending ones. It may end here, where what it waits for cannot come. */
+void job_settle(struct job *job);
+/* The last job that waited for these has left the list. */
+void job_waits_end(struct queues *q, struct job_spec *spec);
+/* Looks at jobs whose time has come, or whose job that they come after has ended: for a while, and
+ * in the next round of the loop at those that are left. */
+void queue_waits_run(struct queues *q);
+/* Likewise at jobs for which there was no memory. */
+void queue_waits_retry(struct queues *q);
 
 /* ---- queue_enqueue.c */
 void enqueue_commit(struct queues *q);

@@ -491,6 +491,7 @@ void queues_run(struct queues *q)
 		return;
 	enqueue_commit(q);
 	queue_parts_run(q);
+	queue_waits_run(q);
 	q->dirty |= q->mig_changes != mig_changes(q->host.sessions->mig);
 	q->mig_changes = mig_changes(q->host.sessions->mig);
 	agents_run(q);
@@ -555,8 +556,7 @@ void queues_tick(struct queues *q)
 	if (!q)
 		return;
 	q->crowd.most = *q->host.living_jobs; /* it may have been read again */
-	if (!job_store_holds(q->store))
-		queue_begin_due(q);
+	queue_waits_retry(q);
 	queue_records_sync(q);
 	queue_records_tidy(q, TIDIED_AT_TICK);
 	queue_history_trim(

@@ -166,6 +166,7 @@ void job_move(struct job *job, struct job_list *list)
 		list_insert(list, job);
 	if (bucket && !bucket->list.count)
 		bucket_drop(job->queues, bucket);
+	job_waits_end(job->queues, job->spec);
 }
 
 static bool same_request(const struct job_spec *a, const struct job_spec *b)
@@ -185,8 +186,9 @@ static bool belongs(const struct queue_bucket *bucket, const struct job *job,
 	       bucket->array == array && same_request(bucket->like, job->spec);
 }
 
-static struct queue_bucket *bucket_for(struct queues *q, const struct job *job)
+struct job_list *job_ready_list(struct job *job)
 {
+	struct queues *q = job->queues;
 	struct job_array *array = job->array && job->array->most ? job->array : NULL;
 	struct queue_use *user = job->user;
 	struct queue_bucket *bucket = user->last_bucket;
@@ -194,7 +196,7 @@ static struct queue_bucket *bucket_for(struct queues *q, const struct job *job)
 	while (bucket && !belongs(bucket, job, array))
 		bucket = bucket->previous;
 	if (bucket)
-		return bucket;
+		return &bucket->list;
 	bucket = calloc(1, sizeof(*bucket));
 	if (!bucket)
 		return NULL;
@@ -209,7 +211,7 @@ static struct queue_bucket *bucket_for(struct queues *q, const struct job *job)
 	*(user->last_bucket ? &user->last_bucket->next : &user->buckets) = bucket;
 	user->last_bucket = bucket;
 	q->buckets++;
-	return bucket;
+	return &bucket->list;
 }
 
 /* ---- arrays ------------------------------------------------------------------------------ */
@@ -251,6 +253,7 @@ static void array_leave(struct queues *q, struct job *job)
 	*(job->next_of ? &job->next_of->previous_of : &array->last) = job->previous_of;
 	if (--array->living)
 		return;
+	queue_target_ended(&q->waits, &array->ended);
 	at = &q->arrays[(uint64_t)array->id % QUEUE_TABLE_BUCKETS];
 	while (*at != array)
 		at = &(*at)->next;
@@ -324,7 +327,6 @@ struct job *job_new(struct queues *q, const struct job_record *record, struct jo
 	job->record.name = spec->name;
 	job->spec = spec;
 	spec->uses++;
-	q->afters += spec->after_count > 0;
 	struct job_array *array = array_get(q, record, spec);
 	if (array)
 		array_enter(array, job);
@@ -343,6 +345,7 @@ void job_free(struct job *job)
 		at = &(*at)->next_id;
 	*at = job->next_id;
 	job_move(job, NULL);
+	queue_target_ended(&q->waits, &job->ended);
 	process_watch_stop(job->watch);
 	array_leave(q, job);
 	user_leave(job);
@@ -351,7 +354,6 @@ void job_free(struct job *job)
 	job_text_set(&job->record.place, "");
 	job_text_set(&job->record.ending, "");
 	job_text_set(&job->record.reason, "");
-	q->afters -= job->spec->after_count > 0;
 	if (job->spec->crowd)
 		crowd_leave(job->spec->crowd, job->spec->owner);
 	job_spec_unref(job->spec);
@@ -360,11 +362,12 @@ void job_free(struct job *job)
 }
 
 /* The jobs of an array have its ID and those that follow, in the order of its indexes, which most
- * often begin with 0. */
+ * often follow each other, too. */
 static struct job *element_find(const struct queues *q, const struct job_array *array,
 				int32_t index)
 {
-	struct job *job = job_find(q, array->id + index);
+	const struct job *first = array->jobs;
+	struct job *job = job_find(q, first->record.id + index - first->record.index);
 
 	if (job && job->array == array && job->record.index == index)
 		return job;
@@ -389,15 +392,6 @@ const struct job *job_meant(const struct queues *q, int64_t id, int32_t index)
 	return meant(q, id, index);
 }
 
-static void list_each(const struct job_list *list, void (*cb)(struct job *job, void *arg),
-		      void *arg)
-{
-	for (struct job *job = list->first, *next; job; job = next) {
-		next = job->next;
-		cb(job, arg);
-	}
-}
-
 const struct job *jobs_after(const struct queue_use *user, uint64_t came, int64_t id)
 {
 	const struct job *job = came ? job_find(user->queues, id) : NULL;
@@ -412,8 +406,17 @@ const struct job *jobs_after(const struct queue_use *user, uint64_t came, int64_
 	return job;
 }
 
+/* The first of its jobs that wait for others or for a time. */
+static const struct job *group_first(const struct queue_link *link)
+{
+	const struct job_spec *spec = CONTAINER_OF(link, struct job_spec, group.link);
+
+	return spec->after_list.first ? spec->after_list.first : spec->begin_list.first;
+}
+
 const struct job *queue_first_waiting(const struct queues *q, const struct queue_name *name)
 {
+	const struct queue_link *groups = &q->groups.waits;
 	unsigned looks = 0;
 
 	for (const struct queue_use *user = q->uses; user; user = user->next)
@@ -426,19 +429,11 @@ const struct job *queue_first_waiting(const struct queues *q, const struct queue
 	     job = job->next, looks++)
 		if (job->record.queue == name->text)
 			return job;
+	for (const struct queue_link *at = groups->next; at && at != groups && looks < LOOKS_MAX;
+	     at = at->next, looks++)
+		if (group_first(at)->record.queue == name->text)
+			return group_first(at);
 	return NULL;
-}
-
-void jobs_each(const struct queues *q, void (*cb)(struct job *job, void *arg), void *arg)
-{
-	list_each(&q->ending, cb, arg);
-	list_each(&q->running, cb, arg);
-	for (const struct queue_use *user = q->uses; user; user = user->next)
-		for (struct queue_bucket *bucket = user->buckets, *next; bucket; bucket = next) {
-			next = bucket->next;
-			list_each(&bucket->list, cb, arg);
-		}
-	list_each(&q->pending, cb, arg);
 }
 
 const struct job *job_of_session(const struct queues *q, const char *session)
@@ -473,137 +468,6 @@ void job_state_set(struct job *job, enum job_state state)
 	};
 	snprintf(event->queue, sizeof(event->queue), "%s", job->record.queue);
 	q->told = true;
-}
-
-/* ---- what comes after what --------------------------------------------------------------- */
-
-enum after_answer { AFTER_COMES, AFTER_CAME, AFTER_NEVER };
-
-/* To count the rows of a long array takes tens of milliseconds: it is done once. */
-static int counts_get(struct queues *q, const struct job_after *after, struct job_counts *ret)
-{
-	for (size_t i = 0; i < QUEUE_KNOWN && after->index < 0; i++)
-		if (q->known[i].array == after->job) {
-			*ret = q->known[i].counts;
-			return 0;
-		}
-	int rc = job_store_count(q->store, after->job, after->index, ret);
-	/* Not while it is written. */
-	if (rc == 0 && ret->all && ret->ended == ret->all && after->index < 0)
-		q->known[q->known_next++ % QUEUE_KNOWN] = (struct queue_known){after->job, *ret};
-	return rc;
-}
-
-static enum after_answer after_look(struct queues *q, const struct job_after *after)
-{
-	struct job_counts count;
-
-	if (job_meant(q, after->job, after->index))
-		return AFTER_COMES;
-	if (counts_get(q, after, &count) < 0 || !count.all)
-		return AFTER_NEVER;
-	switch (after->kind) {
-	case JOB_AFTER_OK:
-		return count.done == count.all ? AFTER_CAME : AFTER_NEVER;
-	case JOB_AFTER_NOTOK:
-		return count.done < count.all ? AFTER_CAME : AFTER_NEVER;
-	case JOB_AFTER_ANY:
-		break;
-	}
-	return AFTER_CAME;
-}
-
-static enum after_answer after_all(const struct job *job, const struct job_after **ret)
-{
-	enum after_answer answer = AFTER_CAME;
-
-	for (unsigned i = 0; i < job->spec->after_count; i++) {
-		enum after_answer one = after_look(job->queues, &job->spec->after[i]);
-
-		if (one == AFTER_CAME)
-			continue;
-		answer = one;
-		*ret = &job->spec->after[i];
-		if (one == AFTER_NEVER)
-			break;
-	}
-	return answer;
-}
-
-static void never_comes(struct job *job, const struct job_after *after)
-{
-	static const char *const kinds[] = {"did not succeed", "is not known", "did not fail"};
-	const struct job_record named = {.id = after->job,
-					 .array = after->index < 0 ? 0 : after->job,
-					 .index = after->index};
-	char reason[JOB_REASON_SIZE], id[JOB_ID_TEXT];
-
-	snprintf(reason, sizeof(reason), "job %s, which it comes after, %s",
-		 job_id_text(&named, id), kinds[after->kind]);
-	job_finish(job, JOB_CANCELLED, reason);
-}
-
-void job_settle(struct job *job)
-{
-	struct queues *q = job->queues;
-	const struct job_after *after = NULL;
-	enum after_answer answer = after_all(job, &after);
-
-	if (answer == AFTER_NEVER) {
-		never_comes(job, after);
-		return;
-	}
-	q->dirty = true;
-	job->wait = answer == AFTER_COMES ? JOB_WAITS_AFTER : JOB_WAITS_BEGIN;
-	if (job->record.state == JOB_HELD || answer == AFTER_COMES ||
-	    job->spec->begin > now_realtime_ns()) {
-		job_move(job, &q->pending);
-		return;
-	}
-	struct queue_bucket *bucket = bucket_for(q, job);
-	job_move(job, bucket ? &bucket->list : &q->pending);
-}
-
-static bool comes_after(const struct job *job, int64_t id)
-{
-	for (unsigned i = 0; i < job->spec->after_count; i++)
-		if (job->spec->after[i].job == id)
-			return true;
-	return false;
-}
-
-void queue_ended_tell(struct queues *q, const struct job *ended)
-{
-	int64_t id = ended->record.array ? ended->record.array : ended->record.id;
-	size_t count = 0;
-
-	if (!q->afters)
-		return;
-	int64_t *after = malloc((q->pending.count + 1) * sizeof(*after));
-
-	/* One that ends here may end others in turn: so they are found anew each time. */
-	for (struct job *job = q->pending.first; after && job; job = job->next)
-		if (comes_after(job, id))
-			after[count++] = job->record.id;
-	for (size_t i = 0; i < count; i++) {
-		struct job *job = job_find(q, after[i]);
-
-		if (job && job->list == &q->pending)
-			job_settle(job);
-	}
-	free(after);
-}
-
-void queue_begin_due(struct queues *q)
-{
-	int64_t now = now_realtime_ns();
-
-	for (struct job *job = q->pending.first, *next; job; job = next) {
-		next = job->next;
-		if (job->record.state == JOB_QUEUED && job->wait == JOB_WAITS_BEGIN &&
-		    job->spec->begin <= now)
-			job_settle(job);
-	}
 }
 
 /* ---- from disk --------------------------------------------------------------------------- */

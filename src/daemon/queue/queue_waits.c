@@ -1,0 +1,229 @@
+/* Jobs that wait for others to end, or for a time. Those of one request wait as one. */
+#include <stddef.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/queue/queue_private.h"
+
+/* ---- what comes after what --------------------------------------------------------------- */
+
+enum after_answer { AFTER_COMES, AFTER_CAME, AFTER_NEVER };
+
+/* To count the rows of a long array takes tens of milliseconds: it is done once. */
+static int counts_get(struct queues *q, const struct job_after *after, struct job_counts *ret)
+{
+	for (size_t i = 0; i < QUEUE_KNOWN && after->index < 0; i++)
+		if (q->known[i].array == after->job) {
+			*ret = q->known[i].counts;
+			return 0;
+		}
+	int rc = job_store_count(q->store, after->job, after->index, ret);
+	/* Not while it is written. */
+	if (rc == 0 && ret->all && ret->ended == ret->all && after->index < 0)
+		q->known[q->known_next++ % QUEUE_KNOWN] = (struct queue_known){after->job, *ret};
+	return rc;
+}
+
+static enum after_answer after_look(struct queues *q, const struct job_after *after)
+{
+	struct job_counts count;
+
+	if (job_meant(q, after->job, after->index))
+		return AFTER_COMES;
+	if (counts_get(q, after, &count) < 0 || !count.all)
+		return AFTER_NEVER;
+	switch (after->kind) {
+	case JOB_AFTER_OK:
+		return count.done == count.all ? AFTER_CAME : AFTER_NEVER;
+	case JOB_AFTER_NOTOK:
+		return count.done < count.all ? AFTER_CAME : AFTER_NEVER;
+	case JOB_AFTER_ANY:
+		break;
+	}
+	return AFTER_CAME;
+}
+
+static enum after_answer after_all(struct queues *q, const struct job_spec *spec,
+				   const struct job_after **ret)
+{
+	enum after_answer answer = AFTER_CAME;
+
+	for (unsigned i = 0; i < spec->after_count; i++) {
+		enum after_answer one = after_look(q, &spec->after[i]);
+
+		if (one == AFTER_CAME)
+			continue;
+		answer = one;
+		*ret = &spec->after[i];
+		if (one == AFTER_NEVER)
+			break;
+	}
+	return answer;
+}
+
+static void never_comes(struct job *job, const struct job_after *after)
+{
+	static const char *const kinds[] = {"did not succeed", "is not known", "did not fail"};
+	const struct job_record named = {.id = after->job,
+					 .array = after->index < 0 ? 0 : after->job,
+					 .index = after->index};
+	char reason[JOB_REASON_SIZE], id[JOB_ID_TEXT];
+
+	snprintf(reason, sizeof(reason), "job %s, which it comes after, %s",
+		 job_id_text(&named, id), kinds[after->kind]);
+	job_finish(job, JOB_CANCELLED, reason);
+}
+
+/* ---- where jobs wait ----------------------------------------------------------------------- */
+
+static struct queue_target *target_of(struct queues *q, const struct job_after *after)
+{
+	struct job_array *array = after->index < 0 ? job_array_find(q, after->job) : NULL;
+	const struct job *job = job_meant(q, after->job, after->index);
+
+	return array ? &array->ended : job ? &job_find(q, job->record.id)->ended : NULL;
+}
+
+static void group_enter(struct queues *q, struct job_spec *spec)
+{
+	if (!spec->group.link.next)
+		queue_wait_for(&spec->group, &q->groups);
+}
+
+static struct job_list *after_list(struct queues *q, struct job_spec *spec)
+{
+	group_enter(q, spec);
+	for (unsigned i = 0; i < spec->after_count && !spec->after_list.count; i++) {
+		struct queue_target *target = target_of(q, &spec->after[i]);
+
+		spec->after[i].spec = spec;
+		if (target)
+			queue_wait_for(&spec->after[i].wait, target);
+	}
+	return &spec->after_list;
+}
+
+static struct job_list *begin_list(struct queues *q, struct job_spec *spec)
+{
+	if (!spec->begin_wait.place &&
+	    queue_time_wait(&q->waits, &spec->begin_wait, spec->begin) < 0)
+		return NULL;
+	group_enter(q, spec);
+	return &spec->begin_list;
+}
+
+void job_waits_end(struct queues *q, struct job_spec *spec)
+{
+	for (unsigned i = 0; i < spec->after_count && !spec->after_list.count; i++)
+		queue_wait_end(&spec->after[i].wait);
+	if (!spec->begin_list.count)
+		queue_time_end(&q->waits, &spec->begin_wait);
+	if (!spec->after_list.count && !spec->begin_list.count)
+		queue_wait_end(&spec->group);
+}
+
+static struct job_list *list_for(struct job *job, enum after_answer answer)
+{
+	struct queues *q = job->queues;
+
+	if (answer == AFTER_COMES)
+		return after_list(q, job->spec);
+	if (job->record.state == JOB_HELD)
+		return &q->pending;
+	if (job->spec->begin > now_realtime_ns())
+		return begin_list(q, job->spec);
+	return job_ready_list(job);
+}
+
+static void settle_as(struct job *job, enum after_answer answer, const struct job_after *after)
+{
+	struct queues *q = job->queues;
+
+	if (answer == AFTER_NEVER) {
+		never_comes(job, after);
+		return;
+	}
+	q->dirty = true;
+	job->wait = answer == AFTER_COMES ? JOB_WAITS_AFTER : JOB_WAITS_BEGIN;
+	struct job_list *list = list_for(job, answer);
+	q->unplaced |= !list;
+	job_move(job, list ? list : &q->pending);
+}
+
+void job_settle(struct job *job)
+{
+	const struct job_after *after = NULL;
+	/* What others of the request wait for is not looked for again. */
+	enum after_answer answer = job->spec->after_list.count
+					   ? AFTER_COMES
+					   : after_all(job->queues, job->spec, &after);
+
+	settle_as(job, answer, after);
+}
+
+/* ---- what they waited for comes ------------------------------------------------------------ */
+
+static bool told_look(struct queues *q, uint64_t end)
+{
+	struct queue_after *wait = queue_waits_told(&q->waits);
+	const struct job_after *after = NULL;
+
+	if (!wait)
+		return false;
+	struct job_spec *spec = CONTAINER_OF(wait, struct job_after, wait)->spec;
+	enum after_answer answer = after_all(q, spec, &after);
+	if (answer == AFTER_COMES) {
+		queue_wait_end(wait);
+		return true;
+	}
+	spec->uses++; /* the last of its jobs may end here */
+	do
+		settle_as(spec->after_list.first, answer, after);
+	while (spec->after_list.first && now_monotonic_ns() < end);
+	job_spec_unref(spec);
+	return true;
+}
+
+static bool due_look(struct queues *q, int64_t now, uint64_t end)
+{
+	struct queue_time *time = queue_waits_due(&q->waits, now);
+
+	if (!time)
+		return false;
+	struct job_spec *spec = CONTAINER_OF(time, struct job_spec, begin_wait);
+	spec->uses++;
+	/* Where the clock is set back meanwhile it stays in the list. */
+	do
+		job_settle(spec->begin_list.first);
+	while (spec->begin_list.first && now_monotonic_ns() < end);
+	job_spec_unref(spec);
+	return true;
+}
+
+void queue_waits_run(struct queues *q)
+{
+	uint64_t end = now_monotonic_ns() + QUEUE_PART_NS;
+	int64_t now = now_realtime_ns();
+
+	/* Some of them end here, which is written. */
+	if (job_store_holds(q->store))
+		return;
+	while (told_look(q, end) || due_look(q, now, end))
+		if (now_monotonic_ns() >= end) {
+			queue_parts_wake(q);
+			return;
+		}
+}
+
+void queue_waits_retry(struct queues *q)
+{
+	if (!q->unplaced || job_store_holds(q->store))
+		return;
+	q->unplaced = false;
+	for (struct job *job = q->pending.first, *next; job; job = next) {
+		next = job->next;
+		if (job->record.state == JOB_QUEUED && job->wait == JOB_WAITS_BEGIN)
+			job_settle(job);
+	}
+}
