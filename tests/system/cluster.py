@@ -91,10 +91,12 @@ def without_mark(pod):
 
 class ApiServer:
     """Objects by path. `calls` has (method, path) of all calls; `drop` fields of slices that a closed gate would.
-    `stuck`: each page of a list names the same next one."""
+    `stuck`: each page of a list names the same next one. `stalled`: calls with that in their path get no answer; `stalls` are those.
+    `nonsense` {part of a path: answer, an object or a text}: with status 200."""
 
     def __init__(self):
         self.objects, self.calls, self.drop, self.version, self.down, self.stuck = {}, [], [], 0, False, False
+        self.stalled, self.stalls, self.nonsense = None, [], {}
         self.invalid = []  # what was refused, as it fits no schema
         self.logs = {}  # texts by path of the pod
         self.events, self.oldest, self.watches = [], 0, 0  # (version, type, path, object); versions that are forgotten
@@ -109,7 +111,7 @@ class ApiServer:
                 pass
 
             def answer(self, status, body):
-                data = json.dumps(body).encode()
+                data = (body if isinstance(body, str) else json.dumps(body)).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
@@ -122,6 +124,10 @@ class ApiServer:
                 if outer.down:
                     self.close_connection = True
                     return
+                with outer.lock:
+                    if outer.stalled and outer.stalled in self.path:
+                        outer.stalls.append((self.command, self.path))
+                        outer.changed.wait_for(lambda: not outer.stalled)
                 if "watch=1" in self.path:
                     self.watch()
                     return
@@ -130,7 +136,8 @@ class ApiServer:
                     return
                 with outer.lock:
                     outer.calls.append((self.command, self.path))
-                    status, answer = outer.serve(self.command, self.path, body)
+                    nonsense = next((answer for part, answer in outer.nonsense.items() if part in self.path), None)
+                    status, answer = (200, nonsense) if nonsense is not None else outer.serve(self.command, self.path, body)
                 self.answer(status, answer)
 
             def send_event(self, type, object):
@@ -204,7 +211,13 @@ class ApiServer:
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
+    def resume(self):
+        with self.lock:
+            self.stalled = None
+            self.changed.notify_all()
+
     def close(self):
+        self.resume()
         self.server.shutdown()
         self.server.server_close()
         assert self.invalid == []

@@ -22,6 +22,7 @@ struct text {
 };
 
 struct watch {
+	const struct api *api;
 	struct text line;
 	api_line_cb on_line;
 	api_tick_cb on_tick;
@@ -151,6 +152,18 @@ static size_t on_answer(char *data, size_t unit, size_t count, void *arg)
 	return text_append(arg, data, unit * count) < 0 ? 0 : unit * count;
 }
 
+static bool api_goes_on(const struct api *api)
+{
+	return !api->goes_on || api->goes_on(api->arg);
+}
+
+/* libcurl calls it about once a second. */
+static int on_call_progress(void *arg, curl_off_t to_get, curl_off_t got, curl_off_t to_put,
+			    curl_off_t put)
+{
+	return !api_goes_on(arg);
+}
+
 static int reach_error(const struct api *api, CURLcode code, struct error *err)
 {
 	error_set(err, EXIT_CODE_UNREACHABLE, "the API server at %.200s does not answer: %s",
@@ -176,9 +189,12 @@ int api_call(struct api *api, const struct api_call *call, long *ret_status, jso
 		curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, call->timeout_ms);
 		curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_answer);
 		curl_easy_setopt(curl, CURLOPT_WRITEDATA, &answer);
+		curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+		curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_call_progress);
+		curl_easy_setopt(curl, CURLOPT_XFERINFODATA, api);
 		if (body)
 			curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
-		code = curl_easy_perform(curl);
+		code = api_goes_on(api) ? curl_easy_perform(curl) : CURLE_ABORTED_BY_CALLBACK;
 	}
 	cleanup_free char *data = answer.data;
 	if (code == CURLE_OK) {
@@ -196,6 +212,10 @@ int api_status_error(const struct api_call *call, long status, const json_t *ans
 {
 	const char *message = json_string_value(json_object_get(answer, "message"));
 
+	if (status / 100 == 2)
+		return error_set(err, EXIT_CODE_UNREACHABLE,
+				 "%s %.120s: the API server's answer %s", call->method, call->path,
+				 answer ? "makes no sense" : "is no JSON");
 	return error_set(err,
 			 status == 401 || status == 403   ? EXIT_CODE_NOT_PERMITTED
 			 : status == 429 || status >= 500 ? EXIT_CODE_UNREACHABLE
@@ -227,13 +247,12 @@ static size_t on_watched(char *data, size_t unit, size_t count, void *arg)
 	return size;
 }
 
-/* libcurl calls it about once a second. */
 static int on_progress(void *arg, curl_off_t to_get, curl_off_t got, curl_off_t to_put,
 		       curl_off_t put)
 {
 	struct watch *watch = arg;
 
-	return watch->on_tick && !watch->on_tick(watch->arg);
+	return !api_goes_on(watch->api) || (watch->on_tick && !watch->on_tick(watch->arg));
 }
 
 /* The bytes of a stream as they come. */
@@ -281,8 +300,11 @@ static int stream(struct api *api, const char *path, long timeout_ms, struct wat
 int api_watch(struct api *api, const char *path, long timeout_ms, api_line_cb line,
 	      api_tick_cb tick, void *arg, long *ret_status, struct error *err)
 {
-	struct watch watch = {
-		.line.max = LINE_MAX_BYTES, .on_line = line, .on_tick = tick, .arg = arg};
+	struct watch watch = {.api = api,
+			      .line.max = LINE_MAX_BYTES,
+			      .on_line = line,
+			      .on_tick = tick,
+			      .arg = arg};
 
 	return stream(api, path, timeout_ms, &watch, on_watched, ret_status, err);
 }
@@ -290,7 +312,7 @@ int api_watch(struct api *api, const char *path, long timeout_ms, api_line_cb li
 int api_stream(struct api *api, const char *path, long timeout_ms, api_line_cb bytes,
 	       api_tick_cb tick, void *arg, long *ret_status, struct error *err)
 {
-	struct watch watch = {.on_line = bytes, .on_tick = tick, .arg = arg};
+	struct watch watch = {.api = api, .on_line = bytes, .on_tick = tick, .arg = arg};
 
 	return stream(api, path, timeout_ms, &watch, on_streamed, ret_status, err);
 }

@@ -11,6 +11,9 @@ struct error;
 /* Connections that are kept open between calls. */
 #define API_IDLE_MAX 4
 
+/* Called about once a second during a call or a watch. True: go on. */
+typedef bool (*api_tick_cb)(void *arg);
+
 /* Where it is, and as whom to speak. Functions on it are thread-safe. */
 struct api {
 	char url[512];        /* without a slash at its end */
@@ -19,6 +22,9 @@ struct api {
 	pthread_mutex_t lock; /* a leaf */
 	void *idle[API_IDLE_MAX];
 	size_t idle_count;
+	/* Set before the calls: false ends them all, and each new one. NULL: nothing does. */
+	api_tick_cb goes_on;
+	void *arg;
 };
 
 /* `url` NULL: that of the cluster that this process runs in (KUBERNETES_SERVICE_HOST), with the
@@ -39,14 +45,13 @@ struct api_call {
  * Negative with *err where there was no answer (EXIT_CODE_UNREACHABLE). */
 int api_call(struct api *api, const struct api_call *call, long *ret_status, json_t **ret,
 	     struct error *err);
-/* Words what the API server answered in place of 2xx. Returns negative. */
+/* Words what the API server answered in place of what was asked for: 2xx with no JSON, or another
+ * status. Returns negative. */
 int api_status_error(const struct api_call *call, long status, const json_t *answer,
 		     struct error *err);
 
 /* Receives the events of a watch, one JSON object a line. True: go on. */
 typedef bool (*api_line_cb)(void *arg, const char *line, size_t length);
-/* Called about once a second during a watch. True: go on. */
-typedef bool (*api_tick_cb)(void *arg);
 /* Reads a watch until it ends, or a callback ends it. 0 with *ret_status, or as api_call(). */
 int api_watch(struct api *api, const char *path, long timeout_ms, api_line_cb line,
 	      api_tick_cb tick, void *arg, long *ret_status, struct error *err);

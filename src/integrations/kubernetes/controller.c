@@ -59,7 +59,7 @@ static bool goes_on(void *arg)
 {
 	struct controller *controller = arg;
 
-	return !controller->stop;
+	return !controller->stop && !signalled;
 }
 
 /* ---- templates --------------------------------------------------------------------------- */
@@ -112,7 +112,7 @@ static void template_ensure(struct controller *controller, const char *key)
 	struct error err = {0};
 
 	snprintf(namespace, sizeof(namespace), "%.*s", (int)(name - key - 1), key);
-	if (json_is_true(json_object_get(controller->wanted, key)) ||
+	if (!goes_on(controller) || json_is_true(json_object_get(controller->wanted, key)) ||
 	    template_parse(name, &size) < 0)
 		return;
 	cleanup_json json_t *template = template_build(controller->driver, namespace, name, &size,
@@ -400,7 +400,7 @@ static void lease_turn(struct controller *controller)
 	struct error err = {0};
 	bool led = controller->leader.leads;
 
-	if (leader_turn(&controller->leader, &err) < 0)
+	if (leader_turn(&controller->leader, &err) < 0 && !signalled)
 		log_event(LOG_WARNING, "lease.failed error=\"%s\"", err.message);
 	if (!led && controller->leader.leads)
 		log_event(LOG_INFO, "lease.taken identity=%s", controller->leader.identity);
@@ -455,6 +455,8 @@ int controller_run(const struct controller_options *options, struct error *err)
 
 	if (rc < 0)
 		return rc;
+	controller.api.goes_on = goes_on;
+	controller.api.arg = &controller;
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGINT, &action, NULL);
 	srandom((unsigned)now_monotonic_ns());
@@ -476,10 +478,11 @@ int controller_run(const struct controller_options *options, struct error *err)
 			pause_ms(LEADER_RENEW_MS / 2 + random() % LEADER_RENEW_MS);
 	}
 	rc = signalled ? 0 : lead(&controller, err);
-	leader_resign(&controller.leader);
 	/* Its threads may be in a call still where the lease was lost: the process ends. */
 	if (rc < 0)
 		return rc;
+	controller.api.goes_on = NULL;
+	leader_resign(&controller.leader);
 	json_decref(controller.sizes);
 	json_decref(controller.wanted);
 	json_decref(controller.orphans.seen);

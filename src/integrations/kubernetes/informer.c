@@ -61,10 +61,17 @@ static int page_read(const struct informer *informer, char *next, size_t size,
 	int rc = api_call(informer->api, &call, &status, &list, err);
 	if (rc < 0)
 		return rc;
-	if (status != 200 || !version_take(list, version))
+	if (status != 200 || !list)
 		return api_status_error(&call, status, list, err);
-	json_array_foreach(json_object_get(list, "items"), i, item)
-		informer->each(informer->arg, INFORMER_PRESENT, item);
+	const json_t *items = json_object_get(list, "items");
+	const char *wrong = !json_is_array(items) && !json_is_null(items) ? "items"
+			    : !version_take(list, version)                ? "resourceVersion"
+									  : NULL;
+	if (wrong)
+		return error_set(err, EXIT_CODE_UNREACHABLE,
+				 "GET %.120s: the API server's answer has no valid %s", path,
+				 wrong);
+	json_array_foreach(items, i, item) informer->each(informer->arg, INFORMER_PRESENT, item);
 	const char *more =
 		json_string_value(json_object_get(json_object_get(list, "metadata"), "continue"));
 	if (more && *more && !strcmp(more, next))

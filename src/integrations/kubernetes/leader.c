@@ -10,6 +10,8 @@
 #include "client/client.h"
 
 #define TIMEOUT_MS 4000L
+/* A process that is to end waits for both of its calls so long. */
+#define RESIGN_TIMEOUT_MS 500L
 
 bool leader_may_take(struct leader *leader, const json_t *lease, long long now_ms)
 {
@@ -63,11 +65,11 @@ static json_t *lease_make(const struct leader *leader, const json_t *there, cons
 }
 
 static int lease_write(struct leader *leader, const json_t *there, const char *holder,
-		       struct error *err)
+		       long timeout_ms, struct error *err)
 {
 	char path[512];
 	struct api_call call = {
-		.method = there ? "PUT" : "POST", .path = path, .timeout_ms = TIMEOUT_MS};
+		.method = there ? "PUT" : "POST", .path = path, .timeout_ms = timeout_ms};
 	cleanup_json json_t *lease = lease_make(leader, there, holder), *answer = NULL;
 	long status;
 
@@ -82,15 +84,16 @@ static int lease_write(struct leader *leader, const json_t *there, const char *h
 	return status < 200 || status > 299 ? api_status_error(&call, status, answer, err) : 0;
 }
 
-static int lease_read(struct leader *leader, json_t **ret, long *ret_status, struct error *err)
+static int lease_read(struct leader *leader, long timeout_ms, json_t **ret, long *ret_status,
+		      struct error *err)
 {
 	char path[512];
-	struct api_call call = {.method = "GET", .path = path, .timeout_ms = TIMEOUT_MS};
+	struct api_call call = {.method = "GET", .path = path, .timeout_ms = timeout_ms};
 
 	snprintf(path, sizeof(path), "/apis/coordination.k8s.io/v1/namespaces/%s/leases/%s",
 		 leader->namespace, leader->name);
 	int rc = api_call(leader->api, &call, ret_status, ret, err);
-	if (rc == 0 && *ret_status != 200 && *ret_status != 404)
+	if (rc == 0 && ((*ret_status != 200 && *ret_status != 404) || !*ret))
 		rc = api_status_error(&call, *ret_status, *ret, err);
 	return rc;
 }
@@ -100,13 +103,14 @@ int leader_turn(struct leader *leader, struct error *err)
 	cleanup_json json_t *lease = NULL;
 	long long began = now_monotonic_ms();
 	long status = 0;
-	int rc = lease_read(leader, &lease, &status, err);
+	int rc = lease_read(leader, TIMEOUT_MS, &lease, &status, err);
 	bool may = rc == 0 && (status == 404 || leader_may_take(leader, lease, began));
 
 	if (rc == 0 && !may)
 		leader->leads = false;
 	if (may)
-		rc = lease_write(leader, status == 404 ? NULL : lease, leader->identity, err);
+		rc = lease_write(leader, status == 404 ? NULL : lease, leader->identity, TIMEOUT_MS,
+				 err);
 	if (may && rc == 0) {
 		leader->renewed_ms = began;
 		leader->leads = true;
@@ -124,8 +128,10 @@ void leader_resign(struct leader *leader)
 	struct error ignored = {0};
 	long status;
 
-	if (leader->leads && lease_read(leader, &lease, &status, &ignored) == 0 && status == 200 &&
+	if (leader->leads &&
+	    lease_read(leader, RESIGN_TIMEOUT_MS, &lease, &status, &ignored) == 0 &&
+	    status == 200 &&
 	    !strcmp(json_text(json_object_get(lease, "spec"), "holderIdentity"), leader->identity))
-		(void)lease_write(leader, lease, "", &ignored);
+		(void)lease_write(leader, lease, "", RESIGN_TIMEOUT_MS, &ignored);
 	leader->leads = false;
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,7 @@ struct node {
 	char registration_socket[PATH_MAX], dra_socket[PATH_MAX];
 	char own[PATH_MAX], claims[PATH_MAX], slices[PATH_MAX];
 	struct api api;
+	atomic_bool stop; /* calls to it are not waited for */
 	struct carved carved;
 	struct prepare prepare;
 	struct publish publish;
@@ -174,6 +176,13 @@ static void seen(void *arg)
 	uv_async_send(&node->seen);
 }
 
+static bool goes_on(void *arg)
+{
+	struct node *node = arg;
+
+	return !node->stop;
+}
+
 static void on_signal(uv_signal_t *handle, int number)
 {
 	uv_stop(handle->loop);
@@ -198,7 +207,8 @@ static void close_one(uv_handle_t *handle, void *arg)
 		uv_close(handle, NULL);
 }
 
-/* Calls that are under way are carried out; nobody hears of it, and the kubelet calls again. */
+/* Calls of the kubelet that are under way come to their end, which may be a failure, as the API
+ * server is not waited for. Nobody hears of it, and the kubelet calls again. */
 static void loop_close(struct node *node)
 {
 	grpc_server_stop(node->registration);
@@ -223,6 +233,7 @@ static int serve(struct node *node, struct error *err)
 			  node->kubelet.driver);
 		uv_run(&node->loop, UV_RUN_DEFAULT);
 	}
+	node->stop = true;
 	watcher_stop(node->kubelet.watcher);
 	return rc;
 }
@@ -246,6 +257,8 @@ int node_run(const struct node_options *options, struct error *err)
 	    (rc = places_make(&node, options, err)) < 0 ||
 	    (rc = host_find(&node, options, err)) < 0)
 		return rc;
+	node.api.goes_on = goes_on;
+	node.api.arg = &node;
 	node.prepare.api = node.publish.api = &node.api;
 	node.prepare.carved = &node.carved;
 	node.prepare.driver = node.publish.driver = node.kubelet.driver = options->driver;

@@ -161,6 +161,52 @@ def test_a_second_controller_waits_and_takes_over(controllers):
     wait_until(lambda: controllers.api.templates())
 
 
+@pytest.mark.parametrize("answer, wrong", [
+    ("<html>Welcome</html>", "is no JSON"), ("", "is no JSON"), ({}, "has no valid items"), ({"items": {}, "metadata": {"resourceVersion": "1"}}, "has no valid items"),
+    ({"items": []}, "has no valid resourceVersion"), ({"items": [], "metadata": {"resourceVersion": "one"}}, "has no valid resourceVersion"),
+])
+def test_a_list_that_makes_no_sense_is_named_in_the_log(controllers, answer, wrong):
+    api = controllers.api
+    api.nonsense["/api/v1/pods"] = answer
+    controllers.start()
+    wait_until(lambda: f"the API server's answer {wrong}" in controllers.log())
+    assert "GET /api/v1/pods?limit=500" in controllers.log() and "answered 200" not in controllers.log()
+    api.nonsense.clear()
+    api.pod("p", "carve-memory-500")
+    wait_until(api.templates)
+
+
+def test_a_lease_that_is_no_json_is_named_in_the_log(controllers):
+    api = controllers.api
+    api.nonsense["/leases/"] = "<html>Welcome</html>"
+    controllers.start()
+    wait_until(lambda: "the API server's answer is no JSON" in controllers.log())
+    assert not any(method == "POST" for method, _ in api.calls)
+    api.nonsense.clear()
+    wait_until(controllers.holder)
+
+
+@pytest.mark.parametrize("leads", [True, False], ids=["leader", "candidate"])
+@pytest.mark.parametrize("path", ["/leases/", "/api/v1/pods", "/resourceclaimtemplates"])
+def test_a_controller_ends_at_once_while_the_api_server_answers_nothing(controllers, path, leads):
+    api = controllers.api
+    if not leads and path != "/leases/":
+        pytest.skip("a candidate asks for nothing else")
+    for i in range(20):
+        api.pod(f"p{i}", f"carve-memory-{1000 + i}")
+    if leads:
+        api.stalled = None if path == "/leases/" else path
+        controllers.start()
+        wait_until(controllers.holder)
+    api.stalled = path
+    process = controllers.running[0] if leads else controllers.start()
+    wait_until(lambda: api.stalls)
+    process.terminate()
+    assert process.wait(8) == 0  # a list has 30 s, a lease 4 s for each of two calls, and there may be 20 templates
+    if path != "/leases/":
+        assert not controllers.holder()
+
+
 def test_a_leader_that_is_killed_is_followed_by_one_and_nothing_is_made_twice(controllers):
     first = controllers.start()
     name = wait_until(controllers.holder)

@@ -130,6 +130,18 @@ def test_an_api_server_that_was_away_gets_what_changed_meanwhile(cluster):
     wait_until(lambda: cluster.api.objects[path]["spec"]["devices"][0]["capacity"]["memory"]["value"] != value)
 
 
+def test_a_plugin_ends_at_once_while_the_api_server_takes_no_slices(cluster):
+    cluster.api.stalled = "/resourceslices"
+    cluster.kubelet.register()
+    wait_until(lambda: cluster.api.stalls)
+    cluster.plugin.terminate()
+    assert cluster.plugin.wait(6) == 0  # the call has 15 s
+    cluster.api.resume()
+    cluster.start()
+    cluster.kubelet.register()
+    assert cluster.kubelet.prepare() == {}
+
+
 def test_a_plugin_that_was_upgraded_takes_up_the_claims_of_the_old_one(cluster):
     claim = cluster.api.claim("c", [("gpu", cluster.api.devices()[0]["name"], "1Gi", "0")])
     prepared = cluster.kubelet.prepare(claim)
