@@ -46,7 +46,8 @@ def admit(tmp_path):
 def claimed(pod):
     """{container: template} of those that have a slice."""
     templates = {c["name"]: c["resourceClaimTemplateName"] for c in pod["spec"].get("resourceClaims", [])}
-    return {c["name"]: templates[claim["name"]] for c in pod["spec"]["containers"] for claim in c["resources"].get("claims", [])}
+    return {c["name"]: templates[claim["name"]] for c in pod["spec"]["containers"] + pod["spec"].get("initContainers", [])
+            for claim in c["resources"].get("claims", [])}
 
 
 @pytest.mark.parametrize("limits, labels, annotations, expected", [
@@ -99,7 +100,29 @@ def test_a_wrong_value_is_refused_by_its_name(admit, limits, labels, annotations
 @pytest.mark.parametrize("limits", [None, {FRACTION: "0.5"}])
 def test_a_fraction_of_an_init_container_is_refused(admit, limits):
     _, refusals = admit(limits, init={FRACTION: "1"})
-    assert refusals == ["limit clear.ml/fraction-1: an init container gets no slice; give it to a container"]
+    assert refusals == ["limit clear.ml/fraction-1: an init container cannot have it; give it to a container"]
+
+
+@pytest.mark.parametrize("limits", [{"cpu": "1"}, {"cpu": "1", "nvidia.com/gpu": "1"}])
+def test_an_init_container_that_is_named_has_the_slice(admit, limits):
+    pod, refusals = admit({"cpu": "1"}, annotations={"gpu-fraction": "0.5", "gpu-fraction-container-name": "init"}, init=limits)
+    assert (claimed(pod), refusals) == ({"init": "carve-fraction-0.5"}, [])
+    assert pod["spec"]["initContainers"][0]["resources"]["limits"] == {"cpu": "1"}
+
+
+@pytest.mark.parametrize("spelling, labels, annotations, limits", [
+    ("annotation gpu-fraction", None, {"gpu-fraction": "0.5"}, {}),
+    ("annotation gpu-memory", None, {"gpu-memory": "4096"}, {}),
+    ("label clearml-injector/fraction", {LABEL: "0.500"}, None, {}),
+    ("limit clear.ml/fraction-1", None, None, {FRACTION: "0.5"}),
+])
+@pytest.mark.parametrize("place", ["the same container", "another container", "an init container"])
+def test_a_slice_beside_a_mig_limit_is_refused(admit, spelling, labels, annotations, limits, place):
+    mig = {"nvidia.com/mig-1g.10gb": "1"}
+    containers, init = {"the same container": ([limits | mig], None), "another container": ([limits, mig], None),
+                        "an init container": ([limits], mig)}[place]
+    _, refusals = admit(*containers, labels=labels, annotations=annotations, init=init)
+    assert refusals == [f"{spelling} and limit nvidia.com/mig-1g.10gb are two slices; give one of them, or write a claim of your own"]
 
 
 @pytest.mark.parametrize("product, profile", [("A100-SXM4-40GB-MIG-1g.5gb", "1g.5gb"), ("NVIDIA-H100-80GB-HBM3-MIG-3g.40gb", "3g.40gb"),
