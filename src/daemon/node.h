@@ -67,7 +67,7 @@ struct node {
 	struct handover
 		*handover; /* what the last program left, until it is taken up; NULL: nothing */
 	struct vanished vanished;
-	unsigned devices;        /* loaded when it started (devices.h) */
+	unsigned devices;        /* loaded when the service started (devices.h) */
 	struct upgrade *upgrade; /* NULL: none is asked for */
 	/* Inventory, context costs and a sample without the probe's memory are in: requests are
 	 * decided. */

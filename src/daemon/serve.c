@@ -615,7 +615,7 @@ int serve_run(struct node *node, struct error *err)
 {
 	api_upgrade_with(upgrade_post);
 	node->started = now_realtime_ns();
-	node->devices = devices_loaded();
+	node->devices = devices_at_start(node->handover);
 	(void)clock_step(&node->clock_ahead, node->started, now_boottime_ns());
 	node->busy_ns = now_monotonic_ns();
 	if (state_open(&node->state, &node->runtime, node->handover, &node->store, err) < 0)

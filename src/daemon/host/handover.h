@@ -8,6 +8,7 @@
  *                the descriptor of its name (sole.h)
  *   state        dir, lock: the state directory and the descriptor of its lock
  *   log          its path
+ *   devices      modules of the driver that were loaded when the service started (devices.h)
  *   claims       uuid, fd: the names that own GPUs (claims.h)
  *   claims_place dir, lock: where a system daemon files claims
  *   turns        uuid, account: of time-sliced GPUs (core/lease_left.h)

@@ -19,6 +19,7 @@
 #include "daemon/api/http_handover.h"
 #include "daemon/attach/attach.h"
 #include "daemon/host/child.h"
+#include "daemon/host/devices.h"
 #include "daemon/host/handover.h"
 #include "daemon/host/log.h"
 #include "daemon/mig/mig.h"
@@ -153,6 +154,7 @@ static struct handover *leave_all(struct node *node)
 	takeover_leave(node, h);
 	privileges_hand_over(&node->privileges, h);
 	launcher_hand_over(&node->launcher, h);
+	devices_hand_over(node->devices, h);
 	attach_hand_over(node->attach, h);
 	http_hand_over(node->http, h, node->upgrade->call);
 	if (log_path())

@@ -255,25 +255,58 @@ def test_a_service_whose_directory_of_claims_vanished_ends_to_be_started_anew(cl
     stop(serve(FDSTORE="64", NOTIFY_SOCKET="@carve-test-nobody"))
 
 
+def serve_without(host, place, module):
+    """A service on a host without a module of the driver, which the function loads."""
+    devices = place.parent / "devices"
+    lines = ["Character devices:", "  1 mem", "195 nvidia", "510 nvidia-uvm", "", "Block devices:", "  7 loop"]
+    devices.write_text("\n".join(line for line in lines if not line.endswith(f" {module}")))
+    devices.chmod(0o644)
+    before = ["unshare", "-m", "--propagation", "private", "sh", "-c", f'mount --bind {devices} /proc/devices && exec "$@"', "sh"]
+
+    def serve():
+        return serve_confined(host, place, env={"FDSTORE": "64", "NOTIFY_SOCKET": "@carve-test-nobody"}, before=before)
+
+    return serve, lambda: devices.write_text("\n".join(lines))
+
+
+def assert_ends_for_the_module(daemon, place):
+    assert daemon.wait(60) != 0
+    assert "module was loaded after the service had started" in (place.parent / "service.log").read_text()
+
+
 @pytest.mark.parametrize("module", ["nvidia", "nvidia-uvm"])
 def test_a_service_ends_to_be_started_anew_where_a_module_of_the_driver_comes_later(unserved, module):
     """systemd looks up which device nodes a service may open when it starts that."""
     host, place = unserved
-    devices = place.parent / "devices"
-    lines = ["Character devices:", "  1 mem", "195 nvidia", "510 nvidia-uvm", "", "Block devices:", "  7 loop"]
-    devices.write_text("\n".join(line for line in lines if not line.endswith(" " + module)))
-    devices.chmod(0o644)
-    before = ["unshare", "-m", "--propagation", "private", "sh", "-c", f'mount --bind {devices} /proc/devices && exec "$@"', "sh"]
-    daemon = serve_confined(host, place, env={"FDSTORE": "64", "NOTIFY_SOCKET": "@carve-test-nobody"}, before=before)
+    serve, load = serve_without(host, place, module)
+    daemon = serve()
     granted = host.carve_json("session", "request", "--vram", "1")["id"]
-    devices.write_text("\n".join(lines))
-    assert daemon.wait(60) != 0
-    assert "module was loaded after the service had started" in (place.parent / "service.log").read_text()
-    daemon = serve_confined(host, place, env={"FDSTORE": "64", "NOTIFY_SOCKET": "@carve-test-nobody"}, before=before)
+    load()
+    assert_ends_for_the_module(daemon, place)
+    daemon = serve()
     try:
         assert [s["id"] for s in host.carve_json("session", "list")] == [granted]
     finally:
         stop(daemon)
+
+
+def test_a_service_that_was_upgraded_ends_for_a_module_that_came_before_the_upgrade(unserved):
+    """An upgrade gives the service no other device nodes. A request that waits keeps the daemon from ending before it."""
+    host, place = unserved
+    serve, load = serve_without(host, place, "nvidia-uvm")
+    daemon = serve()
+    host.carve_json("session", "request", "--vram", "60GiB")
+    waiter = host.popen([BUILD / "carve", "run", "--ephemeral", "--vram", "60GiB", "--wait-for", "600", "true"],
+                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: len(host.carve_json("session", "list")) == 2)
+        load()
+        done = host.run([BUILD / "carved", "--runtime-dir", place, "--takeover"])
+        assert done.returncode == 0 and daemon.poll() is None, done.stderr
+    finally:
+        waiter.kill()
+        waiter.wait()
+    assert_ends_for_the_module(daemon, place)
 
 
 @pytest.mark.parametrize("claims_of", ["news"], indirect=True)
