@@ -111,13 +111,13 @@ pid_t cgroup_fork(const char *path)
 	return pid < 0 ? fork() : pid;
 }
 
-int cgroup_write(const char *dir, const char *file, const char *text)
+int cgroup_write(const char *path, const char *file, const char *text)
 {
-	char path[PATH_MAX];
+	char whole[PATH_MAX];
 
-	if (snprintf(path, sizeof(path), "%s/%s", dir, file) >= (int)sizeof(path))
+	if (snprintf(whole, sizeof(whole), "%s/%s", path, file) >= (int)sizeof(whole))
 		return -ENAMETOOLONG;
-	cleanup_close int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+	cleanup_close int fd = open(whole, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
 	return fd < 0 ? -errno : write_all(fd, text, strlen(text));
 }
 

@@ -178,18 +178,19 @@ int container_limits_read(const json_t *environment, struct container_limits *re
 	json_array_foreach((json_t *)environment, i, entry)
 	{
 		const char *text = json_string_value(entry);
-		int rc =
-			text ? variable_take(&memory, MEMORY, text, memory_parse, "2027m", err) : 0;
 
-		if (rc == 0 && text)
+		if (!text)
+			continue;
+		int rc = variable_take(&memory, MEMORY, text, memory_parse, "2027m", err);
+		if (rc == 0)
 			rc = variable_take(&percent, PERCENT, text, percent_parse, "30", err);
 		if (rc < 0)
 			return rc;
-		if (text && value_of(text, VISIBLE))
+		if (value_of(text, VISIBLE))
 			ret->visible = value_of(text, VISIBLE);
-		if (text && value_of(text, PORTION))
+		if (value_of(text, PORTION))
 			portion = value_of(text, PORTION);
-		if (text && value_of(text, PORTION_MARK))
+		if (value_of(text, PORTION_MARK))
 			mark = value_of(text, PORTION_MARK);
 	}
 	for (i = 0; i < CONTAINER_LIMITS_GPUS_MAX; i++) {

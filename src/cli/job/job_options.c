@@ -13,7 +13,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
@@ -25,6 +24,7 @@
 #define SECONDS_MAX 1000000000ll
 #define NS_PER_SECOND 1000000000ull
 #define PRIORITY_MAX 100
+#define RETRY_ON_EXAMPLE "for example: --retry-on 75,137,KILL"
 
 static int wrong(struct error *err, const char *option, const char *text, const char *hint)
 {
@@ -158,27 +158,36 @@ static int signal_number(const char *name)
 	return 0;
 }
 
-static int retry_on_read(const char *text, json_t *body, struct error *err)
+/* Cuts the text up. */
+static int codes_add(char *text, json_t *list, struct error *err)
 {
-	json_t *list = json_array();
-	cleanup_free char *copy = strdup(text);
 	char *state, *word;
 
-	for (word = strtok_r(copy, ", ", &state); word; word = strtok_r(NULL, ", ", &state)) {
+	for (word = strtok_r(text, ", ", &state); word; word = strtok_r(NULL, ", ", &state)) {
 		char *end;
 		long code = strtol(word, &end, 10);
 
 		if (*end)
 			code = -signal_number(word);
-		if (!code || code > 255 || (!*end && code < 0)) {
-			json_decref(list);
-			return wrong(err, "retry-on", word, "for example: --retry-on 75,137,KILL");
-		}
+		if (!code || code > 255 || (!*end && code < 0))
+			return wrong(err, "retry-on", word, RETRY_ON_EXAMPLE);
 		json_array_append_new(list, json_integer(code));
 	}
-	bool any = json_array_size(list) > 0;
+	return 0;
+}
+
+static int retry_on_read(const char *text, json_t *body, struct error *err)
+{
+	json_t *list = json_array();
+	char *copy = strdup(text);
+	int rc = copy ? codes_add(copy, list, err)
+		      : error_set(err, EXIT_CODE_FAILED, "out of memory");
+
+	free(copy);
+	if (rc == 0 && !json_array_size(list))
+		rc = wrong(err, "retry-on", text, RETRY_ON_EXAMPLE);
 	json_object_set_new(body, "retry_on", list);
-	return any ? 0 : wrong(err, "retry-on", text, "for example: --retry-on 75,137,KILL");
+	return rc;
 }
 
 static int number_read(const struct cli *cli, enum cli_option_id id, const char *option,
@@ -440,8 +449,7 @@ static void limits_note(json_t *body)
 static int param_add(const char *text, json_t *params, struct error *err)
 {
 	const char *equals = strchr(text, '=');
-	cleanup_free char *copy = NULL;
-	char name[64], *rest, *word;
+	char name[64];
 
 	if (!equals || !is_name(text, (size_t)(equals - text)) ||
 	    (size_t)(equals - text) >= sizeof(name) || !equals[1])
@@ -452,12 +460,13 @@ static int param_add(const char *text, json_t *params, struct error *err)
 			     "each parameter is given once, with all its values");
 	json_t *values = json_array();
 	json_object_set_new(params, name, values);
-	rest = copy = strdup(equals + 1);
-	while ((word = strsep(&rest, ","))) {
-		if (!*word)
+	for (const char *value = equals; value; value = strchr(value, ',')) {
+		size_t length = strcspn(++value, ",");
+
+		if (!length)
 			return wrong(err, "param", text,
 				     "a value is empty; for example: --param lr=0.1,0.01");
-		json_array_append_new(values, json_string(word));
+		json_array_append_new(values, json_stringn(value, length));
 	}
 	return 0;
 }

@@ -337,7 +337,7 @@ bool api_job_is_known(struct call *call, const char *text)
 	return true;
 }
 
-static void wait_answer(void *arg);
+static void wait_answer(void *call);
 
 static void on_waiter_gone(struct call *call)
 {

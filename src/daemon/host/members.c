@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 
 #include "base/array.h"
-#include "base/file.h"
 
 #define USERS "/etc/passwd"
 #define GROUPS "/etc/group"
@@ -58,7 +57,7 @@ static int by_number(const void *a, const void *b)
 static void files_read(struct members *m, gid_t gid)
 {
 	FILE *file = fopen(GROUPS, "re");
-	cleanup_free char *record = malloc(GROUP_SIZE);
+	char *record = malloc(GROUP_SIZE);
 	struct group group, *g = NULL;
 
 	m->count = 0;
@@ -68,6 +67,7 @@ static void files_read(struct members *m, gid_t gid)
 			users_add(m, gid, &group);
 	if (file)
 		fclose(file);
+	free(record);
 	if (m->count)
 		qsort(m->uid, m->count, sizeof(*m->uid), by_number);
 }

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/fnv.h"
 
 #define BACKLOG 16
 /* A daemon that does not look at its files within this time has the directory all the same. */
@@ -25,16 +26,6 @@
 /* A daemon that looked at its files may end there and then; one that was killed may be about to. */
 #define TRIES 20
 #define PAUSE_NS 10000000L
-
-/* FNV-1a: a directory's name may be longer than a socket's. */
-static uint64_t text_hash(const char *text)
-{
-	uint64_t hash = 0xcbf29ce484222325;
-
-	for (; *text; text++)
-		hash = (hash ^ (unsigned char)*text) * 0x100000001b3;
-	return hash;
-}
 
 /* By the directory above, which stays: the same path is another directory in another mount
  * namespace and below another root. 0 or -errno. */
@@ -46,7 +37,8 @@ static int name_make(const char *dir, struct sockaddr_un *ret, socklen_t *ret_si
 	if (!realpath(dir, path))
 		return -errno;
 	char *last = strrchr(path, '/');
-	uint64_t hash = text_hash(last);
+	/* A directory's name may be longer than a socket's. */
+	uint64_t hash = fnv_add(FNV_BASIS, last, strlen(last));
 
 	last[last == path] = '\0';
 	if (stat(path, &above) < 0)
@@ -100,7 +92,7 @@ static int name_bind(const struct sockaddr_un *name, socklen_t size)
 int sole_take(const char *dir, int *ret_fd, struct error *err)
 {
 	struct sockaddr_un name;
-	socklen_t size;
+	socklen_t size = 0;
 	pid_t pid = 0;
 	bool asked = false;
 
