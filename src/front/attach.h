@@ -41,13 +41,10 @@ struct attach_settling {
 	bool exact;       /* all that the process charged is on the device */
 	uint64_t leaving; /* bytes charged that it gave back to the driver */
 	/* Answers: */
-	bool asked;      /* false: nobody there; the books stay as they are */
-	bool taken_over; /* what the driver keeps of `release_pending` is charged by others now:
-			  * uncharge it
-			  */
-	uint64_t over; /* bytes charged, `release_pending` not among them, that the driver does not
-			* know of
-			*/
+	bool asked; /* false: nobody there; the books stay as they are */
+	/* The memory of `leaving` that the driver keeps is charged by others now: uncharge it. */
+	bool taken_over;
+	uint64_t over; /* bytes charged beside `leaving` that the driver does not know of */
 	bool sure;     /* nothing was under way that it may have been told wrong for */
 };
 /* No more can be told at a time. */

@@ -430,8 +430,8 @@ static void check_limits(const struct check_input *in, struct finding *f)
 	json_array_foreach(json_object_get(in->daemon, "limited_notes"), i, text)
 	{
 		find_each(f, NOTE, "%s%s", i ? "" : "the daemon: ", json_string_value(text));
-		advise(f, "run the service, or end the daemon, and have a carve command start it; "
-			  "its oom_score_adj only root can set to 0");
+		advise(f, "run the service; or end the daemon, and have a carve command start it "
+			  "(only root can set its oom_score_adj to 0)");
 	}
 }
 

@@ -140,8 +140,8 @@ static int log_open(const struct client *client, const char *id, bool follow, ui
 					 id);
 		if (fd == -EPERM)
 			return error_set(err, EXIT_CODE_FAILED,
-					 "the output of job %s is in a file of another user's: %s",
-					 id, path);
+					 "the output of job %s is in another user's file: %s", id,
+					 path);
 		if (!follow || job_has_ended(*job))
 			return error_set(err, EXIT_CODE_FAILED,
 					 "job %s has printed nothing: it is %s", id,
