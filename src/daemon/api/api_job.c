@@ -41,7 +41,7 @@ static json_t *gpus_json(const struct job_record *record)
 	return list;
 }
 
-static json_t *record_json(const struct queues *queues, const struct job_record *r, const char *why)
+static json_t *record_json(const struct queues *queues, const struct job_record *r)
 {
 	char id[JOB_ID_TEXT], log[PATH_MAX];
 	bool ended = job_state_ended(r->state);
@@ -56,8 +56,8 @@ static json_t *record_json(const struct queues *queues, const struct job_record 
 		"exit_code", ended && r->started ? json_integer(r->exit_code) : json_null(),
 		"signal", r->signal ? json_integer(r->signal) : json_null(), "enqueued",
 		view_time(r->enqueued), "started", view_time(r->started), "ended",
-		view_time(r->ended), "reason", *r->reason ? r->reason : why, "user",
-		view_user(r->uid), "priority", r->priority, "attempt", (int)r->attempt, "array",
+		view_time(r->ended), "reason", r->reason, "user", view_user(r->uid), "priority",
+		r->priority, "attempt", (int)r->attempt, "array",
 		r->array ? json_integer(r->array) : json_null(), "index",
 		r->array ? json_integer(r->index) : json_null(), "peak_bytes",
 		answer_number(r->peak_bytes), "gpu_ns", answer_number(r->gpu_ns), "rss_bytes",
@@ -69,11 +69,10 @@ static json_t *job_json(const struct job *job)
 	struct job_record record = job->record;
 	char why[JOB_WHY_SIZE], blocker[JOB_ID_TEXT];
 
-	job_why(job, why);
-	/* Of the attempt before: what counts now is why it waits. */
-	if (*why)
-		record.reason = why;
-	json_t *object = record_json(job->queues, &record, why);
+	/* The record's reason and signal are of the attempt before. */
+	record.reason = job_why(job, why);
+	record.signal = 0;
+	json_t *object = record_json(job->queues, &record);
 	struct job_prospect prospect = job_prospect(job);
 	if (prospect.blocker)
 		json_object_set_new(
@@ -104,7 +103,7 @@ static int list_ended(void *arg, const struct job_record *record)
 		 record->id);
 	if (!listing->queue || !strcmp(listing->queue, record->queue))
 		json_array_append_new(listing->list,
-				      record_json(listing->call->node->queues, record, ""));
+				      record_json(listing->call->node->queues, record));
 	return 0;
 }
 
@@ -289,7 +288,7 @@ static int list_meant(void *arg, const struct job_record *record)
 		json_array_append_new(listing->list, job_json(job));
 	else if (job_state_ended(record->state))
 		json_array_append_new(listing->list,
-				      record_json(listing->call->node->queues, record, ""));
+				      record_json(listing->call->node->queues, record));
 	return 0;
 }
 

@@ -300,11 +300,16 @@ def test_higher_priority_goes_first_in_a_queue(queues):
 
 def test_priority_preempts_what_was_enqueued_for_it(queues, tmp_path):
     queues.agent("half=1", gpus="0")
-    low = queues.witnessed(f"[ $CARVE_JOB_ATTEMPT -gt 1 ] || sleep 1000", options=["--requeue", "--priority", "-1"])
+    low = queues.witnessed(f"[ $CARVE_JOB_ATTEMPT -gt 1 ] || sleep 1000; {queues.gate()}", options=["--requeue", "--priority", "-1"])
     queues.wait_state(low, "running")
     wait_until(lambda: queues.runs(low))
     high = queues.witnessed()
     assert queues.ended(high)["state"] == "done"
+    wait_until(lambda: f"{low} 2 start" in queues.runs(low))
+    # Both are of the attempt before.
+    job = queues.job(low)
+    assert job["state"] == "running" and job["reason"] == "" and job["signal"] is None
+    queues.open_gate()
     job = queues.ended(low)
     assert job["state"] == "done" and job["attempt"] == 2
 
