@@ -320,7 +320,7 @@ static uint8_t gi_number(const struct mig_board *b, const struct mig_state *s,
 	uint8_t place = start / legal->size, id = (uint8_t)(first + place);
 
 	if (mig_gi_find(s, id) && place <= first)
-		id = (uint8_t)(first - place);
+		id = (uint8_t)(2 * first - place);
 	for (uint8_t lowest = 0; mig_gi_find(s, id); lowest++)
 		id = lowest;
 	return id;
