@@ -126,7 +126,10 @@ static void refuse_used(struct call *call, const char *id, const char *pids)
 	char name[JOB_ID_TEXT];
 	struct error err = {0};
 
-	error_set(&err, EXIT_CODE_FAILED, "session %s has processes inside: %s", id, pids);
+	if (pids[0])
+		error_set(&err, EXIT_CODE_FAILED, "session %s has processes inside: %s", id, pids);
+	else
+		error_set(&err, EXIT_CODE_FAILED, "session %s is of a job that begins", id);
 	if (job)
 		error_hint(&err, "it is job %s's: `carve job cancel %s` ends that job",
 			   job_id_text(&job->record, name), name);
@@ -149,11 +152,13 @@ void api_delete_session(struct call *call, const char *id)
 	if (!s)
 		return;
 	pids_text(s, call, pids, sizeof(pids));
-	if (!pids[0]) {
+	bool forced = force && strcmp(force, "0") != 0;
+	/* A job's command registers when it is in its slice, a moment after the job is running. */
+	if (!pids[0] && (forced || !job_of_session(call->node->queues, s->record.id))) {
 		release(call, s, session_unused_reason(s, "released", why));
 		return;
 	}
-	if (force && strcmp(force, "0") != 0) {
+	if (forced) {
 		session_commands_end(s, &call->peer.process);
 		release(call, s, "released by force");
 		return;
