@@ -11,6 +11,6 @@ struct error;
 const struct cli_verb *words_verb(const char *group, const char *word);
 /* Whether a word asks for a list, or for how things are. */
 bool words_mean_list(const char *word);
-/* What to type instead, where the group (NULL: none was named) has no such verb, but another
+/* The command to type instead, where the group (NULL: none was named) has no such verb, but another
  * command does it. True: *err has the hint. */
 bool words_hint(const char *group, const char *word, struct error *err);

@@ -1,6 +1,6 @@
-/* What waits for ends of others, and for times, so that an end or a second concerns only those that
- * wait for it. No memory is taken for a wait for an end: its links are in the one that waits, and
- * in the one that is waited for. Pure. */
+/* The jobs that wait for ends of others, or for times, so that an end or a second concerns only
+ * those that wait for it. No memory is taken for a wait for an end: its links are in the one that
+ * waits, and in the one that is waited for. Pure. */
 #pragma once
 
 #include <stdbool.h>

@@ -215,7 +215,7 @@ def test_roots_command_shows_files_of_the_jobs_user_alone(jobs, of):
     for reader in (ROOT, MALLORY):
         done = lab.carve(reader, "job", "logs", id, timeout=20)
         assert done.returncode == 1 and "not Mallory's" not in done.stdout, done
-    # What the job's user names as output is shown.
+    # A file that the job's user names as output is shown.
     own = jobs.enqueue(MALLORY, "echo", "mine", options=["--output", lab.home(MALLORY) / "out"])
     assert jobs.ended(MALLORY, own)["state"] == "done"
     assert lab.carve(ROOT, "job", "logs", own).stdout == "mine\n"

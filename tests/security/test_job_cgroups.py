@@ -1,4 +1,4 @@
-"""What a user can do with the cgroup that the launcher makes for each of that user's jobs."""
+"""Things that a user can do with the cgroup that the launcher makes for each of that user's jobs."""
 import os
 import pathlib
 import shutil

@@ -1,4 +1,4 @@
-"""What a process asks of the kernel, by strace."""
+"""The system calls of a process, by strace."""
 import pathlib
 import re
 import subprocess

@@ -1,5 +1,5 @@
-/* What waits for ends and times (src/core/queue_waits.h): an end concerns only those that wait for
- * it, which is shown by counting them. */
+/* Jobs that wait for ends and times (src/core/queue_waits.h): an end concerns only those that wait
+ * for it, which is shown by counting them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

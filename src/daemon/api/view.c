@@ -483,7 +483,7 @@ static const char *ledger_text(const struct session *session)
 	return texts[session ? session_ledger(session) : SESSION_LEDGER_NONE];
 }
 
-/* What keeps new work off a GPU of a session that lives. NULL: nothing. */
+/* The reason that keeps new work off a GPU of a session that lives. NULL: nothing. */
 static json_t *gpu_reason(const struct pool_gpu *gpu, uint32_t index, bool instance)
 {
 	if (gpu->state == GPU_STATE_LOST || gpu->state == GPU_STATE_FAILING)

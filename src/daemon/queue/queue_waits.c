@@ -154,7 +154,7 @@ static void settle_as(struct job *job, enum after_answer answer, const struct jo
 void job_settle(struct job *job)
 {
 	const struct job_after *after = NULL;
-	/* What others of the request wait for is not looked for again. */
+	/* An event that others of the request wait for is not looked for again. */
 	enum after_answer answer = job->spec->after_list.count
 					   ? AFTER_COMES
 					   : after_all(job->queues, job->spec, &after);

@@ -1,4 +1,4 @@
-"""What Debian's package does with the services of a host, by its own scripts and a systemctl that only remembers."""
+"""The work of Debian's package on the services of a host, by its own scripts and a systemctl that only remembers."""
 import os
 import shutil
 
