@@ -152,7 +152,7 @@ static size_t on_answer(char *data, size_t unit, size_t count, void *arg)
 	return text_append(arg, data, unit * count) < 0 ? 0 : unit * count;
 }
 
-static bool api_goes_on(const struct api *api)
+bool api_goes_on(const struct api *api)
 {
 	return !api->goes_on || api->goes_on(api->arg);
 }

@@ -32,6 +32,8 @@ struct api {
 int api_open(struct api *ret, const char *url, const char *token, const char *ca,
 	     struct error *err);
 void api_close(struct api *api);
+/* What api->goes_on says. */
+bool api_goes_on(const struct api *api);
 
 struct api_call {
 	const char *method;       /* "GET", ... */

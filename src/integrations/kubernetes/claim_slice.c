@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "integrations/kubernetes/api.h"
 #include "integrations/kubernetes/carved.h"
 #include "integrations/kubernetes/checkpoint.h"
 #include "integrations/kubernetes/device.h"
@@ -121,7 +122,8 @@ json_t *claim_slice_request(const struct stored_claim *stored, size_t slice,
 	return body;
 }
 
-int claim_slice_make(struct carved *carved, const json_t *body, unsigned seconds, struct error *err)
+int claim_slice_make(struct carved *carved, const struct api *api, const json_t *body,
+		     unsigned seconds, struct error *err)
 {
 	uint64_t until = now_monotonic_ns() + seconds * SECOND_NS;
 	int rc;
@@ -129,7 +131,8 @@ int claim_slice_make(struct carved *carved, const json_t *body, unsigned seconds
 	for (;;) {
 		*err = (struct error){0};
 		rc = carved_call(carved, "POST", "/v1/sessions", body, NULL, err);
-		if (rc == 0 || err->code != EXIT_CODE_NO_ROOM || now_monotonic_ns() > until)
+		if (rc == 0 || err->code != EXIT_CODE_NO_ROOM || now_monotonic_ns() > until ||
+		    !api_goes_on(api))
 			return rc;
 		nanosleep(&(struct timespec){.tv_nsec = ROOM_PAUSE_NS}, NULL);
 	}

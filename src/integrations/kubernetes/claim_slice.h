@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct api;
 struct carved;
 struct device_gpu;
 struct error;
@@ -18,9 +19,10 @@ int claim_slice_id(char ret[static 16]);
  * this node. */
 json_t *claim_slice_request(const struct stored_claim *stored, size_t slice,
 			    const struct device_gpu *gpus, size_t gpu_count, struct error *err);
-/* Makes the session. Asks until there is room, for so many seconds. 0, or negative with *err. */
-int claim_slice_make(struct carved *carved, const json_t *body, unsigned seconds,
-		     struct error *err);
+/* Makes the session. Asks until there is room, for so many seconds, while api_goes_on(). 0, or
+ * negative with *err. */
+int claim_slice_make(struct carved *carved, const struct api *api, const json_t *body,
+		     unsigned seconds, struct error *err);
 /* Whether a session is in the list of those that live. */
 bool claim_slice_lives(const json_t *sessions, const char *id);
 /* Ends a session if it is in that list; force: and processes in it. 0, or negative with *err. */

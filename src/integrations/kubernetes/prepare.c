@@ -195,7 +195,9 @@ static int slices_make(struct prepare *prepare, struct stored_claim *stored, str
 	for (size_t i = 0; rc == 0 && i < stored->slices; i++) {
 		cleanup_json json_t *body = claim_slice_request(stored, i, gpus, count, err);
 
-		rc = body ? claim_slice_make(prepare->carved, body, PREPARE_ROOM_SECONDS, err) : -1;
+		rc = body ? claim_slice_make(prepare->carved, prepare->api, body,
+					     PREPARE_ROOM_SECONDS, err)
+			  : -1;
 		kill_point("prepare.session");
 		json_t *of_slice =
 			claim_slice_gpus(stored, &stored->slice[i], gpus, count, gpus_json);
@@ -337,7 +339,7 @@ static int claim_prepare_once(struct prepare *prepare, const struct prepare_clai
 	return rc;
 }
 
-/* Again where a server is away, as a repeated call may be. */
+/* Again where a server is away, as a repeated call may be, until the plugin is to end. */
 static int claim_prepare(struct prepare *prepare, const struct prepare_claim *claim,
 			 struct stored_claim *ret, struct error *err)
 {
@@ -348,7 +350,8 @@ static int claim_prepare(struct prepare *prepare, const struct prepare_claim *cl
 		*err = (struct error){0};
 		*ret = (struct stored_claim){0};
 		rc = claim_prepare_once(prepare, claim, ret, err);
-		if (rc >= 0 || err->code != EXIT_CODE_UNREACHABLE || now_monotonic_ns() > until)
+		if (rc >= 0 || err->code != EXIT_CODE_UNREACHABLE || now_monotonic_ns() > until ||
+		    !api_goes_on(prepare->api))
 			return rc;
 		nanosleep(&(struct timespec){.tv_nsec = AGAIN_PAUSE_NS}, NULL);
 	}

@@ -142,6 +142,55 @@ def test_a_plugin_ends_at_once_while_the_api_server_takes_no_slices(cluster):
     assert cluster.kubelet.prepare() == {}
 
 
+def calls_of(cluster, method, claims):
+    """Threads that call for a claim each, and the {uid: answer} that they fill; a call that fails has none."""
+    answers = {}
+
+    def call(claim):
+        try:
+            answers.update(cluster.kubelet.claims(method, [claim]))
+        except grpc.RpcError:
+            pass
+
+    threads = [threading.Thread(target=call, args=[claim]) for claim in claims]
+    for thread in threads:
+        thread.start()
+    return threads, answers
+
+
+def test_a_plugin_ends_at_once_while_a_claim_is_not_read_and_the_kubelet_asks_again(cluster):
+    claim = cluster.api.claim("c", [("gpu", cluster.api.devices()[0]["name"], "1Gi", "0")])
+    cluster.api.stalled = "/resourceclaims"
+    threads, answers = calls_of(cluster, "NodePrepareResources", [claim] * 2)
+    wait_until(lambda: cluster.api.stalls)
+    cluster.plugin.terminate()
+    assert cluster.plugin.wait(6) == 0, cluster.log()  # the call has 8 s, and is repeated for 10
+    for thread in threads:
+        thread.join()
+    assert answers == {} and cluster.sessions() == []
+    cluster.api.resume()
+    cluster.start()
+    cluster.kubelet.register()
+    assert cluster.kubelet.prepare(claim)[claim["uid"]][1] == "" and len(cluster.sessions()) == 1
+
+
+def test_a_plugin_ends_at_once_while_a_claim_waits_for_room(cluster):
+    device = cluster.api.devices()[0]["name"]
+    first, second = (cluster.api.claim(name, [("gpu", device, "60Gi", "0")]) for name in ("first", "second"))
+    assert cluster.kubelet.prepare(first)[first["uid"]][1] == ""
+    threads, answers = calls_of(cluster, "NodePrepareResources", [second])
+    wait_until(lambda: list((cluster.kubelet_dir / "plugins" / DRIVER / "claims").glob(second["uid"] + "*")))
+    cluster.plugin.terminate()
+    assert cluster.plugin.wait(6) == 0, cluster.log()  # room is waited for 10 s
+    for thread in threads:
+        thread.join()
+    assert answers == {}
+    cluster.start()
+    cluster.kubelet.register()
+    assert cluster.kubelet.unprepare(first) == {first["uid"]: ""}
+    assert cluster.kubelet.prepare(second)[second["uid"]][1] == "" and len(cluster.sessions()) == 1
+
+
 def test_a_plugin_that_was_upgraded_takes_up_the_claims_of_the_old_one(cluster):
     claim = cluster.api.claim("c", [("gpu", cluster.api.devices()[0]["name"], "1Gi", "0")])
     prepared = cluster.kubelet.prepare(claim)
