@@ -34,7 +34,8 @@ def ways(build, form, driver):
     found = {}
     for scenario in map(form, scenarios.SCENARIOS):
         found[scenario.name] = lambda seconds, by, s=scenario: shares.judge(
-            s, shares.measure(build, s, seconds, by), os.getloadavg()[0], isinstance(by, sharers.Carve))
+            s, shares.measure(build, s, seconds, by), os.getloadavg()[0], isinstance(by, sharers.Carve),
+            shares.measure_alone(build, s, seconds, by))
     bare = latency.Bare(driver)
     for name, figures in latency.MEASURES.items():
         found[name] = lambda seconds, by, figures=figures: figures(build, seconds, form, by, bare)
@@ -118,8 +119,11 @@ def last_words(error):
 
 
 def shares_text(r):
-    """Of more than four the least and the most."""
+    """Of more than four the least and the most; beside what each has alone where that was measured."""
     parts = [f"{100 * c['share']:.1f}%" for c in r.get("clients", [])]
+    alone = [f"{100 * c['alone']:.1f}%" for c in r.get("clients", []) if "alone" in c]
+    if alone:
+        return f"{', '.join(parts)}; alone {', '.join(alone)}"
     if len(parts) <= 4:
         return ", ".join(parts)
     return f"{len(parts)} of " + " .. ".join(f"{100 * edge(c['share'] for c in r['clients']):.1f}%" for edge in (min, max))

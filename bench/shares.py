@@ -182,14 +182,30 @@ def jain(values):
     return sum(values) ** 2 / max(len(values) * sum(v * v for v in values), 1)
 
 
-def judge(scenario, run, load, ours=True):
+def measure_alone(build, scenario, seconds, by):
+    """A run of each client without the others, at the same share; none where the scenario does not ask for them."""
+    return [measure(build, dataclasses.replace(scenario, clients=(c,)), seconds, by) for c in scenario.clients if scenario.as_alone]
+
+
+def limited(scenario, alone):
+    """The scenario in which a client that cannot use its share is to get what it uses of it alone."""
+    clients = tuple(dataclasses.replace(c, wanted=min(c.wanted, run.parts(scenario.of)[0]))
+                    for c, run in zip(scenario.clients, alone))
+    return dataclasses.replace(scenario, clients=clients) if alone else scenario
+
+
+def judge(scenario, run, load, ours=True, alone=()):
     """Rows of a run; the check of the figures by the kernels' own times only of `ours`: kernels that the driver interrupts
-    for other slices' store longer times than they had."""
-    parts, lag = run.parts(scenario.of), {"lagged": run.lagged, "lag_max": SHARES_LAG_MAX}
+    for other slices' store longer times than they had. `alone`: measure_alone()'s."""
+    scenario = limited(scenario, alone)
+    parts = run.parts(scenario.of)
+    lag = {"lagged": max(r.lagged for r in (run, *alone)), "lag_max": SHARES_LAG_MAX}
     clients = [{"size": " ".join(map(str, c.size)), "wanted": c.wanted, "share": p,
                 "share_of_time": b / max(run.passed, 1), "busy_ns": b,
                 "stored_ns": s and s[0]} for c, p, b, s in
                zip(scenario.clients, parts, run.busy, run.stored or [None] * len(parts))]
+    for client, one in zip(clients, alone):
+        client["alone"] = one.parts(scenario.of)[0]
     rows = [row(scenario, "shortfall" if scenario.floor else "share error",
                 max(errors(parts, scenario.clients, scenario.floor)), scenario.goal, clients=clients,
                 idle=1 - sum(run.busy) / max(run.passed, 1), passed_ns=run.passed, load=load, **lag)]

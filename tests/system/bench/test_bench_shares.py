@@ -76,6 +76,29 @@ def test_errors_are_points_of_the_time():
     assert shares.covered([(0, 10), (5, 20), (6, 8)], 0, 100) == (20, 3)
 
 
+@pytest.mark.parametrize("alone, missing", [(0.365, 0.5), (0.5, 4)])
+def test_a_client_that_cannot_use_its_share_is_judged_by_what_it_gets_alone(alone, missing):
+    scenario = next(s for s in scenarios.SCENARIOS if s.name == "mixed-40-40-20")
+    runs = [run_of([1000 * part]) for part in (alone, 0.4, 0.2)]
+    run = run_of([360, 410, 200])
+    row, = shares.judge(scenario, run, 0, alone=runs)
+    assert row["measured"] == pytest.approx(missing) and row["pass"] == (missing < 1)
+    assert [c["alone"] for c in row["clients"]] == [alone, 0.4, 0.2]
+    assert part_shares.shares_text(row) == f"36.0%, 41.0%, 20.0%; alone {100 * alone:.1f}%, 40.0%, 20.0%"
+
+
+@needs_sim
+@pytest.mark.timed
+def test_clients_are_measured_alone_where_a_scenario_asks_for_it(tmp_path):
+    done = bench("shares", "--quick", "--seconds", "2", "--scenario", "mixed-40-40-20", "--json", tmp_path / "out.json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads((tmp_path / "out.json").read_text())
+    results_schema.check(document)
+    row, = document["rows"]
+    assert len(row["clients"]) == 3 and all(c["alone"] > 0 and c["wanted"] <= c["alone"] for c in row["clients"])
+    assert done.stdout.count("%; alone ") >= 1
+
+
 def test_figures_that_differ_from_stored_times_show():
     def error(busy, ns, count):
         run = run_of([busy], passed=1_000_000)
