@@ -250,6 +250,9 @@ static void record_fill(struct job *job, const struct outcome *outcome)
 	job_text_set(&r->reason, outcome->reason);
 	r->ended = outcome->again ? 0 : outcome->ended;
 	r->state = outcome->again ? JOB_QUEUED : outcome->state;
+	/* The next attempt has its own. */
+	if (outcome->again)
+		job_figures_clear(r);
 }
 
 /* Writes the outcome, and lets the job go. Where the disk does not take it, it is tried again. */

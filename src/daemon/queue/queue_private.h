@@ -203,6 +203,8 @@ void queue_records_sync(struct queues *q);
 void queue_records_settle(struct queues *q);
 /* Text fields of the record. */
 void job_text_set(const char **field, const char *text);
+/* An attempt's session, start and use. */
+void job_figures_clear(struct job_record *record);
 /* Sets the state, which must be allowed, and remembers the change. */
 void job_state_set(struct job *job, enum job_state state);
 /* The list of ready jobs like this one. NULL: no memory. */

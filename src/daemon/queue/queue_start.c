@@ -400,8 +400,8 @@ static int start_undo(struct job *job, struct session *session, const struct pro
 		(void)job_processes_end(job, false);
 	job->record.attempt--;
 	job->record.shim = (struct process_id){0};
-	job->record.session[0] = job->record.agent[0] = '\0';
-	job->record.started = 0;
+	job->record.agent[0] = '\0';
+	job_figures_clear(&job->record);
 	if (!job_is_pod(&job->record))
 		job_text_set(&job->record.place, "");
 	free(job->grants);
@@ -489,9 +489,10 @@ int job_start(struct job *job, struct agent *agent, uint32_t position,
 	job->grant_count = place->count;
 	job->compute = place_compute(request);
 	job->started_ns = now_monotonic_ns();
+	/* A daemon before left those of the attempt before. */
+	job_figures_clear(&job->record);
 	job->record.started = now_realtime_ns();
 	job->record.boot = q->boot;
-	job->record.session[0] = '\0';
 	if (session)
 		memcpy(job->record.session, session->record.id, sizeof(job->record.session));
 	snprintf(job->record.agent, sizeof(job->record.agent), "%s", agent->id);

@@ -18,6 +18,13 @@
 
 /* ---- texts ------------------------------------------------------------------------------- */
 
+void job_figures_clear(struct job_record *record)
+{
+	record->session[0] = '\0';
+	record->started = 0;
+	record->peak_bytes = record->gpu_ns = record->rss_bytes = 0;
+}
+
 void job_text_set(const char **field, const char *text)
 {
 	char *copy = *text ? strdup(text) : NULL;

@@ -181,6 +181,26 @@ def test_retries_follow_exit_codes(queues):
         assert queues.ended(id)["attempt"] == 2, on
 
 
+def test_a_jobs_figures_are_those_of_its_current_attempt(queues):
+    """Between two attempts there are none."""
+    queues.agent("half=0.5")
+    id = queues.enqueue("sh", "-c", f"{queues.gate('gate$CARVE_JOB_ATTEMPT')}; exit 75", options=["--retries", "1"])
+    first = queues.wait_state(id, "running")
+    assert queues.host.carve("agent", "--drain", "half").returncode == 0
+    queues.open_gate("gate1")
+    waits = queues.wait_state(id, "queued")
+    assert {waits[key] for key in ("session", "started", "signal", "exit_code")} == {None} and waits["gpus"] == []
+    assert [waits[key] for key in ("attempt", "peak_bytes", "gpu_ns", "rss_bytes")] == [1, 0, 0, 0]
+    assert queues.host.carve("agent", "--resume", "half").returncode == 0
+    again = queues.wait_state(id, "running")
+    assert again["attempt"] == 2 and again["session"] not in (None, first["session"]) and again["started"] > first["started"]
+    assert [again[key] for key in ("peak_bytes", "gpu_ns", "rss_bytes")] == [0, 0, 0]
+    queues.open_gate("gate2")
+    ended = queues.ended(id)
+    assert (ended["state"], ended["exit_code"], ended["session"]) == ("failed", 75, again["session"])
+    assert min(ended[key] for key in ("gpu_ns", "rss_bytes")) > 0
+
+
 def test_a_time_limit_ends_a_job(queues):
     queues.agent("half=0.5")
     id = queues.witnessed("sleep 1000", options=["--time", "1s"])
