@@ -11,26 +11,25 @@
 #include "integrations/oci/devices.h"
 #include "integrations/oci/splice.h"
 
-int oci_config_session(const struct oci_container *container, const json_t *config,
-		       struct oci_session *session, struct error *err)
+int oci_config_wanted(const struct oci_container *container, const json_t *config,
+		      struct oci_session *session, json_t **ret, struct error *err)
 {
-	json_t *wanted = NULL;
-
+	*ret = NULL;
 	if (container->in_slice)
-		return 1;
+		return 0;
 	json_t *given = oci_config_device_labels(config);
 	int rc = container_limits_read(container->environment, &session->limits, err);
 	if (rc == 0)
-		rc = oci_session_wanted(session, container, config, given, &wanted, err);
+		rc = oci_session_wanted(session, container, config, given, ret, err);
 	json_decref(given);
-	if (rc == 0 && !wanted)
-		rc = 1;
-	if (rc == 0)
-		rc = oci_daemon_find(NULL, &session->daemon, err);
-	if (rc == 0)
-		rc = oci_session_get(session, wanted, err);
-	json_decref(wanted);
 	return rc;
+}
+
+int oci_config_session(struct oci_session *session, json_t *wanted, struct error *err)
+{
+	int rc = oci_daemon_find(NULL, &session->daemon, err);
+
+	return rc < 0 ? rc : oci_session_get(session, wanted, err);
 }
 
 /* `session`: the one that it joins; "": it makes what is asked for. */

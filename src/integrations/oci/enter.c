@@ -34,6 +34,7 @@ struct entry {
 	size_t count;
 	int slice; /* the slice's own directory: a file system of its own */
 	int root;  /* the container's */
+	int own;   /* this process's mount namespace */
 	struct error *err;
 };
 
@@ -201,7 +202,8 @@ static int namespace_enter(struct entry *e, const struct oci_container *containe
 
 	snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)container->pid);
 	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || setns(fd, CLONE_NEWNS) < 0)
+	e->own = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || e->own < 0 || setns(fd, CLONE_NEWNS) < 0)
 		return error_set(e->err, EXIT_CODE_FAILED,
 				 "cannot enter the container's mount namespace: %s",
 				 strerrordesc_np(errno));
@@ -212,7 +214,7 @@ static int namespace_enter(struct entry *e, const struct oci_container *containe
 int oci_enter(const struct oci_container *container, const json_t *edits, const char *environment,
 	      struct error *err)
 {
-	struct entry e = {.slice = -1, .root = -1, .err = err};
+	struct entry e = {.slice = -1, .root = -1, .own = -1, .err = err};
 	int rc = clones_make(&e, edits);
 
 	if (rc == 0)
@@ -221,9 +223,13 @@ int oci_enter(const struct oci_container *container, const json_t *edits, const 
 		rc = namespace_enter(&e, container);
 	if (rc == 0)
 		rc = all_mount(&e);
+	/* The daemon's socket is found by its path on the host again. */
+	if (e.own >= 0)
+		(void)setns(e.own, CLONE_NEWNS);
 	for (size_t i = 0; i < e.count; i++)
 		close(e.clones[i].fd);
 	close_fd(&e.slice);
 	close_fd(&e.root);
+	close_fd(&e.own);
 	return rc;
 }

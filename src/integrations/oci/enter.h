@@ -10,7 +10,7 @@ struct error;
 /* Brings the edits' mounts and device nodes (container/edits.h) into the container's mount
  * namespace, and makes there what stands in the slice's own directory: `environment`, and a list of
  * libraries to preload that the image's own list follows. No path of the container's is followed
- * out of its root. The calling process is in that namespace afterwards: for a child. 0, or negative
- * with *err set. */
+ * out of its root. The calling process, which has one thread, is in its own namespace again
+ * afterwards. 0, or negative with *err set. */
 int oci_enter(const struct oci_container *container, const json_t *edits, const char *environment,
 	      struct error *err);

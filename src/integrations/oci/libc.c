@@ -1,7 +1,6 @@
 #include "integrations/oci/libc.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -11,6 +10,7 @@
 
 /* Those of today have 2 MiB. */
 #define LIBC_MAX (16u << 20)
+#define PIECE (16u << 10)
 #define VERSION "GLIBC_" OCI_GLIBC_OLDEST
 
 static const char *const places[] = {
@@ -20,28 +20,39 @@ static const char *const places[] = {
 	"/usr/lib/libc.so.6",
 };
 
-/* Whether the file of a GNU C library is as new as that: it names the version of its symbols. */
-static bool glibc_is_new(const char *file, size_t size)
+/* Whether the file of a GNU C library is as new as that: it names the version of its symbols, near
+ * its beginning. Small pieces in one buffer: fresh memory for the whole file costs far more time
+ * than the search. */
+static bool glibc_is_new(int fd)
 {
 	/* With the zero bytes around a name of the table. */
 	static const char name[] = "\0" VERSION;
+	char piece[PIECE + sizeof(name)];
+	size_t kept = 0;
+	ssize_t n;
 
-	return memmem(file, size, name, sizeof(name)) != NULL;
+	while ((n = read_all(fd, piece + kept, PIECE)) > 0) {
+		size_t size = kept + (size_t)n;
+
+		if (memmem(piece, size, name, sizeof(name)))
+			return true;
+		/* The name may begin in this piece and end in the next. */
+		kept = size < sizeof(name) ? size : sizeof(name) - 1;
+		memmove(piece, piece + size - kept, kept);
+	}
+	return false;
 }
 
-/* A regular file, read whole; NULL: there is none, or it cannot be the library. */
-static char *file_in_root(int root, const char *path, size_t *ret_size)
+/* A regular file that can be the library, or -1. */
+static int library_open(int root, const char *path)
 {
 	cleanup_close int fd = open_in_root(root, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0 ||
 	    st.st_size > LIBC_MAX)
-		return NULL;
-	char *text = malloc((size_t)st.st_size);
-	ssize_t n = text ? read_all(fd, text, (size_t)st.st_size) : 0;
-	*ret_size = n > 0 ? (size_t)n : 0;
-	return text;
+		return -1;
+	return steal_fd(&fd);
 }
 
 int oci_libc_check(const char *root, struct error *err)
@@ -50,12 +61,11 @@ int oci_libc_check(const char *root, struct error *err)
 	bool found = false;
 
 	for (size_t i = 0; fd >= 0 && i < ARRAY_SIZE(places); i++) {
-		size_t size;
-		cleanup_free char *file = file_in_root(fd, places[i], &size);
+		cleanup_close int library = library_open(fd, places[i]);
 
-		if (file && glibc_is_new(file, size))
+		if (library >= 0 && glibc_is_new(library))
 			return 0;
-		found |= file != NULL;
+		found |= library >= 0;
 	}
 	if (!found)
 		return 0;

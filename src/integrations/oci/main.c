@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <syslog.h>
 #include <unistd.h>
 
@@ -148,39 +146,20 @@ static void error_print(const struct error *err)
 	fprintf(stderr, "carve-hook: %s%s%s\n", err->message, *err->hint ? "; " : "", err->hint);
 }
 
-_Noreturn static void enter_child(const struct hook *hook, const json_t *edits)
-{
-	char environment[ATTACH_SLICE_FILE_SIZE];
-	struct error err = {0};
-
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	container_environment_text(oci_session_id(&hook->session), environment,
-				   sizeof(environment));
-	int rc = oci_enter(&hook->container, edits, environment, &err);
-	if (rc < 0)
-		error_print(&err);
-	_exit(rc < 0 ? EXIT_CODE_FAILED : EXIT_CODE_OK);
-}
-
-/* A child enters: this process goes on seeing the daemon. A failure is said already. */
 static int slice_mount(const struct hook *hook, struct error *err)
 {
+	char environment[ATTACH_SLICE_FILE_SIZE];
 	json_t *edits = NULL;
-	int status = -1, rc = oci_session_edits(&hook->session, &edits, err);
+	int rc = oci_session_edits(&hook->session, &edits, err);
 
 	if (rc == 0)
 		rc = oci_devices_allow(&hook->container, hook->config, edits, err);
-	if (rc < 0) {
-		json_decref(edits);
-		return rc;
-	}
-	pid_t child = fork();
-	if (child == 0)
-		enter_child(hook, edits);
-	while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
-		;
+	container_environment_text(oci_session_id(&hook->session), environment,
+				   sizeof(environment));
+	if (rc == 0)
+		rc = oci_enter(&hook->container, edits, environment, err);
 	json_decref(edits);
-	return child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EXIT_CODE_FAILED;
+	return rc;
 }
 
 /* It may have been started again after its slice has ended. */

@@ -29,22 +29,34 @@ static json_t *environment_list(void)
 	return list;
 }
 
-/* Replaces *text where the container is to have a slice. */
-static void text_extend(struct oci_session *session, char **text, size_t *size)
+/* The session that the container is to have; NULL: none, or it needs no nodes before it is made. */
+static json_t *wanted_find(struct oci_session *session, const char *text, size_t size)
 {
 	struct oci_container container = {0};
 	struct error ignored = {0};
-	json_t *config = json_loadb(*text, *size, JSON_DECODE_INT_AS_REAL, NULL);
+	json_t *wanted = NULL;
+
+	if (!oci_devices_are_settled())
+		return NULL;
+	json_t *config = json_loadb(text, size, JSON_DECODE_INT_AS_REAL, NULL);
+	if (oci_podman_container(config, &container) &&
+	    oci_config_parse(config, &container, &ignored) == 0)
+		(void)oci_config_wanted(&container, config, session, &wanted, &ignored);
+	oci_container_clear(&container);
+	json_decref(config);
+	return wanted;
+}
+
+/* Replaces *text where the session can be had. */
+static void text_extend(struct oci_session *session, json_t *wanted, char **text, size_t *size)
+{
+	struct error ignored = {0};
 	json_t *environment = environment_list();
 
-	if (oci_devices_are_settled() && oci_podman_container(config, &container) &&
-	    oci_config_parse(config, &container, &ignored) == 0 &&
-	    oci_config_session(&container, config, session, &ignored) == 0 &&
+	if (oci_config_session(session, wanted, &ignored) == 0 &&
 	    oci_config_add(environment, session, text, size, &ignored) < 0)
 		oci_session_give(session);
-	oci_container_clear(&container);
 	json_decref(environment);
-	json_decref(config);
 }
 
 static bool is_registered(const struct oci_session *session)
@@ -102,37 +114,48 @@ static void detach(void)
 }
 
 /* A child writes the configuration, and stays to hold the session: podman waits for the parent. */
-_Noreturn static void child_run(char *text, size_t size, int podman, int done)
+_Noreturn static void child_run(struct oci_session *session, json_t *wanted, char *text,
+				size_t size, int podman, int done)
 {
-	struct oci_session session = {0};
-
-	text_extend(&session, &text, &size);
+	text_extend(session, wanted, &text, &size);
 	int rc = write_all(STDOUT_FILENO, text, size);
 	detach();
 	(void)write_all(done, &rc, sizeof(rc));
 	close(done);
 	alarm(0);
-	if (rc == 0 && session.one_off && session.json)
-		session_hold(&session, podman);
+	if (rc == 0 && session->one_off && session->json)
+		session_hold(session, podman);
 	_exit(EXIT_CODE_OK);
+}
+
+static int extended_write(struct oci_session *session, json_t *wanted, char *text, size_t size)
+{
+	int fds[2], podman = (int)syscall(SYS_pidfd_open, getppid(), 0), rc = -EIO;
+
+	if (podman < 0 || pipe2(fds, O_CLOEXEC) < 0)
+		return -errno;
+	pid_t child = fork();
+	if (child == 0)
+		child_run(session, wanted, text, size, podman, fds[1]);
+	close(fds[1]);
+	if (child < 0 || read(fds[0], &rc, sizeof(rc)) != sizeof(rc))
+		rc = -EIO;
+	return rc;
 }
 
 int oci_precreate(void)
 {
-	int fds[2], podman = (int)syscall(SYS_pidfd_open, getppid(), 0), rc = -EIO;
+	struct oci_session session = {0};
 	size_t size;
-	char *text = text_read(&size);
+	cleanup_free char *text = text_read(&size);
 
-	if (!text || podman < 0 || pipe2(fds, O_CLOEXEC) < 0) {
+	if (!text) {
 		fputs("carve-hook: standard input is no configuration of a container\n", stderr);
 		return EXIT_CODE_FAILED;
 	}
-	pid_t child = fork();
-	if (child == 0)
-		child_run(text, size, podman, fds[1]);
-	close(fds[1]);
-	if (child < 0 || read(fds[0], &rc, sizeof(rc)) != sizeof(rc))
-		rc = -EIO;
-	free(text);
+	json_t *wanted = wanted_find(&session, text, size);
+	int rc = wanted ? extended_write(&session, wanted, text, size)
+			: write_all(STDOUT_FILENO, text, size);
+	json_decref(wanted);
 	return rc < 0 ? EXIT_CODE_FAILED : EXIT_CODE_OK;
 }

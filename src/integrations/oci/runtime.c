@@ -85,11 +85,14 @@ static int config_edit(const struct runtime *r, const char *bundle, struct error
 	if (rc < 0)
 		return rc;
 	snprintf(container.id, sizeof(container.id), "%s", r->container);
-	json_t *config = json_loadb(text, size, JSON_DECODE_INT_AS_REAL, NULL);
+	json_t *wanted = NULL, *config = json_loadb(text, size, JSON_DECODE_INT_AS_REAL, NULL);
 	rc = oci_config_parse(config, &container, err);
 	if (rc == 0)
-		rc = oci_config_session(&container, config, &session, err);
-	if (rc >= 0)
+		rc = oci_config_wanted(&container, config, &session, &wanted, err);
+	if (rc == 0 && wanted)
+		rc = oci_config_session(&session, wanted, err);
+	json_decref(wanted);
+	if (rc == 0)
 		rc = oci_config_add(r->environment, &session, &text, &size, err);
 	if (rc == 0 && (rc = file_replace(path, temporary, text, size, mode)) < 0)
 		rc = error_set(err, EXIT_CODE_FAILED, "cannot write %.300s: %s", path,

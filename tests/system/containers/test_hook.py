@@ -2,13 +2,14 @@
 import base64
 import json
 import os
+import shutil
 import socket
 import subprocess
 
 import pytest
 
 from conftest import BUILD, open_to_others
-from podman_host import storage  # noqa: F401: fixtures
+from podman_host import root_file_system, storage  # noqa: F401: fixtures
 
 
 @pytest.fixture
@@ -168,6 +169,31 @@ def test_the_image_that_cri_o_names_has_labels(tmp_path):
     record.write_text('{"config": {"Labels": {"carve.size": "2GiB"}}}')
     done = hook()
     assert done.returncode == 2 and "carve.size: there is no such label" in done.stderr, done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+def test_a_hook_is_one_process_and_reads_little_of_the_image(podman, tmp_path):
+    """Fresh memory for a whole C library, and a second process, cost more than all else that the hook does."""
+    podman.host.carve("gpu", "list")
+    root_file_system(tmp_path / "root")
+    (tmp_path / "config.json").write_text(json.dumps({"root": {"path": "root"}, "annotations": {"carve.vram": "2GiB"}}))
+    trace = tmp_path / "trace"
+    container = podman.host.popen(["unshare", "--mount", "sh", "-c", "echo; exec sleep 1000"])
+    container.stdout.readline()
+    (tmp_path / "state").write_text(json.dumps({"id": "x", "pid": container.pid, "bundle": str(tmp_path)}))
+    with open(tmp_path / "state") as state:
+        done = podman("strace", "-f", "-qq", "-o", trace, "-e", "trace=clone,clone3,fork,vfork,connect,read", BUILD / "carve-hook",
+                      stdin=state)
+    sessions = podman.sessions()
+    container.kill()
+    container.wait()
+    if done.returncode != 0 and "ptrace" in done.stderr:
+        pytest.skip("processes may not be traced here")
+    assert done.returncode == 0 and len(sessions) == 1, done.stderr
+    calls = [(line.split(None, 1)[1].partition("(")[0], line.rsplit("= ", 1)[-1].split()[0]) for line in trace.read_text().splitlines()]
+    names = [name for name, _ in calls]
+    assert "read" in names and not {"clone", "clone3", "fork", "vfork"} & set(names) and names.count("connect") <= 3, names
+    assert sum(int(result) for name, result in calls if name == "read") < 512 << 10, calls
 
 
 @pytest.mark.long
