@@ -60,6 +60,9 @@ def claimed(pod):
     ([None], None, {"gpu-fraction": "0.5"}, {"c0": "carve-fraction-0.5"}),
     ([None], None, {"gpu-memory": "4096", "gpu-fraction-num-devices": "2"}, {"c0": "carve-memory-4096-x2"}),
     ([None, None], None, {"gpu-fraction": ".5", "gpu-fraction-container-name": "c1"}, {"c1": "carve-fraction-.5"}),
+    *[([{FRACTION: text}], None, None, {"c0": f"carve-fraction-{number}"})
+      for text, number in (("0.104", "0.104"), ("9m", "0.009"), ("0.3333333333", "0.333333"), ("0.999999999", "1"))],
+    ([None, {"nvidia.com/gpu": "1"}], {LABEL: "0.500"}, None, {"c1": "carve-fraction-0.500"}),
     ([None], {"required-resources": "half"}, None, {}),
     ([{"nvidia.com/gpu": "1"}], None, None, {}),
 ])
@@ -80,6 +83,10 @@ def test_a_spelling_is_a_claim_of_one_container(admit, limits, labels, annotatio
     ([{FRACTION: "0.25"}], {LABEL: "0.500"}, None, "limit clear.ml/fraction-1: 0.25 and 0.500 are two sizes"),
     ([None, {FRACTION: "0.25"}], None, {"gpu-fraction": "0.5"}, "limit clear.ml/fraction-1: 0.25 and 0.5 are two sizes"),
     ([{FRACTION: "0.5"}], None, {"gpu-memory": "4096"}, "limit clear.ml/fraction-1: 0.5 and 4096 MiB are two sizes"),
+    *[([{FRACTION: text}], None, None, f"limit clear.ml/fraction-1: {text} is no fraction") for text in ("0.0001", "0.0009", "1000")],
+    ([{FRACTION: "0.5", "nvidia.com/gpu": "2"}], None, None, "limit nvidia.com/gpu: '2' beside limit clear.ml/fraction-1; right would be 1"),
+    ([{"nvidia.com/gpu": "2"}], None, {"gpu-fraction": "0.5"}, "limit nvidia.com/gpu: '2' beside annotation gpu-fraction; right would be 1"),
+    ([{"nvidia.com/gpu": "0"}], {LABEL: "0.500"}, None, "limit nvidia.com/gpu: '0' beside label clearml-injector/fraction"),
     ([None], {LABEL: "0.3"}, None, "'0.3' is not one of 0.125"),
     ([None], {LABEL: "0.5"}, None, "'0.5' is not one of 0.125"),
     ([None], {LABEL: "0.500", "required-resources": "half"}, None, "label required-resources: 'half'"),
