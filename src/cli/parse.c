@@ -110,9 +110,9 @@ static int short_option(const struct cli *cli, int letter)
 	static const struct {
 		int letter;
 		enum cli_option_id id;
-	} letters[] = {{'h', OPT_HELP},       {'v', OPT_VERBOSE},   {'V', OPT_VERSION},
-		       {'o', OPT_JOB_OUTPUT}, {'e', OPT_JOB_ERROR}, {'f', OPT_JOB_FOLLOW},
-		       {'t', OPT_IMAGE_TAG}};
+	} letters[] = {{'h', OPT_HELP},       {'v', OPT_VERBOSE},    {'V', OPT_VERSION},
+		       {'i', OPT_JOB_INPUT},  {'o', OPT_JOB_OUTPUT}, {'e', OPT_JOB_ERROR},
+		       {'f', OPT_JOB_FOLLOW}, {'t', OPT_IMAGE_TAG}};
 
 	for (size_t i = 0; i < ARRAY_SIZE(letters); i++)
 		if (letters[i].letter == letter && cli_verb_takes(cli->verb, letters[i].id))
@@ -141,7 +141,7 @@ static int options_read(struct cli *cli, int argc, char **argv, bool stop, struc
 	opterr = 0;
 	/* One thread; the state that makes getopt unsafe is wanted here. */
 	/* NOLINTNEXTLINE(concurrency-mt-unsafe) */
-	while ((result = getopt_long(argc, argv, stop ? "+:hvVo:e:ft:" : ":hvVo:e:ft:", options,
+	while ((result = getopt_long(argc, argv, stop ? "+:hvVi:o:e:ft:" : ":hvVi:o:e:ft:", options,
 				     NULL)) != -1) {
 		if (result != ':' && result != '?' && result < OPTION_BASE) {
 			optopt = result;

@@ -27,8 +27,9 @@
 	(BIT(OPT_VRAM) | BIT(OPT_GPU_MEMORY) | BIT(OPT_GPU) | BIT(OPT_VRAM_STRICT) |             \
 	 BIT(OPT_GPU_COMPUTE) | BIT(OPT_GPUS) | BIT(OPT_JOB_NAME) | BIT(OPT_JOB_PRIORITY) |      \
 	 BIT(OPT_JOB_TIME) | BIT(OPT_JOB_BEGIN) | BIT(OPT_JOB_RETRIES) | BIT(OPT_JOB_RETRY_ON) | \
-	 BIT(OPT_JOB_AFTER) | BIT(OPT_JOB_OUTPUT) | BIT(OPT_JOB_ERROR) | BIT(OPT_JOB_REQUEUE) |  \
-	 BIT(OPT_JOB_GRACE) | BIT(OPT_JOB_QUEUE) | BIT(OPT_JOB_DOCKER) | BIT(OPT_JOB_DOCKER_ARG))
+	 BIT(OPT_JOB_AFTER) | BIT(OPT_JOB_INPUT) | BIT(OPT_JOB_OUTPUT) | BIT(OPT_JOB_ERROR) |    \
+	 BIT(OPT_JOB_REQUEUE) | BIT(OPT_JOB_GRACE) | BIT(OPT_JOB_QUEUE) | BIT(OPT_JOB_DOCKER) |  \
+	 BIT(OPT_JOB_DOCKER_ARG))
 
 const struct cli_option cli_options[] = {
 	{OPT_HELP, "help", NULL, "show this help"},
@@ -109,12 +110,13 @@ const struct cli_option cli_options[] = {
 	{OPT_JOB_AFTER, "after", "JOB", "start when it has ended: ok:17, any:17, notok:17"},
 	{OPT_JOB_ARRAY, "array", "LIST", "one job for each index: 0-99, at a time 4: 0-99%4"},
 	{OPT_JOB_PARAM, "param", "NAME=A,B", "one job for each value; {NAME} is replaced"},
+	{OPT_JOB_INPUT, "input", "FILE", "(-i) standard input comes from there (/dev/null)"},
 	{OPT_JOB_OUTPUT, "output", "FILE",
 	 "(-o) standard output goes there; %j is the job, %a its index"},
 	{OPT_JOB_ERROR, "error", "FILE", "(-e) standard error goes there (where output goes)"},
 	{OPT_JOB_EXPORT, "export", "LIST", "its environment: ALL, NONE, or NAME[=VALUE],... (ALL)"},
 	{OPT_JOB_CHDIR, "chdir", "DIR", "run it there (here)"},
-	{OPT_JOB_WAIT, "wait", NULL, "print its output while it runs, and exit with its code"},
+	{OPT_JOB_WAIT, "wait", NULL, "pass stdin on, print its output, and exit with its code"},
 	{OPT_JOB_REQUEUE, "requeue", NULL,
 	 "it may be ended for one of higher priority, to run again"},
 	{OPT_JOB_HOLD, "hold", NULL, "do not start it until `carve job release`"},

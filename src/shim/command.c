@@ -142,7 +142,7 @@ static int command_prepare(const struct shim *shim, char ***ret_argv, struct fai
 	if (rc < 0)
 		return fail(failure, EXIT_CODE_RUN_FAILED, what, -rc);
 	snprintf(log, sizeof(log), "%s/%s" SHIM_LOG, shim->place.dir, shim->place.name);
-	if ((rc = shim_spec_output(&shim->spec, log, path)) < 0)
+	if ((rc = shim_spec_files(&shim->spec, log, path)) < 0)
 		return fail(failure, EXIT_CODE_RUN_FAILED, path, -rc);
 	if (shim->spec.pod) {
 		struct error err = {0};

@@ -92,6 +92,8 @@ char **shim_container_argv(const struct shim_spec *spec, const struct record_pla
 	if (!is_apptainer) {
 		words_add(&words, "--rm");
 		words_add(&words, "--cidfile=%s", cid);
+		if (shim_spec_reads(spec))
+			words_add(&words, "--interactive");
 		shim_spec_environment(&words, spec);
 	}
 	json_array_foreach(json_object_get(spec->root, "container_args"), i, value)

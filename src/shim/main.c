@@ -489,7 +489,7 @@ static int hook_become(const struct shim *shim)
 	snprintf(log, sizeof(log), "%s/%s" SHIM_LOG, shim->place.dir, shim->place.name);
 	int rc = shim_spec_enter(&shim->spec, &what);
 	if (rc == 0)
-		rc = shim_spec_output(&shim->spec, log, path);
+		rc = shim_spec_files(&shim->spec, log, path);
 	if (rc < 0 || dup2(SHIM_GO_FD, STDIN_FILENO) < 0)
 		return EXIT_CODE_FAILED;
 	shim_signals_restore(shim);

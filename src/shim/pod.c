@@ -41,6 +41,11 @@ char **shim_pod_argv(const struct shim_spec *spec, const struct record_place *pl
 	char **argv = shim_spec_argv(spec);
 	struct words words = {0};
 
+	if (*json_text(spec->root, "in")) {
+		error_set(err, EXIT_CODE_RUN_FAILED,
+			  "a pod has no standard input: enqueue it without --input");
+		return NULL;
+	}
 	snprintf(path, sizeof(path), "%.3800s/%.200s" SHIM_POD, place->dir, place->name);
 	int rc = argv ? template_write(spec, path) : -ENOMEM;
 	if (rc < 0) {

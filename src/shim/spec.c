@@ -326,10 +326,38 @@ static bool is_one_file(int a, int b)
 	       one.st_dev == other.st_dev;
 }
 
-int shim_spec_output(const struct shim_spec *spec, const char *log, char path[static PATH_MAX])
+/* A FIFO is not waited for: without a writer it is empty. */
+static int input_at(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
+	if (fd >= 0)
+		(void)fcntl(fd, F_SETFL, 0);
+	return fd < 0 ? -errno : fd;
+}
+
+static int input_open(const struct shim_spec *spec, char path[static PATH_MAX])
+{
+	const char *in = json_text(spec->root, "in"), *wait_in = json_text(spec->root, "wait_in");
+
+	if (*in)
+		return path_expand(spec, in, path) ? input_at(path) : -ENAMETOOLONG;
+	int fd = *wait_in ? input_at(wait_in) : -1;
+	snprintf(path, PATH_MAX, "/dev/null");
+	return fd < 0 ? input_at(path) : fd;
+}
+
+bool shim_spec_reads(const struct shim_spec *spec)
+{
+	return *json_text(spec->root, "in") || *json_text(spec->root, "wait_in");
+}
+
+int shim_spec_files(const struct shim_spec *spec, const char *log, char path[static PATH_MAX])
 {
 	const char *out = json_text(spec->root, "out"), *err = json_text(spec->root, "err");
-	cleanup_close int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	cleanup_close int zero = input_open(spec, path);
+	if (zero < 0)
+		return zero;
 	cleanup_close int one = *out ? output_open(spec, out, path) : log_open(log, path);
 
 	if (one < 0)
@@ -342,7 +370,7 @@ int shim_spec_output(const struct shim_spec *spec, const char *log, char path[st
 		return two;
 	if (*err && !is_one_file(one, two))
 		output_link(path, log, SHIM_ERR);
-	if (null < 0 || dup2(null, 0) < 0 || dup2(one, 1) < 0 || dup2(two, 2) < 0)
+	if (dup2(zero, 0) < 0 || dup2(one, 1) < 0 || dup2(two, 2) < 0)
 		return -errno;
 	return 0;
 }

@@ -1,7 +1,9 @@
 /* The task of a shim (proto/shim.h): two JSON objects. The text, as the user enqueued it:
  *
  *   argv, env        lists of texts; env has NAME=VALUE entries
- *   cwd, out, err    paths; out and err may have %j (the job's ID), %a (its index), %x (its name)
+ *   cwd, in, out, err
+ *                    paths; the last three may have %j (the job's ID), %a (its index), %x (its
+ * name) wait_in          where its enqueuer's standard input comes from, as long as that waits
  *   image            of a container: the command runs in one
  *   container_args   options of the container's runtime
  *   umask            a number
@@ -50,9 +52,11 @@ int shim_spec_read(int fd, struct shim_spec *ret);
 /* Makes this process what the job expects: environment, limits, umask, working directory. 0 or
  * -errno, with what failed in *ret_what. */
 int shim_spec_enter(const struct shim_spec *spec, const char **ret_what);
-/* Opens its output and puts it in place of descriptors 0 to 2; `log` is where it goes when none
- * was named. 0 or -errno, with the path in `path`. */
-int shim_spec_output(const struct shim_spec *spec, const char *log, char path[static PATH_MAX]);
+/* Opens its input and output and puts them in place of descriptors 0 to 2; `log` is where output
+ * goes when no file was named. 0 or -errno, with the path in `path`. */
+int shim_spec_files(const struct shim_spec *spec, const char *log, char path[static PATH_MAX]);
+/* Whether it has a standard input. */
+bool shim_spec_reads(const struct shim_spec *spec);
 /* The words of the command, NULL-terminated; never freed. NULL: no memory. */
 char **shim_spec_argv(const struct shim_spec *spec);
 /* Adds the options (--env) that give a container or a pod carve's variables of the job, and a

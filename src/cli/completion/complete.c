@@ -177,6 +177,7 @@ static const struct value values[] = {
 	{OPT_SVG, NULL, offer_files},
 	{OPT_HOST, NULL, offer_files},
 	{OPT_SIM_JOIN, NULL, offer_files},
+	{OPT_JOB_INPUT, NULL, offer_files},
 	{OPT_JOB_OUTPUT, NULL, offer_files},
 	{OPT_JOB_ERROR, NULL, offer_files},
 	{OPT_JOB_CHDIR, NULL, offer_files},

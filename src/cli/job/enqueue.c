@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "cli/cli.h"
 #include "cli/job/job_follow.h"
+#include "cli/job/job_input.h"
 #include "cli/job/job_options.h"
 #include "cli/job/jobs.h"
 #include "cli/output.h"
@@ -58,12 +59,12 @@ static void failure_tell(const char *id, const json_t *jobs)
 }
 
 static int wait_for(const struct cli *cli, const struct client *client, const json_t *answer,
-		    struct error *err)
+		    struct job_input *input, struct error *err)
 {
 	cleanup_json json_t *jobs = NULL;
 	const char *id = session_text(answer, "id");
 	int rc = job_follow(client, id, session_number(answer, "count") == 1, !cli->value[OPT_JSON],
-			    &jobs, err);
+			    input, &jobs, err);
 
 	if (rc != 0)
 		return rc;
@@ -75,13 +76,26 @@ static int wait_for(const struct cli *cli, const struct client *client, const js
 	return code;
 }
 
-int cli_enqueue(struct cli *cli, struct error *err)
+/* A job alone reads standard input of `--wait`, as srun has it. */
+static void input_begin(const struct cli *cli, json_t *body, struct job_input *ret)
 {
-	cleanup_json json_t *body = json_object(), *answer = NULL;
-	struct client client;
-	int rc = body_make(cli, body, err);
+	*ret = (struct job_input){.in = -1, .out = -1};
+	if (!cli->value[OPT_JOB_WAIT] || cli->value[OPT_JOB_INPUT] || cli->value[OPT_JOB_ARRAY] ||
+	    cli->value[OPT_JOB_PARAM])
+		return;
+	job_input_begin(ret);
+	if (*ret->path)
+		json_object_set_new(body, "wait_in", json_string(ret->path));
+}
 
-	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0)
+static int enqueue(const struct cli *cli, const json_t *body, struct job_input *input,
+		   struct error *err)
+{
+	cleanup_json json_t *answer = NULL;
+	struct client client;
+	int rc = client_open(&client, cli->value[OPT_HOST], err);
+
+	if (rc < 0)
 		return rc;
 	rc = client_call(&client, "POST", "/v1/jobs", body, NULL, &answer, err);
 	if (rc < 0)
@@ -92,9 +106,23 @@ int cli_enqueue(struct cli *cli, struct error *err)
 			"carve: note: job %s waits: %s (carve agent --queue %s=N starts one)\n", id,
 			why, cli->value[OPT_JOB_QUEUE]);
 	if (cli->value[OPT_JOB_WAIT])
-		return wait_for(cli, &client, answer, err);
+		return wait_for(cli, &client, answer, input, err);
 	if (cli->value[OPT_JSON])
 		return output_json(answer, err);
 	printf("%s\n", id);
 	return 0;
+}
+
+int cli_enqueue(struct cli *cli, struct error *err)
+{
+	cleanup_json json_t *body = json_object();
+	struct job_input input;
+	int rc = body_make(cli, body, err);
+
+	if (rc < 0)
+		return rc;
+	input_begin(cli, body, &input);
+	rc = enqueue(cli, body, &input, err);
+	job_input_end(&input);
+	return rc;
 }

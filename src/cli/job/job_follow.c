@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "cli/job/job_input.h"
 #include "cli/job/job_log.h"
 #include "cli/job/jobs.h"
 #include "client/client.h"
@@ -99,6 +100,7 @@ struct follow {
 	json_t *job;
 	uint64_t attempt; /* whose output is read; 0: none yet */
 	struct stream stream[2];
+	struct job_input *input;
 };
 
 /* ---- signals ------------------------------------------------------------------------------ */
@@ -277,16 +279,19 @@ static int news_take(struct follow *f, int from, bool *ret_last, struct error *e
 
 static int follow_run(struct follow *f, int news, struct error *err)
 {
-	struct pollfd fds[] = {{.fd = f->signals, .events = POLLIN},
-			       {.fd = news, .events = POLLIN}};
+	struct pollfd fds[] = {
+		{.fd = f->signals, .events = POLLIN}, {.fd = news, .events = POLLIN}, {.fd = -1}};
 	bool last = false;
 	int rc = 0;
 
 	while (rc == 0 && !last) {
+		fds[2] = job_input_wanted(f->input);
 		if (poll(fds, ARRAY_SIZE(fds), f->attempt ? READ_EVERY_MS : -1) < 0)
 			continue;
 		if (fds[0].revents)
 			rc = signal_obey(f, err);
+		if (fds[2].revents)
+			job_input_pass(f->input);
 		if (rc == 0 && fds[1].revents)
 			rc = news_take(f, news, &last, err);
 		else if (rc == 0)
@@ -322,14 +327,15 @@ static int watch_start(const struct client *client, const char *id, bool one, in
 	return 0;
 }
 
-int job_follow(const struct client *client, const char *id, bool one, bool prints, json_t **ret,
-	       struct error *err)
+int job_follow(const struct client *client, const char *id, bool one, bool prints,
+	       struct job_input *input, json_t **ret, struct error *err)
 {
 	struct follow f = {
 		.client = client,
 		.id = id,
 		.one = one,
 		.prints = prints,
+		.input = input,
 		.stream = {{.suffix = SHIM_LOG, .to = STDOUT_FILENO, .fd = -1},
 			   {.suffix = SHIM_ERR, .to = STDERR_FILENO, .fd = -1}},
 	};

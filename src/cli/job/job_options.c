@@ -276,6 +276,7 @@ int job_options_read(const struct cli *cli, json_t *body, struct error *err)
 
 	text_set(cli, OPT_JOB_QUEUE, "queue", body);
 	text_set(cli, OPT_JOB_NAME, "name", body);
+	text_set(cli, OPT_JOB_INPUT, "in", body);
 	text_set(cli, OPT_JOB_OUTPUT, "out", body);
 	text_set(cli, OPT_JOB_ERROR, "err", body);
 	if (cli->value[OPT_JOB_REQUEUE])

@@ -165,10 +165,10 @@ static void jobs_print(const json_t *jobs)
 /* The request, of a daemon that tells it. */
 static void asked_print(const json_t *asked)
 {
-	static const char *const keys[] = {"cwd",        "image", "vram",    "vram_bytes",
-					   "gpu_memory", "gpu",   "gpus",    "gpu_compute",
-					   "time",       "begin", "retries", "retry_on",
-					   "after",      "array", "out",     "err"};
+	static const char *const keys[] = {
+		"cwd",   "image",       "vram", "vram_bytes", "gpu_memory", "gpu",
+		"gpus",  "gpu_compute", "time", "begin",      "retries",    "retry_on",
+		"after", "array",       "in",   "out",        "err"};
 	const json_t *params = json_object_get(asked, "params");
 	const char *key;
 	size_t i;

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "cli/job/cache_dir.h"
 
 #define WORDS_MAX 20
 
@@ -100,20 +101,12 @@ static int cannot(struct error *err, const char *path)
 
 static int directory_make(char ret[static PATH_MAX], struct error *err)
 {
-	const char *cache = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
+	int rc = cache_dir_make("snapshots", ret);
 
-	if (cache && *cache == '/')
-		snprintf(ret, PATH_MAX, "%s/carve/snapshots", cache);
-	else if (home && *home == '/')
-		snprintf(ret, PATH_MAX, "%s/.cache/carve/snapshots", home);
-	else
+	if (rc < 0 && !*ret)
 		return error_set(err, EXIT_CODE_FAILED, "--snapshot: HOME is not set");
-	for (char *slash = strchr(ret + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-		*slash = '\0';
-		(void)mkdir(ret, 0700);
-		*slash = '/';
-	}
-	return mkdir(ret, 0700) < 0 && errno != EEXIST ? cannot(err, ret) : 0;
+	errno = -rc;
+	return rc < 0 ? cannot(err, ret) : 0;
 }
 
 /* An index of the tracked files as they are in the tree now, beside the tree's own, which stays. */

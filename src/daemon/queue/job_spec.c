@@ -461,6 +461,8 @@ static const struct field fields[] = {
 	{"cwd", read_cwd, "an absolute path"},
 	{"umask", read_number, "a whole number"},
 	{"limits", read_object, "an object of soft limits by number"},
+	{"in", read_text, "a path"},
+	{"wait_in", read_text, "a path"},
 	{"out", read_text, "a path"},
 	{"err", read_text, "a path"},
 	{"name", read_name, "a text"},

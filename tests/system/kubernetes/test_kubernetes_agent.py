@@ -120,6 +120,12 @@ def test_logs_and_exit_codes_come_through_the_verbs_of_jobs(pods):
     assert list(pods.host.carve_json("session", "list")) == []
 
 
+def test_a_job_that_asks_for_standard_input_makes_no_pod(pods):
+    pods.agent("half=0.5")
+    shown = pods.ended(pods.enqueue("--input", "/etc/hostname"))
+    assert shown["state"] == "failed" and "a pod has no standard input" in shown["reason"] and pods.pods() == {}
+
+
 def test_a_cancelled_job_deletes_its_pod_with_the_jobs_grace(pods):
     pods.agent("half=0.5")
     job = pods.enqueue("--grace", "7s")
