@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/macros.h"
+#include "base/units.h"
 #include "cli/cli.h"
 #include "cli/suggest.h"
 #include "cli/words.h"
@@ -69,6 +70,7 @@ static void unknown_option(const struct cli *cli, const char *text, struct error
 {
 	struct suggestion near = {0};
 	size_t length = strcspn(text, "=");
+	const char *meant;
 	char typed[64], path[64];
 
 	if (is_negative_size(cli, text)) {
@@ -81,8 +83,9 @@ static void unknown_option(const struct cli *cli, const char *text, struct error
 	for (const struct cli_option *o = cli_options; o->name; o++)
 		if (cli_verb_takes(cli->verb, o->id) && !strncmp(typed, "--", 2))
 			suggest_offer(&near, typed + 2, o->name, strlen(o->name));
-	if (near.word)
-		error_hint(err, "did you mean --%s? see `%s --help`", near.word,
+	meant = words_option(cli->verb, typed);
+	if (meant || near.word)
+		error_hint(err, "did you mean --%s? see `%s --help`", meant ? meant : near.word,
 			   verb_path(cli, path));
 	else
 		error_hint(err, "see `%s --help`", verb_path(cli, path));
@@ -208,6 +211,19 @@ static const char *missing_name(const struct cli_verb *verb, char buf[static 64]
 	return strcmp(buf, "CMD") ? buf : "the command";
 }
 
+/* `session request 4G`. True: *err has the hint. */
+static bool size_hint(const struct cli *cli, struct error *err)
+{
+	const char *typed = cli->arguments[cli->verb->arguments_max];
+	struct error ignored = {0};
+	uint64_t bytes;
+
+	if (!cli_verb_takes(cli->verb, OPT_VRAM) || units_parse_vram(typed, &bytes, &ignored) < 0)
+		return false;
+	error_hint(err, "did you mean --vram %.64s?", typed);
+	return true;
+}
+
 static int arguments_check(const struct cli *cli, struct error *err)
 {
 	const struct cli_verb *verb = cli->verb;
@@ -221,6 +237,8 @@ static int arguments_check(const struct cli *cli, struct error *err)
 			  missing_name(verb, name));
 	else
 		return 0;
+	if (cli->argument_count > verb->arguments_max && size_hint(cli, err))
+		return -EXIT_CODE_USAGE;
 	error_hint(err, "usage: carve %s%s%s; see `%s --help`", verb->name, *verb->usage ? " " : "",
 		   verb->usage, verb_path(cli, path));
 	return -EXIT_CODE_USAGE;

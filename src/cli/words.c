@@ -49,6 +49,12 @@ static const struct {
 	{"image", "", "carve keeps no images; docker image ls or podman image ls lists them"},
 	{"hook", "", "carve hook install --help names the directories of its files"},
 	{"timeslicing", "", "carve timeslicing shows how the GPUs' time is shared"},
+	{"timeslicing", "on", "carve timeslicing --mode fair (or strict) turns it on"},
+	{"timeslicing", "fair", "carve timeslicing --mode fair sets that mode"},
+	{"timeslicing", "strict", "carve timeslicing --mode strict sets that mode"},
+	{"timeslicing", "off", "carve timeslicing --mode off turns it off"},
+	{"podman", "", "podman ps lists containers, carve session list their slices"},
+	{"docker", "", "docker ps lists containers, carve session list their slices"},
 	{"job", "submit", "carve enqueue --queue NAME CMD puts a command into a queue"},
 	{"job", "create", "carve enqueue --queue NAME CMD puts a command into a queue"},
 	{"job", "add", "carve enqueue --queue NAME CMD puts a command into a queue"},
@@ -65,12 +71,71 @@ static const struct {
 	{NULL, "rm", "carve job cancel JOB ends a job, carve session release ID a session"},
 	{NULL, "stop", "carve job cancel JOB ends a job, carve session release ID a session"},
 	{NULL, "kill", "carve job cancel JOB ends a job, carve session release ID a session"},
-	{NULL, "logs", "carve job logs JOB prints what a job printed"},
+	{NULL, "logs",
+	 "carve job logs JOB prints what a job printed; journalctl -u carved, the daemon"},
+	{NULL, "log",
+	 "carve job logs JOB prints what a job printed; journalctl -u carved, the daemon"},
+	{NULL, "start",
+	 "carved starts when it is needed; as a service: systemctl start carved.service"},
+	{NULL, "restart", "carved restarts as a service: systemctl restart carved.service"},
+	{NULL, "daemon", "the daemon is carved: carved --help"},
+	{NULL, "config", "man carved describes the daemon's settings"},
+	{NULL, "doctor", "carve check says what is missing"},
+	{NULL, "info", "carve status shows GPUs, sessions and users"},
+	{NULL, "smi", "carve gpu list lists the GPUs; carve run nvidia-smi, what a slice sees"},
+	{NULL, "nvidia-smi",
+	 "carve gpu list lists the GPUs; carve run nvidia-smi, what a slice sees"},
+	{NULL, "k8s", "carve kubernetes check says what a cluster lacks for slices"},
 	{NULL, "gpus", "carve gpu list lists the GPUs"},
 	{NULL, "jobs", "carve job list lists the jobs"},
 	{NULL, "queues", "carve queue list lists the queues"},
 	{NULL, "quotas", "carve quota list lists the quotas"},
 	{NULL, "sessions", "carve session list lists the sessions"},
+};
+
+/* Options of other programs, and the options that they can stand for: the first that a verb has. */
+static const struct {
+	const char *typed, *option[2];
+} options_elsewhere[] = {
+	{"--memory", {"vram"}},
+	{"--mem", {"vram"}},
+	{"--gpu-mem", {"vram"}},
+	{"--gpu-memory-limit", {"vram"}},
+	{"--size", {"vram"}},
+	{"-m", {"vram"}},
+	{"--cores", {"gpu-compute"}},
+	{"--sm", {"gpu-compute"}},
+	{"--gres", {"gpus"}},
+	{"--num-gpus", {"gpus"}},
+	{"--gpu-count", {"gpus"}},
+	{"-g", {"gpus"}},
+	{"--device", {"gpu-ids"}},
+	{"--devices", {"gpu-ids"}},
+	{"--profile", {"mig-profile"}},
+	{"--timeout", {"session-timeout", "time"}},
+	{"--time", {"session-timeout"}},
+	{"--time-limit", {"session-timeout", "time"}},
+	{"--job-name", {"name"}},
+	{"-n", {"name", "interval"}},
+	{"-J", {"name"}},
+	{"--partition", {"queue"}},
+	{"-p", {"queue"}},
+	{"-q", {"queue"}},
+	{"--dependency", {"after"}},
+	{"--env", {"export"}},
+	{"--workdir", {"chdir"}},
+	{"--cwd", {"chdir"}},
+	{"-d", {"detached", "interval"}},
+	{"--detach", {"detached"}},
+	{"--daemon", {"detached"}},
+	{"--delay", {"interval"}},
+	{"--refresh", {"interval"}},
+	{"--format", {"json"}},
+	{"-a", {"all"}},
+	{"-f", {"force"}},
+	{"--yes", {"force"}},
+	{"-y", {"force"}},
+	{"-v", {"version"}},
 };
 
 static const struct cli_verb *verb_find(const char *group, const char *word)
@@ -132,4 +197,16 @@ bool words_hint(const char *group, const char *word, struct error *err)
 		return true;
 	}
 	return false;
+}
+
+const char *words_option(const struct cli_verb *verb, const char *typed)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(options_elsewhere); i++)
+		for (size_t j = 0; !strcmp(options_elsewhere[i].typed, typed) && j < 2; j++)
+			for (const struct cli_option *o = cli_options; o->name; o++)
+				if (options_elsewhere[i].option[j] &&
+				    !strcmp(options_elsewhere[i].option[j], o->name) &&
+				    cli_verb_takes(verb, o->id))
+					return o->name;
+	return NULL;
 }

@@ -211,6 +211,19 @@ int session_locate(const struct client *client, const char *id, char buf[static 
 	return -EXIT_CODE_FAILED;
 }
 
+int session_inactive(const json_t *session, struct error *err)
+{
+	const char *id = session_text(session, "id"), *state = session_text(session, "state");
+
+	if (strcmp(state, "ended") != 0)
+		error_set(err, EXIT_CODE_FAILED, "session %s is not active, but %s", id, state);
+	else
+		error_set(err, EXIT_CODE_FAILED, "session %s ended at %s: %s", id,
+			  session_text(session, "ended"), session_text(session, "reason"));
+	error_hint(err, "`carve session list` shows those that are active");
+	return -EXIT_CODE_FAILED;
+}
+
 void session_give_back(const struct client *client, const char *id)
 {
 	char path[SESSION_PATH_SIZE];

@@ -167,7 +167,6 @@ static int image_missing(const struct words *before, bool took, struct error *er
 			  before->list[before->count - 1], before->list[before->count - 2]);
 	else
 		error_set(err, EXIT_CODE_USAGE, "the image is missing");
-	error_hint(err, "for example: carve podman run --vram 8 --rm IMAGE nvidia-smi");
 	return -EXIT_CODE_USAGE;
 }
 

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,6 +14,7 @@
 #include "base/cgroup.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/options.h"
 #include "base/units.h"
 #include "daemon/config_last.h"
 #include "daemon/gpu/probe.h"
@@ -123,9 +123,8 @@ static int fail(const struct error *err)
 }
 
 /* True: goes on. False: *ret_code is the exit code. */
-static bool option_take(int option, struct arguments *args, int *ret_code)
+static bool option_take(int option, struct arguments *args, int *ret_code, struct error *err)
 {
-	struct error err = {0};
 	uint64_t number;
 
 	switch (option) {
@@ -166,11 +165,11 @@ static bool option_take(int option, struct arguments *args, int *ret_code)
 		args->takeover_check = optarg;
 		return true;
 	case OPTION_IDLE:
-		if (units_parse_seconds(optarg, "--idle-exit", &args->idle_exit_ns, &err) == 0)
+		if (units_parse_seconds(optarg, "--idle-exit", &args->idle_exit_ns, err) == 0)
 			return true;
 		break;
 	case OPTION_READY:
-		if (units_parse_count(optarg, "--ready-fd", 3, 1 << 20, &number, &err) == 0) {
+		if (units_parse_count(optarg, "--ready-fd", 3, 1 << 20, &number, err) == 0) {
 			args->ready_fd = (int)number;
 			args->foreground = true;
 			return true;
@@ -185,19 +184,21 @@ static bool option_take(int option, struct arguments *args, int *ret_code)
 		*ret_code = EXIT_CODE_OK;
 		return false;
 	default:
-		error_set(&err, EXIT_CODE_USAGE, "see carved --help");
 		break;
 	}
-	*ret_code = fail(&err);
+	if (!err->hint[0])
+		error_hint(err, "see carved --help");
+	*ret_code = fail(err);
 	return false;
 }
 
 static bool arguments_parse(int argc, char **argv, struct arguments *args, int *ret_code)
 {
+	struct error err = {0};
 	int option;
 
-	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
-		if (!option_take(option, args, ret_code))
+	while ((option = options_next(argc, argv, options, &err)) != -1)
+		if (!option_take(option, args, ret_code, &err))
 			return false;
 	if (optind < argc) {
 		fprintf(stderr, "carved: unexpected argument '%s'; see carved --help\n",

@@ -257,13 +257,8 @@ static int session_generate(const struct generation *g, const json_t *session, s
 	};
 	int rc;
 
-	if (strcmp(session_text(session, "state"), "active") != 0 ||
-	    !cdi_name_valid(slice.session)) {
-		error_set(err, EXIT_CODE_FAILED, "session %s is not active, but %s", slice.session,
-			  session_text(session, "state"));
-		error_hint(err, "`carve session list` shows those that are");
-		return -EXIT_CODE_FAILED;
-	}
+	if (strcmp(session_text(session, "state"), "active") != 0 || !cdi_name_valid(slice.session))
+		return session_inactive(session, err);
 	snprintf(files, sizeof(files), "%s/" FILES, g->dir);
 	if ((rc = directory_make(g->dir, err)) < 0 || (rc = directory_make(files, err)) < 0)
 		return rc;

@@ -352,9 +352,11 @@ static int run_with(const char *runtime, const char *verb, enum container_syntax
 		return error_set(err, EXIT_CODE_RUN_FAILED,
 				 "%s: this is inside slice %.64s already; run it from outside",
 				 runtime, slice_env_session());
-	if ((rc = container_args_read(cli->arguments, syntax, &c.args, err)) >= 0 &&
-	    (rc = places_find(&c.places, err)) >= 0 && (rc = places_check(&c.places, err)) >= 0 &&
-	    (rc = driver_find(&c.driver, err)) >= 0 && (rc = session_choose(&c, err)) >= 0) {
+	if ((rc = container_args_read(cli->arguments, syntax, &c.args, err)) < 0)
+		error_hint(err, "for example: %s", cli->verb->example);
+	else if ((rc = places_find(&c.places, err)) >= 0 &&
+		 (rc = places_check(&c.places, err)) >= 0 &&
+		 (rc = driver_find(&c.driver, err)) >= 0 && (rc = session_choose(&c, err)) >= 0) {
 		rc = container_run(&c, cli, err);
 		give_up(&c);
 	}

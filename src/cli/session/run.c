@@ -68,12 +68,9 @@ static int choose_named(const struct client *client, const char *id,
 
 	if (rc < 0 || (rc = session_get(client, id, &choice->session, err)) < 0)
 		return rc;
-	if (!strcmp(session_text(choice->session, "state"), "active"))
-		return 0;
-	error_set(err, EXIT_CODE_FAILED, "session %s is not active, but %s",
-		  session_text(choice->session, "id"), session_text(choice->session, "state"));
-	error_hint(err, "`carve session list` shows those that are");
-	return -EXIT_CODE_FAILED;
+	return strcmp(session_text(choice->session, "state"), "active") != 0
+		       ? session_inactive(choice->session, err)
+		       : 0;
 }
 
 static int choose_one_off(const struct client *client, const struct slice_request *request,
@@ -142,8 +139,8 @@ static bool same_size(const struct client *client, const struct slice_request *r
 	return bytes_on_gpu(client, request, session) == session_number(first, "requested_bytes");
 }
 
-int run_choose(const struct cli *cli, const struct client *client,
-	       const struct slice_request *request, struct run_choice *choice, struct error *err)
+static int choose(const struct cli *cli, const struct client *client,
+		  const struct slice_request *request, struct run_choice *choice, struct error *err)
 {
 	if (cli->value[OPT_SESSION] && cli->value[OPT_EPHEMERAL])
 		return join_error(choice, "--session and --ephemeral are both given",
@@ -172,6 +169,19 @@ int run_choose(const struct cli *cli, const struct client *client,
 	if (!same_size(client, request, choice->session))
 		return other_size_error(choice->session, request->wait_ns, err);
 	return request->option ? join_check(choice, request, err) : 0;
+}
+
+int run_choose(const struct cli *cli, const struct client *client,
+	       const struct slice_request *request, struct run_choice *choice, struct error *err)
+{
+	int rc = choose(cli, client, request, choice, err);
+	const char *reason = session_text(choice->session, "reason");
+
+	/* A session that lives has one where nothing can be begun in it: its GPU is lost. */
+	if (rc == 0 && *reason)
+		fprintf(stderr, "carve: warning: session %s: %s\n",
+			session_text(choice->session, "id"), reason);
+	return rc;
 }
 
 static void launcher_warn(const char *command)

@@ -38,15 +38,30 @@ static bool ended_meant(const struct call *call, const char *id, struct store_se
 	       store_session_named(call->node->store, call->peer.uid, id, ret) == 0;
 }
 
+/* One that has ended says when and why, to those who may see it. */
+static void reply_no_session(struct call *call, const char *id)
+{
+	struct store_gpu gpus[PLACE_GPUS_MAX];
+	struct store_session record = {.gpu = gpus};
+	struct error err = {0};
+	char time[VIEW_TIME_SIZE];
+
+	if (ended_meant(call, id, &record) && record.ended &&
+	    peer_permitted(&call->peer, record.uid))
+		error_set(&err, EXIT_CODE_FAILED, "session %s ended at %s: %s", record.id,
+			  view_time_text(record.ended, time), record.reason);
+	else
+		error_set(&err, EXIT_CODE_FAILED, "there is no session %.64s of yours", id);
+	error_hint(&err, "`carve session list` shows those that have not ended");
+	call_reply_error(call, MHD_HTTP_NOT_FOUND, &err);
+}
+
 struct session *api_session_or_reply(struct call *call, const char *id)
 {
 	struct session *s = session_meant(call, id);
-	struct error err = {0};
 
 	if (!s) {
-		error_set(&err, EXIT_CODE_FAILED, "there is no session %.64s of yours", id);
-		error_hint(&err, "`carve session list` shows them");
-		call_reply_error(call, MHD_HTTP_NOT_FOUND, &err);
+		reply_no_session(call, id);
 		return NULL;
 	}
 	if (!peer_permitted(&call->peer, s->record.uid)) {

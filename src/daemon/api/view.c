@@ -30,18 +30,22 @@
 /* Requests that are shown before another one. */
 #define AHEAD_MAX 64u
 
-json_t *view_time(int64_t ns)
+const char *view_time_text(int64_t ns, char buf[static VIEW_TIME_SIZE])
 {
-	char text[40];
 	struct tm utc;
 	time_t seconds = (time_t)(ns / 1000000000);
 
-	if (!ns)
-		return json_null();
 	gmtime_r(&seconds, &utc);
-	size_t used = strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &utc);
-	snprintf(text + used, sizeof(text) - used, ".%03dZ", (int)(ns / 1000000 % 1000));
-	return json_string(text);
+	size_t used = strftime(buf, VIEW_TIME_SIZE, "%Y-%m-%dT%H:%M:%S", &utc);
+	snprintf(buf + used, VIEW_TIME_SIZE - used, ".%03dZ", (int)(ns / 1000000 % 1000));
+	return buf;
+}
+
+json_t *view_time(int64_t ns)
+{
+	char text[VIEW_TIME_SIZE];
+
+	return ns ? json_string(view_time_text(ns, text)) : json_null();
 }
 
 const char *view_user(uid_t uid)

@@ -243,7 +243,8 @@ static int parse_session_timeout(const json_t *value, struct slice_request *to, 
 	int rc = parse_time(value, "session_timeout", &to->timeout_ns, err);
 
 	if (rc == 0 && to->timeout_ns == 0) {
-		rc = error_set(err, EXIT_CODE_USAGE, "session_timeout: 0 seconds is no session");
+		rc = error_set(err, EXIT_CODE_USAGE,
+			       "session_timeout: it must be more than 0 seconds");
 		error_hint(err, "leave it out for a session that ends when it is released");
 	}
 	return rc;

@@ -16,11 +16,23 @@
 
 /* ---- the table --------------------------------------------------------------------------- */
 
+/* Users before groups, each by number, so that lists have one order, after a restart too. */
+static bool entry_before(const struct quota_entry *entry, enum quota_kind kind, uint32_t id)
+{
+	return entry->stored.kind != kind ? entry->stored.kind < kind : entry->stored.id < id;
+}
+
+static bool entry_is(const struct quota_entry *entry, enum quota_kind kind, uint32_t id)
+{
+	return entry && entry->stored.kind == kind && entry->stored.id == id;
+}
+
+/* Where it is, or would be. */
 static struct quota_entry **entry_find(struct quotas *quotas, enum quota_kind kind, uint32_t id)
 {
 	struct quota_entry **at = &quotas->first;
 
-	while (*at && ((*at)->stored.kind != kind || (*at)->stored.id != id))
+	while (*at && entry_before(*at, kind, id))
 		at = &(*at)->next;
 	return at;
 }
@@ -29,10 +41,13 @@ static int entry_put(struct quotas *quotas, const struct store_quota *quota)
 {
 	struct quota_entry **at = entry_find(quotas, quota->kind, quota->id);
 
-	if (!*at) {
-		*at = calloc(1, sizeof(**at));
-		if (!*at)
+	if (!entry_is(*at, quota->kind, quota->id)) {
+		struct quota_entry *entry = calloc(1, sizeof(*entry));
+
+		if (!entry)
 			return -ENOMEM;
+		entry->next = *at;
+		*at = entry;
 	}
 	(*at)->stored = *quota;
 	return 0;
@@ -78,7 +93,7 @@ int quotas_set(struct quotas *quotas, const struct store_quota *quota)
 	if (!gone)
 		return entry_put(quotas, quota);
 	struct quota_entry **at = entry_find(quotas, quota->kind, quota->id);
-	if (*at) {
+	if (entry_is(*at, quota->kind, quota->id)) {
 		struct quota_entry *entry = *at;
 
 		*at = entry->next;

@@ -1,6 +1,5 @@
 /* carve-kubernetes: what a cluster runs of carve beside carved. One word says which part. */
 #include <curl/curl.h>
-#include <getopt.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -12,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "base/options.h"
 #include "base/units.h"
 #include "integrations/kubernetes/check.h"
 #include "integrations/kubernetes/controller.h"
@@ -233,7 +233,7 @@ static const char **text_place(int option, struct arguments *to)
 }
 
 /* True: go on. False: *ret_code is the exit code. */
-static bool option_take(int option, struct arguments *to, int *ret_code)
+static bool option_take(int option, struct arguments *to, int *ret_code, struct error *err)
 {
 	const char **place = text_place(option, to);
 
@@ -258,8 +258,8 @@ static bool option_take(int option, struct arguments *to, int *ret_code)
 		puts("carve-kubernetes " CARVE_VERSION);
 		return false;
 	default:
-		fputs("carve-kubernetes: see carve-kubernetes --help\n", stderr);
-		*ret_code = EXIT_CODE_USAGE;
+		error_hint(err, "see carve-kubernetes --help");
+		*ret_code = fail(err);
 		return false;
 	}
 }
@@ -413,8 +413,8 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
 	setenv("UV_THREADPOOL_SIZE", WORKERS, 1);
-	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
-		if (!option_take(option, &to, &code))
+	while ((option = options_next(argc, argv, options, &err)) != -1)
+		if (!option_take(option, &to, &code, &err))
 			return code;
 	const char *part = optind < argc ? argv[optind] : "";
 	if (strcmp(part, "run") != 0 &&

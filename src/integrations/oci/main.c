@@ -2,7 +2,6 @@
  * annotation, by a label of their image or by this hook's own arguments get one, for as long as
  * their first process lives; all others start as ever. */
 #include <errno.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/options.h"
 #include "container/layout.h"
 #include "container/wanted.h"
 #include "integrations/oci/again.h"
@@ -232,8 +232,7 @@ static int options_read(struct hook *hook, int argc, char **argv, struct error *
 	};
 	int option, rc = 0;
 
-	// NOLINTNEXTLINE(concurrency-mt-unsafe): there are no threads
-	while (rc == 0 && (option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+	while (rc == 0 && (option = options_next(argc, argv, options, err)) != -1) {
 		if (option == 'h')
 			hook->host = optarg;
 		else if (option == 'r')
@@ -245,7 +244,7 @@ static int options_read(struct hook *hook, int argc, char **argv, struct error *
 		else if (option == 'v')
 			return puts("carve-hook " CARVE_VERSION), 1;
 		else if (option == '?')
-			return error_set(err, EXIT_CODE_USAGE, "see carve-hook --help");
+			return error_hint(err, "see carve-hook --help"), -err->code;
 		else
 			return fputs(help, stdout), 1;
 	}

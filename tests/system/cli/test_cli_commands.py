@@ -15,6 +15,20 @@ from conftest import BUILD, another_user_can_read, clean_env, open_to_others, ru
 
 # ---- sessions -------------------------------------------------------------------------------
 
+def test_a_session_that_has_ended_says_when_and_why(host):
+    """Whatever is asked of it; another user's says no more than before."""
+    session = host.carve_json("session", "request", "--vram", "1", "--name", "mine")["id"]
+    assert host.carve("session", "release", "mine").returncode == 0
+    ended = host.carve_json("session", "show", "mine")["ended"]
+    for argv in (["session", "release", session], ["session", "release", "mine"], ["session", "resize", "mine", "2"]):
+        done = host.carve(*argv)
+        assert (done.returncode, done.stderr) == (1, f"carve: session {session} ended at {ended}: released; "
+                                                     "`carve session list` shows those that have not ended\n"), argv
+    done = host.carve("run", "--session", "mine", "true")
+    assert done.returncode == 125 and f"session {session} ended at {ended}: released" in done.stderr
+    assert "there is no session s-nosuch of yours" in host.carve("session", "release", "s-nosuch").stderr
+
+
 def test_a_session_from_request_to_release(host):
     granted = host.carve_json("session", "request", "--vram", "2.5")
     assert set(granted) >= {"id", "state", "owner", "created", "vram_bytes", "requested_bytes",
@@ -39,7 +53,7 @@ def test_a_session_from_request_to_release(host):
     (["--gpu-ids", "0,0"], ["--gpu-ids: GPU 0 is named twice", "0-2"]),
     (["--gpu-ids", "x"], ["--gpu-ids: 'x' is not a list of GPUs"]),
     (["--gpu-ids", "9"], ["--gpu-ids: there is no GPU 9"]),
-    (["--session-timeout", "0"], ["--session-timeout: 0 seconds is no session"]),
+    (["--session-timeout", "0"], ["--session-timeout: it must be more than 0 seconds"]),
     (["--name", "s-x"], ["--name: 's-x' is no name"]),
     (["--name", ""], ["--name: '' is no name", "1 to 63 letters"]),
     (["--name", ".."], ["--name: '..' is no name", "not beginning with s-, . or -"]),
@@ -185,7 +199,7 @@ def test_names_and_history(host):
     fails(host.carve("run", "--ephemeral", "--vram", "1", "--name", "lab-1", "true"), 125,
           f"{shown['id']} is called lab-1 already")
     assert host.carve("session", "release", "lab-1").stdout == f"{shown['id']}: released\n"
-    fails(host.carve("session", "release", "lab-1"), 1, "no session lab-1", "`carve session list`")
+    fails(host.carve("session", "release", "lab-1"), 1, f"session {shown['id']} ended at ", ": released", "`carve session list`")
     heading, line = host.carve("session", "list", "--all").stdout.splitlines()[:2]
     assert "PEAK" in heading and "REASON" in heading
     assert shown["id"] in line and "lab-1" in line and line.endswith("released")

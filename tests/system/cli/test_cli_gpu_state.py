@@ -49,9 +49,14 @@ def test_a_session_says_that_its_gpu_is_lost(host):
     shown = host.carve("session", "show", session).stdout
     assert "because:   GPU 1 is lost: nothing can be begun there; see `carve gpu list`" in shown, shown
     assert "GPU 1 is lost" in host.carve("session", "list", "--all").stdout
+    for options in ([], ["--session", session]):
+        done = host.carve("run", *options, "true")
+        assert (done.returncode, done.stderr) == (0, f"carve: warning: session {session}: GPU 1 is lost: nothing can be begun there; "
+                                                     "see `carve gpu list`\n")
     host.carve("sim", "fault", "lost", "--clear")
     assert states(host) == ["ok"] * 3
     assert host.carve_json("session", "show", session)["reason"] == ""
+    assert host.carve("run", "true").stderr == ""
 
 
 def test_a_gpu_that_is_lost_when_the_daemon_starts_shows_and_comes_back(host):

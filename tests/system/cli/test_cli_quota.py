@@ -51,6 +51,21 @@ def test_limits_are_set_one_by_one_and_removed(daemon):
 
 
 @needs_admin
+def test_quotas_are_listed_by_number_after_a_restart_too(make_daemon):
+    daemon = make_daemon()
+    for argv in (["--group", "5"], ["30"], ["10"], ["--group", "3"], ["20"]):
+        carve_json(daemon, "quota", "set", *argv, "--sessions", "4")
+    carve_json(daemon, "quota", "set", "10", "--vram", "4")
+    want = [("user", 10), ("user", 20), ("user", 30), ("group", 3), ("group", 5)]
+    assert [(q["kind"], q["id"]) for q in carve_json(daemon, "quota", "list")] == want
+    carve_json(daemon, "quota", "remove", "20")
+    daemon.kill()
+    daemon.start()
+    want.remove(("user", 20))
+    assert [(q["kind"], q["id"]) for q in carve_json(daemon, "quota", "list")] == want
+
+
+@needs_admin
 def test_quotas_are_asked_about_mebibytes_only_without_a_unit(daemon):
     told = carve(daemon, "quota", "set", ME, "--vram", "4096")
     assert told.returncode == 0 and "did you mean 4096MiB?" in told.stderr

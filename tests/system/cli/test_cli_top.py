@@ -357,7 +357,7 @@ def test_processes_are_shown_and_ended(make_host, make_screen, examples):
     screen.keys("y")
     screen.wait_for("has processes inside")
     screen.keys("x", "f")
-    screen.wait_for(f"^{id}: released|there is no session")
+    screen.wait_for(f"^{id}: released|session {id} ended at")
     assert hog.wait(PATIENCE) != 0
 
 

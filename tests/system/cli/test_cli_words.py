@@ -65,10 +65,46 @@ def test_words_of_other_commands_stand_for_the_verbs_of_a_group(typed, verb):
     ("node ls", "carve gpu list"), ("node show", "carve gpu list"), ("image ls", "docker image ls"), ("image list", "docker image ls"),
     ("hook ls", "carve hook install --help"), ("hook status", "carve hook install --help"), ("timeslicing show", "carve timeslicing shows"),
     ("job submit", "carve enqueue"), ("queue create", "carve agent"), ("kill", "carve session release"), ("rm", "carve job cancel"),
-    ("gpus", "carve gpu list"), ("jobs", "carve job list"), ("exec", "carve run"), ("submit", "carve enqueue"), ("session exec", "carve run")])
+    ("gpus", "carve gpu list"), ("jobs", "carve job list"), ("exec", "carve run"),
+    ("doctor", "carve check"), ("nvidia-smi", "carve gpu list"), ("restart", "systemctl restart carved.service"), ("info", "carve status"),
+    ("timeslicing fair", "carve timeslicing --mode fair"), ("timeslicing off", "carve timeslicing --mode off"), ("docker ps", "docker ps lists"), ("submit", "carve enqueue"), ("session exec", "carve run")])
 def test_words_whose_command_is_another_are_told_which(typed, hint):
     done = subprocess.run([CARVE, *typed.split()], capture_output=True, text=True, env=clean_env())
     assert done.returncode == 2 and "unknown command" in done.stderr and hint in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("typed, meant", [
+    ("run --memory 4G true", "--vram"), ("run --mem=4G true", "--vram"), ("run -m 4G true", "--vram"), ("run --device 0 true", "--gpu-ids"),
+    ("run --timeout 5m true", "--session-timeout"), ("enqueue --timeout 5m true", "--time"), ("enqueue -q some true", "--queue"),
+    ("enqueue --partition some true", "--queue"), ("session request --profile 1g.10gb", "--mig-profile"), ("agent -d half=0.5", "--detached"),
+    ("session release -f", "--force"), ("session list -a", "--all"), ("top -d 5", "--interval"), ("gpu list --format csv", "--json"),
+    ("-v", "--version")])
+def test_options_of_other_programs_are_told_which_of_carves_does_that(typed, meant):
+    done = subprocess.run([CARVE, *typed.split()], capture_output=True, text=True, env=clean_env())
+    assert done.returncode in (2, 125) and done.stderr.count("\n") == 1, done.stderr
+    assert "unknown option" in done.stderr and f"did you mean {meant}?" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("typed", ["session request 4G", "session request --name a 2.5GiB", "explain s-000000 4G"])
+def test_a_size_without_its_option_is_told_the_option(typed):
+    done = subprocess.run([CARVE, *typed.split()], capture_output=True, text=True, env=clean_env())
+    assert done.returncode == 2 and f"did you mean --vram {typed.split()[-1]}?" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("program", ["carved", "carve-hook", "carve-kubernetes"])
+@pytest.mark.parametrize("option, wrong", [("--nothing", "unknown option --nothing"), ("--host", "--host needs a value"),
+                                           ("--help=yes", "--help=yes: this option takes no value")])
+def test_the_other_programs_say_in_one_line_which_option_is_wrong(program, option, wrong):
+    if option == "--host" and program != "carve-hook":
+        option, wrong = {"carved": ("--config", "--config needs a value"), "carve-kubernetes": ("--node-name", "--node-name needs a value")}[program]
+    done = subprocess.run([BUILD / program, option], capture_output=True, text=True, env=clean_env(), stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stderr) == (2, f"{program}: {wrong}; see {program} --help\n")
+
+
+@pytest.mark.parametrize("runtime, verb", [("podman", "run"), ("docker", "run"), ("apptainer", "exec")])
+def test_a_container_without_an_image_is_shown_an_example_of_its_own_runtime(runtime, verb):
+    done = subprocess.run([CARVE, runtime, verb, "--vram", "1"], capture_output=True, text=True, env=clean_env())
+    assert done.returncode == 125 and f"the image is missing; for example: carve {runtime} {verb} --vram 8" in done.stderr
 
 
 def test_a_word_after_sim_can_be_a_program(host):
