@@ -194,7 +194,7 @@ static bool node_idle(const struct node *node)
 /* A supervisor starts a system daemon anew for that, in a directory of its making. */
 static void files_stop(struct node *node, const char *why)
 {
-	if (privileges_guarded(&node->privileges))
+	if (privileges_guarded(&node->privileges) || supervisor_keeps())
 		node->exit_code = EXIT_CODE_FAILED;
 	node_stop(node, why);
 }

@@ -186,17 +186,30 @@ static void config_look(struct node *node, enum entry entry, bool kept, const ch
 	tell(node, entry, "carved.json.last", rc, strerrordesc_np(rc < 0 ? -rc : 0));
 }
 
-static void others_look(struct node *node)
+/* The sandbox of a service cannot make it anew, and its next start can. */
+static const char *state_look(struct node *node)
 {
 	struct error err = {0};
+	int rc = state_lock_look(&node->state, &node->runtime, &err);
+
+	tell(node, ENTRY_STATE, "state_dir/lock", rc, err.message);
+	if (rc >= 0 || !supervisor_keeps() || !state_gone(&node->state))
+		return NULL;
+	cleanup_close int sessions = store_copy(node->store);
+	cleanup_close int jobs = queues_database_copy(node->queues);
+	if (sessions < 0 || state_leave_copies(sessions, jobs) < 0)
+		return NULL;
+	return "its state directory was removed";
+}
+
+static void others_look(struct node *node)
+{
 	const char *name = "";
 	int rc = queues_directories_look(node->queues, &name);
 
 	tell(node, ENTRY_JOB_DIRECTORIES, name, rc, strerrordesc_np(rc < 0 ? -rc : 0));
 	rc = keep_look(&node->keep);
 	tell(node, ENTRY_KEEPER, "keeper/socket", rc, strerrordesc_np(rc < 0 ? -rc : 0));
-	rc = state_lock_look(&node->state, &node->runtime, &err);
-	tell(node, ENTRY_STATE, "state_dir/lock", rc, err.message);
 	link_look(node);
 	config_look(node, ENTRY_CONFIG, node->config_kept.state, node->state.dir);
 	config_look(node, ENTRY_CONFIG_RUNTIME, node->config_kept.runtime, node->runtime.dir);
@@ -257,7 +270,9 @@ const char *vanished_tick(struct node *node)
 	}
 	if (stop)
 		return stop;
+	stop = state_look(node);
 	others_look(node);
-	stop = databases_look(node);
+	if (!stop)
+		stop = databases_look(node);
 	return stop ? stop : claims_dir_look(node);
 }

@@ -67,6 +67,11 @@ static int unentered_remove(struct job_store *store)
 					NULL, NULL, NULL));
 }
 
+int job_store_copy(const struct job_store *store)
+{
+	return database_copy(&store->database);
+}
+
 const char *job_store_missing(const struct job_store *store)
 {
 	bool busy = store->depth || store->disk.work;

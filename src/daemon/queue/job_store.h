@@ -32,6 +32,8 @@ void job_store_close(struct job_store *store);
 int job_store_look(struct job_store *store);
 /* The name of the file that it would write anew for; NULL: none. */
 const char *job_store_missing(const struct job_store *store);
+/* As database_copy(). */
+int job_store_copy(const struct job_store *store);
 
 /* Steps may be within a step, which is on disk when the outermost is.
  * All that follows is one step, until job_store_commit() (or, where that was given up,

@@ -155,6 +155,8 @@ void queues_tick(struct queues *q);
  * in static memory. */
 int queues_database_look(struct queues *q, const char **ret_name);
 int queues_directories_look(struct queues *q, const char **ret_name);
+/* As database_copy(). */
+int queues_database_copy(const struct queues *q);
 /* Whether the daemon is needed: an agent is there, or a job runs. */
 bool queues_busy(const struct queues *q);
 

@@ -531,6 +531,11 @@ int queues_database_look(struct queues *q, const char **ret_name)
 	return *ret_name ? job_store_look(q->store) : 0;
 }
 
+int queues_database_copy(const struct queues *q)
+{
+	return q && q->store ? job_store_copy(q->store) : -ENOENT;
+}
+
 /* Whether a job is ready that an agent serves. Where there are many kinds, not all are looked at.
  */
 static bool any_waits_for_agent(const struct queues *q)

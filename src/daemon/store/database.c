@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -215,4 +216,15 @@ int database_rewrite(struct database *d)
 	database_close(d);
 	rc = copy_settle(d);
 	return rc < 0 ? rc : database_open(d, d->path);
+}
+
+int database_copy(const struct database *d)
+{
+	sqlite3_int64 size = 0;
+	unsigned char *bytes = d->db ? sqlite3_serialize(d->db, "main", &size, 0) : NULL;
+	cleanup_close int fd = memfd_create("carve-database", MFD_CLOEXEC);
+	int rc = !bytes ? -ENOMEM : fd < 0 ? -errno : write_all(fd, bytes, (size_t)size);
+
+	sqlite3_free(bytes);
+	return rc < 0 ? rc : steal_fd(&fd);
 }

@@ -39,6 +39,9 @@ const char *database_missing(const struct database *database);
 /* Writes all of it to its path anew, and opens that. 0 or -errno: nothing has changed, or where
  * database_usable() is false from then on, it can only be closed. */
 int database_rewrite(struct database *database);
+/* All of it in memory, as the content of its file would be. The descriptor, which is the caller's,
+ * or -errno. */
+int database_copy(const struct database *database);
 /* The schema's version; 0: the database is empty. 0 or -errno. */
 int database_version(sqlite3 *db, int *ret);
 /* Writes to an empty log: that waits for the disk once, and later commits need not. 0 or -errno. */

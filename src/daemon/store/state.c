@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
@@ -20,11 +21,15 @@
 #include "daemon/host/handover.h"
 #include "daemon/host/log.h"
 #include "daemon/host/runtime.h"
+#include "daemon/host/supervisor.h"
 #include "daemon/store/state_jobs.h"
 #include "daemon/store/store.h"
 #include "guard/guard.h"
 
 #define DATABASE "carve.db"
+/* Names as the keep has them, which drops what was not taken from it (keep_taken()). */
+#define COPY_OF_SESSIONS "database.sessions"
+#define COPY_OF_JOBS "database.jobs"
 
 /* ---- where ------------------------------------------------------------------------------- */
 
@@ -467,6 +472,40 @@ static void boot_read(struct store_boot *ret)
 	ret->began = now_realtime_ns() - ((int64_t)up.tv_sec * 1000000000 + up.tv_nsec);
 }
 
+static int copy_write(int copy, const char *path)
+{
+	char fresh[PATH_MAX + 8];
+	struct stat st;
+	off_t at = 0;
+	ssize_t n = 1;
+
+	snprintf(fresh, sizeof(fresh), "%s.new", path);
+	(void)unlink(fresh);
+	cleanup_close int fd =
+		open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0 || fstat(copy, &st) < 0)
+		return -errno;
+	while (n > 0 && at < st.st_size)
+		n = sendfile(fd, copy, &at, (size_t)(st.st_size - at));
+	if (n < 0 || fsync(fd) < 0 || rename(fresh, path) < 0)
+		return -errno;
+	return 0;
+}
+
+/* The keep closes the descriptor, and has the supervisor forget it. */
+static void copy_restore(const struct state *state, const char *name, const char *file)
+{
+	char path[PATH_MAX];
+	int copy = supervisor_socket(name);
+
+	snprintf(path, sizeof(path), "%s/%s", state->dir, file);
+	if (copy < 0 || access(path, F_OK) == 0)
+		return;
+	int rc = copy_write(copy, path);
+	log_event(rc < 0 ? LOG_ERROR : LOG_WARNING, "state.restored file=%s error=\"%s\"", file,
+		  rc < 0 ? strerrordesc_np(-rc) : "");
+}
+
 int state_open(struct state *state, const struct runtime *runtime, struct handover *handover,
 	       struct store **ret, struct error *err)
 {
@@ -479,6 +518,11 @@ int state_open(struct state *state, const struct runtime *runtime, struct handov
 		rc = stay(state, runtime, handover, err);
 	if (rc < 0)
 		return rc;
+	/* After an upgrade those numbers are other descriptors. */
+	if (!handover) {
+		copy_restore(state, COPY_OF_SESSIONS, DATABASE);
+		copy_restore(state, COPY_OF_JOBS, "queue.db");
+	}
 	database_path(state->dir, path);
 	rc = store_open(ret, path, strcmp(state->dir, runtime->dir) != 0, err);
 	if (rc < 0)
@@ -522,6 +566,28 @@ int state_lock_look(struct state *state, const struct runtime *runtime, struct e
 	close_fd(&state->lock_fd);
 	state->lock_fd = lock;
 	return 1;
+}
+
+bool state_gone(const struct state *state)
+{
+	return access(state->dir, F_OK) < 0 && errno == ENOENT;
+}
+
+/* ---- copies for the next daemon ----------------------------------------------------------- */
+
+static int copy_leave(const char *name, int fd)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "FDSTORE=1\nFDNAME=%s\nFDPOLL=0", name);
+	return fd < 0 ? 0 : supervisor_tell_with(text, fd);
+}
+
+int state_leave_copies(int sessions_fd, int jobs_fd)
+{
+	int rc = copy_leave(COPY_OF_SESSIONS, sessions_fd);
+
+	return rc < 0 ? rc : copy_leave(COPY_OF_JOBS, jobs_fd);
 }
 
 bool state_link_missing(const struct state *state, const struct runtime *runtime)

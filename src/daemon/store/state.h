@@ -57,6 +57,12 @@ int state_directory_give(const char *dir, uid_t uid, gid_t gid);
 /* Makes anew what somebody removed: the directory and its lock; or the link in the runtime
  * directory. 1: made; 0: nothing is missing; negative with *err. */
 int state_lock_look(struct state *state, const struct runtime *runtime, struct error *err);
+/* Whether the directory is not there. */
+bool state_gone(const struct state *state);
+/* Where it is gone for good, as a service's sandbox cannot make it: leaves copies of the databases
+ * (a negative one: there is none) to the supervisor, for state_open() of the next daemon. 0 or
+ * -errno. */
+int state_leave_copies(int sessions_fd, int jobs_fd);
 bool state_link_missing(const struct state *state, const struct runtime *runtime);
 int state_link_again(const struct state *state, const struct runtime *runtime, struct error *err);
 void state_close(struct state *state);

@@ -459,6 +459,11 @@ int store_write_anew(struct store *store)
 	return rc;
 }
 
+int store_copy(const struct store *store)
+{
+	return database_copy(&store->database);
+}
+
 /* ---- moving ------------------------------------------------------------------------------ */
 
 /* The living sessions are those of `old`, whatever the new place was left with. */

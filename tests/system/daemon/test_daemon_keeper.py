@@ -374,7 +374,7 @@ class Supervisor:
         with self.lock:
             return sorted({name for name, _ in self.store})
 
-    def start(self, daemon):
+    def start(self, daemon, *options):
         """As descriptors from 3 on, with the process's own PID."""
         with self.lock:
             store = list(self.store)
@@ -389,7 +389,7 @@ class Supervisor:
                    LISTEN_FDNAMES=":".join(name for name, _ in store))
         shell = 'export LISTEN_PID=$$; exec "$@"'
         daemon.process = subprocess.Popen(
-            ["/bin/sh", "-c", shell, "sh", BUILD / "carved", "--runtime-dir", daemon.runtime, "--foreground"], env=env,
+            ["/bin/sh", "-c", shell, "sh", BUILD / "carved", "--runtime-dir", daemon.runtime, "--foreground", *options], env=env,
             stdin=subprocess.DEVNULL, stderr=log, preexec_fn=become, close_fds=False)
         log.close()
         wait_until(lambda: self.serves(daemon))
@@ -438,6 +438,27 @@ def test_the_supervisor_keeps_ledgers_where_it_says_so(supervised, make_child):
         assert len(supervisor.store) == len(PARTS)
     assert daemon.release(session, force=True).status == 200
     wait_until(lambda: supervisor.names() == [])
+
+
+def test_a_service_whose_state_directory_is_gone_for_good_starts_anew_with_its_sessions(supervised, make_child, tmp_path):
+    """Its sandbox cannot make the directory anew; the next start can."""
+    daemon, supervisor = supervised
+    daemon.process.terminate()
+    daemon.process.wait(60)
+    state = tmp_path / "above" / "state"
+    supervisor.start(daemon, "--state-dir", state)
+    session = daemon.grant(vram="4")["id"]
+    child = make_child(daemon, session)
+    child.say(f"charge {GIB}")
+    shutil.rmtree(state.parent)
+    state.parent.symlink_to("/proc")
+    assert daemon.process.wait(60) == 1
+    state.parent.unlink()
+    supervisor.start(daemon, "--state-dir", state)
+    shown = daemon.show(session)
+    assert shown["pids"] == [child.pid] and shown["gpus"][0]["used_bytes"] == GIB and shown["ledger"] == "open"
+    assert "state.restored file=carve.db" in daemon.log() and "state.restored file=queue.db" in daemon.log()
+    wait_until(lambda: supervisor.names() == names_of(session))
 
 
 def test_an_upgrade_under_a_supervisor_stores_nothing_twice(supervised, make_child):

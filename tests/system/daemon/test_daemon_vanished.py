@@ -48,6 +48,7 @@ def test_the_socket_of_commands_is_made_anew(daemon):
         wait_until(lambda: daemon.call("GET", "/v1/version").json["pid"] == pid)
         assert session in living(daemon)
     assert told(daemon, "carved.sock")
+    assert "TCP" not in daemon.log()
     daemon.restart()
     assert session in living(daemon)
 

@@ -28,7 +28,8 @@ done
 """
 # The directories of the host that the scripts write to are empty, and of this process alone.
 PRIVATE = """for directory in /run /etc /var/lib; do mount -t tmpfs none $directory; done
-mkdir -p /run/systemd/system /run/carve-claims /var/lib/carve /etc/systemd/system/multi-user.target.wants
+[ -n "$IMAGE" ] || mkdir -p /run/systemd/system
+mkdir -p /run/carve-claims /var/lib/carve /etc/systemd/system/multi-user.target.wants
 touch /etc/systemd/system/multi-user.target.wants/carved.service
 sh "$@"
 ls -d /run/carve-claims /var/lib/carve /etc/systemd/system/*.wants/* 2>/dev/null || true"""
@@ -44,9 +45,9 @@ class Host:
             (directory / "bin" / name).write_text(text)
             (directory / "bin" / name).chmod(0o755)
 
-    def script(self, name, *words):
-        """The directories and links that are left."""
-        env = {**os.environ, "PATH": f"{self.directory}/bin:{os.environ['PATH']}", "STATE": str(self.directory)}
+    def script(self, name, *words, image=False):
+        """The directories and links that are left. In an image no systemd runs."""
+        env = {**os.environ, "IMAGE": "1" if image else "", "PATH": f"{self.directory}/bin:{os.environ['PATH']}", "STATE": str(self.directory)}
         done = run(["unshare", "--mount", "--propagation", "private", "sh", "-ec", PRIVATE, "sh", SCRIPTS / f"carve.{name}", *words], env=env)
         assert done.returncode == 0, done.stderr
         return done.stdout.split()
@@ -72,6 +73,11 @@ def installed(host):
 
 def test_a_first_installation_enables_and_starts_the_services(installed):
     assert installed.units("enabled") == installed.units("active") == UNITS
+
+
+def test_an_installation_into_an_image_enables_the_services_for_its_first_boot(host):
+    host.script("postinst", "configure", "", image=True)
+    assert host.units("enabled") == UNITS and host.units("active") == []
 
 
 def test_an_upgrade_leaves_the_daemon_to_its_sessions(installed):

@@ -55,7 +55,10 @@ def test_the_packages_hold_together_what_install_places(packages, tmp_path):
     held = [path for file in packages.values() for path in listing(file)]
     assert len(held) == len(set(held)), "two packages have a file of one name"
     own = re.compile(r"/usr/share/(carve/kubernetes|doc/[^/]+/copyright)")
+    # Debian's zsh does not look into site-functions below /usr.
+    placed = {path.replace("zsh/site-functions", "zsh/vendor-completions") for path in placed}
     assert {re.sub(r"(/man/.*)\.gz$", r"\1", path) for path in held if not own.match(path)} == placed
+    assert "/usr/share/zsh/vendor-completions/_carve" in placed
     assert "/usr/bin/carve" in listing(packages["carve"]) and "/usr/bin/carve-kubernetes" in listing(packages["carve-kubernetes"])
 
 
