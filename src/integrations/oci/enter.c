@@ -133,12 +133,23 @@ static int target_open(struct entry *e, const char *path, bool directory, int de
 	return open_in_root(e->root, path, O_PATH);
 }
 
+/* The image has a file for a directory, the other way round, or a link that leads nowhere. */
+static int occupied(struct entry *e, const char *to, int error)
+{
+	failed(e, to, error);
+	error_hint(e->err, "the image has something else at that path: remove it from the image");
+	return -error;
+}
+
 static int mount_at(struct entry *e, int fd, const char *to, bool directory)
 {
 	cleanup_close int target = target_open(e, to, directory, 0);
+	struct stat st;
 
 	if (target < 0)
-		return failed(e, to, -target);
+		return occupied(e, to, -target);
+	if (fstat(target, &st) == 0 && S_ISDIR(st.st_mode) != directory)
+		return occupied(e, to, directory ? ENOTDIR : EISDIR);
 	if (move_mount(fd, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
 		return failed(e, to, errno);
 	return 0;
@@ -160,8 +171,8 @@ static int preload_write(struct entry *e)
 				    ? -1
 				    : read(of_image, text + used, sizeof(text) - used - 1);
 		if (n < 0)
-			return failed(e, CONTAINER_PRELOAD,
-				      st.st_size > PRELOAD_MAX ? EFBIG : errno);
+			return occupied(e, CONTAINER_PRELOAD,
+					st.st_size > PRELOAD_MAX ? EFBIG : errno);
 		used += (size_t)n;
 	}
 	int rc = file < 0 ? -errno : write_all(file, text, used);

@@ -20,6 +20,7 @@
 #include "integrations/oci/enter.h"
 #include "integrations/oci/labels.h"
 #include "integrations/oci/libc.h"
+#include "integrations/oci/message.h"
 #include "integrations/oci/precreate.h"
 #include "integrations/oci/runtime.h"
 #include "integrations/oci/session.h"
@@ -142,8 +143,11 @@ static int wanted_find(struct hook *hook, json_t **ret, struct error *err)
 /* Not every runtime shows what a hook says: crun drops it. */
 static void error_print(const struct error *err)
 {
-	syslog(LOG_ERR, "%s%s%s", err->message, *err->hint ? "; " : "", err->hint);
-	fprintf(stderr, "carve-hook: %s%s%s\n", err->message, *err->hint ? "; " : "", err->hint);
+	char line[OCI_ERROR_LINE_SIZE];
+
+	oci_error_line(err, line);
+	syslog(LOG_ERR, "%s", line);
+	fprintf(stderr, "carve-hook: %s\n", line);
 }
 
 static int slice_mount(const struct hook *hook, struct error *err)

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "integrations/oci/config.h"
+#include "integrations/oci/message.h"
 #include "integrations/oci/session.h"
 #include "integrations/oci/state.h"
 
@@ -126,7 +127,9 @@ static int config_edit_as_hook(const struct runtime *r, const char *bundle, stru
 static void error_log(char **arguments, const struct error *err)
 {
 	const char *path = NULL;
+	char words[OCI_ERROR_LINE_SIZE];
 
+	oci_error_line(err, words);
 	for (char **at = arguments + 1; *at; at++)
 		if (!strncmp(*at, "--log=", 6))
 			path = *at + 6;
@@ -136,15 +139,14 @@ static void error_log(char **arguments, const struct error *err)
 		path ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)
 		     : -1;
 	json_t *line = json_pack("{s:s, s:o}", "level", "error", "msg",
-				 json_sprintf("carve-hook: %s%s%s", err->message,
-					      *err->hint ? "; " : "", err->hint));
+				 json_sprintf("carve-hook: %s", words));
 	char *text = json_dumps(line, JSON_COMPACT);
 
 	if (fd >= 0 && text)
 		dprintf(fd, "%s\n", text);
 	free(text);
 	json_decref(line);
-	fprintf(stderr, "carve-hook: %s%s%s\n", err->message, *err->hint ? "; " : "", err->hint);
+	fprintf(stderr, "carve-hook: %s\n", words);
 }
 
 /* ---- the command line -------------------------------------------------------------------- */

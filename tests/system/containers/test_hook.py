@@ -4,12 +4,13 @@ import json
 import os
 import shutil
 import socket
+import stat
 import subprocess
 
 import pytest
 
-from conftest import BUILD, open_to_others
-from podman_host import root_file_system, storage  # noqa: F401: fixtures
+from conftest import BUILD, open_to_others, wait_until
+from podman_host import BUSYBOX, root_file_system, storage  # noqa: F401: fixtures
 
 
 @pytest.fixture
@@ -171,29 +172,93 @@ def test_the_image_that_cri_o_names_has_labels(tmp_path):
     assert done.returncode == 2 and "carve.size: there is no such label" in done.stderr, done.stderr
 
 
+class StandIn:
+    """A process with mounts of its own, in place of a container that a runtime has made but not started."""
+
+    def __init__(self, host, directory):
+        self.host, self.bundle = host, directory
+        self.root = directory / "root"
+        host.carve("gpu", "list")
+
+    def hook(self, config=None, before=()):
+        """The hook's end, and the sessions while the container is there."""
+        config = config or {"root": {"path": "root"}, "annotations": {"carve.vram": "2GiB"}}
+        (self.bundle / "config.json").write_text(json.dumps(config))
+        container = self.host.popen(["unshare", "--mount", "sh", "-c", "echo; exec sleep 1000"])
+        container.stdout.readline()
+        (self.bundle / "state").write_text(json.dumps({"id": "x", "pid": container.pid, "bundle": str(self.bundle)}))
+        with open(self.bundle / "state") as state:
+            done = self.host.run([*before, BUILD / "carve-hook"], stdin=state)
+        sessions = self.host.carve_json("session", "list")
+        container.kill()
+        container.wait()
+        return done, sessions
+
+
+@pytest.fixture
+def stand_in(make_host, tmp_path):
+    if os.geteuid() != 0 or not BUSYBOX:
+        pytest.skip("needs root and busybox")
+    made = StandIn(make_host("h100-80gb"), tmp_path)
+    root_file_system(made.root)
+    return made
+
+
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
-def test_a_hook_is_one_process_and_reads_little_of_the_image(podman, tmp_path):
+def test_a_hook_is_one_process_and_reads_little_of_the_image(stand_in, tmp_path):
     """Fresh memory for a whole C library, and a second process, cost more than all else that the hook does."""
-    podman.host.carve("gpu", "list")
-    root_file_system(tmp_path / "root")
-    (tmp_path / "config.json").write_text(json.dumps({"root": {"path": "root"}, "annotations": {"carve.vram": "2GiB"}}))
-    trace = tmp_path / "trace"
-    container = podman.host.popen(["unshare", "--mount", "sh", "-c", "echo; exec sleep 1000"])
-    container.stdout.readline()
-    (tmp_path / "state").write_text(json.dumps({"id": "x", "pid": container.pid, "bundle": str(tmp_path)}))
-    with open(tmp_path / "state") as state:
-        done = podman("strace", "-f", "-qq", "-o", trace, "-e", "trace=clone,clone3,fork,vfork,connect,read", BUILD / "carve-hook",
-                      stdin=state)
-    sessions = podman.sessions()
-    container.kill()
-    container.wait()
+    done, sessions = stand_in.hook(before=["strace", "-f", "-qq", "-o", tmp_path / "trace", "-e",
+                                           "trace=clone,clone3,fork,vfork,connect,read"])
     if done.returncode != 0 and "ptrace" in done.stderr:
         pytest.skip("processes may not be traced here")
     assert done.returncode == 0 and len(sessions) == 1, done.stderr
-    calls = [(line.split(None, 1)[1].partition("(")[0], line.rsplit("= ", 1)[-1].split()[0]) for line in trace.read_text().splitlines()]
+    lines = (tmp_path / "trace").read_text().splitlines()
+    calls = [(line.split(None, 1)[1].partition("(")[0], line.rsplit("= ", 1)[-1].split()[0]) for line in lines]
     names = [name for name, _ in calls]
     assert "read" in names and not {"clone", "clone3", "fork", "vfork"} & set(names) and names.count("connect") <= 3, names
     assert sum(int(result) for name, result in calls if name == "read") < 512 << 10, calls
+
+
+PLANTED = {
+    "file": lambda path, victim: path.write_text("x"),
+    "directory": lambda path, victim: (path / "inside").mkdir(parents=True),
+    "FIFO": lambda path, victim: os.mkfifo(path),
+    "terminal": lambda path, victim: os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(5, 0)),
+    "link to a host's directory": lambda path, victim: path.symlink_to("/.." * 30 + str(victim)),
+    "link to a host's file": lambda path, victim: path.symlink_to(victim / "file"),
+    "link through /proc": lambda path, victim: path.symlink_to(f"/proc/self/root{victim}"),
+    "link to itself": lambda path, victim: path.symlink_to(path.name),
+    "large file": lambda path, victim: path.write_text("/x.so\n" * 1000),
+}
+
+
+@pytest.mark.parametrize("place", ["run", "run/carve-slice", "etc", "etc/ld.so.preload", "lib64/libc.so.6"])
+def test_files_that_an_image_plants_lead_nowhere_else(stand_in, tmp_path, place):
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "file").write_text("theirs")
+    path = stand_in.root / place
+    for kind, plant in PLANTED.items():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+        path.parent.mkdir(exist_ok=True)
+        plant(path, victim)
+        done, sessions = stand_in.hook()
+        said = done.stderr.splitlines()
+        assert [p.name for p in victim.iterdir()] == ["file"] and (victim / "file").read_text() == "theirs", kind
+        if done.returncode == 0:
+            assert not said and len(sessions) == 1, (kind, said)
+        else:
+            # Started is what can have its slice; nothing else starts.
+            assert done.returncode == 1 and len(said) == 1 and ("from the image" in said[0] or "C library" in said[0]), (kind, said)
+        wait_until(lambda: stand_in.host.carve_json("session", "list") == [])
+
+
+def test_a_path_with_control_characters_is_one_line_of_a_message(stand_in):
+    done, _ = stand_in.hook({"root": {"path": "no\x1b[31m\nthing\x9b"}, "annotations": {"carve.vram": "2GiB"}})
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "no?[31m?thing??" in done.stderr, done.stderr
 
 
 @pytest.mark.long
