@@ -2,6 +2,8 @@
 import base64
 import json
 import os
+import pathlib
+import re
 import shutil
 import socket
 import stat
@@ -11,6 +13,9 @@ import pytest
 
 from conftest import BUILD, open_to_others, wait_until
 from podman_host import BUSYBOX, root_file_system, storage  # noqa: F401: fixtures
+
+
+DOCUMENTED = pathlib.Path(__file__).parents[3].joinpath("docs/containers.md").read_text()
 
 
 @pytest.fixture
@@ -127,6 +132,27 @@ def test_a_slice_ends_with_its_container_and_holds_what_exec_starts(podman):
     pid = json.loads(podman("podman", "inspect", "one").stdout)[0]["State"]["Pid"]
     os.kill(pid, 9)
     podman.nothing_is_left()
+
+
+def test_a_container_that_its_policy_starts_again_has_a_slice_each_time(podman, tmp_path):
+    """Which hooks podman's own start runs is in its settings: it forgets --hooks-dir."""
+    settings = pathlib.Path(podman.env["CONTAINERS_CONF"]).read_text()
+    (tmp_path / "containers.conf").write_text(settings.replace("[engine]\n", f'[engine]\nhooks_dir = ["{podman.hooks}"]\n'))
+    simulated = "SIMGPU_HOST=" + podman.host.env["SIMGPU_HOST"]
+    done = podman.host.run(["podman", "run", "--detach", "--name", "policy", "--restart", "on-failure:2", "--env", simulated, "--annotation",
+                            "carve.vram=2GiB", podman.IMAGE, "sh", "-c", "hog; exit 3"],
+                           env={**podman.env, "CONTAINERS_CONF": str(tmp_path / "containers.conf")})
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: podman("podman", "logs", "policy").stdout.count("this GPU has 2048 MiB") == 3)
+    podman.nothing_is_left()
+
+
+def test_a_label_of_a_container_is_not_shown_by_podman(podman):
+    """As docs/containers.md says: the container has no slice and no GPU, and the variable of a recipe gives it both."""
+    variable = re.search(r"`(CUDA_DEVICE_MEMORY_LIMIT): (\S+)`", DOCUMENTED)
+    for options, in_slice in (["--label", "carve.vram=3GiB"], False), (["--env", "=".join(variable.groups())], True):
+        done = hooked(podman, "run", "--rm", *options, podman.IMAGE, "hog")
+        assert ("this GPU has 3072 MiB" in done.stdout) == in_slice, done.stderr
 
 
 def test_a_containers_links_lead_nowhere_else(podman, tmp_path):
