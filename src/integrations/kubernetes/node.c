@@ -8,9 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include <uv.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "daemon/host/log.h"
 #include "integrations/kubernetes/grpc.h"
@@ -23,6 +25,9 @@
 
 /* Somebody may clean the kubelet's directories: sockets that are gone are made again. */
 #define SOCKETS_MS 5000
+/* A carved that starts beside the plugin, as in one pod, answers later than the plugin asks. */
+#define CARVED_MS 30000
+#define CARVED_PAUSE_NS 200000000L
 
 struct node {
 	uv_loop_t loop;
@@ -218,6 +223,21 @@ static void loop_close(struct node *node)
 	uv_loop_close(&node->loop);
 }
 
+static int carved_await(struct node *node, const char *host, struct error *err)
+{
+	long long until = now_monotonic_ms() + CARVED_MS;
+	int rc = carved_open(&node->carved, host, err);
+
+	if (rc < 0 && err->code == EXIT_CODE_UNREACHABLE)
+		log_event(LOG_INFO, "carved.awaited error=\"%s\"", err->message);
+	while (rc < 0 && err->code == EXIT_CODE_UNREACHABLE && now_monotonic_ms() < until) {
+		nanosleep(&(struct timespec){.tv_nsec = CARVED_PAUSE_NS}, NULL);
+		*err = (struct error){0};
+		rc = carved_open(&node->carved, host, err);
+	}
+	return rc;
+}
+
 static int serve(struct node *node, struct error *err)
 {
 	int rc = watcher_start(&node->prepare, &node->publish, seen, node, &node->kubelet.watcher);
@@ -253,8 +273,8 @@ int node_run(const struct node_options *options, struct error *err)
 
 	if (rc == 0)
 		rc = api_open(&node.api, options->api_url, options->token, options->ca, err);
-	if (rc < 0 || (rc = carved_open(&node.carved, options->host, err)) < 0 ||
-	    (rc = places_make(&node, options, err)) < 0 ||
+	if (rc < 0 || (rc = places_make(&node, options, err)) < 0 ||
+	    (rc = carved_await(&node, options->host, err)) < 0 ||
 	    (rc = host_find(&node, options, err)) < 0)
 		return rc;
 	node.api.goes_on = goes_on;

@@ -207,6 +207,21 @@ def test_a_plugin_that_was_upgraded_takes_up_the_claims_of_the_old_one(cluster):
     assert cluster.kubelet.unprepare(claim) == {claim["uid"]: ""} and list(slices.iterdir()) == []
 
 
+def test_a_plugin_that_starts_before_carved_waits_for_it(make_host, tmp_path):
+    cluster = Cluster(make_host("h100-80gb"))
+    carved = tmp_path / "carved.sock"
+    cluster.start("--host", carved)
+    try:
+        wait_until(lambda: "carved.awaited" in cluster.log())
+        assert cluster.plugin.poll() is None
+        cluster.host.carve_json("gpu", "list")  # it starts carved
+        carved.symlink_to(f"{cluster.host.env['CARVE_RUNTIME_DIR']}/carved.sock")
+        cluster.kubelet.register()
+        wait_until(cluster.api.slices)
+    finally:
+        cluster.close()
+
+
 STEPS = ["prepare.chosen", "prepare.begun", "prepare.session", "prepare.files", "prepare.spec", "prepare.prepared",
          "release.session", "release.files", "release.spec", "release.released"]
 
