@@ -317,6 +317,8 @@ static int claim_prepare_once(struct prepare *prepare, const struct prepare_clai
 	struct error ignored = {0};
 	int rc = stored_read(prepare, claim->uid, ret, err);
 
+	if (rc == -ENOENT && claim->known)
+		return 0;
 	if (rc == -ENOENT)
 		rc = claim_begin(prepare, claim, ret, err);
 	else if (rc == 0)
@@ -372,7 +374,7 @@ int prepare_claim(struct prepare *prepare, const struct prepare_claim *claim,
 	if (rc < 0)
 		log_event(LOG_WARNING, "claim.failed uid=%s namespace=%s name=%s error=\"%s\"",
 			  claim->uid, claim->namespace, claim->name, err->message);
-	else
+	else if (ret->slices)
 		log_event(LOG_INFO, "claim.prepared uid=%s namespace=%s name=%s slices=%zu",
 			  claim->uid, claim->namespace, claim->name, ret->slices);
 	return rc;
@@ -509,7 +511,8 @@ static bool restore_one(struct prepare *prepare, const struct stored_claim *stor
 	       prepare_claim(prepare,
 			     &(struct prepare_claim){.namespace = stored->namespace,
 						     .name = stored->name,
-						     .uid = stored->claim.uid},
+						     .uid = stored->claim.uid,
+						     .known = true},
 			     &now, &err) < 0;
 }
 

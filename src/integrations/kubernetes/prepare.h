@@ -4,6 +4,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "integrations/kubernetes/api.h"
@@ -40,6 +41,7 @@ struct prepare {
 /* A claim as the kubelet names it. */
 struct prepare_claim {
 	const char *namespace, *name, *uid;
+	bool known; /* only where it has a checkpoint: it may be released meanwhile */
 };
 
 /* 0 with what the claim has, or negative with *err. */

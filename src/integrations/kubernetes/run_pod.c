@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/macros.h"
 #include "integrations/kubernetes/run.h"
 
 #define DEVICES_MAX 32
@@ -21,12 +22,35 @@ static json_t *object_at(json_t *parent, const char *key)
 	return child;
 }
 
+/* Takes the sizes out that the template names in any spelling: the policies refuse two in one pod.
+ */
+static void sizes_remove(json_t *metadata, json_t *spec)
+{
+	static const char *const annotations[] = {"gpu-fraction", "gpu-memory",
+						  "gpu-fraction-num-devices"};
+	static const char *const resources[] = {"clear.ml/fraction-1", "nvidia.com/gpu"};
+	static const char *const kinds[] = {"limits", "requests"};
+	json_t *container;
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(annotations); i++)
+		json_object_del(json_object_get(metadata, "annotations"), annotations[i]);
+	json_object_del(json_object_get(metadata, "labels"), "clearml-injector/fraction");
+	json_array_foreach(json_object_get(spec, "containers"), i, container)
+	{
+		json_t *its = json_object_get(container, "resources");
+
+		for (size_t k = 0; k < ARRAY_SIZE(kinds); k++)
+			for (size_t r = 0; r < ARRAY_SIZE(resources); r++)
+				json_object_del(json_object_get(its, kinds[k]), resources[r]);
+	}
+}
+
 /* A fraction, or a number of whole GPUs, as the annotations that the policies know. */
 static int size_set(json_t *annotations, const char *text, struct error *err)
 {
 	char *end, number[16];
 	double size = strtod(text, &end);
-	json_object_del(annotations, "gpu-memory");
 	bool plain = *text && strspn(text, "0123456789.") == strlen(text) && !*end;
 
 	if (plain && size >= 0.001 && size < 1) {
@@ -53,7 +77,6 @@ static int memory_set(json_t *annotations, const char *text, struct error *err)
 
 	if (length && length < 9 && strspn(text, "0123456789") == length && *text != '0') {
 		json_object_set_new(annotations, "gpu-memory", json_string(text));
-		json_object_del(annotations, "gpu-fraction");
 		return 0;
 	}
 	error_set(err, EXIT_CODE_USAGE, "--gpu-memory: '%.32s' is no size for a pod", text);
@@ -136,6 +159,8 @@ int run_pod_make(const json_t *template, const struct run_options *options, cons
 	json_object_set(pod, "spec", object_at(from, "spec"));
 	/* The queue counts retries, not the kubelet. */
 	json_object_set_new(json_object_get(pod, "spec"), "restartPolicy", json_string("Never"));
+	if (options->fraction || options->gpu_memory)
+		sizes_remove(metadata, json_object_get(pod, "spec"));
 	if (options->fraction)
 		rc = size_set(json_object_get(metadata, "annotations"), options->fraction, err);
 	if (rc == 0 && options->gpu_memory)

@@ -335,6 +335,26 @@ agentk8sglue:
     assert not pods.pods(two)
 
 
+def test_the_size_of_a_queue_or_a_job_takes_the_place_of_the_templates_in_any_spelling(pods):
+    """The policies of a cluster refuse a pod that names two."""
+    pods.agent("a=0.25", "b", template="""
+queues:
+  a: &sizes
+    templateOverrides:
+      labels: {required-resources: "0.5", clearml-injector/fraction: "0.500"}
+      resources: {limits: {nvidia.com/gpu: 1, clear.ml/fraction-1: "0.5", cpu: 1}, requests: {clear.ml/fraction-1: "0.5"}}
+      annotations: {gpu-fraction-num-devices: "2", other: "1"}
+  b: *sizes
+basePodTemplate: {image: cuda}
+""")
+    for job, annotations in ((pods.enqueue(queue="a"), {"gpu-fraction": "0.25"}), (pods.enqueue("--gpu", "0.125", queue="b"), {"gpu-fraction": "0.125"}),
+                             (pods.enqueue("--vram", "4", queue="b"), {"gpu-memory": "4096"})):
+        _, pod = pods.pod(job)
+        assert without_mark(pod) == annotations | {"other": "1"}
+        assert "clearml-injector/fraction" not in pod["metadata"]["labels"]
+        assert pod["spec"]["containers"][0]["resources"] == {"limits": {"cpu": 1}, "requests": {}}
+
+
 def test_a_job_may_ask_for_less_than_its_queue_and_not_for_more(pods):
     pods.agent("half=0.5", "any")
     assert without_mark(pods.pod(pods.enqueue("--gpu", "0.25"))[1]) == {"gpu-fraction": "0.25"}

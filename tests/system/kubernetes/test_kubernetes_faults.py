@@ -109,12 +109,15 @@ def test_a_node_that_was_deleted_and_came_back_has_slices_of_its_own(cluster):
     assert cluster.kubelet.unprepare(claim) == {claim["uid"]: ""} and cluster.sessions() == []
 
 
+def lists(cluster):
+    """How often the plugin listed its slices."""
+    return sum(method == "GET" and "/resourceslices?" in path for method, path in cluster.api.calls)
+
+
 def test_slices_that_a_new_kubelet_removes_after_it_registered_the_plugin_come_back(cluster):
-    def lists():
-        return sum(method == "GET" and "/resourceslices?" in path for method, path in cluster.api.calls)
-    before = lists()
+    before = lists(cluster)
     cluster.kubelet.register()
-    wait_until(lambda: lists() > before)
+    wait_until(lambda: lists(cluster) > before)
     for path in [p for p in cluster.api.objects if "/resourceslices/" in p]:
         cluster.api.delete(path)
     wait_until(cluster.api.slices)
@@ -205,6 +208,26 @@ def test_a_plugin_that_was_upgraded_takes_up_the_claims_of_the_old_one(cluster):
     cluster.kubelet.register()
     assert cluster.kubelet.prepare(claim) == prepared and [s["id"] for s in cluster.sessions()] == [session["id"]]
     assert cluster.kubelet.unprepare(claim) == {claim["uid"]: ""} and list(slices.iterdir()) == []
+
+
+def test_claims_that_are_released_while_a_plugin_starts_stay_released(cluster):
+    """It makes what its claims had once more, and the kubelet's calls come meanwhile."""
+    device = cluster.api.devices()[0]["name"]
+    for _ in range(3):
+        claims = [cluster.api.claim(f"c{i}", [("gpu", device, "1Gi", "0")]) for i in range(32)]
+        for method, error in (("NodePrepareResources", 2), ("NodeUnprepareResources", 1)):
+            threads, answers = calls_of(cluster, method, claims)
+            for thread in threads:
+                thread.join()
+            assert [text(answer, error) for answer in answers.values()] == [""] * len(claims)
+            if method == "NodePrepareResources":
+                cluster.kill()
+                cluster.start()
+        # By the time it looks at its slices it has made all once more that it will.
+        before = lists(cluster)
+        cluster.kubelet.register()
+        wait_until(lambda: lists(cluster) > before)
+        assert cluster.sessions() == []
 
 
 def test_a_plugin_that_starts_before_carved_waits_for_it(make_host, tmp_path):
