@@ -120,6 +120,22 @@ static int is_clients(int socket_fd)
 	return peer_size > sizeof(sa_family_t) ? -EPERM : 0;
 }
 
+/* The limits are the user's while the process is. A set-user-ID program that it became meanwhile
+ * may have raised them for itself. */
+static int limits_of_user(pid_t pid, uid_t uid, struct warrant *ret)
+{
+	uid_t before, after;
+
+	if (!process_user(pid, &before))
+		return -ESRCH;
+	int rc = limits_read(pid, ret);
+	if (rc < 0)
+		return rc;
+	if (!process_user(pid, &after))
+		return -ESRCH;
+	return before == uid && after == uid ? 0 : -EPERM;
+}
+
 /* As the kernel noted it when the client connected. */
 static int identity_read(int socket_fd, struct warrant *ret)
 {
@@ -139,7 +155,7 @@ static int identity_read(int socket_fd, struct warrant *ret)
 	ret->uid = credentials.uid;
 	ret->gid = credentials.gid;
 	ret->group_count = (uint32_t)(groups / sizeof(gid_t));
-	rc = limits_read(credentials.pid, ret);
+	rc = limits_of_user(credentials.pid, ret->uid, ret);
 	return rc < 0 ? rc : peer_lives(socket_fd);
 }
 

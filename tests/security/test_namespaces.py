@@ -280,8 +280,7 @@ time.sleep(3600)
 
 # ---- subordinate users ---------------------------------------------------------------------
 
-@pytest.fixture
-def ranges_lab(make_lab, tmp_path):
+def lab_with_ranges(make_lab, tmp_path, **kw):
     """Mallory has user IDs from 300000 on, Alice from 400000 on."""
     if not pathlib.Path("/etc/subuid").exists():
         pytest.skip("there is no /etc/subuid to cover")
@@ -289,7 +288,12 @@ def ranges_lab(make_lab, tmp_path):
     # Ranges that name root or another user are nobody's.
     ranges.write_text(f"{MALLORY}:300000:65536\n{ALICE}:400000:65536\n")
     return make_lab(before=["unshare", "--mount", "--propagation", "private", "sh", "-c",
-                            'mount --bind "$0" /etc/subuid && exec "$@"', str(ranges)])
+                            'mount --bind "$0" /etc/subuid && exec "$@"', str(ranges)], **kw)
+
+
+@pytest.fixture
+def ranges_lab(make_lab, tmp_path):
+    return lab_with_ranges(make_lab, tmp_path)
 
 
 AS = """

@@ -13,6 +13,7 @@
 #include "daemon/api/api_job_private.h"
 #include "daemon/api/http.h"
 #include "daemon/api/view.h"
+#include "daemon/host/owner.h"
 #include "daemon/node.h"
 #include "daemon/queue/queue_private.h"
 #include "proto/launcher.h"
@@ -119,6 +120,8 @@ static int edit(struct change *change, struct job *job, const char *queue, const
 	if (rc == 0)
 		rc = api_job_size_check(change->node, &change->peer,
 					queue ? queue : job->record.queue, &spec, &change->err);
+	if (rc == 0 && rewrites)
+		rc = api_job_after_check(change->node, &change->peer, &spec, &change->err);
 	/* The command that runs as a user is that user's alone to say. */
 	if (rc == 0 && rewrites && job->record.uid != change->peer.uid &&
 	    launcher_is_there(job->queues->host.launcher))
@@ -149,22 +152,10 @@ static int change_one(struct change *change, struct job *job)
 	return edit(change, job, queue, raised ? &priority : NULL);
 }
 
-/* False: counted as failed. */
-static bool may_change(struct change *change, const struct job *job)
-{
-	if (peer_permitted(&change->peer, job->record.uid))
-		return true;
-	error_set(&change->err, EXIT_CODE_NOT_PERMITTED, "the job is another user's");
-	change->failed++;
-	return false;
-}
-
 static void change_job(struct job *job, void *arg)
 {
 	struct change *change = arg;
 
-	if (!may_change(change, job))
-		return;
 	if (change_one(change, job) < 0)
 		change->failed++;
 	else
@@ -205,10 +196,13 @@ static void on_changed(void *arg, int rc)
 	change_free(change);
 }
 
-/* Answers when it is on the disk. */
+/* Answers when it is on the disk. All jobs of an array are one user's: whoever may not change them
+ * does not keep them from starting either. */
 static void change_run(struct change *change, jobs_cb cb)
 {
+	struct queues *queues = change->node->queues;
 	struct call *call = change->call;
+	const struct job *job;
 	int64_t id;
 	int32_t index;
 
@@ -217,9 +211,16 @@ static void change_run(struct change *change, jobs_cb cb)
 		change_free(change);
 		return;
 	}
-	if (job_meant(call->node->queues, id, index))
+	job = job_meant(queues, id, index);
+	if (job && !peer_permitted(&change->peer, job->record.uid)) {
+		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+			      "job %s is another user's", change->id);
+		change_free(change);
+		return;
+	}
+	if (job)
 		call_defer(call, on_changer_gone);
-	jobs_change(call->node->queues, id, index, cb, on_changed, change);
+	jobs_change(queues, owner_of(change->peer.uid), id, index, cb, on_changed, change);
 }
 
 void api_patch_job(struct call *call, const char *text)
@@ -247,8 +248,6 @@ static void cancel_job(struct job *job, void *arg)
 {
 	struct change *change = arg;
 
-	if (!may_change(change, job))
-		return;
 	change->done++;
 	job_cancel(job, "cancelled");
 }

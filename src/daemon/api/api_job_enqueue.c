@@ -108,18 +108,42 @@ int api_job_size_check(const struct node *node, const struct peer *peer, const c
 	return -EXIT_CODE_NO_ROOM;
 }
 
-static int after_check(const struct call *call, const struct job_spec *spec, struct error *err)
+static int user_note(void *arg, const struct job_record *record)
 {
-	for (unsigned i = 0; i < spec->after_count; i++) {
-		const struct job_after *after = &spec->after[i];
-
-		if (job_store_has(call->node->queues->store, after->job, after->index))
-			continue;
-		error_set(err, EXIT_CODE_USAGE, "after: there is no job %" PRId64, after->job);
-		error_hint(err, "`carve job list` shows them");
-		return -EXIT_CODE_USAGE;
-	}
+	*(uid_t *)arg = record->uid;
 	return 0;
+}
+
+/* A job that comes after another one tells when that ends, and how. */
+static int after_check_one(const struct node *node, const struct peer *peer,
+			   const struct job_after *after, struct error *err)
+{
+	struct job_store *store = node->queues->store;
+	uid_t uid;
+	int rc = after->index < 0
+			 ? job_store_each_part(store, after->job, -1, 1, user_note, &uid)
+			 : job_store_each_of(store, after->job, after->index, user_note, &uid);
+
+	if (rc == 0 && peer_permitted(peer, uid))
+		return 0;
+	if (rc == 0) {
+		error_set(err, EXIT_CODE_NOT_PERMITTED, "after: job %" PRId64 " is another user's",
+			  after->job);
+		return -EXIT_CODE_NOT_PERMITTED;
+	}
+	error_set(err, EXIT_CODE_USAGE, "after: there is no job %" PRId64, after->job);
+	error_hint(err, "`carve job list` shows them");
+	return -EXIT_CODE_USAGE;
+}
+
+int api_job_after_check(const struct node *node, const struct peer *peer,
+			const struct job_spec *spec, struct error *err)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; rc == 0 && i < spec->after_count; i++)
+		rc = after_check_one(node, peer, &spec->after[i], err);
+	return rc;
 }
 
 /* Whom the daemon can run a job for. */
@@ -176,19 +200,16 @@ int api_job_warrant(const struct call *call, const char *text, struct warrant **
 /* One that was asked for before. True: answered. */
 static bool answer_asked(struct call *call, const char *key)
 {
-	struct job_store *store = call->node->queues->store;
-	struct job_counts counts;
-	int64_t first;
+	struct job_asked asked;
 
 	if (key && jobs_enqueue_has(call->node->queues, call->peer.uid, key)) {
 		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
 			      "the same request is being written down: ask again");
 		return true;
 	}
-	if (!key || job_store_asked_get(store, key, call->peer.uid, &first) < 0 ||
-	    job_store_count(store, first, -1, &counts) < 0)
+	if (!key || job_store_asked_get(call->node->queues->store, key, call->peer.uid, &asked) < 0)
 		return false;
-	on_enqueued(call, first, counts.all, NULL);
+	on_enqueued(call, asked.job, asked.count, NULL);
 	return true;
 }
 
@@ -235,7 +256,7 @@ int api_job_enqueue(struct call *call, json_t *body, struct error *err)
 		return rc;
 	rc = api_job_size_check(call->node, &call->peer, request.queue, &request.spec, err);
 	if (rc == 0)
-		rc = after_check(call, &request.spec, err);
+		rc = api_job_after_check(call->node, &call->peer, &request.spec, err);
 	request.text = rc == 0 ? json_dumps(body, JSON_COMPACT) : NULL;
 	if (rc == 0 && request.text)
 		rc = api_job_warrant(call, request.text, &request.spec.warrant, err);

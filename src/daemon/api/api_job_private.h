@@ -22,6 +22,9 @@ bool api_job_may_raise(const struct peer *peer);
 /* Whether such a job can ever run. 0, or negative with *err. */
 int api_job_size_check(const struct node *node, const struct peer *peer, const char *queue,
 		       const struct job_spec *spec, struct error *err);
+/* Whether all jobs that it comes after are there, and are the user's. Likewise. */
+int api_job_after_check(const struct node *node, const struct peer *peer,
+			const struct job_spec *spec, struct error *err);
 /* Enqueues what the body of POST /v1/jobs says. 0: the call is answered later; or negative with
  * *err. */
 int api_job_enqueue(struct call *call, json_t *body, struct error *err);

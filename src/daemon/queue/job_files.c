@@ -27,7 +27,8 @@ static void file_name(const struct job_record *record, const char *suffix,
 	snprintf(ret, NAME_MAX, "%" PRId64 ".%u%s", record->id, record->attempt, suffix);
 }
 
-/* The user's directory, or -errno. */
+/* The user's directory, or -errno; -EXDEV: its user mounted a file system of his own there, which
+ * answers when he likes. */
 static int directory_open(const struct queues *q, uid_t uid)
 {
 	char user[16];
@@ -39,18 +40,23 @@ static int directory_open(const struct queues *q, uid_t uid)
 	return open_beneath(all, user, O_PATH | O_DIRECTORY);
 }
 
+bool job_directory_missing(const struct queues *q, uid_t uid)
+{
+	cleanup_close int dir = directory_open(q, uid);
+
+	return dir == -ENOENT;
+}
+
 int job_files_look(const struct queues *q, uid_t uid)
 {
-	char path[PATH_MAX];
 	struct statvfs room;
-
-	snprintf(path, sizeof(path), "%s/%u", q->dir, uid);
-	cleanup_close int dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	cleanup_close int dir = directory_open(q, uid);
 	/* The launcher makes the directory with the first job, and only its user writes to it. */
 	bool launched = launcher_is_there(q->host.launcher);
-	if (dir < 0 && errno == ENOENT && launched)
-		return 0;
-	if (dir < 0 || (!launched && faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) < 0) ||
+
+	if (dir < 0)
+		return dir == -ENOENT && launched ? 0 : dir;
+	if ((!launched && faccessat(dir, ".", W_OK | X_OK, AT_EACCESS) < 0) ||
 	    fstatvfs(dir, &room) < 0)
 		return -errno;
 	return !room.f_bavail || (room.f_files && !room.f_favail) ? -ENOSPC : 0;

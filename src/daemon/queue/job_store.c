@@ -18,6 +18,8 @@
 
 /* A client that lost its answer asks again at once. */
 #define ASKED_KEPT_NS (24ll * 3600 * 1000000000)
+/* More than are added in the same step: a day later many may be due at one moment. */
+#define ASKED_TRIMMED_AT_ONCE 10
 
 struct job_store {
 	struct database database;
@@ -482,19 +484,17 @@ int job_store_count(struct job_store *store, int64_t id, int32_t index, struct j
 	return rc;
 }
 
-bool job_store_has(struct job_store *store, int64_t id, int32_t index)
+int job_store_element(struct job_store *store, int64_t array, int32_t index, int64_t *ret)
 {
-	sqlite3_stmt *stmt;
-	bool found = false;
+	sqlite3_stmt *stmt = statement(store, Q_ELEMENT_ID);
 
-	for (int query = Q_IS; query <= Q_IS_ARRAY && !found; query++) {
-		stmt = statement(store, query);
-		sqlite3_bind_int64(stmt, 1, id);
-		sqlite3_bind_int64(stmt, 2, index);
-		found = sqlite3_step(stmt) == SQLITE_ROW;
-		sqlite3_reset(stmt);
-	}
-	return found;
+	sqlite3_bind_int64(stmt, 1, array);
+	sqlite3_bind_int64(stmt, 2, index);
+	int step = sqlite3_step(stmt);
+	if (step == SQLITE_ROW)
+		*ret = sqlite3_column_int64(stmt, 0);
+	sqlite3_reset(stmt);
+	return step == SQLITE_DONE ? -ENOENT : store_errno(step);
 }
 
 int job_store_each_oldest(struct job_store *store, uid_t uid, uint32_t limit, job_record_cb cb,
@@ -514,6 +514,9 @@ int job_store_forget(struct job_store *store, const struct job_record *record)
 
 	sqlite3_bind_int64(stmt, 1, record->id);
 	int rc = store_step(stmt);
+	stmt = statement(store, Q_ASKED_FORGET);
+	sqlite3_bind_int64(stmt, 1, record->id);
+	rc = rc < 0 ? rc : store_step(stmt);
 	stmt = statement(store, Q_SPEC_IDLE);
 	sqlite3_bind_int64(stmt, 1, record->spec);
 	sqlite3_bind_int64(stmt, 2, record->array);
@@ -535,22 +538,25 @@ int job_store_each_count(struct job_store *store, job_count_cb cb, void *arg)
 
 /* ---- the rest ---------------------------------------------------------------------------- */
 
-int job_store_asked_put(struct job_store *store, const char *key, uid_t uid, int64_t job)
+int job_store_asked_put(struct job_store *store, const char *key, uid_t uid,
+			const struct job_asked *asked)
 {
 	sqlite3_stmt *stmt = statement(store, Q_ASKED_TRIM);
 	int64_t now = now_realtime_ns();
 
 	sqlite3_bind_int64(stmt, 1, now - ASKED_KEPT_NS);
+	sqlite3_bind_int64(stmt, 2, ASKED_TRIMMED_AT_ONCE);
 	(void)store_step(stmt);
 	stmt = statement(store, Q_ASKED_PUT);
 	text_bind(stmt, 1, key);
 	sqlite3_bind_int64(stmt, 2, uid);
-	sqlite3_bind_int64(stmt, 3, job);
+	sqlite3_bind_int64(stmt, 3, asked->job);
 	sqlite3_bind_int64(stmt, 4, now);
+	sqlite3_bind_int64(stmt, 5, asked->count);
 	return store_step(stmt);
 }
 
-int job_store_asked_get(struct job_store *store, const char *key, uid_t uid, int64_t *ret_job)
+int job_store_asked_get(struct job_store *store, const char *key, uid_t uid, struct job_asked *ret)
 {
 	sqlite3_stmt *stmt = statement(store, Q_ASKED_GET);
 
@@ -558,7 +564,8 @@ int job_store_asked_get(struct job_store *store, const char *key, uid_t uid, int
 	sqlite3_bind_int64(stmt, 2, uid);
 	int step = sqlite3_step(stmt);
 	if (step == SQLITE_ROW)
-		*ret_job = sqlite3_column_int64(stmt, 0);
+		*ret = (struct job_asked){sqlite3_column_int64(stmt, 0),
+					  (uint32_t)sqlite3_column_int64(stmt, 1)};
 	sqlite3_reset(stmt);
 	return step == SQLITE_DONE ? -ENOENT : store_errno(step);
 }

@@ -82,8 +82,8 @@ struct job_counts {
 	uint32_t all, done, ended;
 };
 int job_store_count(struct job_store *store, int64_t id, int32_t index, struct job_counts *ret);
-/* Whether there is any. */
-bool job_store_has(struct job_store *store, int64_t id, int32_t index);
+/* The ID of one of an array's. -ENOENT. */
+int job_store_element(struct job_store *store, int64_t array, int32_t index, int64_t *ret);
 /* A job, or all of an array, ended or not. -ENOENT. */
 int job_store_each_of(struct job_store *store, int64_t id, int32_t index, job_record_cb cb,
 		      void *arg);
@@ -100,9 +100,15 @@ struct job_history {
 typedef int (*job_count_cb)(void *arg, uid_t uid, const struct job_history *history);
 int job_store_each_count(struct job_store *store, job_count_cb cb, void *arg);
 
-/* A request that was answered: asking twice is asking once. -ENOENT: it was not. */
-int job_store_asked_put(struct job_store *store, const char *key, uid_t uid, int64_t job);
-int job_store_asked_get(struct job_store *store, const char *key, uid_t uid, int64_t *ret_job);
+/* What a request was answered: asking twice is asking once. It goes with its first job, and after a
+ * day. -ENOENT: it was not answered. */
+struct job_asked {
+	int64_t job;
+	uint32_t count;
+};
+int job_store_asked_put(struct job_store *store, const char *key, uid_t uid,
+			const struct job_asked *asked);
+int job_store_asked_get(struct job_store *store, const char *key, uid_t uid, struct job_asked *ret);
 
 /* Agents, as texts; the daemon knows what they mean. */
 int job_store_agent_put(struct job_store *store, const char *id, const char *text);

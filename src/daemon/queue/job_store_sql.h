@@ -1,7 +1,7 @@
 /* The schema of queue.db, and the statements on it. */
 #pragma once
 
-#define JOB_SCHEMA_NEWEST 4
+#define JOB_SCHEMA_NEWEST 5
 
 /* Version 1. */
 extern const char job_schema[];
@@ -33,12 +33,12 @@ enum {
 	Q_COUNT_ONE,
 	Q_COUNT_ARRAY,
 	Q_COUNT_ELEMENT,
-	Q_IS,
-	Q_IS_ARRAY,
 	Q_ELEMENT,
+	Q_ELEMENT_ID,
 	Q_ASKED_PUT,
 	Q_ASKED_GET,
 	Q_ASKED_TRIM,
+	Q_ASKED_FORGET,
 	Q_AGENT_PUT,
 	Q_AGENT_REMOVE,
 	Q_AGENTS,

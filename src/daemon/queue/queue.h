@@ -201,13 +201,14 @@ struct job *job_find(const struct queues *q, int64_t id);
  * found without looking at all of it. */
 const struct job *job_meant(const struct queues *q, int64_t id, int32_t index);
 /* The same as one change on the disk: all of it, or nothing that anybody was told of. For a long
- * array that takes several rounds of the loop, in which none of it starts. `done` is called when it
+ * array that takes several rounds of the loop, in which none of it starts; users (`owner`: as in
+ * host/crowd.h) take turns. `done` is called when it
  * is on the disk, with what came of it: 0 or -errno; before this returns only where nothing is
  * meant, or there is no memory. */
 typedef void (*jobs_cb)(struct job *job, void *arg);
 typedef void (*jobs_done_cb)(void *arg, int rc);
-void jobs_change(struct queues *q, int64_t id, int32_t index, jobs_cb cb, jobs_done_cb done,
-		 void *arg);
+void jobs_change(struct queues *q, uid_t owner, int64_t id, int32_t index, jobs_cb cb,
+		 jobs_done_cb done, void *arg);
 /* The job whose slice this session is, while it runs; NULL: it is no job's. */
 const struct job *job_of_session(const struct queues *q, const char *session);
 /* Enqueues `count` jobs, an array where `indexes` is there. Called back when they are on disk, with

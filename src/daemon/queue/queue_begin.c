@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -187,10 +188,10 @@ struct queues *queues_start(const struct queues_host *host, struct error *err)
 		return NULL;
 	}
 	q->host = *host;
+	(void)!getrandom(&q->seed, sizeof(q->seed), GRND_NONBLOCK);
 	crowd_begin_any(&q->crowd, *q->host.living_jobs);
 	q->enqueues_end = &q->enqueues;
 	q->syncing_end = &q->syncing;
-	q->longs_end = &q->longs;
 	queue_waits_begin(&q->waits);
 	places_find_all(q);
 	if (queues_open(q, err) == 0) {

@@ -2,6 +2,7 @@
  * wait for the disk at that moment are one wait. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,34 +54,50 @@ int jobs_enqueue(struct queues *q, const struct enqueue_request *request)
 	snprintf(e->queue, sizeof(e->queue), "%s", request->queue);
 	snprintf(e->key, sizeof(e->key), "%s", request->key ? request->key : "");
 	e->request.peer = &e->peer;
-	struct enqueue ***end = e->request.count > QUEUE_PART ? &q->longs_end : &q->enqueues_end;
-	**end = e;
-	*end = &e->next;
-	if (q->longs)
+	if (e->request.count > QUEUE_PART) {
+		turns_add(&q->longs, &e->turn, e->owner);
 		queue_parts_wake(q);
+	} else {
+		*q->enqueues_end = e;
+		q->enqueues_end = &e->next;
+	}
 	q->dirty = true;
 	return 0;
 }
 
+static void forget(struct enqueue *e, const void *arg)
+{
+	if (e->request.arg == arg)
+		e->request.cb = NULL;
+}
+
 void jobs_enqueue_forget(struct queues *q, void *arg)
 {
-	struct enqueue *const lists[] = {q->enqueues, q->syncing, q->longs};
+	struct enqueue *const lists[] = {q->enqueues, q->syncing};
 
 	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
 		for (struct enqueue *e = lists[i]; e; e = e->next)
-			if (e->request.arg == arg)
-				e->request.cb = NULL;
+			forget(e, arg);
+	for (struct turn *turn = q->longs.first; turn; turn = turn->next)
+		forget(CONTAINER_OF(turn, struct enqueue, turn), arg);
+}
+
+static bool is_asked(const struct enqueue *e, uid_t uid, const char *key)
+{
+	return e->peer.uid == uid && !strcmp(e->key, key);
 }
 
 bool jobs_enqueue_has(const struct queues *q, uid_t uid, const char *key)
 {
-	const struct enqueue *const lists[] = {q->enqueues, q->syncing, q->longs};
+	const struct enqueue *const lists[] = {q->enqueues, q->syncing};
+	bool found = false;
 
 	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
-		for (const struct enqueue *e = lists[i]; e; e = e->next)
-			if (e->peer.uid == uid && !strcmp(e->key, key))
-				return true;
-	return false;
+		for (const struct enqueue *e = lists[i]; e && !found; e = e->next)
+			found = is_asked(e, uid, key);
+	for (struct turn *turn = q->longs.first; turn && !found; turn = turn->next)
+		found = is_asked(CONTAINER_OF(turn, struct enqueue, turn), uid, key);
+	return found;
 }
 
 static void record_of(const struct queues *q, const struct enqueue *e, uint32_t i, int64_t now,
@@ -108,6 +125,12 @@ static void record_of(const struct queues *q, const struct enqueue *e, uint32_t 
 	};
 }
 
+static int asked_put(struct queues *q, const struct enqueue *e)
+{
+	return job_store_asked_put(q->store, e->key, e->peer.uid,
+				   &(struct job_asked){e->first, e->request.count});
+}
+
 static int write_one(struct queues *q, struct enqueue *e, int64_t now)
 {
 	struct job_record record;
@@ -121,7 +144,7 @@ static int write_one(struct queues *q, struct enqueue *e, int64_t now)
 		rc = job_store_add(q->store, &record);
 	}
 	if (rc == 0 && e->key[0])
-		rc = job_store_asked_put(q->store, e->key, e->peer.uid, e->first);
+		rc = asked_put(q, e);
 	return rc;
 }
 
@@ -287,8 +310,7 @@ static int long_end(struct queues *q, struct enqueue *e)
 {
 	int rc = job_store_spec_entered(q->store, e->spec);
 
-	return rc == 0 && e->key[0] ? job_store_asked_put(q->store, e->key, e->peer.uid, e->first)
-				    : rc;
+	return rc == 0 && e->key[0] ? asked_put(q, e) : rc;
 }
 
 static int long_write(struct queues *q, struct enqueue *e)
@@ -313,23 +335,17 @@ static int long_write(struct queues *q, struct enqueue *e)
 	return rc < 0 ? rc : job_store_commit(q->store);
 }
 
-static void long_leave(struct queues *q)
+static void long_leave(struct queues *q, struct enqueue *e)
 {
-	struct enqueue *e = q->longs;
-
-	q->longs = e->next;
-	if (!q->longs)
-		q->longs_end = &q->longs;
+	turns_remove(&q->longs, &e->turn);
 	enqueue_free(q, e);
 }
 
-static void long_fail(struct queues *q, int rc)
+static void long_fail(struct queues *q, struct enqueue *e, int rc)
 {
-	struct enqueue *e = q->longs;
-
 	rows_remove(q, e);
 	failed(e, rc);
-	long_leave(q);
+	long_leave(q, e);
 }
 
 static void on_long_durable(struct disk_waiter *waiter, int rc)
@@ -340,7 +356,7 @@ static void on_long_durable(struct disk_waiter *waiter, int rc)
 	if (rc == 0 && !spec_make(q, e))
 		rc = -ENOMEM;
 	if (rc < 0) {
-		long_fail(q, rc);
+		long_fail(q, e, rc);
 		return;
 	}
 	e->stage = ENQUEUE_MAKES;
@@ -355,14 +371,27 @@ static void stage_next(struct enqueue *e, uint32_t of)
 	e->done = 0;
 }
 
+/* Whose turn it is, but for those that wait for the disk. NULL: all do. */
+static struct enqueue *long_next(const struct queues *q)
+{
+	for (struct turn *turn = q->longs.first; turn; turn = turn->next) {
+		struct enqueue *e = CONTAINER_OF(turn, struct enqueue, turn);
+
+		if (e->stage != ENQUEUE_SYNCS)
+			return e;
+	}
+	return NULL;
+}
+
 bool enqueue_part(struct queues *q)
 {
-	struct enqueue *e = q->longs;
+	struct enqueue *e = long_next(q);
 	uint32_t end, count;
 	int rc = 0;
 
-	if (!e || e->stage == ENQUEUE_SYNCS)
+	if (!e)
 		return false;
+	turns_pass(&q->longs, e->turn.user);
 	count = e->request.count;
 	end = MIN(count, e->done + QUEUE_PART);
 	switch (e->stage) {
@@ -374,7 +403,7 @@ bool enqueue_part(struct queues *q)
 			break;
 		e->durable.cb = on_long_durable;
 		job_store_await(q->store, &e->durable);
-		return false;
+		break;
 	case ENQUEUE_SYNCS:
 		break;
 	case ENQUEUE_MAKES:
@@ -388,12 +417,12 @@ bool enqueue_part(struct queues *q)
 		jobs_settle(q, e, e->done, end);
 		e->done = end;
 		if (e->done == count)
-			long_leave(q);
+			long_leave(q, e);
 		break;
 	}
 	if (rc < 0)
-		long_fail(q, rc);
-	return q->longs != NULL;
+		long_fail(q, e, rc);
+	return long_next(q) != NULL;
 }
 
 void enqueues_free(struct queues *q)
@@ -403,6 +432,6 @@ void enqueues_free(struct queues *q)
 		enqueue_free(q, e);
 	}
 	q->enqueues = NULL;
-	while (q->longs)
-		long_leave(q);
+	while (q->longs.first)
+		long_leave(q, CONTAINER_OF(q->longs.first, struct enqueue, turn));
 }

@@ -52,7 +52,7 @@ void queue_history_add(struct queues *q, const struct job_record *record)
 
 struct oldest {
 	struct job_record record[TRIMMED_AT_ONCE];
-	size_t count;
+	size_t count, attempts;
 	struct job_history all; /* of these */
 	struct job_history excess;
 };
@@ -63,8 +63,10 @@ static int oldest_add(void *arg, const struct job_record *record)
 	bool more = oldest->all.jobs < oldest->excess.jobs ||
 		    oldest->all.text_bytes < oldest->excess.text_bytes;
 
-	if (!more || oldest->count == TRIMMED_AT_ONCE)
+	/* Each attempt has files. */
+	if (!more || oldest->attempts >= TRIMMED_AT_ONCE || oldest->count == TRIMMED_AT_ONCE)
 		return 0;
+	oldest->attempts += record->attempt;
 	oldest->record[oldest->count++] = *record;
 	history_add(&oldest->all, record);
 	return 0;
@@ -100,13 +102,28 @@ static void forget(struct queues *q, struct queue_use *use, struct oldest *oldes
 	}
 }
 
+static bool has_more(const struct job_history *one, const struct job_history *other, bool text)
+{
+	return text ? one->text_bytes > other->text_bytes : one->jobs > other->jobs;
+}
+
+/* Of the owner with most: that of a range may have some of each of its users. NULL: nobody has any.
+ */
 static struct queue_use *user_with_most(const struct queues *q, bool text)
 {
-	struct queue_use *most = q->uses;
+	struct queue_use *owner = q->uses, *most = NULL;
 
 	for (struct queue_use *use = q->uses; use; use = use->next)
-		if (text ? use->ended.text_bytes > most->ended.text_bytes
-			 : use->ended.jobs > most->ended.jobs)
+		use->all = (struct job_history){0};
+	for (struct queue_use *use = q->uses; use; use = use->next) {
+		use->owner->all.jobs += use->ended.jobs;
+		use->owner->all.text_bytes += use->ended.text_bytes;
+	}
+	for (struct queue_use *use = q->uses; use; use = use->next)
+		if (has_more(&use->all, &owner->all, text))
+			owner = use;
+	for (struct queue_use *use = q->uses; use; use = use->next)
+		if (use->owner == owner && (!most || has_more(&use->ended, &most->ended, text)))
 			most = use;
 	return most;
 }
@@ -118,7 +135,7 @@ void queue_history_trim(struct queues *q, const struct job_history *keep)
 						   MIN(q->ended.text_bytes, keep->text_bytes)};
 	bool due = (excess.jobs || excess.text_bytes) && !job_store_holds(q->store);
 	struct oldest *oldest = due ? calloc(1, sizeof(*oldest)) : NULL;
-	struct queue_use *most = user_with_most(q, !excess.jobs);
+	struct queue_use *most = due ? user_with_most(q, !excess.jobs) : NULL;
 
 	if (!oldest)
 		return;

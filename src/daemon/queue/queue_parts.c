@@ -1,6 +1,7 @@
-/* Work on long arrays: a part in each round of the loop, so that the loop serves others
- * meanwhile. */
+/* Work on long arrays: a part in each round of the loop, in users' turns, so that the loop serves
+ * others meanwhile. */
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -50,12 +51,21 @@ static void part_change(struct queues *q, struct queue_parts *p)
 		p->rc = rc;
 }
 
-static void halt(struct queues *q, int64_t id, bool halted)
+static void halt(struct queues *q, int64_t id)
 {
 	struct job_array *array = job_array_find(q, id);
 
 	if (array)
-		array->halted = halted;
+		array->halts++;
+}
+
+/* The array may have ended meanwhile. */
+static void halt_end(struct queues *q, int64_t id)
+{
+	struct job_array *array = job_array_find(q, id);
+
+	if (array && array->halts)
+		array->halts--;
 	q->dirty = true;
 }
 
@@ -71,21 +81,15 @@ static void on_durable(struct disk_waiter *waiter, int rc)
 /* All jobs were changed. */
 static void parts_end(struct queue_parts *p)
 {
-	if (p->array)
-		halt(p->queues, p->array, false);
 	p->durable.cb = on_durable;
 	job_store_await(p->queues->store, &p->durable);
 }
 
-static void parts_add(struct queues *q, struct queue_parts *p)
+static void parts_add(struct queues *q, struct queue_parts *p, uid_t owner)
 {
-	struct queue_parts **at = &q->parts;
-
 	if (p->array)
-		halt(q, p->array, true);
-	while (*at)
-		at = &(*at)->next;
-	*at = p;
+		halt(q, p->array);
+	turns_add(&q->parts, &p->turn, owner);
 	queue_parts_wake(q);
 }
 
@@ -107,8 +111,8 @@ static struct queue_parts *parts_new(struct queues *q, const struct job *first, 
 	return p;
 }
 
-void jobs_change(struct queues *q, int64_t id, int32_t index, jobs_cb cb, jobs_done_cb done,
-		 void *arg)
+void jobs_change(struct queues *q, uid_t owner, int64_t id, int32_t index, jobs_cb cb,
+		 jobs_done_cb done, void *arg)
 {
 	const struct job *first = job_meant(q, id, index);
 	bool all = first && first->array && index < 0;
@@ -121,27 +125,36 @@ void jobs_change(struct queues *q, int64_t id, int32_t index, jobs_cb cb, jobs_d
 	p->cb = cb;
 	p->done_cb = done;
 	p->arg = arg;
-	if (p->count <= QUEUE_PART && !q->parts && !job_store_holds(q->store))
+	if (p->count <= QUEUE_PART && !q->parts.first && !job_store_holds(q->store))
 		part_change(q, p);
 	if (p->done < p->count)
-		parts_add(q, p);
+		parts_add(q, p, owner);
 	else
 		parts_end(p);
 }
 
 /* ---- the loop ----------------------------------------------------------------------------- */
 
+static struct queue_parts *parts_first(const struct queues *q)
+{
+	return q->parts.first ? CONTAINER_OF(q->parts.first, struct queue_parts, turn) : NULL;
+}
+
 static bool part_run(struct queues *q)
 {
-	struct queue_parts *p = q->parts;
+	struct queue_parts *p = parts_first(q);
 
-	if (p)
-		part_change(q, p);
-	if (p && p->done == p->count) {
-		q->parts = p->next;
+	if (!p)
+		return enqueue_part(q);
+	part_change(q, p);
+	turns_pass(&q->parts, p->turn.user);
+	if (p->done == p->count) {
+		turns_remove(&q->parts, &p->turn);
+		if (p->array)
+			halt_end(q, p->array);
 		parts_end(p);
 	}
-	return enqueue_part(q) || q->parts;
+	return enqueue_part(q) || q->parts.first;
 }
 
 void queue_parts_run(struct queues *q)
@@ -153,10 +166,8 @@ void queue_parts_run(struct queues *q)
 
 void queue_parts_free(struct queues *q)
 {
-	while (q->parts) {
-		struct queue_parts *p = q->parts;
-
-		q->parts = p->next;
+	for (struct queue_parts *p; (p = parts_first(q));) {
+		turns_remove(&q->parts, &p->turn);
 		free(p->ids);
 		free(p);
 	}

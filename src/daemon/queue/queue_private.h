@@ -3,6 +3,7 @@
 
 #include <limits.h>
 
+#include "core/turns.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/crowd.h"
 #include "daemon/host/privileges.h"
@@ -31,7 +32,8 @@ struct queue_name {
 /* Ready jobs that are alike: where the first one finds no room, neither do the others. */
 struct queue_bucket {
 	struct queue_bucket *next, *previous; /* of its user, the newest last */
-	struct job_list list;                 /* by ID */
+	struct queue_bucket *next_of_table;
+	struct job_list list; /* by ID */
 	const char *queue;
 	struct queue_use *user;
 	int priority;
@@ -45,7 +47,7 @@ struct job_array {
 	struct job_array *next;
 	int64_t id;
 	uint32_t living, running, most;
-	bool halted;               /* something is being done to all of it: none starts */
+	unsigned halts;            /* so many changes of its jobs are under way: none starts */
 	struct job *jobs, *last;   /* that have not ended, by ID */
 	struct queue_target ended; /* of jobs that come after all of it */
 };
@@ -72,12 +74,18 @@ struct queue_use {
 	struct queue_use *next, *next_of_table;
 	const struct queues *queues;
 	uid_t uid;
+	/* To whom use, parts in decisions and history count: itself, or the owner of its range
+	 * (host/owner.h). */
+	struct queue_use *owner;
 	struct queue_bucket *buckets, *last_bucket; /* ready jobs */
 	struct job *jobs, *last_job; /* that have not ended, in the order of coming */
 	uint32_t job_count;
+	struct job_history ended; /* the user's */
+	/* An owner's. */
 	double use; /* seconds of a whole GPU, decayed to `at` */
 	int64_t at;
-	struct job_history ended; /* the user's */
+	uint32_t part;          /* kinds of its jobs that one decision still looks at */
+	struct job_history all; /* while history is trimmed: of all who count to it */
 };
 
 /* Budgets of jobs that have not ended are in units of so many bytes, as one takes; a request takes
@@ -96,6 +104,7 @@ struct queue_known {
 
 struct enqueue {
 	struct enqueue *next;
+	struct turn turn; /* of a long array */
 	struct queues *queues;
 	struct disk_waiter durable;
 	uid_t owner; /* whose budget it is in, with so many units beside one for each job */
@@ -114,7 +123,7 @@ struct enqueue {
 
 /* Work on the jobs that an ID means: of a long array in parts. */
 struct queue_parts {
-	struct queue_parts *next;
+	struct turn turn;
 	struct queues *queues;
 	struct disk_waiter durable;
 	int64_t array, *ids;
@@ -141,8 +150,10 @@ struct queues {
 	size_t left_syncing; /* so many wait for the disk; 0: none */
 	struct job_store *store;
 	struct job *by_id[QUEUE_ID_BUCKETS];
-	size_t buckets;          /* of all users */
-	struct job_list pending; /* held, or not looked at yet */
+	uint64_t seed;  /* of tables by what users choose, so that nobody fills one place of them */
+	size_t buckets; /* of all users */
+	struct queue_bucket *bucket_of[QUEUE_TABLE_BUCKETS]; /* by what is alike */
+	struct job_list pending; /* held, or not looked at yet; in no order */
 	struct queue_waits waits;
 	struct queue_target groups; /* requests whose jobs wait for others or for a time */
 	bool unplaced; /* for some of the pending ones there was no memory where they belong */
@@ -161,9 +172,9 @@ struct queues {
 	uint64_t came;       /* jobs so far */
 	struct enqueue *enqueues, **enqueues_end;
 	struct enqueue *syncing, **syncing_end; /* committed, and not on the disk yet */
-	struct enqueue *longs, **longs_end;     /* of long arrays, one after the other */
-	struct queue_parts *parts;              /* likewise */
-	uv_idle_t *idle;                        /* runs while there is something of these */
+	struct turns longs;                     /* struct enqueue, of long arrays */
+	struct turns parts;                     /* struct queue_parts */
+	uv_idle_t *idle;                        /* runs while there is something of these two */
 	struct queue_event event[QUEUE_EVENTS];
 	uint64_t events; /* the number of the last one */
 	bool told;       /* listeners have not heard of it */
@@ -254,6 +265,8 @@ bool job_is_making(struct job *job);
 void job_start_failed(struct job *job, int rc);
 
 /* ---- job_files.c */
+/* Whether somebody removed the user's directory. */
+bool job_directory_missing(const struct queues *q, uid_t uid);
 /* Whether files can be made in the user's directory, as far as can be seen: 0 or -errno. */
 int job_files_look(const struct queues *q, uid_t uid);
 /* Reads a file of the job's last attempt, which its user can have replaced by anything: nothing is
@@ -353,6 +366,6 @@ void queue_history_trim(struct queues *q, const struct job_history *keep);
 
 /* ---- queue_use.c */
 struct queue_use *queue_use_get(struct queues *q, uid_t uid, bool make);
-double queue_use_of(struct queues *q, uid_t uid, int64_t now);
+double queue_use_of(const struct queue_use *user, int64_t now);
 void queue_use_add(struct queues *q, const struct job *job, int64_t now);
 int queue_use_load(struct queues *q);

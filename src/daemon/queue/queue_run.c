@@ -63,7 +63,7 @@ static enum job_wait kind_look(const struct round *round, const struct queue_buc
 		return JOB_WAITS_DRAIN;
 	if (bucket->array && bucket->array->running >= bucket->array->most)
 		return JOB_WAITS_ARRAY;
-	if (bucket->again_ns > now || (job->array && job->array->halted))
+	if (bucket->again_ns > now || (job->array && job->array->halts))
 		return bucket->wait;
 	for (; job && (job_is_making(job) || job->again_ns > now); job = job->next)
 		fails |= job->again_ns > now;
@@ -86,26 +86,37 @@ static bool has_part(const struct round *round, const struct queue_use *user)
 	return user->buckets && agent_runs_for(round->agent, user->uid);
 }
 
-static uint32_t users_count(const struct round *round)
+/* Users have equal parts, those who count to one owner one together. The number of users. */
+static uint32_t parts_share(const struct round *round)
 {
-	uint32_t count = 0;
+	uint32_t users = 0, owners = 0;
 
-	for (const struct queue_use *user = round->q->uses; user; user = user->next)
-		count += has_part(round, user);
-	return count;
+	for (struct queue_use *user = round->q->uses; user; user = user->next)
+		user->part = 0;
+	for (struct queue_use *user = round->q->uses; user; user = user->next) {
+		if (!has_part(round, user))
+			continue;
+		users++;
+		owners += !user->owner->part;
+		user->owner->part = 1;
+	}
+	for (struct queue_use *user = round->q->uses; user; user = user->next)
+		if (user->part)
+			user->part = MAX(CANDIDATES_MAX / owners, 1);
+	return users;
 }
 
-/* Up to `most` kinds of a user's jobs, the oldest first: nobody's many kinds keep out another's. */
-static void user_collect(struct round *round, const struct queue_use *user, uint32_t most,
-			 int64_t now)
+/* Kinds of a user's jobs, the oldest first: nobody's many kinds keep out another's. */
+static void user_collect(struct round *round, const struct queue_use *user, int64_t now)
 {
-	double use = queue_use_of(round->q, user->uid, now);
+	uint32_t *part = &user->owner->part;
+	double use = *part ? queue_use_of(user, now) : 0;
 	uint32_t looks = 0;
 
 	for (struct queue_bucket *b = user->buckets; b && looks < KINDS_LOOKED_AT; b = b->next) {
 		int position = agent_queue_position(round->agent, b->queue);
 
-		if (!most || round->job_count == CANDIDATES_MAX)
+		if (!*part || round->job_count == CANDIDATES_MAX)
 			return;
 		looks++;
 		if (position < 0)
@@ -116,7 +127,7 @@ static void user_collect(struct round *round, const struct queue_use *user, uint
 			continue;
 		job->use = use;
 		round->job_count++;
-		most--;
+		(*part)--;
 	}
 }
 
@@ -125,14 +136,14 @@ static void candidates_collect(struct round *round)
 	int64_t now = now_realtime_ns();
 
 	round->job_count = 0;
-	uint32_t users = users_count(round), at = 0, first = 0;
+	uint32_t users = parts_share(round), at = 0, first = 0;
 
 	if (users > CANDIDATES_MAX)
 		first = round->q->first_user = (round->q->first_user + CANDIDATES_MAX) % users;
 	for (int turn = 0; turn < 2 && users; turn++, at = 0)
 		for (const struct queue_use *user = round->q->uses; user; user = user->next)
 			if (has_part(round, user) && (at++ < first) == (turn == 1))
-				user_collect(round, user, MAX(CANDIDATES_MAX / users, 1), now);
+				user_collect(round, user, now);
 	queue_sort(round->jobs, round->job_count, round->agent->fair, round->agent->last,
 		   round->agent->queue_count);
 }
@@ -520,7 +531,7 @@ void queue_store_freed(void *arg)
 	struct queues *q = arg;
 
 	ends_write(q);
-	if (q->longs || q->parts)
+	if (q->longs.first || q->parts.first)
 		queue_parts_wake(q);
 	q->dirty = true;
 }
@@ -582,5 +593,5 @@ void queues_tick(struct queues *q)
 bool queues_busy(const struct queues *q)
 {
 	return q && (q->agents || q->running.count || q->ending.count || q->enqueues ||
-		     q->syncing || q->longs || q->parts);
+		     q->syncing || q->longs.first || q->parts.first);
 }

@@ -55,7 +55,6 @@ static int directory_make_anew(struct queues *q, uid_t uid)
 int queues_directories_look(struct queues *q, const char **ret_name)
 {
 	uid_t looked = (uid_t)-1;
-	char path[PATH_MAX];
 	int made = 0;
 
 	if (!q)
@@ -72,8 +71,7 @@ int queues_directories_look(struct queues *q, const char **ret_name)
 		if (uid == looked)
 			continue;
 		looked = uid;
-		snprintf(path, sizeof(path), "%s/%u", q->dir, uid);
-		if (access(path, F_OK) == 0)
+		if (!job_directory_missing(q, uid))
 			continue;
 		int rc = directory_make_anew(q, uid);
 		made = rc < 0 ? rc : 1;

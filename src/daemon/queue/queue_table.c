@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/fnv.h"
 #include "base/macros.h"
 #include "daemon/host/log.h"
 #include "daemon/queue/queue_private.h"
@@ -36,18 +37,20 @@ void job_text_set(const char **field, const char *text)
 
 /* ---- queues' names ----------------------------------------------------------------------- */
 
-static unsigned name_bucket(const char *name)
+/* By the upper bits, to which all bits of the seed come. */
+static unsigned table_place(uint64_t hash)
 {
-	unsigned hash = 5381; /* djb2 */
+	return (unsigned)((hash >> 32) % QUEUE_TABLE_BUCKETS);
+}
 
-	while (*name)
-		hash = hash * 33 + (unsigned char)*name++;
-	return hash % QUEUE_TABLE_BUCKETS;
+static unsigned name_bucket(const struct queues *q, const char *name)
+{
+	return table_place(fnv_add(q->seed, name, strlen(name)));
 }
 
 struct queue_name *queue_name_find(const struct queues *q, const char *name)
 {
-	struct queue_name *n = q->names[name_bucket(name)];
+	struct queue_name *n = q->names[name_bucket(q, name)];
 
 	while (n && strcmp(n->text, name) != 0)
 		n = n->next;
@@ -56,7 +59,7 @@ struct queue_name *queue_name_find(const struct queues *q, const char *name)
 
 const char *queue_name_intern(struct queues *q, const char *name)
 {
-	struct queue_name *n = queue_name_find(q, name), **at = &q->names[name_bucket(name)];
+	struct queue_name *n = queue_name_find(q, name), **at = &q->names[name_bucket(q, name)];
 
 	if (n)
 		return n->text;
@@ -76,7 +79,7 @@ static struct queue_name *name_of(const char *interned)
 
 static void name_drop(struct queues *q, struct queue_name *name)
 {
-	struct queue_name **at = &q->names[name_bucket(name->text)];
+	struct queue_name **at = &q->names[name_bucket(q, name->text)];
 
 	if (name->waiting || name->running)
 		return;
@@ -126,23 +129,37 @@ static void list_remove(struct job *job)
 	job->next = job->previous = NULL;
 }
 
-/* One of the next jobs of its array that is in the list: where its place is looked for. */
+/* One of the jobs of its array around it that is in the list: where its place is looked for. */
 static struct job *neighbour(const struct job_list *list, const struct job *job)
 {
-	struct job *next = job->next_of;
+	struct job *next = job->next_of, *previous = job->previous_of;
 
+	for (unsigned i = 0; i < NEIGHBOURS && previous && previous->list != list; i++)
+		previous = previous->previous_of;
+	if (previous && previous->list == list)
+		return previous;
 	for (unsigned i = 0; i < NEIGHBOURS && next && next->list != list; i++)
 		next = next->next_of;
 	return next && next->list == list ? next : list->last;
 }
 
 /* By ID: most come last, and one that is tried again among its array's. */
-static void list_insert(struct job_list *list, struct job *job)
+static struct job *place_find(const struct job_list *list, const struct job *job)
 {
 	struct job *before = neighbour(list, job);
 
 	while (before && before->record.id > job->record.id)
 		before = before->previous;
+	while (before && before->next && before->next->record.id < job->record.id)
+		before = before->next;
+	return before;
+}
+
+static void list_insert(struct job_list *list, struct job *job)
+{
+	bool ordered = list != &job->queues->pending;
+	struct job *before = ordered ? place_find(list, job) : list->last;
+
 	job->previous = before;
 	job->next = before ? before->next : list->first;
 	*(before ? &before->next : &list->first) = job;
@@ -151,9 +168,49 @@ static void list_insert(struct job_list *list, struct job *job)
 	job->list = list;
 }
 
+static bool same_request(const struct job_spec *a, const struct job_spec *b)
+{
+	const struct place_request *x = &a->request, *y = &b->request;
+
+	return a->sized == b->sized && a->limit_ns == b->limit_ns &&
+	       (!a->sized ||
+		(x->kind == y->kind && x->bytes == y->bytes && x->share == y->share &&
+		 x->compute == y->compute && x->count == y->count && x->strict == y->strict));
+}
+
+/* A user may have more kinds of jobs than the loop has time to go through. */
+static unsigned kind_place(const struct queue_use *user, const char *queue, int priority,
+			   const struct job_spec *spec)
+{
+	const struct place_request *request = &spec->request;
+	uint64_t hash = fnv_add(user->queues->seed, &user->uid, sizeof(user->uid));
+
+	hash = fnv_add(hash, queue, strlen(queue));
+	hash = fnv_add(hash, &priority, sizeof(priority));
+	hash = fnv_add(hash, &spec->limit_ns, sizeof(spec->limit_ns));
+	if (spec->sized) {
+		hash = fnv_add(hash, &request->bytes, sizeof(request->bytes));
+		hash = fnv_add(hash, &request->share, sizeof(request->share));
+		hash = fnv_add(hash, &request->compute, sizeof(request->compute));
+		hash = fnv_add(hash, &request->count, sizeof(request->count));
+	}
+	return table_place(hash);
+}
+
+static struct queue_bucket **place_of(struct queues *q, const struct queue_bucket *bucket)
+{
+	return &q->bucket_of[kind_place(bucket->user, bucket->queue, bucket->priority,
+					bucket->like)];
+}
+
 static void bucket_drop(struct queues *q, struct queue_bucket *bucket)
 {
 	struct queue_use *user = bucket->user;
+	struct queue_bucket **at = place_of(q, bucket);
+
+	while (*at != bucket)
+		at = &(*at)->next_of_table;
+	*at = bucket->next_of_table;
 
 	*(bucket->previous ? &bucket->previous->next : &user->buckets) = bucket->next;
 	*(bucket->next ? &bucket->next->previous : &user->last_bucket) = bucket->previous;
@@ -176,21 +233,12 @@ void job_move(struct job *job, struct job_list *list)
 	job_waits_end(job->queues, job->spec);
 }
 
-static bool same_request(const struct job_spec *a, const struct job_spec *b)
-{
-	const struct place_request *x = &a->request, *y = &b->request;
-
-	return a->sized == b->sized && a->limit_ns == b->limit_ns &&
-	       (!a->sized ||
-		(x->kind == y->kind && x->bytes == y->bytes && x->share == y->share &&
-		 x->compute == y->compute && x->count == y->count && x->strict == y->strict));
-}
-
 static bool belongs(const struct queue_bucket *bucket, const struct job *job,
 		    const struct job_array *array)
 {
-	return bucket->queue == job->record.queue && bucket->priority == job->record.priority &&
-	       bucket->array == array && same_request(bucket->like, job->spec);
+	return bucket->user == job->user && bucket->queue == job->record.queue &&
+	       bucket->priority == job->record.priority && bucket->array == array &&
+	       same_request(bucket->like, job->spec);
 }
 
 struct job_list *job_ready_list(struct job *job)
@@ -198,10 +246,12 @@ struct job_list *job_ready_list(struct job *job)
 	struct queues *q = job->queues;
 	struct job_array *array = job->array && job->array->most ? job->array : NULL;
 	struct queue_use *user = job->user;
-	struct queue_bucket *bucket = user->last_bucket;
+	struct queue_bucket **at = &q->bucket_of[kind_place(user, job->record.queue,
+							    job->record.priority, job->spec)],
+			    *bucket = *at;
 
 	while (bucket && !belongs(bucket, job, array))
-		bucket = bucket->previous;
+		bucket = bucket->next_of_table;
 	if (bucket)
 		return &bucket->list;
 	bucket = calloc(1, sizeof(*bucket));
@@ -214,6 +264,8 @@ struct job_list *job_ready_list(struct job *job)
 	job->spec->uses++;
 	bucket->array = array;
 	bucket->list.bucket = bucket;
+	bucket->next_of_table = *at;
+	*at = bucket;
 	bucket->previous = user->last_bucket;
 	*(user->last_bucket ? &user->last_bucket->next : &user->buckets) = bucket;
 	user->last_bucket = bucket;
@@ -369,18 +421,20 @@ void job_free(struct job *job)
 }
 
 /* The jobs of an array have its ID and those that follow, in the order of its indexes, which most
- * often follow each other, too. */
+ * often follow each other, too. With gaps the database says which one it is. */
 static struct job *element_find(const struct queues *q, const struct job_array *array,
 				int32_t index)
 {
 	const struct job *first = array->jobs;
 	struct job *job = job_find(q, first->record.id + index - first->record.index);
+	int64_t id;
 
 	if (job && job->array == array && job->record.index == index)
 		return job;
-	for (job = array->jobs; job && job->record.index != index;)
-		job = job->next_of;
-	return job;
+	if (job_store_element(q->store, array->id, index, &id) < 0)
+		return NULL;
+	job = job_find(q, id);
+	return job && job->array == array ? job : NULL;
 }
 
 static struct job *meant(const struct queues *q, int64_t id, int32_t index)

@@ -1,31 +1,53 @@
-/* The use that users had of the GPUs, for fair shares: seconds of a whole GPU, decayed. */
+/* The use that users had of the GPUs, for fair shares: seconds of a whole GPU, decayed. Users of a
+ * range of subordinate IDs count to its owner: or each would be a new user, who had nothing. */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "daemon/host/owner.h"
 #include "daemon/queue/queue_private.h"
 
 /* The least use that a job counts for which has just begun, so that a user who had nothing does not
  * start all of his jobs at once (60 s). */
 #define USE_LEAST_NS (60 * 1000000000ull)
 
-struct queue_use *queue_use_get(struct queues *q, uid_t uid, bool make)
+static struct queue_use *use_find(const struct queues *q, uid_t uid)
 {
-	struct queue_use **at = &q->use_of[uid % QUEUE_TABLE_BUCKETS], *use = *at;
+	struct queue_use *use = q->use_of[uid % QUEUE_TABLE_BUCKETS];
 
 	while (use && use->uid != uid)
 		use = use->next_of_table;
-	if (use || !make)
-		return use;
-	use = calloc(1, sizeof(*use));
+	return use;
+}
+
+static struct queue_use *use_make(struct queues *q, uid_t uid)
+{
+	struct queue_use **at = &q->use_of[uid % QUEUE_TABLE_BUCKETS];
+	struct queue_use *use = calloc(1, sizeof(*use));
+
 	if (!use)
 		return NULL;
 	use->uid = uid;
+	use->owner = use;
 	use->queues = q;
 	use->next = q->uses;
 	q->uses = use;
 	use->next_of_table = *at;
 	*at = use;
+	return use;
+}
+
+struct queue_use *queue_use_get(struct queues *q, uid_t uid, bool make)
+{
+	struct queue_use *use = use_find(q, uid), *owner;
+
+	if (!make || (!use && !(use = use_make(q, uid))))
+		return use;
+	/* Ranges are read again while the daemon runs. */
+	owner = use_find(q, owner_of(uid));
+	if (!owner)
+		owner = use_make(q, owner_of(uid));
+	use->owner = owner ? owner : use;
 	return use;
 }
 
@@ -44,16 +66,14 @@ static double job_gpus(const struct job *job)
 	return gpus;
 }
 
-double queue_use_of(struct queues *q, uid_t uid, int64_t now)
+double queue_use_of(const struct queue_use *user, int64_t now)
 {
-	const struct queue_use *use = queue_use_get(q, uid, false);
+	const struct queue_use *owner = user->owner;
 	uint64_t monotonic = now_monotonic_ns();
-	double sum = 0;
+	double sum = queue_decay(owner->use, now > owner->at ? (uint64_t)(now - owner->at) : 0);
 
-	if (use)
-		sum = queue_decay(use->use, now > use->at ? (uint64_t)(now - use->at) : 0);
-	for (const struct job *job = q->running.first; job; job = job->next)
-		if (job->record.uid == uid)
+	for (const struct job *job = user->queues->running.first; job; job = job->next)
+		if (job->user->owner == owner)
 			sum += job_gpus(job) *
 			       (double)MAX(monotonic - job->started_ns, USE_LEAST_NS) / 1e9;
 	return sum;
@@ -61,10 +81,8 @@ double queue_use_of(struct queues *q, uid_t uid, int64_t now)
 
 void queue_use_add(struct queues *q, const struct job *job, int64_t now)
 {
-	struct queue_use *use = queue_use_get(q, job->record.uid, true);
+	struct queue_use *use = job->user->owner;
 
-	if (!use)
-		return;
 	use->use = queue_decay(use->use, now > use->at ? (uint64_t)(now - use->at) : 0) +
 		   job_gpus(job) * (double)(now_monotonic_ns() - job->started_ns) / 1e9;
 	use->at = now;
@@ -75,7 +93,8 @@ static int load_one(void *arg, uid_t uid, double value, int64_t at)
 {
 	struct queue_use *use = queue_use_get(arg, uid, true);
 
-	if (use) {
+	/* Others' is from before theirs counted to their owner. */
+	if (use && use->owner == use) {
 		use->use = value;
 		use->at = at;
 	}
