@@ -6,14 +6,16 @@ import pathlib
 import shutil
 import sqlite3
 import subprocess
+import tempfile
 import time
 
 import pytest
 
 from conftest import wait_until
+from disk import disk_of
 
 from .lab import ALICE, MALLORY, ROOT
-from .test_budgets import settings
+from .test_budgets import ENDED, settings
 from .test_job_attacks import ASKS, began
 from .test_jobs import Jobs
 from .test_namespaces import ask, lab_with_ranges, ranges_lab  # noqa: F401
@@ -184,7 +186,7 @@ def test_many_kinds_of_jobs_delay_no_start(jobs):
     copy_as_kinds((lab.runtime / "carve.db").resolve().with_name("queue.db"), count)
     lab.start()
     took = cpu_seconds(lab.daemon.pid)
-    assert len(lab.carve_json(ROOT, "job", "list")) > count
+    assert jobs.show(MALLORY, str(count + 1))["state"] == "queued"
     assert took < 10, took  # 2 s, and 27 s where it looked at all others
 
 
@@ -218,7 +220,9 @@ def test_a_job_has_no_limits_of_a_set_user_id_program(jobs, place):  # noqa: F81
 # ---- subordinate users -----------------------------------------------------------------------
 
 def enqueue_as(lab, uid, **body):
-    return ask(lab, uid, "", "POST", "/v1/jobs", json.dumps({"queue": "half", "cwd": "/", **body}))["id"]
+    """By its environment the lab ends it, where it still runs."""
+    env = [f"LAB={lab.runtime}/"]
+    return ask(lab, uid, "", "POST", "/v1/jobs", json.dumps({"queue": "half", "cwd": "/", "env": env, **body}))["id"]
 
 
 @pytest.mark.attack("11", "jobs of one user after the other of a range, each of whom has used nothing yet")
@@ -234,6 +238,19 @@ def test_users_of_a_range_have_one_share_of_a_queue(ranges_lab):  # noqa: F811
     assert [jobs.show(ROOT, id)["state"] for id in later] == ["queued"] * 2
 
 
+@pytest.mark.attack("9", "agents of the users of a range, each of whom may have a few")
+def test_users_of_a_range_have_few_agents_together(ranges_lab):  # noqa: F811
+    pods = {"namespace": "research", "api": "http://127.0.0.1:1", "token_file": "", "ca_file": "", "max": 1, "template": {"pod": {}, "queues": {}}}
+
+    def start(uid, i):
+        return ask(ranges_lab, uid, "", "POST", "/v1/agents", json.dumps({"queues": [f"q{i}=0.5"], "detached": True, "pods": pods}))
+
+    for i in range(4):
+        assert "id" in start(300000 + i, i)
+    assert "more than 4 agents" in start(300004, 4)["error"]["message"]
+    assert "id" in start(ALICE, 5)
+
+
 @pytest.mark.attack("9", "a history that users of a range fill, each a little")
 def test_users_of_a_range_have_one_share_of_the_history(make_lab, tmp_path):
     lab = lab_with_ranges(make_lab, tmp_path, args=settings(tmp_path, history_jobs=40))
@@ -242,12 +259,53 @@ def test_users_of_a_range_have_one_share_of_the_history(make_lab, tmp_path):
     def ended(uid):
         return [job for job in ask(lab, uid, "", "GET", "/v1/jobs?ended=256") if job["ended"]]
 
-    def end_some(uid):
-        id = enqueue_as(lab, uid, argv=["true"], array="0-11", hold=True)
-        assert ask(lab, uid, "", "DELETE", f"/v1/jobs/{id}")["cancelled"] == 12
+    def end_some(uid, count):
+        id = enqueue_as(lab, uid, argv=["true"], array=f"1-{count}", hold=True)
+        assert ask(lab, uid, "", "DELETE", f"/v1/jobs/{id}")["cancelled"] == count
 
-    end_some(ALICE)
+    # Of each user of the range there are fewer than Alice has.
+    end_some(ALICE, 15)
     for uid in range(300000, 300005):
-        end_some(uid)
+        end_some(uid, 12)
     wait_until(lambda: len(ended(ROOT)) <= 40)
-    assert len(ended(ALICE)) == 12
+    assert len(ended(ALICE)) == 15
+
+
+# ---- a full disk -----------------------------------------------------------------------------
+
+@pytest.fixture
+def disk():
+    """A file system for the daemon's state, which users may pass. It outlives the lab."""
+    place = pathlib.Path(tempfile.mkdtemp(prefix="carve-disk-"))
+    place.chmod(0o755)
+    with disk_of("200m", place / "disk") as disk:
+        disk.chmod(0o755)
+        yield disk
+    shutil.rmtree(place)
+
+
+@pytest.mark.attack("9", "a job's output that fills the disk of the daemon's databases")
+def test_output_that_fills_the_disk_keeps_nobody_out(disk, make_lab):
+    lab = make_lab(args=["--state-dir", disk / "state"])
+    jobs = Jobs(lab)
+    alices = jobs.enqueue(ALICE, "true", options=("--hold",))
+    full = lab.home(MALLORY) / "full"
+    fills = jobs.enqueue(MALLORY, "sh", "-c", f"cat /dev/zero; touch {full}; sleep 1000")
+    wait_until(full.exists)
+    # Of sessions more than the log takes without its room, and all kinds of changes of jobs.
+    done = lab.python(ALICE, ENDED, 300)
+    assert done.returncode == 0, done.stderr
+    assert lab.carve(ALICE, "run", "--ephemeral", "--vram", "1", "--", "true").returncode == 0
+    assert lab.carve(ALICE, "job", "cancel", alices).returncode == 0
+    waits = jobs.enqueue(ALICE, "echo", "mine", queue="sixth")
+    wait_until(lambda: "No space left" in jobs.show(ALICE, waits)["reason"])
+    # What is ended is on the disk: the next daemon knows it, and has as much room.
+    lab.restart()
+    assert jobs.show(ALICE, alices)["state"] == "cancelled"
+    done = lab.python(ALICE, ENDED, 100)
+    assert done.returncode == 0, done.stderr
+    log = jobs.show(MALLORY, fills)["log"]
+    assert lab.carve(MALLORY, "job", "cancel", fills).returncode == 0
+    assert jobs.ended(MALLORY, fills)["state"] == "cancelled"
+    assert lab.run(MALLORY, "rm", log).returncode == 0
+    assert jobs.ended(ALICE, waits)["state"] == "done"

@@ -59,7 +59,7 @@ static void a_job_being_entered_outlives_the_file(void **state)
 	struct job_store *store;
 	struct error err = {0};
 
-	assert_int_equal(job_store_open(&store, path, NULL, NULL, NULL, &err), 0);
+	assert_int_equal(job_store_open(&store, path, false, NULL, NULL, NULL, &err), 0);
 	int64_t whole = spec_add(store, true), part = spec_add(store, false);
 	assert_int_equal(job_store_look(store), 0);
 	assert_int_equal(unlink(path), 0);
@@ -68,7 +68,7 @@ static void a_job_being_entered_outlives_the_file(void **state)
 	assert_true(has(store, whole) && has(store, part));
 	assert_int_equal(job_store_look(store), 0);
 	job_store_close(store);
-	assert_int_equal(job_store_open(&store, path, NULL, NULL, NULL, &err), 0);
+	assert_int_equal(job_store_open(&store, path, false, NULL, NULL, NULL, &err), 0);
 	assert_true(has(store, whole) && !has(store, part));
 	job_store_close(store);
 }

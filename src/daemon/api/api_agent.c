@@ -13,6 +13,7 @@
 #include "daemon/api/api_job.h"
 #include "daemon/api/http.h"
 #include "daemon/api/view.h"
+#include "daemon/host/owner.h"
 #include "daemon/node.h"
 #include "daemon/queue/queue_pods.h"
 #include "daemon/queue/queue_private.h"
@@ -96,11 +97,10 @@ static void unserved_add(const struct node *node, json_t *list)
 	size_t most = json_array_size(list) + UNSERVED_MAX;
 	uint32_t position;
 
-	for (size_t i = 0; i < QUEUE_TABLE_BUCKETS; i++)
-		for (const struct queue_name *name = node->queues->names[i]; name;
-		     name = name->next)
-			if (json_array_size(list) < most &&
-			    !agent_serving(node->queues, name->text, (uid_t)-1, &position))
+	for (size_t i = 0; i < QUEUE_TABLE_BUCKETS && json_array_size(list) < most; i++)
+		for (const struct queue_name *name = node->queues->names[i];
+		     name && json_array_size(list) < most; name = name->next)
+			if (!agent_serving(node->queues, name->text, (uid_t)-1, &position))
 				json_array_append_new(list,
 						      queue_json(node, NULL, name->text, NULL));
 }
@@ -254,15 +254,16 @@ static bool may_lead(const struct call *call)
 }
 
 /* Agents whose jobs are pods use nothing of this host, and run their owner's jobs alone: so many
- * may each user have. */
+ * may each user have, subordinate users together with their owner. */
 #define USER_PODS_AGENTS_MAX 4u
 
 static int may_have_pods(const struct call *call, const json_t *body, struct error *err)
 {
+	uid_t owner = owner_of(call->peer.uid);
 	unsigned count = 0;
 
 	for (const struct agent *a = agents_first(call->node->queues); a; a = a->next)
-		count += a->uid == call->peer.uid;
+		count += owner_of(a->uid) == owner;
 	if (count < USER_PODS_AGENTS_MAX && !json_object_get(body, "hook"))
 		return 0;
 	return error_set(err, EXIT_CODE_NOT_PERMITTED,

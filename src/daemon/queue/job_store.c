@@ -92,7 +92,7 @@ int job_store_look(struct job_store *store)
 	return rc < 0 ? rc : 1;
 }
 
-int job_store_open(struct job_store **ret, const char *path, uv_loop_t *loop,
+int job_store_open(struct job_store **ret, const char *path, bool keeps_room, uv_loop_t *loop,
 		   void (*freed)(void *arg), void *arg, struct error *err)
 {
 	struct job_store *store = calloc(1, sizeof(*store));
@@ -100,6 +100,7 @@ int job_store_open(struct job_store **ret, const char *path, uv_loop_t *loop,
 	if (!store)
 		return -ENOMEM;
 	store->database = (struct database){.settings = DATABASE_ON_DISK,
+					    .keeps_room = keeps_room,
 					    .schema_make = schema_make,
 					    .texts = job_statements,
 					    .statements = store->statement,

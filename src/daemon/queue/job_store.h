@@ -16,7 +16,7 @@ struct error;
 struct job_store;
 
 /* `loop` NULL: nobody waits for the disk. `freed` is called when job_store_holds() no longer is. */
-int job_store_open(struct job_store **ret, const char *path, uv_loop_t *loop,
+int job_store_open(struct job_store **ret, const char *path, bool keeps_room, uv_loop_t *loop,
 		   void (*freed)(void *arg), void *arg, struct error *err);
 /* Calls when what was committed so far is on the disk (disk.h). */
 void job_store_await(struct job_store *store, struct disk_waiter *waiter);

@@ -163,7 +163,9 @@ static int queues_open(struct queues *q, struct error *err)
 	char path[PATH_MAX];
 
 	snprintf(path, sizeof(path), "%s/queue.db", q->host.state_dir);
-	int rc = job_store_open(&q->store, path, q->host.sessions->loop, queue_store_freed, q, err);
+	bool keeps_room = strcmp(q->host.state_dir, q->host.runtime->dir) != 0;
+	int rc = job_store_open(&q->store, path, keeps_room, q->host.sessions->loop,
+				queue_store_freed, q, err);
 	if (rc < 0)
 		return rc;
 	rc = queue_use_load(q);

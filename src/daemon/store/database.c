@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -104,6 +105,51 @@ static int log_bound(struct database *d)
 	return sqlite3_wal_autocheckpoint(d->db, d->log_pages);
 }
 
+/* Of the file, in steps of as many: sessions with the usual history take some 5 MiB. The log is
+ * merged before it has as much, and gets a quarter more. */
+#define ROOM (16 << 20)
+/* On a disk that has less than so many times that, nothing is taken. */
+#define ROOM_PART 8u
+
+static bool room_is_kept(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && st.st_size && st.st_size % ROOM == 0;
+}
+
+static bool room_is_there(const char *path)
+{
+	struct statvfs disk;
+
+	return statvfs(path, &disk) == 0 &&
+	       (uint64_t)disk.f_bavail * disk.f_frsize / ROOM_PART > ROOM &&
+	       file_size_limit() == UINT64_MAX;
+}
+
+/* What is written in the file's and the log's room needs none of the disk's. SQLite keeps the file
+ * at whole steps, and the log in place when it is closed. The log's room is behind its end, so that
+ * SQLite does not see it. */
+static void room_take(const struct database *d, const char *path)
+{
+	char log[FILE_SIZE];
+	int step = ROOM, stay = 1;
+	sqlite3_int64 least = 1;
+	bool there = d->keeps_room && room_is_there(path);
+
+	if (!there && !(d->keeps_room && room_is_kept(path)))
+		return;
+	(void)sqlite3_file_control(d->db, "main", SQLITE_FCNTL_CHUNK_SIZE, &step);
+	(void)sqlite3_file_control(d->db, "main", SQLITE_FCNTL_PERSIST_WAL, &stay);
+	if (!there)
+		return;
+	(void)sqlite3_file_control(d->db, "main", SQLITE_FCNTL_SIZE_HINT, &least);
+	snprintf(log, sizeof(log), "%s-wal", path);
+	cleanup_close int fd = open(log, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd >= 0)
+		(void)fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, ROOM + ROOM / 4);
+}
+
 int database_open(struct database *d, const char *path)
 {
 	/* Made by us first, so that it never exists with a wider mode. */
@@ -130,6 +176,7 @@ int database_open(struct database *d, const char *path)
 		rc = statements_prepare(d);
 	if (rc < 0)
 		return rc;
+	room_take(d, path);
 	if (path != d->path)
 		snprintf(d->path, sizeof(d->path), "%s", path);
 	d->file = file_inode(d, "");

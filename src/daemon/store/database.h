@@ -18,6 +18,8 @@ struct database {
 	 * the database. NULL: SQLite does, in some commits. */
 	void (*committed)(void *arg, int pages);
 	void *arg;
+	/* Its room is taken beforehand, on a disk that has enough: users may fill the disk. */
+	bool keeps_room;
 
 	sqlite3 *db; /* NULL: it is not open */
 	/* Whoever is told of commits merges the log when it has as many: INT_MAX, or less under

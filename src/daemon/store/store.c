@@ -399,7 +399,8 @@ static int ends_take_up(struct store *store, const char *path)
 	return rc;
 }
 
-int store_open(struct store **ret, const char *path, bool on_disk, struct error *err)
+static int open_at(struct store **ret, const char *path, bool on_disk, bool keeps_room,
+		   struct error *err)
 {
 	struct store *store = calloc(1, sizeof(*store));
 
@@ -412,6 +413,7 @@ int store_open(struct store **ret, const char *path, bool on_disk, struct error 
 	/* Sessions need to survive this process, not the machine: no sync on each grant. But where
 	 * it is on a disk, what a power cut leaves has to be a database still. */
 	store->database = (struct database){.settings = on_disk ? DATABASE_ON_DISK : IN_MEMORY,
+					    .keeps_room = keeps_room,
 					    .schema_make = schema_make,
 					    .texts = texts,
 					    .statements = store->statement,
@@ -426,6 +428,11 @@ int store_open(struct store **ret, const char *path, bool on_disk, struct error 
 	store_explain(path, rc, err);
 	store_close(store);
 	return rc;
+}
+
+int store_open(struct store **ret, const char *path, bool on_disk, struct error *err)
+{
+	return open_at(ret, path, on_disk, on_disk, err);
 }
 
 /* ---- files that were removed ------------------------------------------------------------- */
@@ -525,10 +532,11 @@ static int unrecorded_move(const struct store *from, struct store *to)
 int store_move(const char *from_path, const char *to_path, struct error *err)
 {
 	struct store *from = NULL, *to = NULL;
-	int rc = store_open(&from, from_path, false, err);
+	int rc = open_at(&from, from_path, false, false, err);
 
+	/* Its log goes with the last connection. */
 	if (rc == 0)
-		rc = store_open(&to, to_path, true, err);
+		rc = open_at(&to, to_path, true, false, err);
 	if (rc == 0) {
 		rc = merge_from(to, from_path);
 		if (rc == 0)
