@@ -114,6 +114,31 @@ def test_no_job_comes_after_another_users(jobs):
     assert jobs.ended(ALICE, after)["state"] == "done"
 
 
+# ---- long lists ------------------------------------------------------------------------------
+
+PARTS = ASKS + r"""
+status, array = call("POST", "/v1/jobs", {"queue": "none", "argv": ["true"], "cwd": "/", "array": "0-9999", "hold": True})
+assert status == 201, array
+listed, sizes, next = [], [], ""
+while next is not None:
+    part = call("GET", f"/v1/jobs?part={next}")[1]
+    listed += [job["id"] for job in part["jobs"]]
+    sizes.append(len(part["jobs"]))
+    next = part["next"]
+    if len(listed) == 6016 and len(part["jobs"]):  # the place that the next part begins at goes
+        assert call("DELETE", f"/v1/jobs/{listed[-1]}")[0] == 200
+assert listed == [f"{array['id']}_{i}" for i in range(10000)], (len(listed), len(set(listed)))
+print(sizes.count(0), flush=True)
+"""
+
+
+@pytest.mark.attack("8", "a long list that goes on at a job which has ended")
+def test_a_list_that_lost_its_place_looks_at_few_jobs_at_once(jobs):
+    done = jobs.lab.python(MALLORY, PARTS, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 1, "all that came before were looked at in one part"
+
+
 # ---- long work -------------------------------------------------------------------------------
 
 # Holds and releases long arrays without end, so many requests at a time.

@@ -131,24 +131,25 @@ static void bad_part(struct call *call, const char *name)
 		      "%s: takes what `next` of the part before said; empty: the first", name);
 }
 
-/* Where a part of the living jobs begins: behind this one. */
+/* Where a part of the living jobs begins: behind those of the user's that came up to `came` (0:
+ * with the first one). They are looked at from job `id` on. */
 struct living_place {
 	uid_t uid;
-	uint64_t came; /* 0: before all of the user's */
+	uint64_t came;
 	int64_t id;
 };
 
-/* Of one user. False: the part is full. */
+/* Of one user. False: the part is full, or as many were looked at as may. Where the last job of the
+ * part before has ended meanwhile, that may be those before it. */
 static bool living_add_of(struct listing *l, const struct queue_use *user, struct living_place at,
 			  size_t most)
 {
-	for (const struct job *job = jobs_after(user, at.came, at.id); job;
-	     job = job->next_of_user) {
+	for (const struct job *job = jobs_from(user, at.id); job; job = job->next_of_user) {
 		if (json_array_size(l->list) >= most || l->rows++ == LOOKS_MAX)
 			return false;
-		snprintf(l->next, sizeof(l->next), "%u.%" PRIu64 ".%" PRId64, user->uid, job->came,
-			 job->record.id);
-		if (!l->queue || !strcmp(l->queue, job->record.queue))
+		snprintf(l->next, sizeof(l->next), "%u.%" PRIu64 ".%" PRId64, user->uid,
+			 MAX(job->came, at.came), job->record.id);
+		if (job->came > at.came && (!l->queue || !strcmp(l->queue, job->record.queue)))
 			json_array_append_new(l->list, job_json(job));
 	}
 	return true;

@@ -199,8 +199,8 @@ void job_queue_set(struct job *job, const char *queue);
 /* Sets its state and nothing else: job_state_set() remembers it, too. */
 void job_state_put(struct job *job, enum job_state state);
 struct job *job_new(struct queues *q, const struct job_record *record, struct job_spec *spec);
-/* The user's first job that came after the one of that number and ID; 0: the first one. */
-const struct job *jobs_after(const struct queue_use *user, uint64_t came, int64_t id);
+/* The user's job of that ID; else the user's first one. */
+const struct job *jobs_from(const struct queue_use *user, int64_t id);
 /* A job of the queue that waits. NULL: none, or none near the front of those of other queues. */
 const struct job *queue_first_waiting(const struct queues *q, const struct queue_name *name);
 /* Takes it out of all tables. */

@@ -453,18 +453,11 @@ const struct job *job_meant(const struct queues *q, int64_t id, int32_t index)
 	return meant(q, id, index);
 }
 
-const struct job *jobs_after(const struct queue_use *user, uint64_t came, int64_t id)
+const struct job *jobs_from(const struct queue_use *user, int64_t id)
 {
-	const struct job *job = came ? job_find(user->queues, id) : NULL;
+	const struct job *job = job_find(user->queues, id);
 
-	if (!came)
-		return user->jobs;
-	if (job && job->user == user && job->came == came)
-		return job->next_of_user;
-	/* It has ended meanwhile. */
-	for (job = user->jobs; job && job->came <= came;)
-		job = job->next_of_user;
-	return job;
+	return job && job->user == user ? job : user->jobs;
 }
 
 /* The first of its jobs that wait for others or for a time. */
