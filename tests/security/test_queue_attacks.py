@@ -245,9 +245,7 @@ def test_a_job_has_no_limits_of_a_set_user_id_program(jobs, place):  # noqa: F81
 # ---- subordinate users -----------------------------------------------------------------------
 
 def enqueue_as(lab, uid, **body):
-    """By its environment the lab ends it, where it still runs."""
-    env = [f"LAB={lab.runtime}/"]
-    return ask(lab, uid, "", "POST", "/v1/jobs", json.dumps({"queue": "half", "cwd": "/", "env": env, **body}))["id"]
+    return ask(lab, uid, "", "POST", "/v1/jobs", json.dumps({"queue": "half", "cwd": "/", **body}))["id"]
 
 
 @pytest.mark.attack("11", "jobs of one user after the other of a range, each of whom has used nothing yet")
@@ -261,6 +259,9 @@ def test_users_of_a_range_have_one_share_of_a_queue(ranges_lab):  # noqa: F811
     assert lab.carve(ROOT, "job", "cancel", first[0]).returncode == 0
     jobs.running(ALICE, alices)
     assert [jobs.show(ROOT, id)["state"] for id in later] == ["queued"] * 2
+    for id in (*later, first[1], alices):  # none starts when others are ended with the lab
+        assert lab.carve(ROOT, "job", "cancel", id).returncode == 0
+        assert jobs.ended(ROOT, id)["state"] == "cancelled"
 
 
 @pytest.mark.attack("9", "agents of the users of a range, each of whom may have a few")
