@@ -47,6 +47,7 @@ const struct session_hooks node_session_hooks = {
 	.shrunk = on_shrunk,
 	.room_made = on_room,
 	.resized = cgroups_resized,
+	.instance_context = mig_context_bytes,
 	.instances_left = mig_session_ended,
 	.received = slicing_received,
 	.recorded = on_recorded,

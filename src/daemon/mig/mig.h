@@ -113,7 +113,9 @@ void mig_session_ended(const struct session *session);
 bool mig_shares(const struct session *session);
 /* How many bytes a session that shares its instance could have in it now; 0: it shares none. */
 uint64_t mig_part_most(const struct session *session);
-/* The bytes that one CUDA context takes in that instance; 0: not known. */
+/* The bytes that one CUDA context takes in the session's instance `position`; 0: not known. */
+uint64_t mig_context_bytes(const struct session *session, uint32_t position);
+/* Likewise, in the instance that it shares; 0: it shares none. */
 uint64_t mig_part_least(const struct session *session);
 /* The session's part of its instance has another size now. */
 void mig_part_changed(const struct session *session);

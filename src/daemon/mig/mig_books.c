@@ -94,15 +94,24 @@ uint64_t mig_part_most(const struct session *s)
 				room_on(mig, &mig->board[s->pool_gpu[0]].detail[at]);
 }
 
+uint64_t mig_context_bytes(const struct session *s, uint32_t position)
+{
+	const struct mig *mig = s->sessions->mig;
+	int gpu = s->pool_gpu[position];
+
+	for (uint32_t at = 0; gpu >= 0 && at < mig->board[gpu].count; at++) {
+		const struct mig_board *board = &mig->board[gpu];
+		uint8_t profile = board->instance[at].profile;
+
+		if (!strcmp(board->detail[at].uuid_text, s->record.gpu[position].instance))
+			return profile == MIG_NO_PROFILE ? 0 : board->context[profile];
+	}
+	return 0;
+}
+
 uint64_t mig_part_least(const struct session *s)
 {
-	int at = shared_by(s);
-
-	if (at < 0)
-		return 0;
-	const struct mig_board *board = &s->sessions->mig->board[s->pool_gpu[0]];
-	uint8_t profile = board->instance[at].profile;
-	return profile == MIG_NO_PROFILE ? 0 : board->context[profile];
+	return shared_by(s) < 0 ? 0 : mig_context_bytes(s, 0);
 }
 
 /* ---- the pool ---------------------------------------------------------------------------- */

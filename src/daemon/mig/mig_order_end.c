@@ -216,12 +216,14 @@ static void on_probed(struct mig_probe *probe)
 	order_end(o);
 }
 
-/* The first of those who share an instance of a profile has the cost of a context found out. */
+/* The first that shares an instance of a profile, or has several of a GPU, has the cost of a
+ * context found out: the driver's figures do not tell it there. */
 static bool probe_begin(struct mig_order *o)
 {
 	struct mig *mig = o->mig;
 	struct mig_board *board = &mig->board[o->grant.share[0].gpu];
-	int at = o->grant.together && o->grant.count ? mig_entry_find(board, &o->wanted[0]) : -1;
+	bool wanted = o->grant.together ? o->grant.count > 0 : o->grant.count > 1;
+	int at = wanted ? mig_entry_find(board, &o->wanted[0]) : -1;
 
 	if (at < 0 || !board->detail[at].uuid_text[0] || board->instance[at].state != MIG_IDLE ||
 	    !mig_context_wanted(mig, o->probe.gpu, o->probe.profile))

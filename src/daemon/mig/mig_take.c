@@ -85,13 +85,19 @@ static int reuse(struct mig *mig, const struct mig_decision *decision, bool toge
 	return 1;
 }
 
+/* Instances of one request are of one profile, where the GPUs are of one model. */
+static bool wants_probe(const struct mig *mig, const struct mig_decision *decision, bool together)
+{
+	const struct mig_choice *first = &decision->choice[0];
+
+	return (together || decision->count > 1) && first->step == MIG_REUSE &&
+	       mig_context_wanted(mig, first->gpu, first->profile);
+}
+
 int mig_take(struct mig *mig, const char *id, const struct mig_decision *decision, bool together,
 	     struct mig_grant *ret, struct error *err)
 {
-	bool probe = together && decision->choice[0].step == MIG_REUSE &&
-		     mig_context_wanted(mig, decision->choice[0].gpu, decision->choice[0].profile);
-
-	if (all_reused(decision) && !probe)
+	if (all_reused(decision) && !wants_probe(mig, decision, together))
 		return reuse(mig, decision, together, ret);
 	struct mig_order *o = mig_order_new(mig, MIG_CHOICES_MAX * (MIG_INSTANCES_MAX + 1));
 	int rc = o ? order_plan(o, decision) : -ENOMEM;

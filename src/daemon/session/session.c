@@ -121,6 +121,25 @@ void session_set_attached(struct session *s)
 	s->sessions->hooks->attached(s);
 }
 
+bool session_is_one_of_several(const struct session *s, uint32_t position)
+{
+	bool several = false;
+
+	for (uint32_t i = 0; s->record.gpu[position].instance[0] && i < s->record.gpu_count; i++)
+		several |= i != position && s->pool_gpu[i] == s->pool_gpu[position];
+	return several;
+}
+
+/* In an instance the driver's figures tell it, except in one of several. */
+static uint64_t context_bytes(const struct session *s, uint32_t position)
+{
+	if (!s->record.gpu[position].instance[0])
+		return s->sessions->pool->gpu[s->pool_gpu[position]].context_bytes;
+	return session_is_one_of_several(s, position)
+		       ? s->sessions->hooks->instance_context(s, position)
+		       : 0;
+}
+
 int session_books(struct session *s)
 {
 	struct books_gpu gpus[LEDGER_GPUS_MAX];
@@ -137,12 +156,11 @@ int session_books(struct session *s)
 			.uuid_text = gpu->info.uuid_text,
 			.pci_bus_id = gpu->info.pci_bus_id,
 			.limit_bytes = s->record.gpu[i].bytes,
-			.context_bytes = gpu->context_bytes,
+			.context_bytes = context_bytes(s, i),
 		};
 		memcpy(gpus[i].uuid, gpu->info.uuid, sizeof(gpus[i].uuid));
 		if (s->record.gpu[i].instance[0]) {
 			gpus[i].uuid_text = s->record.gpu[i].instance;
-			gpus[i].context_bytes = 0;
 			if (gpu_uuid_parse(gpus[i].uuid_text, gpus[i].uuid) < 0)
 				return -EINVAL;
 		}
@@ -261,6 +279,7 @@ static void limits_name(struct session *s)
 		const struct pool_gpu *gpu = &s->sessions->pool->gpu[s->pool_gpu[i]];
 
 		limit->limit_bytes = s->record.gpu[i].bytes;
+		limit->context_bytes = context_bytes(s, i);
 		snprintf(limit->uuid_text, sizeof(limit->uuid_text), "%s",
 			 s->record.gpu[i].instance);
 		snprintf(limit->pci_bus_id, sizeof(limit->pci_bus_id), "%s", gpu->info.pci_bus_id);

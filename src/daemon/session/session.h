@@ -180,6 +180,8 @@ int session_resize(struct session *session, const uint64_t *bytes, uint32_t comp
 /* Gives a session that nobody is in other instances, as many as it has. 0 or -errno; then nothing
  * changed. */
 int session_move(struct session *session, const struct store_gpu *gpus);
+/* The driver's figures are a GPU's, and this is one of several instances there. */
+bool session_is_one_of_several(const struct session *session, uint32_t position);
 /* Bytes that its processes hold on GPU `position` of it. */
 uint64_t session_used(const struct session *session, uint32_t position);
 uint64_t session_peak(const struct session *session, uint32_t position);

@@ -24,6 +24,8 @@ struct session_hooks {
 	void (*room_made)(void *context);
 	/* It has other sizes than before. */
 	void (*resized)(const struct session *session);
+	/* The bytes that one CUDA context takes in its MIG instance `position`; 0: not known. */
+	uint64_t (*instance_context)(const struct session *session, uint32_t position);
 	/* It has other MIG instances than before, or none any more. */
 	void (*instances_left)(const struct session *session);
 	/* The share of its GPUs' time that it had, for its record (slicing.h). */

@@ -212,19 +212,9 @@ static bool settled_aim(struct process *p, uint32_t position, int64_t *ret)
 	return settle_aim(&reading, ret, &p->gpu[position].floor);
 }
 
-/* The driver's figures are a GPU's, and this is one of several instances there. */
-static bool is_one_of_several(const struct session *s, uint32_t position)
-{
-	bool several = false;
-
-	for (uint32_t i = 0; s->record.gpu[position].instance[0] && i < s->record.gpu_count; i++)
-		several |= i != position && s->pool_gpu[i] == s->pool_gpu[position];
-	return several;
-}
-
 static bool is_sampled(const struct session *s, uint32_t position)
 {
-	return !is_one_of_several(s, position) && s->pool_gpu[position] >= 0 &&
+	return !session_is_one_of_several(s, position) && s->pool_gpu[position] >= 0 &&
 	       s->sessions->pool->mask >> s->pool_gpu[position] & 1 &&
 	       !s->sessions->pool->gpu[s->pool_gpu[position]].sample.error;
 }
@@ -365,7 +355,8 @@ static bool session_post(struct session *s)
 	s->quiet = true;
 	s->less = false;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
-		s->quiet &= s->pool_gpu[i] < 0 || is_one_of_several(s, i) || is_sampled(s, i);
+		s->quiet &=
+			s->pool_gpu[i] < 0 || session_is_one_of_several(s, i) || is_sampled(s, i);
 	for (struct process *p = s->processes; p; p = p->next) {
 		if (!is_compared(p))
 			continue;

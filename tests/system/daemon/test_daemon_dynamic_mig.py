@@ -400,6 +400,19 @@ def test_an_idle_instance_is_looked_into_before_somebody_shares_it(make_host):
     assert (busy["uuid"], busy["state"]) == (made["uuid"], "busy")
 
 
+@pytest.mark.parametrize("spec", ["h100-80gb+mig", "h100-80gb"], ids=["never-seen", "seen-without-mig"])
+def test_a_context_counts_in_each_of_several_instances_of_a_gpu(make_host, spec):
+    """The driver's figures are the GPU's, so none of them tells what is in which instance."""
+    host = make_host(spec, driver="580")
+    wait_until(lambda: "+mig" in spec or look(host, "gpu", "list")[0]["context_bytes"])
+    carve(host, "node", "set-role", "--dynamic-mig-enabled", "--enable-mode")
+    used = {count: json.loads(carve(host, "run", "--vram", "5", "--gpus", count, "--", *python("mig_used")).stdout)
+            for count in ("1", "2")}
+    [alone] = used["1"].values()
+    assert alone[0] == alone[1] > 0
+    assert list(used["2"].values()) == [alone, alone]
+
+
 def test_where_no_context_can_be_made_a_part_is_granted_all_the_same(make_host):
     """And the next ones do not wait for another try."""
     host = with_role(make_host)
