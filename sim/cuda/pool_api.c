@@ -252,10 +252,15 @@ CUresult cuMemPoolExportToShareableHandle(void *handle, CUmemoryPool pool,
 	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !(pool->props.handleTypes & type))
 		return CUDA_ERROR_INVALID_VALUE;
 	RETURN_IF_CAPTURE_FORBIDS();
-	const struct pool_file file = {POOL_FILE_MAGIC, pool->device->wire, pool->props};
-	cleanup_close int fd = memfd_create("gpu-pool", MFD_CLOEXEC);
-	if (fd < 0 || write_all(fd, &file, sizeof(file)) < 0)
+	/* Made by the host and mapped: `ulimit -f` binds neither. */
+	cleanup_close int fd = client_memory_backing(driver.client, sizeof(struct pool_file));
+	struct pool_file *file =
+		fd < 0 ? MAP_FAILED
+		       : mmap(NULL, sizeof(*file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (file == MAP_FAILED)
 		return CUDA_ERROR_OPERATING_SYSTEM;
+	*file = (struct pool_file){POOL_FILE_MAGIC, pool->device->wire, pool->props};
+	munmap(file, sizeof(*file));
 	*(int *)handle = steal_fd(&fd);
 	return CUDA_SUCCESS;
 }
