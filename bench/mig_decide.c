@@ -118,7 +118,8 @@ static void measure(const char *name, uint32_t gpus, bool keeps, bool calm)
 		int r = mig_decide(&w.pool, &wants[jobs[i].want], &d);
 		uint64_t ended = clock_ns();
 
-		mig_arrival(&w.pool, &wants[jobs[i].want], r == 0 || calm);
+		mig_arrival(&w.pool, &wants[jobs[i].want],
+			    r == 0 || calm ? MIG_GRANTED : MIG_REFUSED);
 		if (r == 0)
 			world_take(&w, &d.choice[0], jobs[i].arrival + jobs[i].duration);
 		if (i >= warm)

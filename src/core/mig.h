@@ -14,7 +14,8 @@
  * instance of that profile; a free placement; idle instances that are destroyed to free one.
  * Free placements are compared by their cost: how much of what may be asked next they spoil
  * (core/mig_score.c). Where requests have been finding no room, cost also outweighs the order above
- * (MIG_SCARCE). Instances in use are never moved. */
+ * (MIG_SCARCE). Of equal costs the fuller GPU's is taken, so that others become empty. Instances in
+ * use are never moved. */
 #pragma once
 
 #include <stdbool.h>
@@ -158,8 +159,9 @@ struct mig_pool {
 	struct mig_die *dies;
 	struct mig_gpu *gpus;
 	uint32_t die_count, gpu_count;
-	/* Arrivals that found no room at once, decayed as the demand is. */
-	double turned_away;
+	/* Arrivals that found no room at once, decayed as the demand is; and those of them that
+	 * stayed to wait. */
+	double turned_away, queued;
 };
 
 /* Where at least so many of the last arrivals found no room, room is scarce: then the placement
@@ -168,6 +170,10 @@ struct mig_pool {
  * MIG_HALF_LIFE: one request without room counts for the next 813. With 10 in place of this, 1,000
  * GPUs that turned 3% away accepted 0.4 points less (docs/mig.md). */
 #define MIG_SCARCE 0.2
+/* Where at least so many of the last arrivals wait (of 505 that count), the next one soon takes
+ * what is freed: no GPU becomes empty by itself, so none is kept free for that. 30% of the
+ * arrivals; with 10 in place of this, 8 GPUs at a load of 0.7 had longer waits (docs/mig.md). */
+#define MIG_QUEUES 150.0
 #define MIG_HALF_LIFE 350.0
 
 enum mig_kind {
@@ -241,9 +247,16 @@ int mig_decide(struct mig_pool *pool, const struct mig_request *request, struct 
  * none. */
 int mig_join(const struct mig_pool *pool, const struct mig_request *request,
 	     struct mig_decision *ret);
-/* A request came (once, however often it is decided): what it asks for is to be expected again.
- * `found_room`: it was granted at once. */
-void mig_arrival(struct mig_pool *pool, const struct mig_request *request, bool found_room);
+/* What became of a request when it came. */
+enum mig_admission {
+	MIG_GRANTED,
+	MIG_QUEUED, /* it waits for room */
+	MIG_REFUSED,
+};
+
+/* A request came (once, however often it is decided): what it asks for is to be expected again. */
+void mig_arrival(struct mig_pool *pool, const struct mig_request *request,
+		 enum mig_admission admission);
 
 /* Dies of one pool, at most. */
 #define MIG_DIES_MAX 64u

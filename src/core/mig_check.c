@@ -56,7 +56,8 @@ enum mig_reason mig_check(struct mig_pool *pool, uint32_t gpu, const struct mig_
 				 .gpus = only,
 				 .die_count = pool->die_count,
 				 .gpu_count = 1,
-				 .turned_away = 0};
+				 .turned_away = 0,
+				 .queued = 0};
 	struct mig_request one = *request;
 	struct mig_decision decision;
 	uint8_t profile = mig_wanted(pool, gpu, request);

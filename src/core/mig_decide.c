@@ -16,7 +16,8 @@
  * same name differ by less. */
 #define WASTE_STEPS 16u
 /* A GPU with fewer instances in use than this may soon be empty, and then take anything: of equal
- * placements one on a GPU with more is better. More instances than this tell nothing more. */
+ * placements one on a GPU with more is better. More instances than this tell nothing more. Where
+ * requests wait (MIG_QUEUES), no GPU becomes empty, and the count is not looked at. */
 #define LASTING_COUNT 3u
 
 /* The aim of one pass: on each die one profile at most. */
@@ -48,10 +49,15 @@ static bool gpu_is_eligible(const struct search *s, uint32_t index)
 	       !mig_is_too_small(gpu, s->profile[gpu->die], s->request);
 }
 
-/* How little is likely to be free on the GPU soon, then how little is now. */
-static uint32_t gpu_occupancy(const struct mig_gpu *gpu)
+static uint32_t lasting_count(const struct search *s, const struct mig_gpu *gpu)
 {
-	return MIN(gpu->live_count, LASTING_COUNT) * (MIG_UNITS_MAX + 1) +
+	return s->pool->queued >= MIG_QUEUES ? 0 : MIN(gpu->live_count, LASTING_COUNT);
+}
+
+/* How little is likely to be free on the GPU soon, then how little is now. */
+static uint32_t gpu_occupancy(const struct search *s, const struct mig_gpu *gpu)
+{
+	return lasting_count(s, gpu) * (MIG_UNITS_MAX + 1) +
 	       (uint32_t)__builtin_popcount(gpu->live);
 }
 
@@ -90,7 +96,7 @@ static bool seen_before(const struct search *s, struct seen *seen, const struct 
 	if (s->request->starts_on)
 		return false;
 
-	uint32_t rest = (uint32_t)gpu->die << 8 | MIN(gpu->live_count, LASTING_COUNT);
+	uint32_t rest = (uint32_t)gpu->die << 8 | lasting_count(s, gpu);
 	/* Odd constants near the golden ratio's: the high bits depend on all of both masks. */
 	uint32_t slot = (gpu->live * 2654435769u ^ gpu->idle * 2246822519u) >> 16;
 
@@ -122,7 +128,7 @@ static void reuse_on(const struct search *s, uint32_t index, struct best *best)
 {
 	const struct mig_gpu *gpu = &s->pool->gpus[index];
 	struct mig_die *die = &s->pool->dies[gpu->die];
-	uint32_t occupancy = gpu_occupancy(gpu);
+	uint32_t occupancy = gpu_occupancy(s, gpu);
 	uint8_t profile = s->profile[gpu->die];
 
 	for (uint32_t i = 0; i < gpu->instance_count; i++) {
@@ -166,7 +172,7 @@ static void create_on(const struct search *s, uint32_t index, bool doubtful, str
 {
 	const struct mig_gpu *gpu = &s->pool->gpus[index];
 	struct mig_die *die = &s->pool->dies[gpu->die];
-	uint32_t occupancy = gpu_occupancy(gpu);
+	uint32_t occupancy = gpu_occupancy(s, gpu);
 	uint8_t profile = s->profile[gpu->die];
 	uint32_t starts =
 		starts_of(gpu, die, profile, ~(gpu->live | gpu->idle)) & starts_wanted(s, index);
@@ -283,7 +289,7 @@ static void replace_on(const struct search *s, uint32_t index, struct best *best
 {
 	const struct mig_gpu *gpu = &s->pool->gpus[index];
 	struct mig_die *die = &s->pool->dies[gpu->die];
-	uint32_t occupancy = gpu_occupancy(gpu);
+	uint32_t occupancy = gpu_occupancy(s, gpu);
 	uint8_t profile = s->profile[gpu->die];
 	uint32_t starts =
 		mig_free_starts(&die->profile[profile], ~gpu->live) & starts_wanted(s, index);
@@ -341,7 +347,7 @@ static void best_find(const struct search *s, struct best *best)
 		if (!gpu_is_eligible(s, i) || seen_before(s, &seen, gpu))
 			continue;
 		struct mig_die *die = &s->pool->dies[gpu->die];
-		uint32_t occupancy = gpu_occupancy(gpu);
+		uint32_t occupancy = gpu_occupancy(s, gpu);
 		uint8_t profile = s->profile[gpu->die];
 		uint32_t starts =
 			mig_free_starts(&die->profile[profile], ~gpu->live) & starts_wanted(s, i);

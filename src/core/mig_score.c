@@ -39,7 +39,8 @@ static void demand_add(struct mig_die *die, uint8_t profile, uint32_t count)
 	die->demand.fresh++;
 }
 
-void mig_arrival(struct mig_pool *pool, const struct mig_request *request, bool found_room)
+void mig_arrival(struct mig_pool *pool, const struct mig_request *request,
+		 enum mig_admission admission)
 {
 	for (uint32_t i = 0; i < pool->die_count; i++) {
 		struct mig_match match;
@@ -48,7 +49,8 @@ void mig_arrival(struct mig_pool *pool, const struct mig_request *request, bool 
 		if (match.fit_count)
 			demand_add(&pool->dies[i], match.fit[0], request->count);
 	}
-	pool->turned_away = pool->turned_away * DECAY + !found_room;
+	pool->turned_away = pool->turned_away * DECAY + (admission != MIG_GRANTED);
+	pool->queued = pool->queued * DECAY + (admission == MIG_QUEUED);
 }
 
 static double score_compute(const struct mig_die *die, uint32_t taken)

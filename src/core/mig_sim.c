@@ -262,12 +262,14 @@ static int arrive(struct sim *s, size_t number, bool *full)
 		s->result.offered += part_of(s, job->want) * job->duration;
 	if (!s->setting->waits) {
 		r = serve(s, job);
-		mig_arrival(&s->pool, &s->setting->wants[job->want], r > 0);
+		mig_arrival(&s->pool, &s->setting->wants[job->want],
+			    r > 0 ? MIG_GRANTED : MIG_REFUSED);
 		return r;
 	}
 	s->queue[s->last++] = (struct waiting){.job = number};
 	r = queue_serve(s, full);
-	mig_arrival(&s->pool, &s->setting->wants[job->want], s->queue[s->last - 1].served);
+	mig_arrival(&s->pool, &s->setting->wants[job->want],
+		    s->queue[s->last - 1].served ? MIG_GRANTED : MIG_QUEUED);
 	return r;
 }
 

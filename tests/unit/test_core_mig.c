@@ -357,16 +357,16 @@ static void a_bad_place_is_not_reused_while_room_is_scarce(void **state)
 	test_instance(&t, 0, test_profile(&t, 0, "1g.10gb"), 0, MIG_IDLE, 1);
 	test_instance(&t, 0, test_profile(&t, 0, "1g.10gb"), 6, MIG_BUSY, 0);
 	for (int i = 0; i < 40; i++)
-		mig_arrival(&t.pool, &half, true);
+		mig_arrival(&t.pool, &half, MIG_GRANTED);
 	assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
 	assert_int_equal(d.choice[0].step, MIG_REUSE);
 	for (int i = 0; i < 40; i++)
-		mig_arrival(&t.pool, &half, false);
+		mig_arrival(&t.pool, &half, MIG_REFUSED);
 	assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
 	assert_int_equal(d.choice[0].step, MIG_CREATE);
 	assert_true(d.choice[0].start >= 4);
 	for (int i = 0; i < 4000; i++)
-		mig_arrival(&t.pool, &half, true);
+		mig_arrival(&t.pool, &half, MIG_GRANTED);
 	assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
 	assert_int_equal(d.choice[0].step, MIG_REUSE);
 }
@@ -380,9 +380,9 @@ static void room_is_scarce_as_soon_as_one_is_turned_away(void **state)
 	pool_of("h100-80gb", 1);
 	test_instance(&t, 0, test_profile(&t, 0, "1g.10gb"), 0, MIG_IDLE, 1);
 	test_instance(&t, 0, test_profile(&t, 0, "1g.10gb"), 6, MIG_BUSY, 0);
-	mig_arrival(&t.pool, &half, false);
+	mig_arrival(&t.pool, &half, MIG_REFUSED);
 	for (int i = 0; i < 700; i++)
-		mig_arrival(&t.pool, &half, true);
+		mig_arrival(&t.pool, &half, MIG_GRANTED);
 	assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
 	assert_int_equal(d.choice[0].step, MIG_CREATE);
 	assert_true(d.choice[0].start >= 4);
@@ -399,12 +399,36 @@ static void the_limit_counts_removed_instances_while_room_is_scarce(void **state
 	test_instance(&t, 0, test_profile(&t, 0, "1g.10gb+me"), 0, MIG_IDLE, 1);
 	test_instance(&t, 0, test_profile(&t, 0, "1g.10gb"), 6, MIG_BUSY, 0);
 	for (int i = 0; i < 40; i++)
-		mig_arrival(&t.pool, &half, false);
+		mig_arrival(&t.pool, &half, MIG_REFUSED);
 	request = named("1g.10gb+me");
 	assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
 	assert_int_equal(d.choice[0].step, MIG_REPLACE);
 	assert_int_equal(d.choice[0].destroy, 1);
 	assert_true(d.choice[0].start >= 4);
+}
+
+/* A 1g costs nothing on either GPU: on the first are fewer units taken, but by more instances,
+ * which seldom end together. Where requests wait, neither becomes empty, and the fuller one is
+ * filled. */
+static void an_emptier_gpu_is_kept_for_later_unless_requests_wait(void **state)
+{
+	struct mig_request request = test_bytes(GIB(4)), half = test_share(500000);
+	struct mig_decision d;
+
+	pool_of("h100-80gb", 2);
+	for (uint8_t start = 0; start < 3; start++)
+		test_instance(&t, 0, test_profile(&t, 0, "1g.10gb"), start, MIG_BUSY, 0);
+	test_instance(&t, 1, test_profile(&t, 0, "2g.20gb"), 0, MIG_BUSY, 0);
+	test_instance(&t, 1, test_profile(&t, 0, "1g.20gb"), 4, MIG_BUSY, 0);
+	/* Nothing is expected but halves. */
+	for (int i = 0; i < 20000; i++)
+		mig_arrival(&t.pool, &half, MIG_REFUSED);
+	assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
+	assert_int_equal(d.choice[0].gpu, 0);
+	for (int i = 0; i < 400; i++)
+		mig_arrival(&t.pool, &half, MIG_QUEUED);
+	assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
+	assert_int_equal(d.choice[0].gpu, 1);
 }
 
 static void bad_placements_are_refused(void **state)
@@ -477,6 +501,7 @@ int main(void)
 		cmocka_unit_test(a_bad_place_is_not_reused_while_room_is_scarce),
 		cmocka_unit_test(room_is_scarce_as_soon_as_one_is_turned_away),
 		cmocka_unit_test(the_limit_counts_removed_instances_while_room_is_scarce),
+		cmocka_unit_test(an_emptier_gpu_is_kept_for_later_unless_requests_wait),
 		cmocka_unit_test(bad_placements_are_refused),
 		cmocka_unit_test(instances_go_from_state_to_state_by_the_table),
 		cmocka_unit_test(dies_are_shared_by_equal_gpus),

@@ -275,7 +275,7 @@ static void play(uint32_t steps)
 
 		/* Deciding changes nothing. */
 		assert_memory_equal(before.gpus, t.gpus, sizeof(t.gpus));
-		mig_arrival(&t.pool, &request, r == 0);
+		mig_arrival(&t.pool, &request, r == 0 ? MIG_GRANTED : MIG_REFUSED);
 		assert_order(&request, r, &d.choice[0]);
 		if (r == 0) {
 			assert_int_equal(d.count, request.count);

@@ -208,7 +208,7 @@ static bool mixed_request(struct mixed *m, uint64_t bytes, double end)
 	bool fraction = m->fraction_count &&
 			place_decide(m->fractions, m->fraction_count, &on_fraction, &place) == 0;
 
-	mig_arrival(&m->mig, &on_mig, mig || fraction);
+	mig_arrival(&m->mig, &on_mig, mig || fraction ? MIG_GRANTED : MIG_REFUSED);
 	if (mig && fraction)
 		mig = mig_preferred(&decision, place.grant[0].bytes, place.tolerance_applied);
 	if (!mig && !fraction)

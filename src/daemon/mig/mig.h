@@ -101,8 +101,8 @@ struct mig_says {
 };
 void mig_explain(struct mig *mig, const struct slice_request *request, uint32_t gpu,
 		 struct mig_says *ret);
-/* A request came; `found_room`: it was granted at once. */
-void mig_came(struct mig *mig, const struct slice_request *request, bool found_room);
+/* A request came, and that became of it. */
+void mig_came(struct mig *mig, const struct slice_request *request, enum mig_admission admission);
 /* For a decision about another instance for a session that nobody is in: its own may go for it. To
  * be taken back by mig_lend(mig, NULL) before anything else happens. */
 void mig_lend(struct mig *mig, const struct session *session);

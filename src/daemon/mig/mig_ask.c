@@ -137,14 +137,14 @@ uint64_t mig_bytes_for(struct mig *mig, const struct place_request *place, uint3
 					: mig->die[mig->gpu[gpu].die].profile[wanted].memory_bytes;
 }
 
-void mig_came(struct mig *mig, const struct slice_request *request, bool found_room)
+void mig_came(struct mig *mig, const struct slice_request *request, enum mig_admission admission)
 {
 	struct ask ask;
 
 	if (!mig || !mig->pool.die_count)
 		return;
 	ask_fill(mig, request, NULL, &ask);
-	mig_arrival(&mig->pool, ask_request(&ask), found_room);
+	mig_arrival(&mig->pool, ask_request(&ask), admission);
 }
 
 /* ---- in words ---------------------------------------------------------------------------- */

@@ -535,8 +535,13 @@ static void waiter_settle(struct waiting *waiting, struct waiter *w, int rc,
 		snprintf(w->why, sizeof(w->why), "MIG instances are being looked at or changed");
 		return;
 	}
+	bool waits = rc == -EAGAIN && now_monotonic_ns() < w->deadline_ns;
+
 	if (!w->counted)
-		mig_came(waiting->sessions->mig, &w->request, rc == 0);
+		mig_came(waiting->sessions->mig, &w->request,
+			 rc == 0 ? MIG_GRANTED
+			 : waits ? MIG_QUEUED
+				 : MIG_REFUSED);
 	w->counted = true;
 	if (rc == 0) {
 		count_passes(waiting, w, result);
@@ -544,7 +549,7 @@ static void waiter_settle(struct waiting *waiting, struct waiter *w, int rc,
 			take_instances(waiting, w, instances);
 		else
 			grant(waiting, w, result, NULL);
-	} else if (rc != -EAGAIN || now_monotonic_ns() >= w->deadline_ns) {
+	} else if (!waits) {
 		if (rc == -EAGAIN)
 			waited_in_vain(w, err);
 		refuse(waiting, w, err);
