@@ -115,9 +115,9 @@ def test_a_launcher_that_comes_after_the_daemon_is_found(lab):
 def test_jobs_whose_key_was_lost_end_with_a_reason_and_hold_up_none(lab):
     """Nobody kept the key while no launcher ran. Only their users can prove once more that these jobs are theirs."""
     jobs = Jobs(lab)
-    gate = lab.home(BOB) / "gate"
-    first = jobs.enqueue(BOB, "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.02; done")
-    jobs.running(BOB, first)
+    gate = lab.home(ALICE) / "gate"
+    first = jobs.enqueue(ALICE, "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.02; done")
+    jobs.running(ALICE, first)
     array = jobs.enqueue(ALICE, "id", "-u", options=("--array", "0-2", "--after", f"any:{first}", "--retries", "3"))
     behind = jobs.enqueue(ALICE, "id", "-u", options=("--after", f"notok:{array}"))
     directory, = lab.runtime.rglob("jobs")
