@@ -73,10 +73,59 @@ static void a_job_being_entered_outlives_the_file(void **state)
 	job_store_close(store);
 }
 
+static int id_take(void *arg, const struct job_record *record)
+{
+	*(int64_t *)arg = record->id;
+	return 0;
+}
+
+static int64_t next_changed(struct job_store *store, int64_t after)
+{
+	int64_t id = 0;
+
+	assert_int_equal(job_store_each_changed(store, after, 1, id_take, &id), 0);
+	return id;
+}
+
+/* The last number is that of a job, or, where that was forgotten, what a hook has dealt with. */
+static void ends_come_in_the_order_of_their_numbers(void **state)
+{
+	struct job_record record = {
+		.queue = "q", .name = "n", .boot = "", .place = "", .ending = "", .reason = ""};
+	int64_t last = -1, told = -1;
+	struct job_store *store;
+	struct error err = {0};
+
+	assert_int_equal(job_store_open(&store, path, false, NULL, NULL, NULL, &err), 0);
+	assert_int_equal(job_store_change_last(store, &last), 0);
+	assert_int_equal(last, 0);
+	assert_int_equal(job_store_told_get(store, "a-1", &told), -ENOENT);
+	for (int64_t id = 1; id <= 3; id++) {
+		record.id = id;
+		record.state = JOB_DONE;
+		record.change = id == 3 ? 0 : 12 - id;
+		assert_int_equal(job_store_add(store, &record), 0);
+	}
+	assert_int_equal(next_changed(store, 0), 2);
+	assert_int_equal(next_changed(store, 10), 1);
+	assert_int_equal(next_changed(store, 11), 0);
+	assert_int_equal(job_store_change_last(store, &last), 0);
+	assert_int_equal(last, 11);
+	assert_int_equal(job_store_told_put(store, "a-1", 20), 0);
+	assert_int_equal(job_store_told_get(store, "a-1", &told), 0);
+	assert_int_equal(told, 20);
+	assert_int_equal(job_store_change_last(store, &last), 0);
+	assert_int_equal(last, 20);
+	assert_int_equal(job_store_agent_remove(store, "a-1"), 0);
+	assert_int_equal(job_store_told_get(store, "a-1", &told), -ENOENT);
+	job_store_close(store);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_job_being_entered_outlives_the_file),
+		cmocka_unit_test(ends_come_in_the_order_of_their_numbers),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

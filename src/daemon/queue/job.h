@@ -135,6 +135,7 @@ struct job_record {
 	uint32_t text_bytes; /* of its request's text: its share, where that is an array's */
 	const char *reason;
 	uint64_t peak_bytes, gpu_ns, rss_bytes;
+	int64_t change; /* the number of its end among those that hooks are told of; 0: none is */
 };
 
 #define JOB_ID_TEXT 32

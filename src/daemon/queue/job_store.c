@@ -270,15 +270,19 @@ int job_store_spec_get(struct job_store *store, int64_t id, char **ret,
 	return step == SQLITE_DONE ? -ENOENT : store_errno(step);
 }
 
-int job_store_next_id(struct job_store *store, int64_t *ret)
+static int number_get(sqlite3_stmt *stmt, int64_t *ret)
 {
-	sqlite3_stmt *stmt = statement(store, Q_NEXT_ID);
 	int step = sqlite3_step(stmt);
 
 	if (step == SQLITE_ROW)
 		*ret = sqlite3_column_int64(stmt, 0);
 	sqlite3_reset(stmt);
-	return store_errno(step);
+	return step == SQLITE_DONE ? -ENOENT : store_errno(step);
+}
+
+int job_store_next_id(struct job_store *store, int64_t *ret)
+{
+	return number_get(statement(store, Q_NEXT_ID), ret);
 }
 
 /* ---- jobs -------------------------------------------------------------------------------- */
@@ -315,6 +319,7 @@ static void record_bind(sqlite3_stmt *stmt, const struct job_record *r)
 		{27, (int64_t)r->gpu_ns},
 		{28, (int64_t)r->rss_bytes},
 		{29, r->text_bytes},
+		{30, r->change},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
@@ -377,6 +382,7 @@ static void record_read(sqlite3_stmt *stmt, struct job_record *r)
 		.gpu_ns = (uint64_t)sqlite3_column_int64(stmt, 26),
 		.rss_bytes = (uint64_t)sqlite3_column_int64(stmt, 27),
 		.text_bytes = (uint32_t)sqlite3_column_int64(stmt, 28),
+		.change = sqlite3_column_int64(stmt, 29),
 	};
 	r->queue = column_text(stmt, 6);
 	r->name = column_text(stmt, 7);
@@ -587,7 +593,44 @@ int job_store_agent_remove(struct job_store *store, const char *id)
 
 	disk_settle(&store->disk);
 	text_bind(stmt, 1, id);
+	int rc = store_step(stmt);
+	stmt = statement(store, Q_TOLD_REMOVE);
+	text_bind(stmt, 1, id);
+	return rc < 0 ? rc : store_step(stmt);
+}
+
+int job_store_told_put(struct job_store *store, const char *agent, int64_t change)
+{
+	sqlite3_stmt *stmt = statement(store, Q_TOLD_PUT);
+
+	disk_settle(&store->disk);
+	text_bind(stmt, 1, agent);
+	sqlite3_bind_int64(stmt, 2, change);
 	return store_step(stmt);
+}
+
+int job_store_told_get(struct job_store *store, const char *agent, int64_t *ret)
+{
+	sqlite3_stmt *stmt = statement(store, Q_TOLD_GET);
+
+	text_bind(stmt, 1, agent);
+	return number_get(stmt, ret);
+}
+
+int job_store_change_last(struct job_store *store, int64_t *ret)
+{
+	return number_get(statement(store, Q_CHANGE_LAST), ret);
+}
+
+int job_store_each_changed(struct job_store *store, int64_t after, uint32_t limit, job_record_cb cb,
+			   void *arg)
+{
+	sqlite3_stmt *stmt = statement(store, Q_CHANGED);
+	unsigned count = 0;
+
+	sqlite3_bind_int64(stmt, 1, after);
+	sqlite3_bind_int64(stmt, 2, limit);
+	return each(stmt, cb, arg, &count);
 }
 
 int job_store_each_agent(struct job_store *store, agent_text_cb cb, void *arg)

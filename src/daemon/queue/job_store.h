@@ -116,6 +116,16 @@ int job_store_agent_remove(struct job_store *store, const char *id);
 typedef int (*agent_text_cb)(void *arg, const char *id, const char *text);
 int job_store_each_agent(struct job_store *store, agent_text_cb cb, void *arg);
 
+/* How far the agent's hook is: it has dealt with all ends up to this one (job_record.change).
+ * -ENOENT: it has none. */
+int job_store_told_put(struct job_store *store, const char *agent, int64_t change);
+int job_store_told_get(struct job_store *store, const char *agent, int64_t *ret);
+/* The last number that an end had. */
+int job_store_change_last(struct job_store *store, int64_t *ret);
+/* The `limit` jobs whose ends have the next numbers after this one. */
+int job_store_each_changed(struct job_store *store, int64_t after, uint32_t limit, job_record_cb cb,
+			   void *arg);
+
 int job_store_use_put(struct job_store *store, uid_t uid, double use, int64_t at);
 typedef int (*job_use_cb)(void *arg, uid_t uid, double use, int64_t at);
 int job_store_each_use(struct job_store *store, job_use_cb cb, void *arg);

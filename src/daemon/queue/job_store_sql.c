@@ -34,12 +34,17 @@ const char *const job_schema_upgrades[JOB_SCHEMA_NEWEST + 1] = {
 	 */
 	[5] = "ALTER TABLE asked ADD COLUMN count INTEGER NOT NULL DEFAULT 1;"
 	      "CREATE INDEX asked_job ON asked(job); PRAGMA user_version=5;",
+	/* Ends of jobs in the order in which hooks are told of them, and how far each hook is. */
+	[6] = "ALTER TABLE job ADD COLUMN change INTEGER NOT NULL DEFAULT 0;"
+	      "CREATE INDEX job_change ON job(change) WHERE change > 0;"
+	      "CREATE TABLE told(agent TEXT PRIMARY KEY, change INTEGER NOT NULL) WITHOUT ROWID;"
+	      "PRAGMA user_version=6;",
 };
 
 #define COLUMNS                                                                                    \
 	"id, array, idx, spec, uid, gid, queue, name, state, priority, attempt, pid, birth, boot," \
 	" session, place, agent, ending, ending_as, enqueued, started, ended, exit_code, signal,"  \
-	" reason, peak, gpu_ns, rss, text_bytes"
+	" reason, peak, gpu_ns, rss, text_bytes, change"
 
 const char *const job_statements[Q_COUNT] = {
 	[Q_BEGIN] = "BEGIN IMMEDIATE",
@@ -60,12 +65,12 @@ const char *const job_statements[Q_COUNT] = {
 	[Q_ENDED_REMOVE] = "DELETE FROM job WHERE id=?1 AND state >= 4",
 	[Q_NEXT_ID] = "SELECT ifnull((SELECT seq FROM sqlite_sequence WHERE name='job'), 0) + 1",
 	[Q_JOB_ADD] = "INSERT INTO job(" COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,"
-		      "?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26,?27,?28,?29)",
+		      "?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26,?27,?28,?29,?30)",
 	[Q_JOB_PUT] = "UPDATE job SET spec=?4, queue=?7, name=?8, state=?9, priority=?10,"
 		      " attempt=?11, pid=?12, birth=?13, boot=?14, session=?15, place=?16,"
 		      " agent=?17, ending=?18, ending_as=?19, started=?21, ended=?22,"
 		      " exit_code=?23, signal=?24, reason=?25, peak=?26, gpu_ns=?27, rss=?28, "
-		      "text_bytes=?29"
+		      "text_bytes=?29, change=?30"
 		      " WHERE id=?1",
 	[Q_LIVING] = "SELECT " COLUMNS " FROM job WHERE state < 4 ORDER BY id",
 	[Q_ENDED] = "SELECT " COLUMNS " FROM job WHERE state >= 4 AND (ended, id) < (?3, ?4)"
@@ -93,6 +98,13 @@ const char *const job_statements[Q_COUNT] = {
 	[Q_AGENT_PUT] = "INSERT OR REPLACE INTO agent VALUES(?,?)",
 	[Q_AGENT_REMOVE] = "DELETE FROM agent WHERE id=?1",
 	[Q_AGENTS] = "SELECT id, text FROM agent ORDER BY rowid",
+	[Q_TOLD_PUT] = "INSERT OR REPLACE INTO told VALUES(?,?)",
+	[Q_TOLD_GET] = "SELECT change FROM told WHERE agent=?1",
+	[Q_TOLD_REMOVE] = "DELETE FROM told WHERE agent=?1",
+	[Q_CHANGED] = "SELECT " COLUMNS " FROM job WHERE change > 0 AND change > ?1"
+		      " ORDER BY change LIMIT ?2",
+	[Q_CHANGE_LAST] = "SELECT max(ifnull((SELECT max(change) FROM job WHERE change > 0), 0),"
+			  " ifnull((SELECT max(change) FROM told), 0))",
 	[Q_USE_PUT] = "INSERT OR REPLACE INTO use VALUES(?,?,?)",
 	[Q_USES] = "SELECT uid, use, at FROM use",
 };

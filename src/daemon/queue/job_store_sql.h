@@ -1,7 +1,7 @@
 /* The schema of queue.db, and the statements on it. */
 #pragma once
 
-#define JOB_SCHEMA_NEWEST 5
+#define JOB_SCHEMA_NEWEST 6
 
 /* Version 1. */
 extern const char job_schema[];
@@ -42,6 +42,11 @@ enum {
 	Q_AGENT_PUT,
 	Q_AGENT_REMOVE,
 	Q_AGENTS,
+	Q_TOLD_PUT,
+	Q_TOLD_GET,
+	Q_TOLD_REMOVE,
+	Q_CHANGED,
+	Q_CHANGE_LAST,
 	Q_USE_PUT,
 	Q_USES,
 	Q_COUNT

@@ -276,8 +276,12 @@ static int load_one(void *arg, const char *id, const char *text)
 
 int agents_load(struct queues *q)
 {
-	int rc = job_store_each_agent(q->store, load_one, q);
+	int rc = job_store_change_last(q->store, &q->changes);
 
+	if (rc == 0)
+		rc = job_store_each_agent(q->store, load_one, q);
+	for (struct agent *agent = q->agents; rc == 0 && agent; agent = agent->next)
+		agent_hook_resume(agent);
 	for (struct agent *agent = q->agents, *next; rc == 0 && agent; agent = next) {
 		next = agent->next;
 		if (owner_watch(agent) < 0)
@@ -470,6 +474,7 @@ int agent_start(struct queues *q, const struct agent *wanted, struct agent **ret
 	}
 	agent_insert(q, agent);
 	agents_save(agent);
+	agent_hooks_save(q);
 	log_event(LOG_INFO, "agent.started id=%s uid=%u queues=%u", agent->id, agent->uid,
 		  agent->queue_count);
 	*ret = agent;

@@ -220,6 +220,8 @@ void queues_stop(struct queues *q)
 	queue_records_settle(q);
 	queue_records_tidy(q, TIDIED_AT_END);
 	free(q->left);
+	if (q->store)
+		agent_hooks_save(q);
 	queue_parts_free(q);
 	enqueues_free(q);
 	for (struct queue_use *use = q->uses; use; use = use->next)

@@ -250,6 +250,7 @@ static void record_fill(struct job *job, const struct outcome *outcome)
 	job_text_set(&r->reason, outcome->reason);
 	r->ended = outcome->again ? 0 : outcome->ended;
 	r->state = outcome->again ? JOB_QUEUED : outcome->state;
+	r->change = !outcome->again && agent_hooks_hear(job) ? ++job->queues->changes : 0;
 	/* The next attempt has its own. */
 	if (outcome->again)
 		job_figures_clear(r);

@@ -1,23 +1,29 @@
 /* Hooks of agents: a program of the agent's owner, which hears of each change of the agent's jobs.
  * A shim starts it, as it starts jobs, so that it runs as the owner; its words come through a pipe
- * that never blocks. Where it is slow it hears late; where it is later than the changes that are
- * remembered, some are left out.
+ * that never blocks. Where it is slow it hears late.
  *
- * A change is told at most once. To tell it at least once, each change would go to the disk with
- * its job, those to "running" among them, which no transaction has now; and the program's answer
- * would need a second descriptor through shim and launcher, and a transaction that removes the
- * change. That is twice the transactions of a job, for what `carve job list` tells without. */
+ * It hears of a job's end at least once. The end has a number, written to disk with the job. The
+ * program leaves a line in the pipe until it has dealt with it, so the bytes that are left there
+ * say how far it is; the number of the last end that it dealt with goes to disk each second. Ends
+ * behind that number are told again, from the disk, where the program or the daemon was killed, or
+ * where more changes came than are remembered.
+ *
+ * Of other changes it hears at most once where the daemon is killed: they are not on disk, as each
+ * would be a transaction. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/macros.h"
 #include "daemon/host/log.h"
 #include "daemon/queue/queue_private.h"
 #include "proto/shim.h"
@@ -25,16 +31,34 @@
 /* One that ends, or cannot be started, is started again after so long. */
 #define HOOK_AGAIN_NS 5000000000ull
 
+/* A pipe holds fewer. */
+#define HOOK_LINES 1024u
+/* Jobs that are read from the disk at a time. */
+#define OWED_PART 64u
+
+/* One that the program has not dealt with. */
+struct hook_line {
+	uint64_t end;    /* bytes written up to its end */
+	uint64_t number; /* of the change; 0: it was read from the disk */
+	int64_t change;
+};
+
 struct agent_hook {
 	char *text;
 	struct warrant *warrant;     /* NULL: it is the daemon's own user's */
 	int fd;                      /* its standard input; -1: it does not run */
 	pid_t starter;               /* this process's child that started it, and ends at once */
 	struct process_watch *watch; /* of that */
-	uint64_t told;               /* the number of the last change that it heard of */
-	uint64_t again_ns;           /* it is not started before */
-	int failure;                 /* -errno of the last start; 0: it succeeded */
-	bool behind;                 /* it missed changes, and the log says so */
+	uint64_t told;               /* the number of the last change that it was told of */
+	struct hook_line line[HOOK_LINES];
+	uint32_t line_first, line_count;
+	uint64_t written; /* bytes, to this process */
+	/* Numbers of ends, each up to that one: it has dealt with them; that is on disk; they are
+	 * in the pipe, or none of the agent's; and they are to be read from the disk first. */
+	int64_t heard, saved, passed, owed;
+	uint64_t again_ns; /* it is not started before */
+	int failure;       /* -errno of the last start; 0: it succeeded */
+	bool behind;       /* it missed changes, and the log says so */
 };
 
 struct agent_hook *agent_hook_new(char *text, struct warrant *warrant)
@@ -131,8 +155,37 @@ void agent_hook_read(struct agent *agent, const json_t *object)
 
 void agent_hook_begin(struct agent *agent)
 {
-	if (agent->hook)
-		agent->hook->told = agent->queues->events;
+	struct agent_hook *hook = agent->hook;
+
+	if (!hook)
+		return;
+	hook->told = agent->queues->events;
+	hook->heard = hook->passed = agent->queues->changes;
+	hook->saved = -1;
+}
+
+void agent_hook_resume(struct agent *agent)
+{
+	struct agent_hook *hook = agent->hook;
+
+	/* Of one that a daemon before told, nobody knows how far it is. */
+	if (!hook || job_store_told_get(agent->queues->store, agent->id, &hook->saved) < 0) {
+		agent_hook_begin(agent);
+		return;
+	}
+	hook->heard = hook->passed = hook->saved;
+	hook->owed = agent->queues->changes;
+}
+
+void agent_hooks_save(struct queues *q)
+{
+	for (struct agent *agent = q->agents; agent; agent = agent->next) {
+		struct agent_hook *hook = agent->hook;
+
+		if (hook && hook->heard != hook->saved &&
+		    job_store_told_put(q->store, agent->id, hook->heard) == 0)
+			hook->saved = hook->heard;
+	}
 }
 
 /* ---- its process -------------------------------------------------------------------------- */
@@ -222,18 +275,59 @@ static bool hook_runs(struct agent *agent)
 
 /* ---- what it hears ------------------------------------------------------------------------ */
 
-static bool concerns(const struct agent *agent, const struct queue_event *event)
+static bool concerns(const struct agent *agent, uid_t uid, const char *queue)
 {
-	if (!agent_runs_for(agent, event->uid))
-		return false;
-	for (uint32_t i = 0; i < agent->queue_count; i++)
-		if (!strcmp(agent->queue[i].spec.name, event->queue))
+	return agent_runs_for(agent, uid) && agent_queue_position(agent, queue) >= 0;
+}
+
+bool agent_hooks_hear(const struct job *job)
+{
+	for (const struct agent *agent = job->queues->agents; agent; agent = agent->next)
+		if (agent->hook && concerns(agent, job->record.uid, job->record.queue))
 			return true;
 	return false;
 }
 
+/* Its program is gone: the next one hears of what this one did not deal with. */
+static void program_lost(struct agent_hook *hook)
+{
+	close_fd(&hook->fd);
+	for (; hook->line_count; hook->line_count--) {
+		const struct hook_line *line =
+			&hook->line[(hook->line_first + hook->line_count - 1) % HOOK_LINES];
+
+		if (line->number)
+			hook->told = line->number - 1;
+		else
+			hook->owed = MAX(hook->owed, line->change);
+	}
+	hook->passed = hook->heard;
+	hook->written = 0;
+}
+
+/* What the program has dealt with since. */
+static void program_hear(struct agent_hook *hook)
+{
+	struct pollfd gone = {.fd = hook->fd};
+	int left = 0;
+
+	if (hook->fd >= 0 && hook->line_count && ioctl(hook->fd, FIONREAD, &left) < 0)
+		return;
+	for (; hook->line_count; hook->line_count--, hook->line_first++) {
+		const struct hook_line *line = &hook->line[hook->line_first % HOOK_LINES];
+
+		if (line->end > hook->written - (uint64_t)left)
+			break;
+		hook->heard = MAX(hook->heard, line->change);
+	}
+	if (!hook->line_count)
+		hook->heard = hook->passed;
+	else if (poll(&gone, 1, 0) > 0 && gone.revents & POLLERR)
+		program_lost(hook);
+}
+
 /* A line is shorter than what a pipe takes whole or not at all. 0; -EAGAIN: later. */
-static int event_write(const struct agent_hook *hook, const struct queue_event *event)
+static int event_write(struct agent_hook *hook, const struct queue_event *event)
 {
 	json_t *object = queue_event_json(event);
 	cleanup_free char *text = json_dumps(object, JSON_COMPACT);
@@ -243,7 +337,67 @@ static int event_write(const struct agent_hook *hook, const struct queue_event *
 	int length = snprintf(line, sizeof(line), "%s\n", text ? text : "{}");
 	if (length >= (int)sizeof(line))
 		return 0;
-	return write(hook->fd, line, (size_t)length) < 0 ? -errno : 0;
+	if (hook->line_count == HOOK_LINES)
+		return -EAGAIN;
+	if (write(hook->fd, line, (size_t)length) < 0)
+		return -errno;
+	hook->written += (uint64_t)length;
+	hook->line[(hook->line_first + hook->line_count++) % HOOK_LINES] =
+		(struct hook_line){hook->written, event->number, event->change};
+	return 0;
+}
+
+/* True: it was told, or need not be. */
+static bool event_tell(struct agent *agent, const struct queue_event *event)
+{
+	struct agent_hook *hook = agent->hook;
+
+	/* Others were read from the disk. */
+	if (concerns(agent, event->uid, event->queue) &&
+	    (!event->change || event->change > hook->passed)) {
+		if (!hook_runs(agent))
+			return false;
+		int rc = event_write(hook, event);
+		if (rc < 0 && rc != -EAGAIN)
+			program_lost(hook);
+		if (rc < 0)
+			return false;
+	}
+	hook->passed = MAX(hook->passed, event->change);
+	return true;
+}
+
+static int owed_tell_one(void *arg, const struct job_record *record)
+{
+	struct queue_event event = {
+		.id = record->id,
+		.array = record->array,
+		.index = record->index,
+		.uid = record->uid,
+		.state = record->state,
+		.at = record->ended,
+		.attempt = record->attempt,
+		.change = record->change,
+	};
+
+	snprintf(event.queue, sizeof(event.queue), "%s", record->queue);
+	return event_tell(arg, &event) ? 0 : -EAGAIN;
+}
+
+/* Of ends that are on disk alone. True: of all. */
+static bool owed_tell(const struct queues *q, struct agent *agent)
+{
+	struct agent_hook *hook = agent->hook;
+
+	while (hook->passed < hook->owed) {
+		int64_t before = hook->passed;
+
+		if (job_store_each_changed(q->store, before, OWED_PART, owed_tell_one, agent) < 0)
+			return false;
+		if (hook->passed == before)
+			hook->passed = hook->owed;
+	}
+	return true;
 }
 
 static void skip_forgotten(const struct queues *q, const struct agent *agent)
@@ -257,6 +411,7 @@ static void skip_forgotten(const struct queues *q, const struct agent *agent)
 			  (unsigned long long)(first - agent->hook->told));
 	agent->hook->behind = true;
 	agent->hook->told = first;
+	agent->hook->owed = q->changes;
 }
 
 static void hook_tell(const struct queues *q, struct agent *agent)
@@ -264,30 +419,24 @@ static void hook_tell(const struct queues *q, struct agent *agent)
 	struct agent_hook *hook = agent->hook;
 
 	/* Nobody hears any more. */
-	if (hook->again_ns == UINT64_MAX)
+	if (hook->again_ns == UINT64_MAX) {
 		hook->told = q->events;
-	skip_forgotten(q, agent);
-	for (; hook->told < q->events; hook->told++) {
-		const struct queue_event *event = &q->event[(hook->told + 1) % QUEUE_EVENTS];
-
-		if (!concerns(agent, event))
-			continue;
-		if (!hook_runs(agent))
-			return;
-		int rc = event_write(hook, event);
-		if (rc == -EAGAIN)
-			return;
-		if (rc < 0) {
-			close_fd(&hook->fd);
-			return;
-		}
+		hook->passed = q->changes;
 	}
+	skip_forgotten(q, agent);
+	if (!owed_tell(q, agent))
+		return;
+	for (; hook->told < q->events; hook->told++)
+		if (!event_tell(agent, &q->event[(hook->told + 1) % QUEUE_EVENTS]))
+			return;
 	hook->behind = false;
 }
 
 void agent_hooks_tell(struct queues *q)
 {
 	for (struct agent *agent = q->agents; agent; agent = agent->next)
-		if (agent->hook && agent->hook->told < q->events)
+		if (agent->hook) {
+			program_hear(agent->hook);
 			hook_tell(q, agent);
+		}
 }

@@ -61,6 +61,7 @@ struct queue_event {
 	enum job_state state;
 	int64_t at;
 	uint32_t attempt;
+	int64_t change; /* of an end that hooks are told of (job_record.change); else 0 */
 };
 
 struct queue_listener {
@@ -177,6 +178,7 @@ struct queues {
 	uv_idle_t *idle;                        /* runs while there is something of these two */
 	struct queue_event event[QUEUE_EVENTS];
 	uint64_t events; /* the number of the last one */
+	int64_t changes; /* the last number of an end that hooks are told of, also on disk */
 	bool told;       /* listeners have not heard of it */
 	struct queue_listener *listeners;
 	bool dirty;
@@ -331,8 +333,14 @@ json_t *warrant_json(const struct warrant *warrant);
 struct warrant *warrant_read(const json_t *text);
 /* Tells agents' hooks of the changes that they have not heard of. Waits for none. */
 void agent_hooks_tell(struct queues *q);
+/* Whether a hook is told of this job. */
+bool agent_hooks_hear(const struct job *job);
+/* Notes on disk how far the hooks are. */
+void agent_hooks_save(struct queues *q);
 /* From now on: it hears of no change before. */
 void agent_hook_begin(struct agent *agent);
+/* It hears of ends that the last daemon's hook did not deal with. */
+void agent_hook_resume(struct agent *agent);
 /* Parts of the agent's object on disk. */
 void agent_hook_save(const struct agent *agent, json_t *object);
 void agent_hook_read(struct agent *agent, const json_t *object);

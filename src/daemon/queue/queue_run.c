@@ -587,6 +587,8 @@ void queues_tick(struct queues *q)
 	if (any_waits_for_agent(q))
 		q->dirty = true;
 	agent_hooks_tell(q);
+	if (!job_store_holds(q->store))
+		agent_hooks_save(q);
 	job_cgroup_remove(q);
 }
 

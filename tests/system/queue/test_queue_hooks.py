@@ -4,11 +4,12 @@ import json
 import os
 import pathlib
 import signal
+import sqlite3
 import threading
 
 import pytest
 
-from conftest import wait_until
+from conftest import process_ended, wait_until
 from queueing import queues  # noqa: F401: fixtures
 
 STATES = ["queued", "starting", "running", "done"]
@@ -75,7 +76,7 @@ def test_a_hook_outlives_the_daemon_that_it_was_given_to(queues, tmp_path):
     queues.agent("half=0.5", options=("--hook", hook(out)))
     before = queues.witnessed(queues.gate())
     wait_until(lambda: told(out, before) == STATES[:3])
-    os.kill(queues.host.daemon_pid(), signal.SIGKILL)
+    kill_daemon(queues)  # else the job's shim takes it for alive, and starts none
     queues.open_gate()
     wait_until(lambda: told(out, before)[-1:] == ["done"])
     after = queues.enqueue("true")
@@ -107,6 +108,67 @@ def test_a_hooks_program_that_was_killed_is_started_again_and_one_of_a_stopped_a
     assert queues.host.carve("agent", "--stop", agent["id"]).returncode == 0
     program = pathlib.Path(f"/proc/{pid.read_text().strip()}")
     wait_until(lambda: not program.exists())
+
+
+def kill_daemon(queues):
+    pid = queues.host.daemon_pid()
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: process_ended(pid))
+
+
+def blocked_hook(tmp_path):
+    """One that says who runs it, and waits for a file before it tells of a change."""
+    return (f"echo $PPID > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; "
+            f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; {hook(tmp_path / 'told')}")
+
+
+def ends(tmp_path, ids):
+    return [told(tmp_path / "told", id).count("done") for id in ids]
+
+
+@pytest.mark.parametrize("killed", ["program", "daemon", "both"])
+def test_each_end_is_told_where_the_hooks_program_or_the_daemon_is_killed(queues, tmp_path, killed):
+    """The program has dealt with none of the changes then: they are in its pipe, or not even there."""
+    queues.agent("half=0.5", options=("--hook", blocked_hook(tmp_path)))
+    ids = [queues.enqueue("true") for _ in range(5)]
+    assert all(queues.ended(id)["state"] == "done" for id in ids)
+    wait_until((tmp_path / "pid").exists)
+    if killed != "program":
+        kill_daemon(queues)
+    if killed != "daemon":
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    (tmp_path / "go").touch()
+    queues.host.carve("queue", "list")
+    wait_until(lambda: all(ends(tmp_path, ids)), timeout=60)
+    if killed == "program":
+        assert ends(tmp_path, ids) == [1] * 5
+
+
+def test_ends_are_told_though_more_changes_came_than_are_remembered(queues, tmp_path):
+    queues.agent("half=0.5", options=("--hook", blocked_hook(tmp_path)))
+    ids = [queues.enqueue("true") for _ in range(2)]
+    assert all(queues.ended(id)["state"] == "done" for id in ids)
+    wait_until((tmp_path / "pid").exists)
+    queues.enqueue("true", queue="other", options=["--array", "0-4999", "--hold"])
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    (tmp_path / "go").touch()
+    wait_until(lambda: ends(tmp_path, ids) == [1, 1], timeout=60)
+
+
+def test_an_end_that_was_dealt_with_is_not_told_again_by_the_next_daemon(queues, tmp_path):
+    (tmp_path / "go").touch()
+    queues.agent("half=0.5", options=("--hook", blocked_hook(tmp_path)))
+    first = queues.enqueue("true")
+
+    def is_noted():
+        with sqlite3.connect(f"file:{queues.host.env['CARVE_RUNTIME_DIR']}/queue.db?mode=ro", uri=True) as db:
+            return db.execute("SELECT max(change) FROM job").fetchone() == db.execute("SELECT max(change) FROM told").fetchone()
+
+    wait_until(lambda: told(tmp_path / "told", first) == STATES and is_noted())
+    kill_daemon(queues)
+    second = queues.enqueue("true")
+    wait_until(lambda: told(tmp_path / "told", second) == STATES)
+    assert ends(tmp_path, [first, second]) == [1, 1]
 
 
 @pytest.mark.parametrize("options, says", [(("--webhook", "file:///etc/passwd"), "http://"),
