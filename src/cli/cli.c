@@ -37,22 +37,36 @@ static int cli_act(struct cli *cli, int argc, char **argv, struct error *err)
 	return cli->verb->run(cli, err);
 }
 
+/* Fields that have another name than their option. */
+static const char *field_of(const struct cli_option *option)
+{
+	switch (option->id) {
+	case OPT_JOB_DOCKER:
+		return "image";
+	case OPT_JOB_DOCKER_ARG:
+		return "container_args";
+	default:
+		return option->name;
+	}
+}
+
 void cli_error_name_option(const struct cli *cli, struct error *err)
 {
 	char field[32], rest[sizeof(err->message)];
 
 	for (const struct cli_option *o = cli_options; o->name; o++) {
-		size_t length = strlen(o->name);
+		const char *name = field_of(o);
+		size_t length = strlen(name);
 
 		if (!cli->value[o->id] || length >= sizeof(field))
 			continue;
 		for (size_t i = 0; i <= length; i++)
-			field[i] = (char)(o->name[i] == '-' ? '_' : o->name[i]);
+			field[i] = (char)(name[i] == '-' ? '_' : name[i]);
 		if (strncmp(err->message, field, length) != 0 || err->message[length] != ':')
 			continue;
 		snprintf(rest, sizeof(rest), "%s", err->message + length);
 		snprintf(err->message, sizeof(err->message), "--%s%.*s", o->name,
-			 (int)(sizeof(err->message) - sizeof("--") - length), rest);
+			 (int)(sizeof(err->message) - sizeof("--") - strlen(o->name)), rest);
 		return;
 	}
 }

@@ -97,7 +97,7 @@ static int setting_parse(const char *text, struct queue_spec *spec, struct error
 		return 0;
 	}
 	if (strncmp(text, "max=", 4) != 0)
-		return size_error(spec, text, "is not max=K", err);
+		return size_error(spec, text, "is neither max=K nor docker=IMAGE", err);
 	if (units_parse_count(text + 4, "max", 1, MOST_MAX, &most, err) < 0)
 		return size_error(spec, text + 4, "is not a number of jobs", err);
 	spec->most = (uint32_t)most;

@@ -105,7 +105,6 @@ static int hook_add(const struct cli *cli, json_t *body, struct error *err)
  * they stand. */
 static int words_take(const struct cli *cli, json_t *body, char gpus[static 256], struct error *err)
 {
-	int first = cli->argument_count && !strcmp(cli->arguments[0], "daemon") ? 1 : 0;
 	json_t *queues = json_array();
 
 	json_object_set_new(body, "queues", queues);
@@ -113,7 +112,7 @@ static int words_take(const struct cli *cli, json_t *body, char gpus[static 256]
 	for (int i = 0; i < cli->given_count; i++)
 		if (cli->given[i].id == OPT_QUEUE)
 			json_array_append_new(queues, json_string(cli->given[i].value));
-	for (int i = first; i < cli->argument_count; i++) {
+	for (int i = 0; i < cli->argument_count; i++) {
 		const char *word = cli->arguments[i];
 
 		if (continues_gpus(gpus, word)) {
@@ -380,6 +379,17 @@ static int one_of_them(const struct cli *cli, struct error *err)
 	return (int)given;
 }
 
+/* The word of ‘clearml-agent daemon’. After --drain and --resume it alone may be a queue. */
+static void daemon_word_drop(struct cli *cli)
+{
+	bool may_be_queue = cli->value[OPT_AGENT_DRAIN] || cli->value[OPT_AGENT_RESUME];
+
+	if (cli->argument_count <= may_be_queue || strcmp(cli->arguments[0], "daemon") != 0)
+		return;
+	cli->arguments++;
+	cli->argument_count--;
+}
+
 int cli_agent(struct cli *cli, struct error *err)
 {
 	cleanup_json json_t *body = json_object();
@@ -388,9 +398,11 @@ int cli_agent(struct cli *cli, struct error *err)
 
 	if (acts < 0)
 		return acts;
-	if (acts && cli->argument_count > 1) {
+	daemon_word_drop(cli);
+	int most = cli->value[OPT_AGENT_STATUS] ? 0 : 1;
+	if (acts && cli->argument_count > most) {
 		error_set(err, EXIT_CODE_USAGE, "agent: unexpected argument '%.64s'",
-			  cli->arguments[1]);
+			  cli->arguments[most]);
 		return -EXIT_CODE_USAGE;
 	}
 	if (!acts && (rc = body_make(cli, body, err)) < 0)

@@ -50,6 +50,20 @@ def test_gpus_and_queues_are_told_apart_in_any_order(queues, words):
     assert agent["gpus"] == "0-1" and [q["name"] for q in agent["queues"]] == ["a", "b"]
 
 
+def test_the_word_of_clearml_goes_with_each_act(queues):
+    carve = queues.host.carve
+    assert carve("agent", "daemon", "--detached", "--queue", "a=1", "daemon=1").returncode == 0
+    assert carve("agent", "daemon", "--status").returncode == 0
+    done = carve("agent", "--status", "a-1")
+    assert done.returncode == 2 and "unexpected argument 'a-1'" in done.stderr
+    for words in (["--drain", "daemon"], ["daemon", "--resume", "a"], ["daemon", "--stop", "a-1"]):
+        done = carve("agent", *words)
+        assert done.returncode == 0 and words[-1] in done.stdout, done.stderr
+    queues.agent("a=1")
+    assert carve("agent", "daemon", "--stop").returncode == 0
+    assert queues.host.carve_json("agent", "--status") == []
+
+
 def test_agents_that_share_a_queue_count_their_own_jobs(queues):
     for gpu in "01":
         queues.agent("a=1", gpus=gpu)

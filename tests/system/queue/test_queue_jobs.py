@@ -444,7 +444,7 @@ def test_changes_are_told_as_they_come(queues):
     (["--begin", "2026-13-01T00:00"], "begin"), (["--begin", "2026-02-30"], "begin"), (["--after", "bad:1"], "'bad:1'"), (["--retries", "-1"], "retries"), (["--after", "x"], "after"),
     (["--priority", "1000"], "priority"), (["--param", "x"], "param"), (["--vram", "0"], "vram"), (["--name", "a b"], "name"),
     (["--export", "a b"], "export"), (["--chdir", "/no/such"], "chdir"), (["--grace", "x"], "grace"), (["--retry-on", "x"], "retry-on"),
-    (["--retry-on", ""], "retry-on"), (["--param", "lr=1,,2"], "param"), (["--param", "lr=1,"], "param"),
+    (["--docker-arg", "x"], "--docker-arg: 'x'"), (["--retry-on", ""], "retry-on"), (["--param", "lr=1,,2"], "param"), (["--param", "lr=1,"], "param"),
 ])
 def test_bad_options_are_refused_and_nothing_is_enqueued(queues, options, says):
     done = queues.host.carve("enqueue", "--queue", "half", *options, "--", "true")
