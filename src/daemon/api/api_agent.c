@@ -117,6 +117,41 @@ void api_get_queues(struct call *call, const char *id)
 	call_reply(call, MHD_HTTP_OK, list);
 }
 
+/* ---- while the log is merged -------------------------------------------------------------- */
+
+static void act_again(struct call *call, void *arg)
+{
+	const char *id = strrchr(call->path, '/') + 1;
+
+	if (!strcmp(call->method, "POST"))
+		api_post_agent(call, NULL);
+	else if (!strcmp(call->method, "PATCH"))
+		api_patch_agent(call, id);
+	else
+		api_delete_agent(call, id);
+}
+
+static void on_change(void *call)
+{
+	call_fairly(call, act_again, NULL);
+}
+
+static void on_caller_gone(struct call *call)
+{
+	queue_unlisten(call->node->queues, call);
+}
+
+/* True: the call waits until agents can be written, as else the loop would. */
+static bool waits_for_store(struct call *call)
+{
+	struct queues *q = call->node->queues;
+
+	if (!job_store_holds(q->store) || queue_listen(q, on_change, call) < 0)
+		return false;
+	call_defer(call, on_caller_gone);
+	return true;
+}
+
 /* ---- starting ----------------------------------------------------------------------------- */
 
 static int queues_read(const json_t *list, struct agent *agent, struct error *err)
@@ -282,6 +317,8 @@ static bool refuse_leading(struct call *call, const struct agent *agent)
 
 void api_post_agent(struct call *call, const char *id)
 {
+	if (waits_for_store(call))
+		return;
 	struct agent *agent = calloc(1, sizeof(*agent)), *started;
 	struct error err = {0};
 
@@ -329,6 +366,8 @@ static struct agent *agent_or_reply(struct call *call, const char *id)
 
 void api_patch_agent(struct call *call, const char *id)
 {
+	if (waits_for_store(call))
+		return;
 	struct agent *agent = agent_or_reply(call, id);
 	struct error err = {0};
 
@@ -354,6 +393,8 @@ void api_patch_agent(struct call *call, const char *id)
 
 void api_delete_agent(struct call *call, const char *id)
 {
+	if (waits_for_store(call))
+		return;
 	struct agent *agent = agent_or_reply(call, id);
 	const char *now = call_argument(call, "now");
 	char name[16];

@@ -114,6 +114,7 @@ struct agent {
 	int64_t started;
 	struct process_id owner; /* pid 0: it is detached */
 	struct process_watch *watch;
+	bool ended; /* its command: it is stopped once that can be written */
 	struct queues *queues;
 	uint32_t queue_count;
 	struct agent_queue queue[QUEUE_LIST_MAX];

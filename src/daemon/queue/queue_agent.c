@@ -207,7 +207,18 @@ static void on_owner_ended(void *arg)
 {
 	struct agent *agent = arg;
 
-	agent_stop(agent, false, "its command ended");
+	agent->ended = true;
+	if (!job_store_holds(agent->queues->store))
+		agents_end(agent->queues);
+}
+
+void agents_end(struct queues *q)
+{
+	for (struct agent *agent = q->agents, *next; agent; agent = next) {
+		next = agent->next;
+		if (agent->ended)
+			agent_stop(agent, false, "its command ended");
+	}
 }
 
 /* In the order in which they were started. */

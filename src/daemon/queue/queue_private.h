@@ -347,6 +347,8 @@ void agent_hook_read(struct agent *agent, const json_t *object);
 
 /* ---- queue_agent.c */
 int agents_load(struct queues *q);
+/* Stops those whose command has ended. */
+void agents_end(struct queues *q);
 void agents_free(struct queues *q);
 /* The place that the job needs in this queue: 0, or -EINVAL: it has no size, or a larger one than
  * the queue.

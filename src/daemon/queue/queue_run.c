@@ -531,9 +531,11 @@ void queue_store_freed(void *arg)
 	struct queues *q = arg;
 
 	ends_write(q);
+	agents_end(q);
 	if (q->longs.first || q->parts.first)
 		queue_parts_wake(q);
 	q->dirty = true;
+	q->told = true; /* requests about agents wait for it */
 }
 
 int queues_database_look(struct queues *q, const char **ret_name)

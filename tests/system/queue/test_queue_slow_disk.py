@@ -3,6 +3,7 @@ import concurrent.futures
 import json
 import os
 import signal
+import threading
 import time
 
 import pytest
@@ -78,6 +79,29 @@ def test_a_slow_disk_does_not_hold_up_the_loop(slow):
     # The log was merged into the database meanwhile.
     assert os.path.getsize(slow.host.env["CARVE_RUNTIME_DIR"] + "/queue.db") > 1 << 20
     assert answers.ms[len(answers.ms) // 2] < LOOP_MS
+
+
+@pytest.mark.timed
+def test_a_change_of_an_agent_waits_for_a_merge_and_nobody_else_does(slow):
+    agent = slow.agent("half=0.1")
+    array = slow.enqueue("true", options=["--hold", "--array", f"0-{MANY - 1}"])
+    took, ends = [], threading.Event()
+
+    def change():
+        while not ends.is_set():
+            began = time.monotonic()
+            assert slow.host.carve("agent", "--drain", "half").returncode == 0
+            took.append(time.monotonic() - began)
+
+    with Answers(slow) as answers, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        changing = pool.submit(change)
+        for verb in ("release", "cancel"):
+            assert slow.host.carve("job", verb, array).returncode == 0
+        ends.set()
+        changing.result()
+    assert max(took) > 3 * SYNC_MS / 1000  # it met a merge, which waits for the disk several times
+    assert answers.ms[-1] < max(took) * 1000 / 2
+    assert slow.host.carve("agent", "--stop", agent["id"]).returncode == 0
 
 
 def test_clients_that_come_together_wait_for_the_disk_together(slow):
