@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from conftest import process_ended, wait_until
+from conftest import wait_until
 from queueing import queues  # noqa: F401: fixtures
 
 STATES = ["queued", "starting", "running", "done"]
@@ -111,9 +111,10 @@ def test_a_hooks_program_that_was_killed_is_started_again_and_one_of_a_stopped_a
 
 
 def kill_daemon(queues):
-    pid = queues.host.daemon_pid()
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: process_ended(pid))
+    """With the last of its threads: the lock is free then."""
+    os.kill(queues.host.daemon_pid(), signal.SIGKILL)
+    lock = queues.host.env["CARVE_RUNTIME_DIR"] + "/lock"
+    wait_until(lambda: queues.host.run(["flock", "--nonblock", lock, "true"]).returncode == 0)
 
 
 def blocked_hook(tmp_path):
