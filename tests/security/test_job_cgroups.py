@@ -89,7 +89,9 @@ def test_a_job_that_starts_is_not_its_users_yet(lab, how):
     assert jobs.output(BOB, "id", "-u").strip() == str(BOB)
     wait_until(lambda: attack.poll() is not None)
     assert jobs.output(BOB, "id", "-u").strip() == str(BOB)
-    assert "launcher.gone" not in lab.log() and "job.not_started" not in lab.log() and launcher.poll() is None
+    assert "launcher.gone" not in lab.log() and launcher.poll() is None
+    # Once the process is its user's, it may be killed before it has said that it began. That costs this job alone.
+    assert how == "kill" or "job.not_started" not in lab.log()
 
 
 @pytest.mark.attack("8", "a job that makes many cgroups, which the launcher has to remove")
