@@ -247,7 +247,7 @@ int mig_decide(struct mig_pool *pool, const struct mig_request *request, struct 
  * none. */
 int mig_join(const struct mig_pool *pool, const struct mig_request *request,
 	     struct mig_decision *ret);
-/* What became of a request when it came. */
+/* The outcome for a request at its arrival. */
 enum mig_admission {
 	MIG_GRANTED,
 	MIG_QUEUED, /* it waits for room */

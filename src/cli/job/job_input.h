@@ -17,7 +17,7 @@ struct job_input {
 /* Makes the FIFO. Where there is no standard input (it is closed, or /dev/null) `path` is "".
  * Where the FIFO cannot be made, too, and a note says so. */
 void job_input_begin(struct job_input *input);
-/* What to wait for; fd -1: nothing. */
+/* The descriptor to wait for; fd -1: none. */
 struct pollfd job_input_wanted(const struct job_input *input);
 /* That is there. */
 void job_input_pass(struct job_input *input);

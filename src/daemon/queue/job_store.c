@@ -497,11 +497,7 @@ int job_store_element(struct job_store *store, int64_t array, int32_t index, int
 
 	sqlite3_bind_int64(stmt, 1, array);
 	sqlite3_bind_int64(stmt, 2, index);
-	int step = sqlite3_step(stmt);
-	if (step == SQLITE_ROW)
-		*ret = sqlite3_column_int64(stmt, 0);
-	sqlite3_reset(stmt);
-	return step == SQLITE_DONE ? -ENOENT : store_errno(step);
+	return number_get(stmt, ret);
 }
 
 int job_store_each_oldest(struct job_store *store, uid_t uid, uint32_t limit, job_record_cb cb,

@@ -100,7 +100,7 @@ struct job_history {
 typedef int (*job_count_cb)(void *arg, uid_t uid, const struct job_history *history);
 int job_store_each_count(struct job_store *store, job_count_cb cb, void *arg);
 
-/* What a request was answered: asking twice is asking once. It goes with its first job, and after a
+/* The answer to a request: asking twice is asking once. It goes with its first job, and after a
  * day. -ENOENT: it was not answered. */
 struct job_asked {
 	int64_t job;

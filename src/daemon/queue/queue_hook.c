@@ -305,7 +305,7 @@ static void program_lost(struct agent_hook *hook)
 	hook->written = 0;
 }
 
-/* What the program has dealt with since. */
+/* Notes how far the program is by now. */
 static void program_hear(struct agent_hook *hook)
 {
 	struct pollfd gone = {.fd = hook->fd};

@@ -127,7 +127,7 @@ static bool room_is_there(const char *path)
 	       file_size_limit() == UINT64_MAX;
 }
 
-/* What is written in the file's and the log's room needs none of the disk's. SQLite keeps the file
+/* A write in the file's and the log's room needs none of the disk's. SQLite keeps the file
  * at whole steps, and the log in place when it is closed. The log's room is behind its end, so that
  * SQLite does not see it. */
 static void room_take(const struct database *d, const char *path)

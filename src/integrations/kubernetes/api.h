@@ -32,7 +32,7 @@ struct api {
 int api_open(struct api *ret, const char *url, const char *token, const char *ca,
 	     struct error *err);
 void api_close(struct api *api);
-/* What api->goes_on says. */
+/* The answer of api->goes_on. */
 bool api_goes_on(const struct api *api);
 
 struct api_call {
