@@ -15,7 +15,7 @@
 #include "client/client.h"
 #include "client/sessions.h"
 
-/* The label that the plugin of a cluster's node follows (integrations/kubernetes/role.h). */
+/* The label that the plugin of a cluster's node follows (integrations/kubernetes/node/role.h). */
 #define NODE_LABEL "node-role.kubernetes.io/runai-mig-enabled"
 
 /* Whether this user has a cluster that kubectl would ask. */

@@ -15,7 +15,7 @@
 #define AGENT_PODS_GRACE_NS (7ull * 86400 * 1000000000)
 
 struct agent_pods {
-	json_t *template; /* integrations/kubernetes/pod_template.h; owned */
+	json_t *template; /* integrations/kubernetes/pod/pod_template.h; owned */
 	char namespace[64];
 	char api[512], token_file[PATH_MAX], ca_file[PATH_MAX]; /* "": as in a pod */
 	uint32_t most;

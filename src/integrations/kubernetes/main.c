@@ -13,13 +13,13 @@
 #include "base/macros.h"
 #include "base/options.h"
 #include "base/units.h"
-#include "integrations/kubernetes/check.h"
-#include "integrations/kubernetes/controller.h"
-#include "integrations/kubernetes/follow.h"
-#include "integrations/kubernetes/node.h"
-#include "integrations/kubernetes/reserve.h"
-#include "integrations/kubernetes/role.h"
-#include "integrations/kubernetes/run.h"
+#include "integrations/kubernetes/check/check.h"
+#include "integrations/kubernetes/claim/reserve.h"
+#include "integrations/kubernetes/controller/controller.h"
+#include "integrations/kubernetes/node/node.h"
+#include "integrations/kubernetes/node/role.h"
+#include "integrations/kubernetes/pod/follow.h"
+#include "integrations/kubernetes/pod/run.h"
 
 // NOLINTBEGIN(concurrency-mt-unsafe): all of this runs before there are threads.
 

@@ -1,0 +1,428 @@
+#include "integrations/kubernetes/check/check.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "client/client.h"
+#include "integrations/kubernetes/api/api.h"
+#include "integrations/kubernetes/object/slices.h"
+
+#define TIMEOUT_MS 15000L
+#define MINOR_MIN 36
+#define RESERVE "--reserve-namespace"
+#define SLICES "/apis/resource.k8s.io/v1/resourceslices"
+
+/* The server that is asked, and the findings. */
+struct check {
+	struct api api;
+	bool kubectl;
+	const char *driver;
+	json_t *found; /* [{name, ok, message, hint}] */
+	bool failed;
+};
+
+static void found(struct check *check, const char *name, bool ok, const char *message,
+		  const char *hint)
+{
+	json_array_append_new(check->found,
+			      json_pack("{s:s, s:b, s:s, s:s}", "name", name, "ok", ok, "message",
+					message, "hint", ok ? "" : hint));
+	check->failed |= !ok;
+}
+
+/* ---- asking ------------------------------------------------------------------------------ */
+
+/* In the child: `body` comes on its standard input. */
+_Noreturn static void kubectl_exec(const char *path, int in, int out, bool create)
+{
+	dup2(in, STDIN_FILENO);
+	dup2(out, STDOUT_FILENO);
+	if (create)
+		execlp("kubectl", "kubectl", "create", "--raw", path, "-f", "-", (char *)NULL);
+	else
+		execlp("kubectl", "kubectl", "get", "--raw", path, (char *)NULL);
+	_exit(EXIT_CODE_NOT_FOUND);
+}
+
+/* kubectl has the user's clusters and ways to log in. It prints the object, or fails. */
+static int kubectl_ask(const struct api_call *call, json_t **ret, struct error *err)
+{
+	cleanup_free char *body = call->body ? json_dumps(call->body, JSON_COMPACT) : NULL;
+	FILE *in = tmpfile(), *out = tmpfile();
+	int status = -1;
+
+	if (in && out) {
+		fputs(body ? body : "", in);
+		rewind(in);
+		pid_t child = fork();
+		if (child == 0)
+			kubectl_exec(call->path, fileno(in), fileno(out), body != NULL);
+		if (child > 0)
+			waitpid(child, &status, 0);
+		rewind(out);
+		*ret = json_loadf(out, 0, NULL);
+	}
+	if (in)
+		(void)fclose(in);
+	if (out)
+		(void)fclose(out);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_CODE_NOT_FOUND) {
+		error_set(err, EXIT_CODE_UNREACHABLE,
+			  "no API server is named, and there is no kubectl");
+		error_hint(err, "give --api URL, or install kubectl");
+		return -EXIT_CODE_UNREACHABLE;
+	}
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0 && *ret
+		       ? 0
+		       : error_set(err, EXIT_CODE_FAILED, "kubectl could not ask for %s",
+				   call->path);
+}
+
+/* 0 with the answer, or negative: it is not there, or may not be seen. */
+static int ask(struct check *check, const char *method, const char *path, const json_t *body,
+	       json_t **ret, struct error *err)
+{
+	struct api_call call = {
+		.method = method, .path = path, .body = body, .timeout_ms = TIMEOUT_MS};
+	long status;
+
+	*ret = NULL;
+	if (check->kubectl)
+		return kubectl_ask(&call, ret, err);
+	int rc = api_call(&check->api, &call, &status, ret, err);
+	return rc == 0 && (status < 200 || status > 299 || !*ret)
+		       ? api_status_error(&call, status, *ret, err)
+		       : rc;
+}
+
+/* ---- what is looked at ------------------------------------------------------------------- */
+
+static int check_version(struct check *check, struct error *err)
+{
+	cleanup_json json_t *version = NULL;
+	char text[160];
+	int rc = ask(check, "GET", "/version", NULL, &version, err);
+	const char *git = json_string_value(json_object_get(version, "gitVersion"));
+	const char *minor = json_string_value(json_object_get(version, "minor"));
+
+	if (rc < 0)
+		return rc;
+	snprintf(text, sizeof(text), "the API server is %.100s", git ? git : "of no known version");
+	found(check, "version", minor && strtol(minor, NULL, 10) >= MINOR_MIN, text,
+	      "carve needs Kubernetes 1.36 or newer");
+	return 0;
+}
+
+static const char *gate_hint(const char *field)
+{
+	return strstr(field, "taints")     ? "switch the feature gate DRADeviceTaints on"
+	       : strstr(field, "Counters") ? "switch the feature gate DRAPartitionableDevices on"
+					   : "switch the feature gate DRAConsumableCapacity on";
+}
+
+/* Writes a slice that is not kept, and looks what the API server made of it. */
+static bool check_gate(struct check *check, json_t *slice)
+{
+	cleanup_json json_t *got = NULL;
+	json_t *spec = json_object_get(slice, "spec");
+	struct error err = {0};
+	char field[200], text[260];
+
+	json_object_set_new(json_object_get(spec, "pool"), "generation", json_integer(1));
+	if (ask(check, "POST", SLICES "?dryRun=All", slice, &got, &err) < 0) {
+		found(check, "gates", false, err.message,
+		      "the user who checks must be allowed to create resourceslices");
+		return false;
+	}
+	if (slices_contain(json_object_get(got, "spec"), spec, field, sizeof(field)))
+		return true;
+	snprintf(text, sizeof(text), "the API server drops spec.%s", field);
+	found(check, "gates", false, text, gate_hint(field));
+	return false;
+}
+
+static void check_gates(struct check *check)
+{
+	struct device_gpu gpu = {.name = "gpu-carve-check",
+				 .uuid = "carve-check",
+				 .product = "check",
+				 .total = GIB(16),
+				 .offered = GIB(16),
+				 .least = MIB(512),
+				 .answers = true,
+				 .profile = {{.name = "1g.10gb",
+					      .memory = GIB(8),
+					      .starts = 3,
+					      .size = 1,
+					      .slices = 1}},
+				 .profiles = 1};
+	cleanup_json json_t *slices = slices_build(
+		&(struct slices_owner){.driver = check->driver,
+				       .node = "carve-check",
+				       .node_uid = "00000000-0000-0000-0000-000000000000"},
+		&gpu, 1);
+	json_t *slice;
+	size_t i;
+
+	json_array_foreach(slices, i, slice)
+	{
+		if (!check_gate(check, slice))
+			return;
+	}
+	found(check, "gates", true,
+	      "shared devices, their capacity, MIG instances with counters, and taints are kept",
+	      "");
+}
+
+static void check_object(struct check *check, const char *name, const char *path)
+{
+	cleanup_json json_t *object = NULL;
+	struct error err = {0};
+	char text[260];
+	const char *kind = strrchr(path, '/');
+	bool there = ask(check, "GET", path, NULL, &object, &err) == 0;
+
+	while (kind > path && kind[-1] != '/')
+		kind--;
+	snprintf(text, sizeof(text), "%.200s %s", kind, there ? "is there" : "is missing");
+	found(check, name, there, text, "kubectl apply -k packaging/kubernetes/base");
+}
+
+/* carve's classes, but for those that claims name. */
+static bool is_of_resource(const char *class)
+{
+	const char *end = strstr(class, ".carve.dev");
+
+	return end && !strcmp(end, ".carve.dev") && strcmp(class, "gpu.carve.dev") != 0 &&
+	       strcmp(class, "mig.carve.dev") != 0;
+}
+
+/* A policy does nothing until a binding of its name puts it in force. */
+static void check_policies(struct check *check)
+{
+	static const struct {
+		const char *resource, *name;
+	} wanted[] = {
+		{"mutatingadmissionpolicies", "carve-spellings"},
+		{"mutatingadmissionpolicybindings", "carve-spellings"},
+		{"validatingadmissionpolicies", "carve-spellings"},
+		{"validatingadmissionpolicybindings", "carve-spellings"},
+		{"validatingadmissionpolicies", "carve-own-slices"},
+		{"validatingadmissionpolicybindings", "carve-own-slices"},
+	};
+	char path[256];
+
+	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
+		snprintf(path, sizeof(path), "/apis/admissionregistration.k8s.io/v1/%s/%s",
+			 wanted[i].resource, wanted[i].name);
+		check_object(check, "policy", path);
+	}
+}
+
+/* A class of an extended resource, such as nvidia.com/gpu, whose resource the API server dropped:
+ * pods that name it stay pending. */
+static void check_classes(struct check *check)
+{
+	cleanup_json json_t *list = NULL;
+	struct error ignored = {0};
+	const json_t *class;
+	char text[200];
+	size_t i;
+
+	if (ask(check, "GET", "/apis/resource.k8s.io/v1/deviceclasses", NULL, &list, &ignored) < 0)
+		return;
+	json_array_foreach(json_object_get(list, "items"), i, class)
+	{
+		const char *name = json_string_value(
+			json_object_get(json_object_get(class, "metadata"), "name"));
+		const json_t *spec = json_object_get(class, "spec");
+
+		if (!name || !is_of_resource(name) || json_object_get(spec, "extendedResourceName"))
+			continue;
+		snprintf(text, sizeof(text), "class %.120s has no extended resource", name);
+		found(check, "class", false, text,
+		      "switch the feature gate DRAExtendedResource on, and apply the manifests "
+		      "again");
+		return;
+	}
+}
+
+/* The first object of those that carve's manifests name so; *ret is the list, owned by the caller.
+ * NULL: there is none, or *err says why it is not known. */
+static const json_t *object_named(struct check *check, const char *resource, const char *name,
+				  json_t **ret, struct error *err)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path),
+		 "/apis/apps/v1/%s?labelSelector=app.kubernetes.io%%2Fname%%3D%s", resource, name);
+	if (ask(check, "GET", path, NULL, ret, err) < 0)
+		return NULL;
+	return json_array_get(json_object_get(*ret, "items"), 0);
+}
+
+/* Without it the templates of claims are not made, and pods stay pending. */
+static void check_controller(struct check *check)
+{
+	cleanup_json json_t *list = NULL;
+	struct error err = {0};
+	const json_t *controller =
+		object_named(check, "deployments", "carve-controller", &list, &err);
+	const json_t *status = json_object_get(controller, "status");
+	bool runs = json_integer_value(json_object_get(status, "availableReplicas")) > 0;
+
+	found(check, "controller", runs,
+	      runs         ? "the controller runs"
+	      : err.code   ? err.message
+	      : controller ? "no pod of the controller is ready"
+			   : "the controller is missing",
+	      err.code     ? "the user who checks must see deployments"
+	      : controller ? "kubectl -n carve get pods -l app.kubernetes.io/name=carve-controller"
+			   : "kubectl apply -k packaging/kubernetes/base");
+}
+
+/* Whether the nodes' plugins make reservations, beside which a device plugin may stay. */
+static bool has_reservations(struct check *check)
+{
+	cleanup_json json_t *list = NULL;
+	struct error ignored = {0};
+	const json_t *daemons = object_named(check, "daemonsets", "carve-node", &list, &ignored);
+	const json_t *spec = json_object_get(
+		json_object_get(json_object_get(daemons, "spec"), "template"), "spec");
+	const json_t *container, *word;
+	size_t i, k;
+
+	json_array_foreach(json_object_get(spec, "containers"), i, container)
+	{
+		static const char *const lists[] = {"command", "args"};
+
+		for (size_t l = 0; l < ARRAY_SIZE(lists); l++)
+			json_array_foreach(json_object_get(container, lists[l]), k, word)
+			{
+				const char *text = json_string_value(word);
+
+				if (text && !strncmp(text, RESERVE, strlen(RESERVE)))
+					return true;
+			}
+	}
+	return false;
+}
+
+static bool has_slice(const json_t *slices, const char *driver, const char *node)
+{
+	const json_t *slice;
+	size_t i;
+
+	json_array_foreach((json_t *)slices, i, slice)
+	{
+		const json_t *spec = json_object_get(slice, "spec");
+		const char *its = json_string_value(json_object_get(spec, "nodeName"));
+		const char *whose = json_string_value(json_object_get(spec, "driver"));
+
+		if (its && whose && !strcmp(its, node) && !strcmp(whose, driver))
+			return true;
+	}
+	return false;
+}
+
+/* A node's GPUs are carve's or a device plugin's. */
+static void check_node(struct check *check, const json_t *node, const json_t *slices, bool reserved)
+{
+	const json_t *metadata = json_object_get(node, "metadata");
+	const char *name = json_string_value(json_object_get(metadata, "name"));
+	const char *label = json_string_value(
+		json_object_get(json_object_get(metadata, "labels"), "nvidia.com/gpu.present"));
+	const char *plugin = json_string_value(json_object_get(
+		json_object_get(json_object_get(node, "status"), "allocatable"), "nvidia.com/gpu"));
+	bool ours = name && has_slice(slices, check->driver, name);
+	bool theirs = plugin && strcmp(plugin, "0") != 0 && !reserved;
+	char text[320];
+
+	if (!name || (!ours && !(label && !strcmp(label, "true"))))
+		return;
+	snprintf(text, sizeof(text), "node %.250s %s", name,
+		 ours && theirs ? "has slices, and a device plugin hands out its GPUs, too"
+		 : ours         ? "has slices"
+				: "has GPUs and no slices");
+	found(check, "node", ours && !theirs, text,
+	      ours ? "remove the device plugin from this node, or apply "
+		     "packaging/kubernetes/reservation"
+		   : "kubectl -n carve logs -l app.kubernetes.io/name=carve-node -c plugin");
+}
+
+static void check_nodes(struct check *check)
+{
+	cleanup_json json_t *nodes = NULL, *slices = NULL;
+	struct error err = {0};
+	json_t *node;
+	size_t i, before = json_array_size(check->found);
+
+	if (ask(check, "GET", "/api/v1/nodes", NULL, &nodes, &err) < 0 ||
+	    ask(check, "GET", SLICES, NULL, &slices, &err) < 0) {
+		found(check, "node", false, err.message,
+		      "the user who checks must see nodes and slices");
+		return;
+	}
+	bool reserved = has_reservations(check);
+	json_array_foreach(json_object_get(nodes, "items"), i, node)
+		check_node(check, node, json_object_get(slices, "items"), reserved);
+	if (json_array_size(check->found) == before)
+		found(check, "node", false, "no node has GPUs",
+		      "nodes with GPUs have the label nvidia.com/gpu.present=true");
+}
+
+static void print(const struct check *check, bool json)
+{
+	json_t *entry;
+	size_t i;
+
+	if (json) {
+		json_dumpf(check->found, stdout, JSON_INDENT(1));
+		putchar('\n');
+		return;
+	}
+	json_array_foreach(check->found, i, entry)
+	{
+		const char *hint = json_string_value(json_object_get(entry, "hint"));
+
+		printf("%s  %s%s%s\n", json_is_true(json_object_get(entry, "ok")) ? "ok " : "BAD",
+		       json_string_value(json_object_get(entry, "message")), *hint ? "; " : "",
+		       hint);
+	}
+}
+
+int check_run(const struct check_options *options, struct error *err)
+{
+	struct check check = {.driver = options->driver, .found = json_array()};
+	char path[256];
+
+	check.kubectl = !options->api_url && !secure_getenv("KUBERNETES_SERVICE_HOST");
+	int rc = check.kubectl
+			 ? 0
+			 : api_open(&check.api, options->api_url, options->token, options->ca, err);
+	if (rc == 0)
+		rc = check_version(&check, err);
+	if (rc == 0) {
+		check_gates(&check);
+		snprintf(path, sizeof(path), "/apis/resource.k8s.io/v1/deviceclasses/%s",
+			 options->driver);
+		check_object(&check, "class", path);
+		check_classes(&check);
+		check_policies(&check);
+		check_controller(&check);
+		check_nodes(&check);
+		print(&check, options->json);
+		rc = check.failed ? -EXIT_CODE_FAILED : 0;
+	}
+	json_decref(check.found);
+	if (!check.kubectl)
+		api_close(&check.api);
+	return rc;
+}

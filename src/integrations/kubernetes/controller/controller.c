@@ -1,0 +1,491 @@
+#include "integrations/kubernetes/controller/controller.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/macros.h"
+#include "client/client.h"
+#include "daemon/host/log.h"
+#include "integrations/kubernetes/api/informer.h"
+#include "integrations/kubernetes/api/leader.h"
+#include "integrations/kubernetes/controller/unused.h"
+#include "integrations/kubernetes/object/claim.h"
+#include "integrations/kubernetes/object/slices.h"
+#include "integrations/kubernetes/object/template.h"
+#include "integrations/kubernetes/pod/follow.h"
+
+#define LEASE "carve-controller"
+#define TIMEOUT_MS 15000L
+/* Between two writes, so that a new size of GPU, which changes every template, is no burst. */
+#define WRITE_PAUSE_NS 20000000L
+#define PATH_SIZE 512
+/* Between two looks for pods that nobody follows; each lists the pods of jobs. */
+#define ORPHANS_SECONDS_MAX 600u
+
+/* The state that the threads share. `lock` is held while templates are made: the API server hears
+ * of one at a time. */
+struct controller {
+	struct api api;
+	const char *driver;
+	struct leader leader;
+	atomic_bool stop;
+	unsigned collect_s;
+	struct orphans orphans;
+	pthread_mutex_t lock;
+	json_t *sizes;  /* memoryMiB of GPUs, by slice: {slice: [mib, ...]} */
+	json_t *wanted; /* templates that pods name: {"namespace/name": made}, where made says
+			   that it is there as it should be */
+	uint64_t gpu_mib[TEMPLATE_SIZES_MAX];
+	size_t gpu_sizes;
+};
+
+static volatile sig_atomic_t signalled;
+
+static void on_signal(int number)
+{
+	signalled = 1;
+}
+
+static bool goes_on(void *arg)
+{
+	struct controller *controller = arg;
+
+	return !controller->stop && !signalled;
+}
+
+/* ---- templates --------------------------------------------------------------------------- */
+
+static int template_call(struct controller *controller, const char *method, const char *path,
+			 const json_t *body, json_t **ret, long *ret_status, struct error *err)
+{
+	struct api_call call = {
+		.method = method, .path = path, .body = body, .timeout_ms = TIMEOUT_MS};
+	int rc = api_call(&controller->api, &call, ret_status, ret, err);
+
+	if (rc == 0 && (*ret_status < 200 || *ret_status > 299) && *ret_status != 404)
+		rc = api_status_error(&call, *ret_status, *ret, err);
+	return rc;
+}
+
+/* Templates cannot be changed, so one that is not right is replaced: claims that were made from it
+ * stay. */
+static int template_write(struct controller *controller, const char *namespace, const char *name,
+			  const json_t *wanted, struct error *err)
+{
+	char all[PATH_SIZE], one[PATH_SIZE + TEMPLATE_NAME_SIZE], field[128];
+	cleanup_json json_t *there = NULL, *gone = NULL, *made = NULL;
+	long status;
+
+	snprintf(all, sizeof(all), "/apis/resource.k8s.io/v1/namespaces/%s/resourceclaimtemplates",
+		 namespace);
+	snprintf(one, sizeof(one), "%s/%s", all, name);
+	int rc = template_call(controller, "GET", one, NULL, &there, &status, err);
+	if (rc < 0 || (status == 200 &&
+		       slices_contain(json_object_get(there, "spec"),
+				      json_object_get(wanted, "spec"), field, sizeof(field))))
+		return rc;
+	nanosleep(&(struct timespec){.tv_nsec = WRITE_PAUSE_NS}, NULL);
+	if (status == 200)
+		rc = template_call(controller, "DELETE", one, NULL, &gone, &status, err);
+	if (rc == 0)
+		rc = template_call(controller, "POST", all, wanted, &made, &status, err);
+	if (rc == 0)
+		log_event(LOG_INFO, "template.made namespace=%s name=%s", namespace, name);
+	return rc;
+}
+
+/* Makes one that pods name, where it is not known to be there. */
+static void template_ensure(struct controller *controller, const char *key)
+{
+	char namespace[CLAIM_LABEL_SIZE];
+	const char *name = strchr(key, '/') + 1;
+	struct template_size size;
+	struct error err = {0};
+
+	snprintf(namespace, sizeof(namespace), "%.*s", (int)(name - key - 1), key);
+	if (!goes_on(controller) || json_is_true(json_object_get(controller->wanted, key)) ||
+	    template_parse(name, &size) < 0)
+		return;
+	cleanup_json json_t *template = template_build(controller->driver, namespace, name, &size,
+						       controller->gpu_mib, controller->gpu_sizes);
+	/* A share of GPUs that are not known yet waits for the first slice. */
+	if (!template)
+		return;
+	if (template_write(controller, namespace, name, template, &err) < 0)
+		log_event(LOG_WARNING, "template.failed namespace=%s name=%s error=\"%s\"",
+			  namespace, name, err.message);
+	else
+		json_object_set_new(controller->wanted, key, json_true());
+}
+
+static void templates_ensure(struct controller *controller)
+{
+	const char *key;
+	json_t *made;
+	void *next;
+
+	json_object_foreach_safe(controller->wanted, next, key, made)
+		template_ensure(controller, key);
+}
+
+/* ---- pods -------------------------------------------------------------------------------- */
+
+static void on_pod(void *arg, enum informer_event event, const json_t *pod)
+{
+	struct controller *controller = arg;
+	const json_t *metadata = json_object_get(pod, "metadata");
+	const char *namespace = json_string_value(json_object_get(metadata, "namespace"));
+	const char *name = json_string_value(
+		json_object_get(json_object_get(metadata, "labels"), TEMPLATE_LABEL));
+	char key[CLAIM_LABEL_SIZE + TEMPLATE_NAME_SIZE];
+	struct template_size size;
+
+	pthread_mutex_lock(&controller->lock);
+	/* A template that somebody removed is found missing at the next list. */
+	if (event == INFORMER_LIST_BEGINS)
+		json_object_clear(controller->wanted);
+	if (event == INFORMER_PRESENT && namespace && name && claim_label_valid(namespace) &&
+	    template_parse(name, &size) == 0) {
+		snprintf(key, sizeof(key), "%s/%s", namespace, name);
+		if (!json_object_get(controller->wanted, key))
+			json_object_set_new(controller->wanted, key, json_false());
+		template_ensure(controller, key);
+	}
+	pthread_mutex_unlock(&controller->lock);
+}
+
+static void *pods_main(void *arg)
+{
+	struct controller *controller = arg;
+
+	informer_run(&(struct informer){.api = &controller->api,
+					.path = "/api/v1/pods",
+					.selector = "labelSelector=carve.dev%2Ftemplate",
+					.each = on_pod,
+					.goes_on = goes_on,
+					.arg = controller});
+	return NULL;
+}
+
+/* ---- slices ------------------------------------------------------------------------------ */
+
+static json_t *slice_sizes(const json_t *slice)
+{
+	json_t *sizes = json_array(), *device;
+	size_t i;
+
+	json_array_foreach(json_object_get(json_object_get(slice, "spec"), "devices"), i, device)
+	{
+		json_t *mib = json_object_get(
+			json_object_get(json_object_get(device, "attributes"), "memoryMiB"), "int");
+
+		if (json_integer_value(mib) > 0)
+			json_array_append(sizes, mib);
+	}
+	return sizes;
+}
+
+struct counted {
+	uint64_t mib;
+	size_t count;
+};
+
+static int by_count(const void *a, const void *b)
+{
+	const struct counted *x = a, *y = b;
+
+	return x->count != y->count ? (x->count < y->count ? 1 : -1)
+				    : (x->mib > y->mib) - (x->mib < y->mib);
+}
+
+static int by_mib(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+/* The sizes that most GPUs have, smallest first. */
+static size_t sizes_choose(const json_t *by_slice, uint64_t ret[static TEMPLATE_SIZES_MAX])
+{
+	static struct counted counted[1024];
+	size_t kinds = 0, i;
+	const json_t *list, *mib;
+	const char *slice;
+
+	json_object_foreach((json_t *)by_slice, slice, list)
+	{
+		json_array_foreach((json_t *)list, i, mib)
+		{
+			uint64_t value = (uint64_t)json_integer_value(mib);
+			size_t at = 0;
+
+			while (at < kinds && counted[at].mib != value)
+				at++;
+			if (at == ARRAY_SIZE(counted))
+				continue;
+			if (at == kinds)
+				counted[kinds++] = (struct counted){.mib = value};
+			counted[at].count++;
+		}
+	}
+	qsort(counted, kinds, sizeof(counted[0]), by_count);
+	kinds = MIN(kinds, TEMPLATE_SIZES_MAX);
+	for (i = 0; i < kinds; i++)
+		ret[i] = counted[i].mib;
+	qsort(ret, kinds, sizeof(ret[0]), by_mib);
+	return kinds;
+}
+
+static void sizes_take(struct controller *controller)
+{
+	uint64_t mib[TEMPLATE_SIZES_MAX] = {0};
+	size_t sizes = sizes_choose(controller->sizes, mib);
+	const char *key;
+	json_t *made;
+	void *next;
+
+	/* A cluster whose nodes are all away keeps its templates. */
+	if (!sizes || (sizes == controller->gpu_sizes &&
+		       !memcmp(mib, controller->gpu_mib, sizeof(mib[0]) * sizes)))
+		return;
+	memcpy(controller->gpu_mib, mib, sizeof(mib));
+	controller->gpu_sizes = sizes;
+	log_event(LOG_INFO, "gpus.sizes count=%zu", sizes);
+	json_object_foreach_safe(controller->wanted, next, key, made)
+		json_object_set_new(controller->wanted, key, json_false());
+	templates_ensure(controller);
+}
+
+static void on_slice(void *arg, enum informer_event event, const json_t *slice)
+{
+	static bool listing;
+	struct controller *controller = arg;
+	const char *name =
+		json_string_value(json_object_get(json_object_get(slice, "metadata"), "name"));
+
+	pthread_mutex_lock(&controller->lock);
+	if (event == INFORMER_LIST_BEGINS)
+		json_object_clear(controller->sizes);
+	else if (event == INFORMER_PRESENT && name)
+		json_object_set_new(controller->sizes, name, slice_sizes(slice));
+	else if (event == INFORMER_DELETED && name)
+		json_object_del(controller->sizes, name);
+	/* Half a list would be half the sizes. */
+	listing = event == INFORMER_LIST_BEGINS || (listing && event != INFORMER_LIST_ENDS);
+	if (!listing)
+		sizes_take(controller);
+	pthread_mutex_unlock(&controller->lock);
+}
+
+static void *slices_main(void *arg)
+{
+	struct controller *controller = arg;
+	char selector[128];
+
+	snprintf(selector, sizeof(selector), "fieldSelector=spec.driver%%3D%s", controller->driver);
+	informer_run(&(struct informer){.api = &controller->api,
+					.path = "/apis/resource.k8s.io/v1/resourceslices",
+					.selector = selector,
+					.each = on_slice,
+					.goes_on = goes_on,
+					.arg = controller});
+	return NULL;
+}
+
+/* ---- templates that nobody uses ---------------------------------------------------------- */
+
+static void template_delete(struct controller *controller, const char *key)
+{
+	const char *name = strchr(key, '/') + 1;
+	char path[PATH_SIZE + TEMPLATE_NAME_SIZE];
+	cleanup_json json_t *answer = NULL;
+	struct error err = {0};
+	long status;
+
+	snprintf(path, sizeof(path),
+		 "/apis/resource.k8s.io/v1/namespaces/%.*s/resourceclaimtemplates/%s",
+		 (int)(name - key - 1), key, name);
+	nanosleep(&(struct timespec){.tv_nsec = WRITE_PAUSE_NS}, NULL);
+	/* Whether it is there is not known any more, whatever the answer is. */
+	json_object_del(controller->wanted, key);
+	if (template_call(controller, "DELETE", path, NULL, &answer, &status, &err) < 0)
+		log_event(LOG_WARNING, "template.not_deleted name=%s error=\"%s\"", key,
+			  err.message);
+	else
+		log_event(LOG_INFO, "template.deleted name=%s", key);
+}
+
+/* Pods that come meanwhile are heard of after it, as the lock is held, and get their template
+ * anew. */
+static void collect(struct controller *controller)
+{
+	cleanup_json json_t *unused = NULL;
+	struct error err = {0};
+	json_t *key;
+	size_t i;
+
+	pthread_mutex_lock(&controller->lock);
+	if (unused_find(&controller->api, goes_on, controller, &unused, &err) < 0)
+		log_event(LOG_WARNING, "templates.unknown error=\"%s\"", err.message);
+	json_array_foreach(unused, i, key)
+	{
+		if (goes_on(controller))
+			template_delete(controller, json_string_value(key));
+	}
+	pthread_mutex_unlock(&controller->lock);
+}
+
+static void *collect_main(void *arg)
+{
+	struct controller *controller = arg;
+	long long next = now_monotonic_ms() + controller->collect_s * 1000LL;
+
+	while (goes_on(controller)) {
+		nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+		if (now_monotonic_ms() < next)
+			continue;
+		collect(controller);
+		next = now_monotonic_ms() + controller->collect_s * 1000LL;
+	}
+	return NULL;
+}
+
+/* ---- pods that nobody follows ------------------------------------------------------------ */
+
+/* Often enough that a pod goes within a tenth of its time more, and at most once a second. */
+static unsigned orphans_every_s(const struct orphans *orphans)
+{
+	return (unsigned)MIN(MAX(orphans->gone_s / 10, 1u), ORPHANS_SECONDS_MAX);
+}
+
+static void *orphans_main(void *arg)
+{
+	struct controller *controller = arg;
+	long long every = orphans_every_s(&controller->orphans) * 1000LL;
+	long long next = now_monotonic_ms() + every;
+
+	while (controller->orphans.gone_s && goes_on(controller)) {
+		struct error err = {0};
+
+		nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+		if (now_monotonic_ms() < next)
+			continue;
+		if (orphans_look(&controller->orphans, &err) < 0)
+			log_event(LOG_WARNING, "jobs.unknown error=\"%s\"", err.message);
+		next = now_monotonic_ms() + every;
+	}
+	return NULL;
+}
+
+/* ---- leading ----------------------------------------------------------------------------- */
+
+static void pause_ms(long ms)
+{
+	for (; ms > 0 && !signalled; ms -= 100)
+		nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+}
+
+static void lease_turn(struct controller *controller)
+{
+	struct error err = {0};
+	bool led = controller->leader.leads;
+
+	if (leader_turn(&controller->leader, &err) < 0 && !signalled)
+		log_event(LOG_WARNING, "lease.failed error=\"%s\"", err.message);
+	if (!led && controller->leader.leads)
+		log_event(LOG_INFO, "lease.taken identity=%s", controller->leader.identity);
+}
+
+/* While it leads. */
+static int lead(struct controller *controller, struct error *err)
+{
+	static void *(*const mains[])(void *arg) = {slices_main, pods_main, collect_main,
+						    orphans_main};
+	pthread_t threads[ARRAY_SIZE(mains)];
+	size_t started = 0;
+
+	while (started < ARRAY_SIZE(mains) &&
+	       pthread_create(&threads[started], NULL, mains[started], controller) == 0)
+		started++;
+	if (started < ARRAY_SIZE(mains)) {
+		controller->stop = true;
+		while (started > 0)
+			pthread_join(threads[--started], NULL);
+		return error_set(err, EXIT_CODE_FAILED, "cannot start a thread");
+	}
+	while (!signalled && controller->leader.leads) {
+		pause_ms(LEADER_RENEW_MS);
+		if (!signalled)
+			lease_turn(controller);
+	}
+	/* Another one may lead now: calls that are under way are not waited for. */
+	if (!controller->leader.leads)
+		return error_set(err, EXIT_CODE_FAILED, "the lease was lost");
+	controller->stop = true;
+	while (started > 0)
+		pthread_join(threads[--started], NULL);
+	return 0;
+}
+
+static void identity_make(char buf[static LEADER_NAME_SIZE])
+{
+	char host[64] = "";
+	unsigned random = 0;
+
+	(void)gethostname(host, sizeof(host) - 1);
+	(void)getrandom(&random, sizeof(random), 0);
+	snprintf(buf, LEADER_NAME_SIZE, "%s_%08x", host, random);
+}
+
+int controller_run(const struct controller_options *options, struct error *err)
+{
+	static struct controller controller;
+	struct sigaction action = {.sa_handler = on_signal};
+	int rc = api_open(&controller.api, options->api_url, options->token, options->ca, err);
+
+	if (rc < 0)
+		return rc;
+	controller.api.goes_on = goes_on;
+	controller.api.arg = &controller;
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGINT, &action, NULL);
+	srandom((unsigned)now_monotonic_ns());
+	pthread_mutex_init(&controller.lock, NULL);
+	controller.driver = options->driver;
+	controller.collect_s = options->collect_s;
+	controller.orphans = (struct orphans){.api = &controller.api,
+					      .gone_s = options->gone_s,
+					      .goes_on = goes_on,
+					      .arg = &controller};
+	controller.sizes = json_object();
+	controller.wanted = json_object();
+	controller.leader = (struct leader){
+		.api = &controller.api, .namespace = options->namespace, .name = LEASE};
+	identity_make(controller.leader.identity);
+	while (!signalled && !controller.leader.leads) {
+		lease_turn(&controller);
+		if (!controller.leader.leads)
+			pause_ms(LEADER_RENEW_MS / 2 + random() % LEADER_RENEW_MS);
+	}
+	rc = signalled ? 0 : lead(&controller, err);
+	/* Its threads may be in a call still where the lease was lost: the process ends. */
+	if (rc < 0)
+		return rc;
+	controller.api.goes_on = NULL;
+	leader_resign(&controller.leader);
+	json_decref(controller.sizes);
+	json_decref(controller.wanted);
+	json_decref(controller.orphans.seen);
+	api_close(&controller.api);
+	return 0;
+}

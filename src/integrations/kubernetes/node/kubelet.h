@@ -1,0 +1,25 @@
+/* The services that the kubelet calls on a node's plugin. For the loop's thread. */
+#pragma once
+
+#include <uv.h>
+
+#include "integrations/kubernetes/grpc/grpc.h"
+
+struct prepare;
+struct watcher;
+
+struct kubelet {
+	uv_loop_t *loop;
+	const char *driver, *node;
+	const char *dra_socket; /* what the kubelet is told to call */
+	struct prepare *prepare;
+	struct watcher *watcher;
+	struct health_stream *streams; /* who watches devices' health */
+};
+
+/* Methods whose context is a struct kubelet. */
+extern const struct grpc_method kubelet_registration[];
+extern const struct grpc_method kubelet_dra[];
+
+/* Sends the devices' health to those who watch it. */
+void kubelet_report_health(struct kubelet *kubelet);

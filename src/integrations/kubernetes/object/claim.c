@@ -1,0 +1,143 @@
+#include "integrations/kubernetes/object/claim.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "integrations/kubernetes/object/quantity.h"
+
+bool claim_label_valid(const char *text)
+{
+	static const char allowed[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-";
+	size_t length = strlen(text);
+
+	return length > 0 && length < CLAIM_LABEL_SIZE && strspn(text, allowed) == length;
+}
+
+/* A text of the object into a field of `size`. 0, or negative where it is missing or too long. */
+static int text_take(const json_t *object, const char *key, char *to, size_t size)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+
+	return text && (size_t)snprintf(to, size, "%s", text) < size ? 0 : -EINVAL;
+}
+
+static int label_take(const json_t *object, const char *key, char to[static CLAIM_LABEL_SIZE])
+{
+	int rc = text_take(object, key, to, CLAIM_LABEL_SIZE);
+
+	return rc == 0 && claim_label_valid(to) ? 0 : -EINVAL;
+}
+
+/* "gpu/h100-80gb" is the request "gpu", of which that alternative was chosen. */
+static int request_take(const json_t *result, char to[static CLAIM_LABEL_SIZE])
+{
+	char text[2 * CLAIM_LABEL_SIZE];
+	int rc = text_take(result, "request", text, sizeof(text));
+
+	if (rc < 0)
+		return rc;
+	text[strcspn(text, "/")] = '\0';
+	if (!claim_label_valid(text))
+		return -EINVAL;
+	snprintf(to, CLAIM_LABEL_SIZE, "%s", text);
+	return 0;
+}
+
+static int capacity_take(const json_t *result, const char *name, uint64_t *ret)
+{
+	const json_t *value = json_object_get(json_object_get(result, "consumedCapacity"), name);
+
+	*ret = 0;
+	if (!value || json_is_null(value))
+		return 0;
+	return json_is_string(value) ? quantity_parse(json_string_value(value), ret) : -EINVAL;
+}
+
+static int device_take(const json_t *result, struct claim_device *to, struct error *err)
+{
+	uint64_t cores;
+
+	if (request_take(result, to->request) < 0 ||
+	    text_take(result, "pool", to->pool, sizeof(to->pool)) < 0 ||
+	    label_take(result, "device", to->name) < 0)
+		return error_set(err, EXIT_CODE_FAILED,
+				 "the claim's allocation names no request, pool or device");
+	to->share[0] = '\0';
+	if (json_object_get(result, "shareID") && label_take(result, "shareID", to->share) < 0)
+		return error_set(err, EXIT_CODE_FAILED, "the claim's allocation has a bad shareID");
+	if (capacity_take(result, "memory", &to->memory) < 0 ||
+	    capacity_take(result, "cores", &cores) < 0 || cores > 100)
+		return error_set(err, EXIT_CODE_FAILED,
+				 "the claim's consumedCapacity for device %s makes no sense",
+				 to->name);
+	to->cores = (uint32_t)cores;
+	return 0;
+}
+
+int claim_parse(const json_t *json, const char *driver, struct claim *ret, struct error *err)
+{
+	const json_t *allocation = json_object_get(json_object_get(json, "status"), "allocation");
+	const json_t *results = json_object_get(json_object_get(allocation, "devices"), "results"),
+		     *result;
+	size_t i;
+
+	ret->count = 0;
+	if (label_take(json_object_get(json, "metadata"), "uid", ret->uid) < 0)
+		return error_set(err, EXIT_CODE_FAILED, "what the API server sent is no claim");
+	if (!json_is_object(allocation))
+		return error_set(err, EXIT_CODE_FAILED, "the claim is not allocated");
+	json_array_foreach((json_t *)results, i, result)
+	{
+		const char *its = json_string_value(json_object_get(result, "driver"));
+
+		if (!its || strcmp(its, driver) != 0)
+			continue;
+		if (ret->count == CLAIM_DEVICES_MAX)
+			return error_set(err, EXIT_CODE_FAILED, "the claim has over %d devices",
+					 CLAIM_DEVICES_MAX);
+		int rc = device_take(result, &ret->device[ret->count], err);
+		if (rc < 0)
+			return rc;
+		ret->count++;
+	}
+	if (!ret->count)
+		return error_set(err, EXIT_CODE_FAILED, "the claim has no device of %s", driver);
+	claim_sort(ret);
+	return 0;
+}
+
+static int compare(const void *a, const void *b)
+{
+	const struct claim_device *x = a, *y = b;
+	int order = strcmp(x->request, y->request);
+
+	return order ? order : strcmp(x->name, y->name);
+}
+
+void claim_sort(struct claim *claim)
+{
+	qsort(claim->device, claim->count, sizeof(claim->device[0]), compare);
+}
+
+int claim_slice_end(const struct claim *claim, size_t first, size_t *ret_end, struct error *err)
+{
+	const struct claim_device *device = claim->device;
+	size_t end = first + 1;
+
+	for (; end < claim->count && !strcmp(device[end].request, device[first].request); end++) {
+		if (device[end].memory != device[first].memory ||
+		    device[end].cores != device[first].cores)
+			return error_set(err, EXIT_CODE_FAILED,
+					 "request %s has devices of different sizes",
+					 device[first].request);
+		if (!strcmp(device[end].name, device[end - 1].name))
+			return error_set(err, EXIT_CODE_FAILED, "request %s has device %s twice",
+					 device[first].request, device[end].name);
+	}
+	*ret_end = end;
+	return 0;
+}

@@ -1,0 +1,318 @@
+#include "integrations/kubernetes/pod/pod_template.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "core/queue_spec.h"
+#include "integrations/kubernetes/object/yaml_json.h"
+
+#define MAX_PODS_MAX 100000
+
+/* Keys of an override that are the container's, not the pod's. */
+static const char *const of_container[] = {"args",           "command",       "env",
+					   "envFrom",        "image",         "imagePullPolicy",
+					   "lifecycle",      "livenessProbe", "ports",
+					   "readinessProbe", "resources",     "startupProbe",
+					   "stdin",          "tty",           "volumeDevices",
+					   "volumeMounts",   "workingDir"};
+
+static int refuse(struct error *err, const char *what, const char *why)
+{
+	error_set(err, EXIT_CODE_USAGE, "%.80s %s", what, why);
+	return -EXIT_CODE_USAGE;
+}
+
+/* ---- merging ------------------------------------------------------------------------------ */
+
+static const char *name_of(const json_t *item)
+{
+	return json_string_value(json_object_get(item, "name"));
+}
+
+static void value_merge(json_t *to, const char *key, json_t *value);
+
+/* Lists of named things (containers, env, volumes) are merged by name; other lists are added to. */
+static void list_merge(json_t *to, const json_t *from)
+{
+	size_t i, j;
+	json_t *item, *old;
+
+	json_array_foreach(from, i, item)
+	{
+		json_t *same = NULL;
+		const char *name = name_of(item);
+
+		json_array_foreach(to, j, old)
+		{
+			if (name && name_of(old) && !strcmp(name, name_of(old)))
+				same = old;
+		}
+		const char *key;
+		json_t *value;
+
+		if (!same)
+			json_array_append_new(to, json_deep_copy(item));
+		else
+			json_object_foreach(item, key, value) value_merge(same, key, value);
+	}
+}
+
+/* null takes away. */
+static void value_merge(json_t *to, const char *key, json_t *value)
+{
+	json_t *old = json_object_get(to, key), *inner;
+	const char *name;
+
+	if (json_is_null(value))
+		json_object_del(to, key);
+	else if (json_is_object(old) && json_is_object(value))
+		json_object_foreach(value, name, inner) value_merge(old, name, inner);
+	else if (json_is_array(old) && json_is_array(value))
+		list_merge(old, value);
+	else
+		json_object_set_new(to, key, json_deep_copy(value));
+}
+
+static void object_merge(json_t *to, const json_t *from)
+{
+	const char *key;
+	json_t *value;
+
+	json_object_foreach((json_t *)from, key, value) value_merge(to, key, value);
+}
+
+/* ---- an override -------------------------------------------------------------------------- */
+
+static json_t *child(json_t *parent, const char *key)
+{
+	if (!json_is_object(json_object_get(parent, key)))
+		json_object_set_new(parent, key, json_object());
+	return json_object_get(parent, key);
+}
+
+static json_t *container_of(json_t *pod)
+{
+	json_t *spec = child(pod, "spec"), *list = json_object_get(spec, "containers");
+
+	if (!json_array_size(list))
+		json_object_set_new(spec, "containers", json_pack("[{s:s}]", "name", "main"));
+	return json_array_get(json_object_get(spec, "containers"), 0);
+}
+
+static bool is_of_container(const char *key)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(of_container); i++)
+		if (!strcmp(key, of_container[i]))
+			return true;
+	return false;
+}
+
+/* A templateOverrides of clearml-agent's chart into a pod. */
+static void override_apply(json_t *pod, const json_t *override)
+{
+	const char *key;
+	json_t *value;
+
+	json_object_foreach((json_t *) override, key, value)
+	{
+		if (!strcmp(key, "labels") || !strcmp(key, "annotations"))
+			value_merge(child(pod, "metadata"), key, value);
+		else if (!strcmp(key, "metadata") || !strcmp(key, "spec"))
+			object_merge(child(pod, key), value);
+		else if (!strcmp(key, "containerSecurityContext"))
+			value_merge(container_of(pod), "securityContext", value);
+		else if (is_of_container(key))
+			value_merge(container_of(pod), key, value);
+		else
+			value_merge(child(pod, "spec"), key, value);
+	}
+}
+
+/* ---- the file ----------------------------------------------------------------------------- */
+
+/* Texts, as the API server has them; a number among them is a frequent mistake. */
+static int texts_check(const json_t *pod, const char *key, struct error *err)
+{
+	const json_t *object = json_object_get(json_object_get(pod, "metadata"), key);
+	const char *name;
+	char what[96];
+	json_t *value;
+
+	if (object && !json_is_object(object))
+		return refuse(err, key, "are no object");
+	json_object_foreach((json_t *)object, name, value)
+	{
+		if (json_is_string(value))
+			continue;
+		snprintf(what, sizeof(what), "%s: %.60s", key, name);
+		return refuse(err, what, "is no text; write it in quotes: \"0.5\"");
+	}
+	return 0;
+}
+
+static int pod_check(const json_t *pod, struct error *err)
+{
+	const json_t *metadata = json_object_get(pod, "metadata");
+	const json_t *spec = json_object_get(pod, "spec"), *list, *item;
+	size_t i;
+
+	if ((metadata && !json_is_object(metadata)) || (spec && !json_is_object(spec)))
+		return refuse(err, metadata && !json_is_object(metadata) ? "metadata" : "spec",
+			      "is no object");
+	list = json_object_get(spec, "containers");
+	if (list && !json_array_size(list))
+		return refuse(err, "spec.containers", "is no list of containers");
+	json_array_foreach(list, i, item)
+	{
+		if (!json_is_object(item) || !name_of(item))
+			return refuse(err, "spec.containers", "has a container without a name");
+	}
+	int rc = texts_check(pod, "labels", err);
+	return rc < 0 ? rc : texts_check(pod, "annotations", err);
+}
+
+static int queue_take(json_t *to, const json_t *base, const char *name, const json_t *queue,
+		      struct error *err)
+{
+	const json_t *override = json_object_get(queue, "templateOverrides");
+	const json_t *max = json_object_get(json_object_get(queue, "queueSettings"), "maxPods");
+	char what[QUEUE_NAME_SIZE + 40];
+	int rc = queue_name_check(name, err);
+
+	if (rc < 0)
+		return rc;
+	if (!override)
+		override = json_object_get(queue, "podTemplate");
+	snprintf(what, sizeof(what), "queues.%s.templateOverrides", name);
+	if (!json_is_object(queue) || (override && !json_is_object(override)))
+		return refuse(err, what, "is no object");
+	snprintf(what, sizeof(what), "queues.%s.queueSettings.maxPods", name);
+	if (max && (!json_is_integer(max) || json_integer_value(max) < 1 ||
+		    json_integer_value(max) > MAX_PODS_MAX))
+		return refuse(err, what, "is no number from 1 on");
+	json_t *pod = json_deep_copy(base), *entry = json_pack("{s:o}", "pod", pod);
+	override_apply(pod, override);
+	if (max)
+		json_object_set(entry, "max_pods", (json_t *)max);
+	json_object_set_new(to, name, entry);
+	return pod_check(pod, err);
+}
+
+static int values_take(json_t *to, const json_t *file, struct error *err)
+{
+	json_t *base = json_object_get(to, "pod"), *queues = json_object_get(to, "queues"), *queue;
+	const json_t *named = json_object_get(file, "queues");
+	const json_t *of_base = json_object_get(file, "basePodTemplate");
+	const char *name;
+
+	if (of_base && !json_is_object(of_base))
+		return refuse(err, "basePodTemplate", "is no object");
+	if (named && !json_is_object(named))
+		return refuse(err, "queues", "is no object");
+	/* ClearML's documentation selects the nodes of jobs beside basePodTemplate, too. */
+	const json_t *nodes = json_object_get(file, "nodeSelector");
+	if (nodes && !json_is_object(nodes))
+		return refuse(err, "nodeSelector", "is no object");
+	if (nodes && !json_object_get(of_base, "nodeSelector"))
+		value_merge(child(base, "spec"), "nodeSelector", (json_t *)nodes);
+	override_apply(base, of_base);
+	int rc = pod_check(base, err);
+	json_object_foreach((json_t *)named, name, queue)
+	{
+		if (rc == 0)
+			rc = queue_take(queues, base, name, queue, err);
+	}
+	return rc;
+}
+
+static int pod_take(json_t *to, const json_t *file, struct error *err)
+{
+	static const char *const known[] = {"apiVersion", "kind", "metadata", "spec", "status"};
+	const char *key;
+	json_t *value;
+
+	json_object_foreach((json_t *)file, key, value)
+	{
+		bool found = false;
+
+		for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+			found |= !strcmp(key, known[i]);
+		if (!found)
+			return refuse(err, key,
+				      "is unknown: a pod has metadata and spec, values have "
+				      "basePodTemplate and queues");
+	}
+	json_t *pod = json_object_get(to, "pod");
+	for (size_t i = 2; i < 4; i++)
+		if (json_object_get(file, known[i]))
+			json_object_set_new(pod, known[i],
+					    json_deep_copy(json_object_get(file, known[i])));
+	return pod_check(pod, err);
+}
+
+int pod_template_parse(const json_t *file, json_t **ret, struct error *err)
+{
+	const json_t *glue = json_object_get(file, "agentk8sglue");
+	const json_t *inner = json_object_get(file, "template");
+	const json_t *from = json_is_object(glue) ? glue : json_is_object(inner) ? inner : file;
+	json_t *to = json_pack("{s:{}, s:{}}", "pod", "queues");
+
+	*ret = NULL;
+	bool values = json_object_get(from, "queues") || json_object_get(from, "basePodTemplate");
+	int rc = !json_is_object(from) ? refuse(err, "it", "is no object")
+		 : values              ? values_take(to, from, err)
+				       : pod_take(to, from, err);
+	if (rc < 0)
+		json_decref(to);
+	else
+		*ret = to;
+	return rc;
+}
+
+static ssize_t all_read(const char *path, char *buf, size_t size)
+{
+	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+	size_t used = 0;
+	ssize_t n = fd < 0 ? -1 : 1;
+
+	while (n > 0 && used < size && (n = read(fd, buf + used, size - used)) > 0)
+		used += (size_t)n;
+	return n < 0 ? -errno : (ssize_t)used;
+}
+
+int pod_template_read(const char *path, json_t **ret, struct error *err)
+{
+	cleanup_free char *text = malloc(YAML_SIZE_MAX + 1);
+	ssize_t n = text ? all_read(path, text, YAML_SIZE_MAX + 1) : -ENOMEM;
+	struct error inner = {0};
+	json_t *file = NULL;
+
+	*ret = NULL;
+	// NOLINTNEXTLINE(clang-analyzer-unix.Malloc): freed by its cleanup
+	int rc = n < 0 ? error_set(&inner, EXIT_CODE_USAGE, "%s", strerrordesc_np((int)-n))
+		       : yaml_json_load(text, (size_t)n, &file, &inner);
+	if (rc == 0)
+		rc = pod_template_parse(file, ret, &inner);
+	json_decref(file);
+	if (rc == 0)
+		return 0;
+	error_set(err, EXIT_CODE_USAGE, "--pod-template %.120s: %.200s", path, inner.message);
+	error_hint(err, "a pod as `kubectl create --dry-run=client -o yaml` prints it");
+	return -EXIT_CODE_USAGE;
+}
+
+const json_t *pod_template_of(const json_t *template, const char *queue)
+{
+	const json_t *entry =
+		json_object_get(json_object_get(template, "queues"), queue ? queue : "");
+	const json_t *pod = json_object_get(entry, "pod");
+
+	return pod ? pod : json_object_get(template, "pod");
+}
