@@ -2,6 +2,7 @@
 import os
 import random
 import shutil
+import signal
 import socket
 import threading
 
@@ -192,6 +193,44 @@ def test_a_plugin_ends_at_once_while_a_claim_waits_for_room(cluster):
     cluster.kubelet.register()
     assert cluster.kubelet.unprepare(first) == {first["uid"]: ""}
     assert cluster.kubelet.prepare(second)[second["uid"]][1] == "" and len(cluster.sessions()) == 1
+
+
+@pytest.mark.parametrize("method", [None, "NodePrepareResources", "NodeUnprepareResources"])
+def test_a_plugin_ends_at_once_while_carved_is_stopped(cluster, method):
+    """Also where it is told twice."""
+    claim = cluster.api.claim("c", [("gpu", cluster.api.devices()[0]["name"], "1Gi", "0")])
+    if method == "NodeUnprepareResources":
+        assert cluster.kubelet.prepare(claim)[claim["uid"]][1] == ""
+    daemon = cluster.host.daemon_pid()
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        threads, answers = calls_of(cluster, method, [claim] * 2) if method else ([], {})
+        if method == "NodePrepareResources":
+            wait_until(lambda: any("/resourceclaims/" in path for _, path in cluster.api.calls))
+        cluster.kubelet.register()  # it looks at carved at once
+        cluster.plugin.terminate()
+        wait_until(lambda: "node.ends" in cluster.log())
+        cluster.plugin.terminate()
+        assert cluster.plugin.wait(4) == 0, cluster.log()
+        for thread in threads:
+            thread.join()
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    assert answers == {} and not cluster.kubelet.registry.exists()
+    cluster.start()
+    cluster.kubelet.register()
+    assert cluster.kubelet.unprepare(claim) == {claim["uid"]: ""} and cluster.sessions() == [] and cluster.specs() == []
+
+
+def test_a_plugin_that_waits_for_carved_ends_at_once(make_host, tmp_path):
+    cluster = Cluster(make_host("h100-80gb"))
+    cluster.start("--host", tmp_path / "carved.sock")
+    try:
+        wait_until(lambda: "carved.awaited" in cluster.log())
+        cluster.plugin.terminate()
+        assert cluster.plugin.wait(4) == 0, cluster.log()
+    finally:
+        cluster.close()
 
 
 def test_a_plugin_that_was_upgraded_takes_up_the_claims_of_the_old_one(cluster):

@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 #include <uv.h>
@@ -28,11 +30,13 @@
 /* A carved that starts beside the plugin, as in one pod, answers later than the plugin asks. */
 #define CARVED_MS 30000
 #define CARVED_PAUSE_NS 200000000L
+/* Threads that wait for carved, the API server or a disk get so long to end. */
+#define END_MS 900
 
 struct node {
 	uv_loop_t loop;
 	uv_async_t seen;
-	uv_signal_t term, interrupt;
+	uv_poll_t end;
 	uv_timer_t timer;
 	struct grpc_server *registration, *dra;
 	char registration_socket[PATH_MAX], dra_socket[PATH_MAX];
@@ -156,6 +160,56 @@ static int socket_error(const struct node *node, int rc, struct error *err)
 			 node->dra_socket, node->registration_socket, strerrordesc_np(-rc));
 }
 
+/* ---- the end ----------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t serves; /* before that nothing is promised */
+static int end_fd;                   /* an eventfd: a signal came; never closed */
+
+/* Not uv_signal_t: a second signal would meet the default action once its handle is closed. */
+static void on_signal(int number)
+{
+	int before = errno;
+
+	if (!serves)
+		_exit(EXIT_CODE_OK);
+	(void)!write(end_fd, &(uint64_t){1}, sizeof(uint64_t));
+	errno = before;
+}
+
+/* Threads are left in the middle of what they do: the next plugin takes it up (prepare.h). */
+static void on_end_time(int number)
+{
+	_exit(EXIT_CODE_OK);
+}
+
+static void signal_take(int number, void (*handler)(int number))
+{
+	struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+
+	sigemptyset(&action.sa_mask);
+	sigaction(number, &action, NULL);
+}
+
+static int signals_take(struct error *err)
+{
+	end_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (end_fd < 0)
+		return error_set(err, EXIT_CODE_FAILED, "no eventfd: %s", strerrordesc_np(errno));
+	signal_take(SIGTERM, on_signal);
+	signal_take(SIGINT, on_signal);
+	signal_take(SIGALRM, on_end_time);
+	return 0;
+}
+
+/* From here on the process ends in time, whatever its threads wait for. */
+static void end_begin(const struct node *node)
+{
+	const struct itimerval left = {.it_value.tv_usec = END_MS * 1000L};
+
+	log_event(LOG_INFO, "node.ends node=%s", node->kubelet.node);
+	setitimer(ITIMER_REAL, &left, NULL);
+}
+
 /* ---- the loop ---------------------------------------------------------------------------- */
 
 static void on_timer(uv_timer_t *timer)
@@ -188,21 +242,20 @@ static bool goes_on(void *arg)
 	return !node->stop;
 }
 
-static void on_signal(uv_signal_t *handle, int number)
+static void on_end(uv_poll_t *poll, int status, int events)
 {
-	uv_stop(handle->loop);
+	uv_stop(poll->loop);
 }
 
 static void loop_open(struct node *node)
 {
 	uv_loop_init(&node->loop);
 	uv_async_init(&node->loop, &node->seen, on_seen);
+	uv_poll_init(&node->loop, &node->end, end_fd);
 	uv_timer_init(&node->loop, &node->timer);
-	uv_signal_init(&node->loop, &node->term);
-	uv_signal_init(&node->loop, &node->interrupt);
 	node->seen.data = node->timer.data = node;
-	uv_signal_start(&node->term, on_signal, SIGTERM);
-	uv_signal_start(&node->interrupt, on_signal, SIGINT);
+	uv_poll_start(&node->end, UV_READABLE, on_end);
+	serves = 1;
 	uv_timer_start(&node->timer, on_timer, SOCKETS_MS, SOCKETS_MS);
 }
 
@@ -216,8 +269,6 @@ static void close_one(uv_handle_t *handle, void *arg)
  * server is not waited for. Nobody hears of it, and the kubelet calls again. */
 static void loop_close(struct node *node)
 {
-	grpc_server_stop(node->registration);
-	grpc_server_stop(node->dra);
 	uv_walk(&node->loop, close_one, NULL);
 	uv_run(&node->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&node->loop);
@@ -254,6 +305,10 @@ static int serve(struct node *node, struct error *err)
 		uv_run(&node->loop, UV_RUN_DEFAULT);
 	}
 	node->stop = true;
+	if (rc == 0)
+		end_begin(node);
+	grpc_server_stop(node->registration);
+	grpc_server_stop(node->dra);
 	watcher_stop(node->kubelet.watcher);
 	return rc;
 }
@@ -269,8 +324,10 @@ int node_run(const struct node_options *options, struct error *err)
 				  .label = options->reserve_label,
 				  .wanted = prepare_wants,
 				  .arg = &node.prepare};
-	int rc = reserve_check(&reserve, err);
+	int rc = signals_take(err);
 
+	if (rc == 0)
+		rc = reserve_check(&reserve, err);
 	if (rc == 0)
 		rc = api_open(&node.api, options->api_url, options->token, options->ca, err);
 	if (rc < 0 || (rc = places_make(&node, options, err)) < 0 ||
