@@ -92,11 +92,11 @@ def without_mark(pod):
 class ApiServer:
     """Objects by path. `calls` has (method, path) of all calls; `drop` fields of slices that a closed gate would.
     `stuck`: each page of a list names the same next one. `stalled`: calls with that in their path get no answer; `stalls` are those.
-    `nonsense` {part of a path: answer, an object or a text}: with status 200."""
+    `nonsense` {part of a path: answer, an object or a text}: with status 200. `forbidden`: calls with that in their path get 403."""
 
     def __init__(self):
         self.objects, self.calls, self.drop, self.version, self.down, self.stuck = {}, [], [], 0, False, False
-        self.stalled, self.stalls, self.nonsense = None, [], {}
+        self.stalled, self.stalls, self.nonsense, self.forbidden = None, [], {}, None
         self.invalid = []  # what was refused, as it fits no schema
         self.logs = {}  # texts by path of the pod
         self.events, self.oldest, self.watches = [], 0, 0  # (version, type, path, object); versions that are forgotten
@@ -278,6 +278,8 @@ class ApiServer:
         return not label or (key in object["metadata"].get("labels", {}) and value in ("", object["metadata"]["labels"][key]))
 
     def serve(self, method, path, body):
+        if self.forbidden and self.forbidden in path:
+            return self.status(403, "it is forbidden")
         path, _, query = path.partition("?")
         query = dict(urllib.parse.parse_qsl(query))
         if method == "GET" and path in self.objects:

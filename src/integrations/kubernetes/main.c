@@ -13,6 +13,7 @@
 #include "base/macros.h"
 #include "base/options.h"
 #include "base/units.h"
+#include "client/text.h"
 #include "integrations/kubernetes/check/check.h"
 #include "integrations/kubernetes/claim/reserve.h"
 #include "integrations/kubernetes/controller/controller.h"
@@ -169,8 +170,12 @@ struct arguments {
 
 static int fail(const struct error *err)
 {
-	fprintf(stderr, "carve-kubernetes: %s%s%s\n", err->message, *err->hint ? "; " : "",
-		err->hint);
+	char message[TEXT_ESCAPE_SIZE * sizeof(err->message) + 1];
+	char hint[TEXT_ESCAPE_SIZE * sizeof(err->hint) + 1];
+
+	/* Words of others are among it, such as the API server's. */
+	fprintf(stderr, "carve-kubernetes: %s%s%s\n", text_escape(err->message, true, message),
+		*err->hint ? "; " : "", text_escape(err->hint, true, hint));
 	return err->code ? err->code : EXIT_CODE_FAILED;
 }
 

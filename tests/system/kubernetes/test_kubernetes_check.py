@@ -82,8 +82,28 @@ def test_a_controller_that_does_not_run_is_told(api):
     api.objects[CONTROLLER]["status"] = {"replicas": 2}
     [(message, hint)] = bad(api)
     assert message == "no pod of the controller is ready" and hint.startswith("kubectl -n carve get pods")
-    api.delete(CONTROLLER)
+    # Wherever a chart has put it.
+    elsewhere = CONTROLLER.replace("/carve/", "/gpus/")
+    api.put(elsewhere, api.delete(CONTROLLER))["metadata"]["namespace"] = "gpus"
+    [(message, hint)] = bad(api)
+    assert message == "no pod of the controller is ready" and hint.startswith("kubectl -n gpus get pods")
+    api.delete(elsewhere)
     assert bad(api) == [("the controller is missing", "kubectl apply -k packaging/kubernetes/base")]
+
+
+def test_a_node_without_slices_is_told_with_where_its_plugin_logs(api):
+    api.put("/api/v1/nodes/n2", {"metadata": {"name": "n2", "labels": {"nvidia.com/gpu.present": "true"}}})
+    assert bad(api) == [("node n2 has GPUs and no slices", "kubectl apply -k packaging/kubernetes/base")]
+    api.put("/apis/apps/v1/namespaces/gpus/daemonsets/carve-node",
+            {"metadata": {"name": "carve-node", "namespace": "gpus", "labels": {"app.kubernetes.io/name": "carve-node"}}})
+    assert bad(api) == [("node n2 has GPUs and no slices", "kubectl -n gpus logs -l app.kubernetes.io/name=carve-node -c plugin")]
+
+
+@pytest.mark.parametrize("what", ["deviceclasses", "mutatingadmissionpolicies", "deployments", "nodes", "daemonsets"])
+def test_what_the_user_may_not_see_is_not_told_to_be_missing(api, what):
+    api.forbidden = f"/{what}"
+    found = bad(api)
+    assert found and all("403" in message and ("must see" in hint or "is not known" in hint) for message, hint in found)
 
 
 def test_a_device_plugin_may_stay_beside_reservations(api):
@@ -101,11 +121,45 @@ def test_an_api_server_that_is_away_is_code_4(api):
     assert done.returncode == 4 and "does not answer" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_without_an_address_kubectl_is_asked(api, tmp_path):
-    script = tmp_path / "kubectl"
-    script.write_text(f"#!/bin/sh\nif [ $1 = create ]; then exec curl -sf -X POST -H 'Content-Type: application/json' -d @- \"{api.url}$3\"; fi\n"
-                      f"exec curl -sf \"{api.url}$3\"\n")
-    script.chmod(0o755)
-    env = clean_env({"PATH": f"{tmp_path}:{os.environ['PATH']}"})
-    done = run([BUILD / "carve", "kubernetes", "check"], env=env)
+@pytest.fixture
+def with_kubectl(tmp_path):
+    """Runs the check with a kubectl that is this script, and knows no other cluster."""
+    def check(script, *words):
+        (tmp_path / "kubectl").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "kubectl").chmod(0o755)
+        return run([BUILD / "carve", "kubernetes", "check", *words],
+                   env=clean_env({"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}))
+
+    return check
+
+
+def test_without_an_address_kubectl_is_asked(api, with_kubectl):
+    done = with_kubectl(f"if [ $1 = create ]; then exec curl -sf -X POST -H 'Content-Type: application/json' -d @- \"{api.url}$3\"; fi\n"
+                        f"exec curl -sf \"{api.url}$3\"")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+NO_CLUSTER = "name a configuration by KUBECONFIG, or the API server by --api URL"
+
+
+@pytest.mark.parametrize("words, code, line", [
+    ("The connection to the server localhost:8080 was refused - did you specify the right host or port?", 4,
+     f"kubectl has no configuration that names a cluster; {NO_CLUSTER}"),
+    ("\nUnable to connect to the server: no such host\nTo learn more", 4,
+     f"kubectl reaches no cluster: Unable to connect to the server: no such host; {NO_CLUSTER}"),
+    ("", 4, f"kubectl reaches no cluster: it does not say why; {NO_CLUSTER}"),
+    ("error: You must be logged in to the server (Unauthorized)", 5,
+     "kubectl may not ask for /version: error: You must be logged in to the server (Unauthorized)"),
+    ("Error from server (InternalError): \33[2Jetcd", 1,
+     "kubectl could not ask for /version: Error from server (InternalError): \\x1b[2Jetcd"),
+])
+def test_a_kubectl_that_fails_is_told_in_one_line(with_kubectl, words, code, line):
+    for options in ([], ["--json"]):
+        done = with_kubectl(f"printf '%b\\n' '{words}' >&2\nexit 1", *options)
+        assert (done.returncode, done.stdout, done.stderr) == (code, "", f"carve-kubernetes: {line}\n")
+
+
+def test_without_kubectl_the_check_says_what_to_name(tmp_path):
+    done = run([BUILD / "carve", "kubernetes", "check"], env=clean_env({"PATH": str(tmp_path)}))
+    assert done.returncode == 4 and done.stderr == \
+        "carve-kubernetes: no API server is named, and there is no kubectl; give --api URL, or install kubectl\n"

@@ -11,11 +11,14 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "client/client.h"
+#include "client/text.h"
 #include "integrations/kubernetes/api/api.h"
 #include "integrations/kubernetes/object/slices.h"
 
 #define TIMEOUT_MS 15000L
 #define MINOR_MIN 36
+/* Of kubectl, when it fails. */
+#define WORDS_SIZE 256
 #define RESERVE "--reserve-namespace"
 #define SLICES "/apis/resource.k8s.io/v1/resourceslices"
 
@@ -40,49 +43,86 @@ static void found(struct check *check, const char *name, bool ok, const char *me
 /* ---- asking ------------------------------------------------------------------------------ */
 
 /* In the child: `body` comes on its standard input. */
-_Noreturn static void kubectl_exec(const char *path, int in, int out, bool create)
+_Noreturn static void kubectl_exec(const char *path, const FILE *const files[3], bool create)
 {
-	dup2(in, STDIN_FILENO);
-	dup2(out, STDOUT_FILENO);
+	static const char timeout[] = "--request-timeout=15s";
+
+	for (int fd = 0; fd < 3; fd++)
+		dup2(fileno((FILE *)files[fd]), fd);
 	if (create)
-		execlp("kubectl", "kubectl", "create", "--raw", path, "-f", "-", (char *)NULL);
+		execlp("kubectl", "kubectl", "create", "--raw", path, "-f", "-", timeout,
+		       (char *)NULL);
 	else
-		execlp("kubectl", "kubectl", "get", "--raw", path, (char *)NULL);
+		execlp("kubectl", "kubectl", "get", "--raw", path, timeout, (char *)NULL);
 	_exit(EXIT_CODE_NOT_FOUND);
+}
+
+/* The first line that says something. */
+static void first_words(FILE *from, char *buf, int size)
+{
+	rewind(from);
+	do {
+		if (!fgets(buf, size, from))
+			*buf = '\0';
+		buf[strcspn(buf, "\r\n")] = '\0';
+	} while (!*buf && !feof(from) && !ferror(from));
+}
+
+/* Words what kubectl said when it failed. Returns negative. */
+static int kubectl_error(const char *path, const char *words, struct error *err)
+{
+	/* Its default, where no configuration names a server. */
+	static const char no_server[] = "The connection to the server localhost:8080 was refused";
+	static const char refused[] = "Error from server (";
+
+	if (strstr(words, "(Forbidden)") || strstr(words, "(Unauthorized)"))
+		return error_set(err, EXIT_CODE_NOT_PERMITTED, "kubectl may not ask for %.120s: %s",
+				 path, words);
+	if (!strncmp(words, refused, strlen(refused)))
+		return error_set(err, EXIT_CODE_FAILED, "kubectl could not ask for %.120s: %s",
+				 path, words);
+	if (!strncmp(words, no_server, strlen(no_server)))
+		error_set(err, EXIT_CODE_UNREACHABLE,
+			  "kubectl has no configuration that names a cluster");
+	else
+		error_set(err, EXIT_CODE_UNREACHABLE, "kubectl reaches no cluster: %s",
+			  *words ? words : "it does not say why");
+	error_hint(err, "name a configuration by KUBECONFIG, or the API server by --api URL");
+	return -EXIT_CODE_UNREACHABLE;
 }
 
 /* kubectl has the user's clusters and ways to log in. It prints the object, or fails. */
 static int kubectl_ask(const struct api_call *call, json_t **ret, struct error *err)
 {
 	cleanup_free char *body = call->body ? json_dumps(call->body, JSON_COMPACT) : NULL;
-	FILE *in = tmpfile(), *out = tmpfile();
+	FILE *files[3] = {tmpfile(), tmpfile(), tmpfile()};
+	char words[WORDS_SIZE] = "";
 	int status = -1;
 
-	if (in && out) {
-		fputs(body ? body : "", in);
-		rewind(in);
+	if (files[0] && files[1] && files[2]) {
+		fputs(body ? body : "", files[0]);
+		rewind(files[0]);
 		pid_t child = fork();
 		if (child == 0)
-			kubectl_exec(call->path, fileno(in), fileno(out), body != NULL);
+			kubectl_exec(call->path, (const FILE *const *)files, body != NULL);
 		if (child > 0)
 			waitpid(child, &status, 0);
-		rewind(out);
-		*ret = json_loadf(out, 0, NULL);
+		rewind(files[1]);
+		*ret = json_loadf(files[1], 0, NULL);
+		first_words(files[2], words, sizeof(words));
 	}
-	if (in)
-		(void)fclose(in);
-	if (out)
-		(void)fclose(out);
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++)
+		if (files[i])
+			(void)fclose(files[i]);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_CODE_NOT_FOUND) {
 		error_set(err, EXIT_CODE_UNREACHABLE,
 			  "no API server is named, and there is no kubectl");
 		error_hint(err, "give --api URL, or install kubectl");
 		return -EXIT_CODE_UNREACHABLE;
 	}
-	return WIFEXITED(status) && WEXITSTATUS(status) == 0 && *ret
-		       ? 0
-		       : error_set(err, EXIT_CODE_FAILED, "kubectl could not ask for %s",
-				   call->path);
+	if (!WIFEXITED(status))
+		return error_set(err, EXIT_CODE_FAILED, "kubectl could not be run, or was killed");
+	return WEXITSTATUS(status) == 0 && *ret ? 0 : kubectl_error(call->path, words, err);
 }
 
 /* 0 with the answer, or negative: it is not there, or may not be seen. */
@@ -191,6 +231,10 @@ static void check_object(struct check *check, const char *name, const char *path
 
 	while (kind > path && kind[-1] != '/')
 		kind--;
+	if (!there && err.code != EXIT_CODE_FAILED) {
+		found(check, name, false, err.message, "whether it is there is not known");
+		return;
+	}
 	snprintf(text, sizeof(text), "%.200s %s", kind, there ? "is there" : "is missing");
 	found(check, name, there, text, "kubectl apply -k packaging/kubernetes/base");
 }
@@ -231,13 +275,16 @@ static void check_policies(struct check *check)
 static void check_classes(struct check *check)
 {
 	cleanup_json json_t *list = NULL;
-	struct error ignored = {0};
+	struct error err = {0};
 	const json_t *class;
 	char text[200];
 	size_t i;
 
-	if (ask(check, "GET", "/apis/resource.k8s.io/v1/deviceclasses", NULL, &list, &ignored) < 0)
+	if (ask(check, "GET", "/apis/resource.k8s.io/v1/deviceclasses", NULL, &list, &err) < 0) {
+		found(check, "class", false, err.message,
+		      "the user who checks must see deviceclasses");
 		return;
+	}
 	json_array_foreach(json_object_get(list, "items"), i, class)
 	{
 		const char *name = json_string_value(
@@ -268,6 +315,15 @@ static const json_t *object_named(struct check *check, const char *resource, con
 	return json_array_get(json_object_get(*ret, "items"), 0);
 }
 
+/* Where carve is installed, by one of its objects there. */
+static const char *namespace_of(const json_t *object)
+{
+	const char *namespace = json_string_value(
+		json_object_get(json_object_get(object, "metadata"), "namespace"));
+
+	return namespace ? namespace : "carve";
+}
+
 /* Without it the templates of claims are not made, and pods stay pending. */
 static void check_controller(struct check *check)
 {
@@ -277,25 +333,26 @@ static void check_controller(struct check *check)
 		object_named(check, "deployments", "carve-controller", &list, &err);
 	const json_t *status = json_object_get(controller, "status");
 	bool runs = json_integer_value(json_object_get(status, "availableReplicas")) > 0;
+	char look[160];
 
+	snprintf(look, sizeof(look),
+		 "kubectl -n %.63s get pods -l app.kubernetes.io/name=carve-controller",
+		 namespace_of(controller));
 	found(check, "controller", runs,
 	      runs         ? "the controller runs"
 	      : err.code   ? err.message
 	      : controller ? "no pod of the controller is ready"
 			   : "the controller is missing",
 	      err.code     ? "the user who checks must see deployments"
-	      : controller ? "kubectl -n carve get pods -l app.kubernetes.io/name=carve-controller"
+	      : controller ? look
 			   : "kubectl apply -k packaging/kubernetes/base");
 }
 
 /* Whether the nodes' plugins make reservations, beside which a device plugin may stay. */
-static bool has_reservations(struct check *check)
+static bool has_reservations(const json_t *plugins)
 {
-	cleanup_json json_t *list = NULL;
-	struct error ignored = {0};
-	const json_t *daemons = object_named(check, "daemonsets", "carve-node", &list, &ignored);
 	const json_t *spec = json_object_get(
-		json_object_get(json_object_get(daemons, "spec"), "template"), "spec");
+		json_object_get(json_object_get(plugins, "spec"), "template"), "spec");
 	const json_t *container, *word;
 	size_t i, k;
 
@@ -332,8 +389,15 @@ static bool has_slice(const json_t *slices, const char *driver, const char *node
 	return false;
 }
 
+/* What all nodes have in common. */
+struct nodes {
+	const json_t *slices;
+	const json_t *plugins; /* the DaemonSet of carve's plugins; NULL: there is none */
+	bool reserved;         /* a device plugin may stay, or it is not known */
+};
+
 /* A node's GPUs are carve's or a device plugin's. */
-static void check_node(struct check *check, const json_t *node, const json_t *slices, bool reserved)
+static void check_node(struct check *check, const json_t *node, const struct nodes *all)
 {
 	const json_t *metadata = json_object_get(node, "metadata");
 	const char *name = json_string_value(json_object_get(metadata, "name"));
@@ -341,9 +405,9 @@ static void check_node(struct check *check, const json_t *node, const json_t *sl
 		json_object_get(json_object_get(metadata, "labels"), "nvidia.com/gpu.present"));
 	const char *plugin = json_string_value(json_object_get(
 		json_object_get(json_object_get(node, "status"), "allocatable"), "nvidia.com/gpu"));
-	bool ours = name && has_slice(slices, check->driver, name);
-	bool theirs = plugin && strcmp(plugin, "0") != 0 && !reserved;
-	char text[320];
+	bool ours = name && has_slice(all->slices, check->driver, name);
+	bool theirs = plugin && strcmp(plugin, "0") != 0 && !all->reserved;
+	char text[320], look[160];
 
 	if (!name || (!ours && !(label && !strcmp(label, "true"))))
 		return;
@@ -351,16 +415,21 @@ static void check_node(struct check *check, const json_t *node, const json_t *sl
 		 ours && theirs ? "has slices, and a device plugin hands out its GPUs, too"
 		 : ours         ? "has slices"
 				: "has GPUs and no slices");
+	snprintf(look, sizeof(look),
+		 "kubectl -n %.63s logs -l app.kubernetes.io/name=carve-node -c plugin",
+		 namespace_of(all->plugins));
 	found(check, "node", ours && !theirs, text,
-	      ours ? "remove the device plugin from this node, or apply "
-		     "packaging/kubernetes/reservation"
-		   : "kubectl -n carve logs -l app.kubernetes.io/name=carve-node -c plugin");
+	      ours           ? "remove the device plugin from this node, or apply "
+			       "packaging/kubernetes/reservation"
+	      : all->plugins ? look
+			     : "kubectl apply -k packaging/kubernetes/base");
 }
 
 static void check_nodes(struct check *check)
 {
-	cleanup_json json_t *nodes = NULL, *slices = NULL;
+	cleanup_json json_t *nodes = NULL, *slices = NULL, *daemons = NULL;
 	struct error err = {0};
+	struct nodes all = {0};
 	json_t *node;
 	size_t i, before = json_array_size(check->found);
 
@@ -370,19 +439,24 @@ static void check_nodes(struct check *check)
 		      "the user who checks must see nodes and slices");
 		return;
 	}
-	bool reserved = has_reservations(check);
-	json_array_foreach(json_object_get(nodes, "items"), i, node)
-		check_node(check, node, json_object_get(slices, "items"), reserved);
+	all.slices = json_object_get(slices, "items");
+	all.plugins = object_named(check, "daemonsets", "carve-node", &daemons, &err);
+	all.reserved = err.code || has_reservations(all.plugins);
+	if (err.code)
+		found(check, "node", false, err.message, "the user who checks must see daemonsets");
+	json_array_foreach(json_object_get(nodes, "items"), i, node) check_node(check, node, &all);
 	if (json_array_size(check->found) == before)
 		found(check, "node", false, "no node has GPUs",
 		      "nodes with GPUs have the label nvidia.com/gpu.present=true");
 }
 
-static void print(const struct check *check, bool json)
+static void print(struct check *check, bool json)
 {
 	json_t *entry;
 	size_t i;
 
+	/* Texts of others are among it. */
+	check->found = text_clean_json(check->found);
 	if (json) {
 		json_dumpf(check->found, stdout, JSON_INDENT(1));
 		putchar('\n');
