@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +20,9 @@
 /* So many links the kernel follows. */
 #define LINKS_MOST 40
 #define PLACE_SIZE (2 * (size_t)PATH_MAX)
+/* Between columns, and before the further lines of a row. */
+#define TABLE_GAP "  "
+#define TABLE_INDENT "     "
 
 void output_error(const struct error *err, bool json)
 {
@@ -218,23 +222,64 @@ static size_t column_width(const struct table *t, size_t column)
 	return width;
 }
 
+/* Characters in a line of the terminal; 0: standard output is none, and lines may be of any length.
+ */
+static size_t terminal_width(void)
+{
+	struct winsize size;
+
+	return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+static const char *cell(const struct table *t, size_t row, size_t column)
+{
+	size_t i = row * t->columns + column;
+
+	return i < t->count && t->cells[i] ? t->cells[i] : "";
+}
+
+/* The column after those that stand in one line with `first`; one at least. */
+static size_t line_end(const struct table *t, const size_t *width, size_t first, size_t limit)
+{
+	size_t used = (first ? strlen(TABLE_INDENT) : 0) + width[first], end = first + 1;
+
+	while (end < t->columns && (!limit || used + strlen(TABLE_GAP) + width[end] <= limit))
+		used += strlen(TABLE_GAP) + width[end++];
+	return end;
+}
+
+/* A row's second line, and those after it, where they say anything. */
+static bool line_says_nothing(const struct table *t, size_t row, size_t first, size_t end)
+{
+	while (first < end && (!*cell(t, row, first) || !strcmp(cell(t, row, first), "-")))
+		first++;
+	return first == end;
+}
+
+static void line_print(const struct table *t, const size_t *width, size_t row, size_t first,
+		       size_t end)
+{
+	if (first && line_says_nothing(t, row, first, end))
+		return;
+	fputs(first ? TABLE_INDENT : "", stdout);
+	for (; first + 1 < end; first++)
+		printf("%-*s" TABLE_GAP, (int)width[first], cell(t, row, first));
+	printf("%s\n", cell(t, row, first));
+}
+
 void table_print(const struct table *t)
 {
-	size_t width[TABLE_COLUMNS_MAX];
+	size_t width[TABLE_COLUMNS_MAX], limit = terminal_width(), end;
 
 	if (!t->columns)
 		return;
 	for (size_t column = 0; column < t->columns; column++)
 		width[column] = column_width(t, column);
-	for (size_t i = 0; i < t->count; i++) {
-		size_t column = i % t->columns;
-		const char *text = t->cells[i] ? t->cells[i] : "";
-
-		if (column + 1 == t->columns)
-			printf("%s\n", text);
-		else
-			printf("%-*s  ", (int)width[column], text);
-	}
+	for (size_t row = 0; row * t->columns < t->count; row++)
+		for (size_t first = 0; first < t->columns; first = end) {
+			end = line_end(t, width, first, limit);
+			line_print(t, width, row, first, end);
+		}
 }
 
 void table_free(struct table *t)
