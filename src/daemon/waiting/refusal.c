@@ -242,7 +242,8 @@ void refusal_explain(const struct pool *pool, const struct place_request *reques
 		hint = not_offered_hint(pool, gpus, request);
 	if (rc != -EDOM && hint)
 		error_hint(err, "%s", hint);
-	else if (rc != -EDOM && !possible)
+	/* No GPU that is offered one day has so much, either. */
+	if (rc != -EDOM && !possible)
 		refusal_mebibytes_hint(pool, request, err);
 }
 
