@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "cli/apart.h"
 #include "cli/cli.h"
 #include "cli/suggest.h"
 #include "cli/words.h"
@@ -172,9 +174,13 @@ static const char *verb_word(const struct cli_verb *verb, const char *group)
 static int unknown_verb(const struct cli *cli, const char *typed, struct error *err)
 {
 	struct suggestion near = {0};
-	char path[64];
+	char path[64], meant[APART_SIZE];
 
 	error_set(err, EXIT_CODE_USAGE, "unknown command '%.64s'", typed);
+	if (apart_option(cli, typed, true, meant)) {
+		error_hint(err, "did you mean %s?", meant);
+		return -err->code;
+	}
 	if (words_hint(cli->group, typed, err))
 		return -err->code;
 	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++) {
@@ -211,17 +217,39 @@ static const char *missing_name(const struct cli_verb *verb, char buf[static 64]
 	return strcmp(buf, "CMD") ? buf : "the command";
 }
 
-/* `session request 4G`. True: *err has the hint. */
+/* One argument too many that is a size or a unit: `session request 4G`, `--vram 4 GB`, `resize 4
+ * GB`. True: *err has the hint. */
 static bool size_hint(const struct cli *cli, struct error *err)
 {
-	const char *typed = cli->arguments[cli->verb->arguments_max];
+	int most = cli->verb->arguments_max;
+	const char *typed = cli->arguments[most];
 	struct error ignored = {0};
+	char meant[APART_SIZE];
 	uint64_t bytes;
 
+	if (apart_option(cli, typed, false, meant) ||
+	    (most && apart_size(cli->arguments[most - 1], typed, meant))) {
+		error_hint(err, "did you mean %s?", meant);
+		return true;
+	}
 	if (!cli_verb_takes(cli->verb, OPT_VRAM) || units_parse_vram(typed, &bytes, &ignored) < 0)
 		return false;
 	error_hint(err, "did you mean --vram %.64s?", typed);
 	return true;
+}
+
+/* `run --vram 4 GB CMD`: the unit would be taken for the command. */
+static int command_check(const struct cli *cli, struct error *err)
+{
+	const char *typed = cli->arguments[0];
+	char meant[APART_SIZE];
+
+	if (cli->verb->syntax != CLI_SYNTAX_COMMAND || cli->dashes || !cli->argument_count ||
+	    !apart_option(cli, typed, true, meant) || program_is_there(typed))
+		return 0;
+	error_set(err, EXIT_CODE_USAGE, "%s: there is no command '%s'", cli->verb->name, typed);
+	error_hint(err, "did you mean %s?", meant);
+	return -EXIT_CODE_USAGE;
 }
 
 static int arguments_check(const struct cli *cli, struct error *err)
@@ -236,8 +264,9 @@ static int arguments_check(const struct cli *cli, struct error *err)
 		error_set(err, EXIT_CODE_USAGE, "%s: %s is missing", verb->name,
 			  missing_name(verb, name));
 	else
-		return 0;
-	if (cli->argument_count > verb->arguments_max && size_hint(cli, err))
+		return command_check(cli, err);
+	if (verb->arguments_max >= 0 && cli->argument_count > verb->arguments_max &&
+	    size_hint(cli, err))
 		return -EXIT_CODE_USAGE;
 	error_hint(err, "usage: carve %s%s%s; see `%s --help`", verb->name, *verb->usage ? " " : "",
 		   verb->usage, verb_path(cli, path));

@@ -79,6 +79,12 @@ static void a_command_keeps_its_options(void **state)
 	assert_null(cli.arguments[4]);
 	assert_int_equal(parse("run -- --json", buf, &cli, &err), 0);
 	assert_string_equal(cli.arguments[0], "--json");
+	/* A unit is a command where it is one, and where it stands behind no number. */
+	assert_int_equal(parse("run --vram 4 -- GB x", buf, &cli, &err), 0);
+	assert_string_equal(cli.arguments[0], "GB");
+	assert_int_equal(parse("run --vram 4 --vram-strict GB", buf, &cli, &err), 0);
+	assert_int_equal(parse("run --vram 4GiB GB", buf, &cli, &err), 0);
+	assert_int_equal(parse("run --name 4 GB", buf, &cli, &err), 0);
 	assert_int_equal(parse("sim stat --watch -x --json", buf, &cli, &err), 0);
 	assert_string_equal(cli.verb->name, "sim stat");
 	assert_int_equal(cli.argument_count, 3);
@@ -97,6 +103,18 @@ static void names_what_is_wrong(void **state)
 		{"session", "no command given", "carve session --help"},
 		{"gpu list x", "'x'", "carve gpu list"},
 		{"run", "the command", "carve run"},
+		{"run --vram 4", "the command", "usage: carve run"},
+		{"run --vram 4 GB true", "no command 'GB'", "did you mean --vram 4GB?"},
+		{"run --vram=2.5 gib -- true", "no command 'gib'", "did you mean --vram 2.5gib?"},
+		{"run --gpu-memory 4 Gi true", "'Gi'", "did you mean --gpu-memory 4Gi?"},
+		{"run --vram 4 --wait-for 10 min true", "'min'", "did you mean --wait-for 10min?"},
+		{"run --vram 4 --gpu-compute 25 % true", "'%'", "did you mean --gpu-compute 25%?"},
+		{"enqueue --queue half --vram 4 GB true", "'GB'", "did you mean --vram 4GB?"},
+		{"session request --vram 4 GB", "'GB'", "did you mean --vram 4GB?"},
+		{"session request --vram 4 GB --wait-for 1m", "'GB'", "did you mean --vram 4GB?"},
+		{"session resize s-1 4 GB", "'GB'", "did you mean 4GB?"},
+		{"quota set alice --vram 16 GB", "'GB'", "did you mean --vram 16GB?"},
+		{"timeslicing --lease 250 ms --mode fair", "'ms'", "did you mean --lease 250ms?"},
 		{"run --vrma 3 x", "--vrma", "--vram"},
 		{"gpu list -q", "-q", "--help"},
 		{"gpu list -v", "-v", "--help"},

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/macros.h"
+#include "cli/apart.h"
 #include "cli/cli.h"
 #include "cli/container/container_dir.h"
 #include "cli/container/container_watch.h"
@@ -224,6 +225,20 @@ static void misspelt_hint(const struct container *c, struct error *err)
 	}
 }
 
+/* `--vram 4 GB IMAGE`: the unit would be taken for the image. */
+static int image_check(const struct container *c, const struct cli *options, struct error *err)
+{
+	const char *image = c->args.image[0];
+	char meant[APART_SIZE];
+
+	if (!options->given_count || !apart_option(options, image, true, meant) ||
+	    strcmp(c->args.image[-1], options->given[options->given_count - 1].value) != 0)
+		return 0;
+	error_set(err, EXIT_CODE_USAGE, "%s: '%s' would be the image", c->name, image);
+	error_hint(err, "did you mean %s?", meant);
+	return -EXIT_CODE_USAGE;
+}
+
 static int session_choose(struct container *c, struct error *err)
 {
 	cleanup_request struct slice_request request = {0};
@@ -234,6 +249,7 @@ static int session_choose(struct container *c, struct error *err)
 	c->choice.verb = c->name;
 	c->choice.operands = "IMAGE CMD";
 	if (rc < 0 || (rc = options_read(c, &options, err)) < 0 ||
+	    (rc = image_check(c, &options, err)) < 0 ||
 	    (rc = slice_request_read(&options, &request, err)) < 0 ||
 	    (rc = client_open(&c->client, options.value[OPT_HOST], err)) < 0 ||
 	    (rc = run_choose(&options, &c->client, &request, &c->choice, err)) < 0) {

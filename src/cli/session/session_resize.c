@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "cli/apart.h"
 #include "cli/cli.h"
 #include "cli/output.h"
 #include "cli/session/session_grant.h"
@@ -63,6 +64,10 @@ static int size_read(const struct cli *cli, const char *id, const char *size, js
 		 : vram   ? units_parse_vram(vram, &bytes, err)
 		 : memory ? units_parse_gpu_memory(memory, &bytes, err)
 			  : units_parse_gpu(fraction, &share, &whole, err);
+	char meant[APART_SIZE];
+
+	if (rc < 0 && id && size && apart_size(id, size, meant))
+		error_hint(err, "did you mean %s?", meant);
 	if (rc < 0)
 		return rc;
 	if (fraction && whole) {

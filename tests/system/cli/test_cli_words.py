@@ -1,9 +1,13 @@
 """Words and numbers as people type them: short verbs, sizes and times with units, and what they are told."""
+import contextlib
+import fcntl
 import os
 import pty
 import re
 import shutil
+import struct
 import subprocess
+import termios
 
 import pytest
 
@@ -157,6 +161,57 @@ def test_gibibytes_that_were_meant_as_mebibytes(host):
     assert "did you mean" not in host.carve("session", "resize", granted, "100").stderr
     host.carve("session", "release", granted)
     assert "did you mean" not in host.carve("session", "request", "--vram", "100").stderr
+
+
+def test_a_unit_apart_from_its_number_is_no_command_image_or_session(host, tmp_path):
+    for argv, code, meant in ((["run", "--vram", "4", "GB", "true"], 125, "--vram 4GB"),
+                              (["run", "--wait-for", "1", "m", "--vram", "4", "true"], 125, "--wait-for 1m"),
+                              (["podman", "run", "--vram", "4", "GB", "image"], 125, "--vram 4GB"),
+                              (["session", "resize", "4", "GB"], 2, "4GB"), (["explain", "--vram", "4", "GB"], 2, "--vram 4GB")):
+        done = host.carve(*argv)
+        assert done.returncode == code and f"did you mean {meant}?" in done.stderr, (argv, done.stderr)
+    program = tmp_path / "GB"
+    program.write_text("#!/bin/sh\necho ran\n")
+    program.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    assert host.run([CARVE, "run", "--vram", "4", "GB"], env=env).stdout == "ran\n"
+
+
+@pytest.mark.needs_sim("MIG mode is its")
+def test_gibibytes_are_asked_about_beside_a_gpu_in_mig_mode(make_host):
+    assert "did you mean 4096MiB?" in make_host("h100-80gb,a100-40gb+mig").carve("run", "--vram", "4096", "true").stderr
+
+
+def terminal_lines(host, columns, *argv):
+    """What the command prints on a terminal of that width."""
+    main, other = pty.openpty()
+    fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    done = host.popen([CARVE, *argv], stdout=other, stdin=other)
+    os.close(other)
+    said = b""
+    with contextlib.suppress(OSError):  # EIO: nobody has the terminal's other side
+        while read := os.read(main, 4096):
+            said += read
+    os.close(main)
+    assert done.wait(60) == 0
+    return said.decode().replace("\r\n", "\n").splitlines()
+
+
+@pytest.mark.needs_sim("MIG mode is its")
+def test_a_table_that_is_wider_than_the_terminal_has_rows_of_several_lines(make_host):
+    host = make_host("h100-80gb+mig")
+    host.carve_json("node", "set-role", "--dynamic-mig-enabled")
+    granted = host.carve_json("session", "request", "--mig-profile", "1g.10gb", "--name", "a-name-of-some-length")["id"]
+    instance, = host.carve_json("mig", "list")
+    whole = host.carve("mig", "list").stdout.splitlines()
+    assert len(whole) == 2 and max(map(len, whole)) > 120
+    lines = terminal_lines(host, 80, "mig", "list")
+    assert max(map(len, lines)) <= 80 and " ".join(lines).split() == " ".join(whole).split()
+    heading, more, first, second = lines
+    assert heading.startswith("GPU") and more.startswith("     ") and "UUID" in more
+    assert granted in first and second.startswith("     ") and second[more.index("UUID"):] == instance["uuid"]
+    assert max(map(len, terminal_lines(host, 80, "session", "list"))) <= 80
+    assert terminal_lines(host, 200, "mig", "list") == whole
 
 
 @pytest.mark.parametrize("agent", [["half=0.5"], ["--docker", "any", "image_says"]], ids=" ".join)
