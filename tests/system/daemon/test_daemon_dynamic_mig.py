@@ -565,6 +565,7 @@ def utilization(host):
     return {i["profile"]: i["utilization"] for i in instances(host)}
 
 
+@pytest.mark.timed
 def test_utilization_of_an_instance_is_told_where_the_gpu_counts_it(make_host):
     host = with_role(make_host)
     carve(host, "session", "request", "--mig-profile", "1g.10gb", "--name", "quiet")

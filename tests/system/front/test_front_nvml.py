@@ -63,6 +63,7 @@ def test_an_error_has_a_text_where_there_is_no_driver(build):
     assert code == 12 and "no slice" in text  # NVML_ERROR_LIBRARY_NOT_FOUND
 
 
+@pytest.mark.timed
 def test_utilization_is_the_slices(host, build):
     argv = python("nvml_busy")
     session = host.carve_json("session", "request", "--vram", "2")["id"]

@@ -395,6 +395,7 @@ def test_many_processes_on_many_gpus(sim):
 
 # ---- time ----
 
+@pytest.mark.timed
 def test_kernels_take_their_time(sim):
     host = sim()
     client = host.client()
@@ -425,6 +426,7 @@ def test_short_kernels_are_cheap(sim):
     assert host.process_stat(client.pid)["busy_ns"] == 200_000_000
 
 
+@pytest.mark.timed
 def test_eight_processes_share_equally(sim):
     host = sim()
     clients = [host.client() for _ in range(8)]

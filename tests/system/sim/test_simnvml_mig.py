@@ -281,6 +281,7 @@ def test_faults_say_what_goes_with_what(nvml):
     assert not isinstance(create(lib, SMALL), int)
 
 
+@pytest.mark.timed
 def test_counters_tell_how_busy_each_instance_and_the_gpu_is(nvml):
     lib = nvml("h100-80gb+mig")
     (half_gi, _, half), (small_gi, _, _) = create(lib, HALF), create(lib, SMALL)
