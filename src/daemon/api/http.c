@@ -483,8 +483,9 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *arg, const char *
 	struct http_server *server = arg;
 	char text[256];
 
-	/* It takes an adopted connection for one of TCP. */
-	if (!strncmp(format, "Setting %s option", strlen("Setting %s option")))
+	/* It takes an adopted connection for one of TCP, whose buffers it would flush. */
+	if (!strncmp(format, "Setting %s option", strlen("Setting %s option")) ||
+	    !strncmp(format, "Failed to push the data", strlen("Failed to push the data")))
 		return;
 	/* Clients can cause any number of these. */
 	if (server->logged) {
