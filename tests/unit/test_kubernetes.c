@@ -18,6 +18,7 @@
 #include "integrations/kubernetes/claim/checkpoint.h"
 #include "integrations/kubernetes/claim/reserve.h"
 #include "integrations/kubernetes/grpc/grpc_private.h"
+#include "integrations/kubernetes/node/calls.h"
 #include "integrations/kubernetes/node/role.h"
 #include "integrations/kubernetes/object/claim.h"
 #include "integrations/kubernetes/object/quantity.h"
@@ -401,9 +402,44 @@ static void test_a_mark_of_a_pod_names_its_interval(void **state)
 		assert_false(follow_mark_read(bad[i], &interval));
 }
 
+/* Every way through the states: one answer, and the end only once no thread has it. */
+static void calls_walk(enum call_state state, bool runs, unsigned answers, unsigned depth)
+{
+	if (state == CALL_OVER) {
+		assert_int_equal(answers, 1);
+		assert_false(runs);
+		return;
+	}
+	for (int event = 0; depth && event < CALL_EVENTS; event++) {
+		enum call_state next;
+
+		if (!call_state_next(state, (enum call_event)event, &next))
+			continue;
+		bool answered = next != state && (event == CALL_EVENT_TIME_UP ||
+						  (event == CALL_EVENT_DONE && state == CALL_RUNS));
+		assert_true(event != CALL_EVENT_DONE || runs);
+		assert_true(event != CALL_EVENT_BEGIN || !runs);
+		calls_walk(next,
+			   event == CALL_EVENT_BEGIN  ? true
+			   : event == CALL_EVENT_DONE ? false
+						      : runs,
+			   answers + answered, depth - 1);
+	}
+}
+
+static void test_a_call_of_the_kubelet_is_answered_once(void **state)
+{
+	enum call_state next;
+
+	calls_walk(CALL_WAITS, false, 0, 8);
+	for (int event = 0; event < CALL_EVENTS; event++)
+		assert_false(call_state_next(CALL_OVER, (enum call_event)event, &next));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_call_of_the_kubelet_is_answered_once),
 		cmocka_unit_test(test_quantities_are_read_as_kubernetes_writes_them),
 		cmocka_unit_test(test_a_claim_names_requests_without_their_alternatives),
 		cmocka_unit_test(test_a_claim_that_makes_no_sense_is_refused),

@@ -17,6 +17,7 @@
 #include "integrations/kubernetes/check/check.h"
 #include "integrations/kubernetes/claim/reserve.h"
 #include "integrations/kubernetes/controller/controller.h"
+#include "integrations/kubernetes/node/calls.h"
 #include "integrations/kubernetes/node/node.h"
 #include "integrations/kubernetes/node/role.h"
 #include "integrations/kubernetes/pod/follow.h"
@@ -24,8 +25,6 @@
 
 // NOLINTBEGIN(concurrency-mt-unsafe): all of this runs before there are threads.
 
-/* As many claims wait for room at a time; libuv's limit is 1024. */
-#define WORKERS "64"
 #define DRIVER "gpu.carve.dev"
 #define DRIVER_MAX 63
 /* Of templates that no pod names: each look costs a list of the pods that have slices. */
@@ -410,6 +409,7 @@ int main(int argc, char **argv)
 					.cdi_dir = "/var/run/cdi",
 					.reserve_resource = "nvidia.com/gpu"}};
 	struct error err = {0};
+	char workers[16];
 	int option, code;
 
 	setlocale(LC_CTYPE, "C.UTF-8");
@@ -417,7 +417,8 @@ int main(int argc, char **argv)
 	signal(SIGCHLD, SIG_DFL);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
-	setenv("UV_THREADPOOL_SIZE", WORKERS, 1);
+	(void)snprintf(workers, sizeof(workers), "%u", CALLS_THREADS);
+	setenv("UV_THREADPOOL_SIZE", workers, 1);
 	while ((option = options_next(argc, argv, options, &err)) != -1)
 		if (!option_take(option, &to, &code, &err))
 			return code;

@@ -3,14 +3,19 @@
 
 #include <jansson.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
+#include "base/error.h"
 #include "client/client.h"
 
-struct error;
-
+/* Calls go one after the other. Those that wait while one finds that carved does not answer fail as
+ * that one did: a carved that hangs costs each of them the time of two calls at most, however many
+ * they are. */
 struct carved {
 	struct client client;
 	pthread_mutex_t lock; /* held for one call */
+	atomic_uint silences; /* calls that got no answer (EXIT_CODE_UNREACHABLE) */
+	struct error silence; /* of the last one; under the lock */
 };
 
 /* As client_open(). */

@@ -131,6 +131,9 @@ int claim_slice_make(struct carved *carved, const struct api *api, const json_t 
 	for (;;) {
 		*err = (struct error){0};
 		rc = carved_call(carved, "POST", "/v1/sessions", body, NULL, err);
+		/* carved's own hint is for those who type commands. */
+		if (rc < 0 && err->code == EXIT_CODE_NO_ROOM)
+			error_hint(err, "the kubelet asks again");
 		if (rc == 0 || err->code != EXIT_CODE_NO_ROOM || now_monotonic_ns() > until ||
 		    !api_goes_on(api))
 			return rc;

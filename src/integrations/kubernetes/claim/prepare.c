@@ -341,22 +341,30 @@ static int claim_prepare_once(struct prepare *prepare, const struct prepare_clai
 	return rc;
 }
 
-/* Again where a server is away, as a repeated call may be, until the plugin is to end. */
+/* Whether a call is to be repeated: a server is away, there is time left, and the plugin is not to
+ * end. Waits before it says so. */
+static bool goes_again(const struct prepare *prepare, uint64_t until, int rc,
+		       const struct error *err)
+{
+	if (rc >= 0 || err->code != EXIT_CODE_UNREACHABLE || now_monotonic_ns() > until ||
+	    !api_goes_on(prepare->api))
+		return false;
+	nanosleep(&(struct timespec){.tv_nsec = AGAIN_PAUSE_NS}, NULL);
+	return true;
+}
+
 static int claim_prepare(struct prepare *prepare, const struct prepare_claim *claim,
 			 struct stored_claim *ret, struct error *err)
 {
 	uint64_t until = now_monotonic_ns() + PREPARE_ROOM_SECONDS * SECOND_NS;
 	int rc;
 
-	for (;;) {
+	do {
 		*err = (struct error){0};
 		*ret = (struct stored_claim){0};
 		rc = claim_prepare_once(prepare, claim, ret, err);
-		if (rc >= 0 || err->code != EXIT_CODE_UNREACHABLE || now_monotonic_ns() > until ||
-		    !api_goes_on(prepare->api))
-			return rc;
-		nanosleep(&(struct timespec){.tv_nsec = AGAIN_PAUSE_NS}, NULL);
-	}
+	} while (goes_again(prepare, until, rc, err));
+	return rc;
 }
 
 int prepare_claim(struct prepare *prepare, const struct prepare_claim *claim,
@@ -384,13 +392,18 @@ int prepare_claim(struct prepare *prepare, const struct prepare_claim *claim,
 
 static int claim_release(struct prepare *prepare, const char *uid, bool force, struct error *err)
 {
+	uint64_t until = now_monotonic_ns() + PREPARE_ROOM_SECONDS * SECOND_NS;
 	struct stored_claim stored = {0};
+	int rc;
 
 	if (claim_lock(prepare, uid) < 0)
 		return busy_error(err);
-	int rc = stored_read(prepare, uid, &stored, err);
-	if (rc == 0)
-		rc = slices_release(prepare, &stored, force, err);
+	do {
+		*err = (struct error){0};
+		rc = stored_read(prepare, uid, &stored, err);
+		if (rc == 0)
+			rc = slices_release(prepare, &stored, force, err);
+	} while (goes_again(prepare, until, rc, err));
 	claim_unlock(prepare, uid);
 	/* Of the last claim of a GPU. */
 	if (rc == 0)
@@ -413,8 +426,9 @@ int prepare_release(struct prepare *prepare, const struct prepare_claim *claim, 
 	return rc;
 }
 
-/* Whether the API server says that this very claim is gone. */
-static bool claim_is_gone(struct prepare *prepare, const struct stored_claim *stored)
+/* Whether the API server says that this very claim is gone; *ret_away: it says nothing. */
+static bool claim_is_gone(struct prepare *prepare, const struct stored_claim *stored,
+			  bool *ret_away)
 {
 	char path[3 * CLAIM_NAME_SIZE];
 	struct api_call call = {.method = "GET", .path = path, .timeout_ms = API_TIMEOUT_MS};
@@ -424,7 +438,8 @@ static bool claim_is_gone(struct prepare *prepare, const struct stored_claim *st
 
 	snprintf(path, sizeof(path), "/apis/resource.k8s.io/v1/namespaces/%s/resourceclaims/%s",
 		 stored->namespace, stored->name);
-	if (api_call(prepare->api, &call, &status, &json, &ignored) < 0)
+	*ret_away = api_call(prepare->api, &call, &status, &json, &ignored) < 0;
+	if (*ret_away)
 		return false;
 	const char *uid =
 		json_string_value(json_object_get(json_object_get(json, "metadata"), "uid"));
@@ -462,11 +477,14 @@ static unsigned claims_each(struct prepare *prepare,
 	return count;
 }
 
+/* After one call without an answer no more are made: each takes seconds, and the GPUs' health is
+ * not told meanwhile. */
 static bool collect_one(struct prepare *prepare, const struct stored_claim *stored, void *arg)
 {
 	struct error err = {0};
+	bool *away = arg;
 
-	if (!claim_is_gone(prepare, stored) ||
+	if (*away || !claim_is_gone(prepare, stored, away) ||
 	    claim_release(prepare, stored->claim.uid, false, &err) < 0)
 		return false;
 	log_event(LOG_INFO, "claim.collected uid=%s namespace=%s name=%s", stored->claim.uid,
@@ -476,9 +494,11 @@ static bool collect_one(struct prepare *prepare, const struct stored_claim *stor
 
 unsigned prepare_collect(struct prepare *prepare)
 {
-	unsigned count = claims_each(prepare, collect_one, NULL);
+	bool away = false;
+	unsigned count = claims_each(prepare, collect_one, &away);
 
-	reserve_tidy(&prepare->reserve);
+	if (!away)
+		reserve_tidy(&prepare->reserve);
 	return count;
 }
 

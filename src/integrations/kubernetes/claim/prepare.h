@@ -15,7 +15,7 @@
 
 struct error;
 
-/* The kubelet gives a call 45 s. */
+/* The kubelet gives a call 45 s, and has its answer after these. */
 #define PREPARE_SECONDS 40
 /* For so long a call asks again for room, as memory of a container that just ended comes back late,
  * and where carved or the API server is away, as in an upgrade. The kubelet itself calls again

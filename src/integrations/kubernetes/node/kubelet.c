@@ -21,6 +21,11 @@
 #define HEALTH "/v1alpha1.DRAResourceHealth/"
 /* Claims of one call: a pod has far fewer. */
 #define CLAIMS_MAX 1024
+/* Why a claim is neither prepared nor refused. */
+#define LATE_WAITS "other claims took all of the time; the kubelet asks again"
+#define LATE_RUNS                                                                           \
+	"it takes longer than the kubelet waits, and goes on; the kubelet asks again. The " \
+	"plugin's log says what does not answer"
 /* The kubelet takes what it heard longer ago for unknown. */
 #define HEALTH_TIMEOUT_SECONDS 60
 
@@ -81,20 +86,26 @@ static void on_registered(struct grpc_call *call, const uint8_t *message, size_t
 
 /* ---- claims ------------------------------------------------------------------------------ */
 
-/* A call for some claims, carried out by a thread of the pool. */
+/* A call for some claims. */
 struct job {
-	uv_work_t work;
+	struct call call;
 	struct kubelet *kubelet;
-	struct grpc_call *call;
+	struct grpc_call *peer; /* to be answered once */
 	Kubelet__ClaimsRequest *request;
-	uint64_t began_ns;
-	/* For each claim: */
+	/* For each claim; its thread's while that runs: */
 	struct error *errors;
 	struct stored_claim *stored; /* NULL: the claims are to be released */
 };
 
-static void job_free(struct job *job)
+static struct job *job_of(struct call *call)
 {
+	return CONTAINER_OF(call, struct job, call);
+}
+
+static void job_free(struct call *call)
+{
+	struct job *job = job_of(call);
+
 	if (job->request)
 		kubelet__claims_request__free_unpacked(job->request, NULL);
 	free(job->errors);
@@ -102,15 +113,9 @@ static void job_free(struct job *job)
 	free(job);
 }
 
-/* Whether a claim may begin: one takes up to 30 s, and the kubelet waits for 45. */
-static bool time_is_left(const struct job *job)
+static void job_run(struct call *call)
 {
-	return now_monotonic_ns() - job->began_ns < 10 * 1000000000ull;
-}
-
-static void job_run(uv_work_t *work)
-{
-	struct job *job = work->data;
+	struct job *job = job_of(call);
 
 	for (size_t i = 0; i < job->request->n_claims; i++) {
 		const Kubelet__Claim *its = job->request->claims[i];
@@ -119,10 +124,9 @@ static void job_run(uv_work_t *work)
 		struct error *err = &job->errors[i];
 		int rc;
 
-		if (!time_is_left(job)) {
-			error_set(err, EXIT_CODE_FAILED, "there was no time left for this claim");
-			continue;
-		}
+		/* The answer is given already. */
+		if (call_is_late(call))
+			return;
 		rc = job->stored
 			     ? prepare_claim(job->kubelet->prepare, &claim, &job->stored[i], err)
 			     : prepare_release(job->kubelet->prepare, &claim, err);
@@ -163,7 +167,8 @@ struct prepared_entry {
 	char error[sizeof(((struct error *)0)->message) + sizeof(((struct error *)0)->hint) + 4];
 };
 
-static void prepared_fill(struct job *job, size_t i, struct prepared_entry *to)
+/* `late`: why nothing of it is known; NULL: it is. */
+static void prepared_fill(struct job *job, size_t i, const char *late, struct prepared_entry *to)
 {
 	struct stored_claim *stored = &job->stored[i];
 	const struct error *err = &job->errors[i];
@@ -173,6 +178,10 @@ static void prepared_fill(struct job *job, size_t i, struct prepared_entry *to)
 	to->entry.key = job->request->claims[i]->uid;
 	to->entry.value = &to->value;
 	to->value.devices = to->devices;
+	if (late) {
+		to->value.error = (char *)late;
+		return;
+	}
 	if (err->code) {
 		snprintf(to->error, sizeof(to->error), "%s%s%s", err->message,
 			 *err->hint ? "; " : "", err->hint);
@@ -186,7 +195,7 @@ static void prepared_fill(struct job *job, size_t i, struct prepared_entry *to)
 		}
 }
 
-static void prepared_reply(struct job *job)
+static void prepared_reply(struct job *job, const char *late)
 {
 	size_t count = job->request->n_claims;
 	struct prepared_entry *entries = calloc(count + 1, sizeof(*entries));
@@ -194,15 +203,15 @@ static void prepared_reply(struct job *job)
 	Kubelet__PrepareResponse response = KUBELET__PREPARE_RESPONSE__INIT;
 
 	if (!entries || !list) {
-		grpc_fail(job->call, GRPC_RESOURCE_EXHAUSTED, "out of memory");
+		grpc_fail(job->peer, GRPC_RESOURCE_EXHAUSTED, "out of memory");
 	} else {
 		for (size_t i = 0; i < count; i++) {
-			prepared_fill(job, i, &entries[i]);
+			prepared_fill(job, i, late, &entries[i]);
 			list[i] = &entries[i].entry;
 		}
 		response.n_claims = count;
 		response.claims = list;
-		reply(job->call, &response.base);
+		reply(job->peer, &response.base);
 	}
 	free(entries);
 	free(list);
@@ -213,7 +222,7 @@ struct unprepared_entry {
 	Kubelet__Unprepared value;
 };
 
-static void unprepared_reply(struct job *job)
+static void unprepared_reply(struct job *job, const char *late)
 {
 	size_t count = job->request->n_claims;
 	struct unprepared_entry *entries = calloc(count + 1, sizeof(*entries));
@@ -221,62 +230,89 @@ static void unprepared_reply(struct job *job)
 	Kubelet__UnprepareResponse response = KUBELET__UNPREPARE_RESPONSE__INIT;
 
 	if (!entries || !list) {
-		grpc_fail(job->call, GRPC_RESOURCE_EXHAUSTED, "out of memory");
+		grpc_fail(job->peer, GRPC_RESOURCE_EXHAUSTED, "out of memory");
 	} else {
 		for (size_t i = 0; i < count; i++) {
 			kubelet__unprepared_entry__init(&entries[i].entry);
 			kubelet__unprepared__init(&entries[i].value);
 			entries[i].entry.key = job->request->claims[i]->uid;
 			entries[i].entry.value = &entries[i].value;
-			if (job->errors[i].code)
+			if (late)
+				entries[i].value.error = (char *)late;
+			else if (job->errors[i].code)
 				entries[i].value.error = job->errors[i].message;
 			list[i] = &entries[i].entry;
 		}
 		response.n_claims = count;
 		response.claims = list;
-		reply(job->call, &response.base);
+		reply(job->peer, &response.base);
 	}
 	free(entries);
 	free(list);
 }
 
-static void job_done(uv_work_t *work, int status)
+static void job_answer(struct job *job, const char *late)
 {
-	struct job *job = work->data;
-
 	if (job->stored)
-		prepared_reply(job);
+		prepared_reply(job, late);
 	else
-		unprepared_reply(job);
-	job_free(job);
+		unprepared_reply(job, late);
 }
 
-static void job_start(struct grpc_call *call, const uint8_t *message, size_t size, bool prepare)
+static void job_done(struct call *call)
 {
-	struct kubelet *kubelet = grpc_call_context(call);
+	/* A claim that was not begun has no error, and must not pass for one that is done. */
+	job_answer(job_of(call), call_is_late(call) ? LATE_RUNS : NULL);
+}
+
+static void job_late(struct call *call, bool runs)
+{
+	struct job *job = job_of(call);
+
+	log_event(LOG_WARNING, "kubelet.late claims=%zu uid=%s runs=%d", job->request->n_claims,
+		  job->request->n_claims ? job->request->claims[0]->uid : "", runs);
+	job_answer(job, runs ? LATE_RUNS : LATE_WAITS);
+}
+
+static void job_start(struct grpc_call *peer, const uint8_t *message, size_t size, bool prepare)
+{
+	struct kubelet *kubelet = grpc_call_context(peer);
 	struct job *job = calloc(1, sizeof(*job));
 
 	if (job)
 		job->request = kubelet__claims_request__unpack(NULL, size, message);
 	if (!job || !job->request || job->request->n_claims > CLAIMS_MAX) {
-		grpc_fail(call, GRPC_INVALID_ARGUMENT, "this is no list of up to 1024 claims");
+		grpc_fail(peer, GRPC_INVALID_ARGUMENT, "this is no list of up to 1024 claims");
 		if (job)
-			job_free(job);
+			job_free(&job->call);
 		return;
 	}
 	size_t count = job->request->n_claims + 1;
-	job->work.data = job;
+	job->call = (struct call){.kind = prepare ? CALL_TAKES : CALL_GIVES,
+				  .run = job_run,
+				  .done = job_done,
+				  .late = job_late,
+				  .free = job_free};
 	job->kubelet = kubelet;
-	job->call = call;
-	job->began_ns = now_monotonic_ns();
+	job->peer = peer;
 	job->errors = calloc(count, sizeof(*job->errors));
 	job->stored = prepare ? calloc(count, sizeof(*job->stored)) : NULL;
 	if (!job->errors || (prepare && !job->stored)) {
-		grpc_fail(call, GRPC_RESOURCE_EXHAUSTED, "out of memory");
-		job_free(job);
+		grpc_fail(peer, GRPC_RESOURCE_EXHAUSTED, "out of memory");
+		job_free(&job->call);
 		return;
 	}
-	uv_queue_work(kubelet->loop, &job->work, job_run, job_done);
+	calls_add(&kubelet->calls, &job->call);
+}
+
+void kubelet_open(struct kubelet *kubelet, uv_loop_t *loop)
+{
+	calls_open(&kubelet->calls, loop, PREPARE_SECONDS * 1000u);
+}
+
+void kubelet_close(struct kubelet *kubelet)
+{
+	calls_close(&kubelet->calls);
 }
 
 static void on_prepare(struct grpc_call *call, const uint8_t *message, size_t size)

@@ -4,18 +4,24 @@
 #include <uv.h>
 
 #include "integrations/kubernetes/grpc/grpc.h"
+#include "integrations/kubernetes/node/calls.h"
 
 struct prepare;
 struct watcher;
 
 struct kubelet {
-	uv_loop_t *loop;
+	struct calls calls; /* for claims */
 	const char *driver, *node;
 	const char *dra_socket; /* what the kubelet is told to call */
 	struct prepare *prepare;
 	struct watcher *watcher;
 	struct health_stream *streams; /* who watches devices' health */
 };
+
+/* After the first fields are filled in. */
+void kubelet_open(struct kubelet *kubelet, uv_loop_t *loop);
+/* Begins no more calls. Those that run are answered as the loop runs on. */
+void kubelet_close(struct kubelet *kubelet);
 
 /* Methods whose context is a struct kubelet. */
 extern const struct grpc_method kubelet_registration[];

@@ -307,6 +307,7 @@ static int serve(struct node *node, struct error *err)
 	node->stop = true;
 	if (rc == 0)
 		end_begin(node);
+	kubelet_close(&node->kubelet);
 	grpc_server_stop(node->registration);
 	grpc_server_stop(node->dra);
 	watcher_stop(node->kubelet.watcher);
@@ -346,12 +347,12 @@ int node_run(const struct node_options *options, struct error *err)
 	node.prepare.cdi = options->cdi_dir;
 	node.kubelet.dra_socket = node.dra_socket;
 	node.kubelet.prepare = &node.prepare;
-	node.kubelet.loop = &node.loop;
 	node.prepare.reserve = reserve;
 	pthread_mutex_init(&node.prepare.reserve.lock, NULL);
 	pthread_mutex_init(&node.prepare.lock, NULL);
 	pthread_cond_init(&node.prepare.freed, NULL);
 	loop_open(&node);
+	kubelet_open(&node.kubelet, &node.loop);
 	rc = serve(&node, err);
 	loop_close(&node);
 	json_free(&node.publish.published);
