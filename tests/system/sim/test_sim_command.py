@@ -37,7 +37,8 @@ def test_errors_are_one_line_of_carve_sim(argv):
     ("list", ["--json"]), ("stat", ["--json", "--watch"]), ("trace", ["FILE"]),
     ("fault", ["alloc", "launch", "ecc", "lost", "hang", "nvml", "mig-create", "mig-destroy", "mig-hold", "mig-time",
                "mig-capacity", "mig-ids", "mig-mode", "mig-clients", "vgpu", "reset", "reboot", "list-managed", "--gpu",
-               "--instance", "--pid", "--call", "--skip", "--count", "--for", "--delay", "--error", "--after", "--clear"])])
+               "--instance", "--pid", "--call", "--skip", "--count", "--for", "--delay", "--error", "--after", "--clear",
+               "Contexts opened later are not hit"])])
 def test_help_names_everything(verb, words, ask):
     done = run([CARVE, *ask(verb)])
     assert done.returncode == 0 and "simhost" not in done.stdout

@@ -209,6 +209,8 @@ def test_faults_on_demand(make_host, programs):
     other = start()
     fault("ecc", "--gpu", "0")
     assert again(other) == ["214", "214", "214"]
+    later = start()  # its context is opened after the error
+    assert again(later) == ["0", "0", "0"]
     fault("ecc", "--clear")
     assert again(other) == ["214", "214", "214"]
     fresh = start()
@@ -216,7 +218,7 @@ def test_faults_on_demand(make_host, programs):
     assert again(fresh) == ["0", "0", "0"]
     fault("lost", "--gpu", "0")
     assert "0" not in again(fresh)
-    for q in (p, other, fresh):
+    for q in (p, other, later, fresh):
         q.communicate("x")
 
 
