@@ -125,6 +125,54 @@ static void another_process_of_the_same_tick_is_not_taken_for_it(void **state)
 	assert_int_equal(process_identify(second, &now), -ESRCH);
 }
 
+struct told {
+	struct process_watch *watch, *other;
+	unsigned order; /* the how-manyth it was; 0: not called */
+};
+
+static unsigned told_count;
+
+static void on_end(void *arg)
+{
+	struct told *told = arg;
+
+	told->order = ++told_count;
+	process_watch_stop(told->watch);
+	process_watch_stop(told->other);
+}
+
+static void watches_of_one_process_share_its_descriptor(void **state)
+{
+	struct told told[4] = {0};
+	struct process_watch *late;
+	struct process_id child;
+	uv_loop_t loop;
+	pid_t pid = fork();
+
+	if (pid == 0)
+		sleeper();
+	assert_int_equal(process_identify(pid, &child), 0);
+	assert_int_equal(uv_loop_init(&loop), 0);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(
+			process_watch_start(&loop, child, on_end, &told[i], &told[i].watch), 0);
+	assert_int_equal(process_watch_descriptor(told[0].watch),
+			 process_watch_descriptor(told[3].watch));
+	process_watch_stop(told[1].watch);
+	told[3].other = told[2].watch;
+	kill(pid, SIGKILL);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	/* The newest first; one that was stopped is not called. */
+	assert_int_equal(told[3].order, 1);
+	assert_int_equal(told[2].order, 0);
+	assert_int_equal(told[1].order, 0);
+	assert_int_equal(told[0].order, 2);
+	waitpid(pid, NULL, 0);
+	assert_int_equal(process_watch_start(&loop, child, on_end, &told[0], &late), -ESRCH);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	assert_int_equal(uv_loop_close(&loop), 0);
+}
+
 /* A daemon that wrote a process down on an older kernel knew its time only. */
 static void times_decide_where_there_is_no_number(void **state)
 {
@@ -201,6 +249,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(another_process_of_the_same_tick_is_not_taken_for_it),
+		cmocka_unit_test(watches_of_one_process_share_its_descriptor),
 		cmocka_unit_test(times_decide_where_there_is_no_number),
 		cmocka_unit_test(a_later_owner_of_a_clients_pid_is_not_the_client),
 		cmocka_unit_test(a_living_client_is_known),

@@ -99,7 +99,19 @@ bool pool_claim(struct pool *pool, bool all)
 		changed = true;
 		claim_tell(gpu);
 	}
+	if (all)
+		pool->claimed_ns = now_monotonic_ns();
 	return changed;
+}
+
+void pool_claim_since(struct pool *pool, uint64_t age_ns)
+{
+	bool known = pool->claimed_ns && now_monotonic_ns() - pool->claimed_ns <= age_ns;
+
+	for (uint32_t i = 0; i < pool->count; i++)
+		known &= pool->gpu[i].claim.state != CLAIM_NONE;
+	if (!known)
+		(void)pool_claim(pool, true);
 }
 
 bool pool_gpu_is_left(const struct pool_gpu *gpu)

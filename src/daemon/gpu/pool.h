@@ -64,6 +64,7 @@ struct pool {
 	uv_loop_t *loop;
 	struct handover *handover; /* where claims may come from; NULL: none */
 	struct claims claims;      /* opened before pool_start() */
+	uint64_t claimed_ns;       /* CLOCK_MONOTONIC: when all claims were looked at; or 0 */
 	struct store *store;       /* likewise; remembers GPUs for when they are lost */
 	struct gpus *gpus;
 	enum pool_state state;
@@ -116,6 +117,8 @@ uint64_t pool_pause_ns(const struct pool *pool, unsigned parts, uint64_t most_ns
  * daemon what that claims. With `all` false those whose holder lives are not asked for. True: one
  * was won or lost. */
 bool pool_claim(struct pool *pool, bool all);
+/* Likewise of all, unless that was done so short a time ago (ns). */
+void pool_claim_since(struct pool *pool, uint64_t age_ns);
 /* Whether a GPU was this daemon's, and is left to a system daemon: what is on it goes on. */
 bool pool_gpu_is_left(const struct pool_gpu *gpu);
 

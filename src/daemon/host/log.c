@@ -19,14 +19,18 @@
 #include "base/macros.h"
 
 static const char *file_path; /* NULL: the standard error is the caller's */
+static bool is_file;          /* a regular one, whose writer waits for no reader */
 
 int log_to_file(const char *path)
 {
 	cleanup_close int fd =
 		open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
 
+	struct stat st;
+
 	if (fd < 0 || dup2(fd, STDERR_FILENO) < 0)
 		return -errno;
+	is_file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
 	file_path = path;
 	return 0;
 }
@@ -52,6 +56,7 @@ int log_look(void)
 void log_adopt(int fd)
 {
 	(void)dup2(fd, STDERR_FILENO);
+	is_file = false;
 	close(fd);
 }
 
@@ -111,7 +116,7 @@ static bool has_room(void)
 {
 	struct pollfd to = {.fd = STDERR_FILENO, .events = POLLOUT};
 
-	return poll(&to, 1, 0) != 0;
+	return is_file || poll(&to, 1, 0) != 0;
 }
 
 static void line_write(const char *line, size_t size)

@@ -12,12 +12,28 @@
 
 #include "base/file.h"
 
+struct watched;
+
 struct process_watch {
-	uv_poll_t poll;
-	int pidfd;
+	struct process_watch *next, **at; /* at: NULL once it is called */
+	struct watched *of;
 	process_watch_cb cb;
 	void *arg;
 };
+
+/* A process that watches wait for: the session and the job of a shim are two of one process. */
+struct watched {
+	struct watched *next; /* of its bucket */
+	uv_poll_t poll;
+	struct process_id id;
+	int pidfd;
+	bool ended;                    /* in no bucket any more */
+	unsigned count;                /* of watches that are not stopped */
+	struct process_watch *watches; /* not called yet, the newest first */
+};
+
+#define WATCHED_BUCKETS 1024u
+static struct watched *watched_of[WATCHED_BUCKETS]; /* by PID; of all loops of this thread */
 
 /* Newer than the C library's headers. */
 #ifndef SO_PEERPIDFD
@@ -113,46 +129,127 @@ int peer_identify(int fd, struct peer *ret)
 	return 0;
 }
 
-static void on_readable(uv_poll_t *poll, int status, int events)
+static struct watched **watched_bucket(pid_t pid)
 {
-	struct process_watch *watch = poll->data;
+	return &watched_of[(unsigned)pid % WATCHED_BUCKETS];
+}
 
-	uv_poll_stop(poll);
-	watch->cb(watch->arg);
+/* NULL: nobody waits for that process, or it has ended. */
+static struct watched *watched_find(const uv_loop_t *loop, struct process_id id)
+{
+	struct watched *at = *watched_bucket(id.pid);
+
+	while (at && (at->poll.loop != loop || at->id.pid != id.pid || at->id.birth != id.birth))
+		at = at->next;
+	/* It is not reaped, so it is there still. */
+	return at && syscall(SYS_pidfd_send_signal, at->pidfd, 0, NULL, 0) == 0 ? at : NULL;
+}
+
+static void watched_forget(const struct watched *watched)
+{
+	struct watched **at = watched_bucket(watched->id.pid);
+
+	while (*at && *at != watched)
+		at = &(*at)->next;
+	if (*at)
+		*at = watched->next;
 }
 
 static void on_closed(uv_handle_t *handle)
 {
-	struct process_watch *watch = handle->data;
+	struct watched *watched = handle->data;
 
-	close_fd(&watch->pidfd);
-	free(watch);
+	close_fd(&watched->pidfd);
+	free(watched);
+}
+
+/* From the list of those that are not called. */
+static void watch_take_out(struct process_watch *watch)
+{
+	if (!watch->at)
+		return;
+	*watch->at = watch->next;
+	if (watch->next)
+		watch->next->at = watch->at;
+	watch->at = NULL;
+}
+
+static void watched_leave(struct watched *watched)
+{
+	if (--watched->count)
+		return;
+	if (!watched->ended)
+		watched_forget(watched);
+	uv_poll_stop(&watched->poll);
+	uv_close((uv_handle_t *)&watched->poll, on_closed);
+}
+
+/* A callback may stop its own watch and any other one. */
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+	struct watched *watched = poll->data;
+
+	uv_poll_stop(poll);
+	watched_forget(watched);
+	watched->ended = true;
+	watched->count++; /* it stays until all are called */
+	for (struct process_watch *watch; (watch = watched->watches);) {
+		watch_take_out(watch);
+		watch->cb(watch->arg);
+	}
+	watched_leave(watched);
+}
+
+/* A watch of it is to follow. */
+static int watched_open(uv_loop_t *loop, struct process_id id, struct watched **ret)
+{
+	cleanup_close int pidfd = process_open(id);
+
+	if (pidfd < 0)
+		return pidfd;
+	struct watched *watched = calloc(1, sizeof(*watched));
+	if (!watched)
+		return -ENOMEM;
+	int rc = uv_poll_init(loop, &watched->poll, pidfd);
+	if (rc < 0) {
+		free(watched);
+		return rc;
+	}
+	watched->pidfd = steal_fd(&pidfd);
+	watched->poll.data = watched;
+	watched->id = id;
+	watched->next = *watched_bucket(id.pid);
+	*watched_bucket(id.pid) = watched;
+	rc = uv_poll_start(&watched->poll, UV_READABLE, on_readable);
+	if (rc < 0) {
+		watched->count = 1;
+		watched_leave(watched);
+		return rc;
+	}
+	*ret = watched;
+	return 0;
 }
 
 int process_watch_start(uv_loop_t *loop, struct process_id process, process_watch_cb cb, void *arg,
 			struct process_watch **ret)
 {
-	cleanup_close int pidfd = process_open(process);
+	struct watched *watched = watched_find(loop, process);
+	struct process_watch *watch = malloc(sizeof(*watch));
+	int rc = !watch ? -ENOMEM : watched ? 0 : watched_open(loop, process, &watched);
 
-	if (pidfd < 0)
-		return pidfd;
-	struct process_watch *watch = calloc(1, sizeof(*watch));
-	if (!watch)
-		return -ENOMEM;
-	int rc = uv_poll_init(loop, &watch->poll, pidfd);
 	if (rc < 0) {
 		free(watch);
 		return rc;
 	}
-	watch->pidfd = steal_fd(&pidfd);
-	watch->poll.data = watch;
-	watch->cb = cb;
-	watch->arg = arg;
-	rc = uv_poll_start(&watch->poll, UV_READABLE, on_readable);
-	if (rc < 0) {
-		process_watch_stop(watch);
-		return rc;
-	}
+	*watch = (struct process_watch){.next = watched->watches,
+					.at = &watched->watches,
+					.of = watched,
+					.cb = cb,
+					.arg = arg};
+	if (watch->next)
+		watch->next->at = &watch->next;
+	watched->watches = watch;
+	watched->count++;
 	*ret = watch;
 	return 0;
 }
@@ -161,11 +258,12 @@ void process_watch_stop(struct process_watch *watch)
 {
 	if (!watch)
 		return;
-	uv_poll_stop(&watch->poll);
-	uv_close((uv_handle_t *)&watch->poll, on_closed);
+	watch_take_out(watch);
+	watched_leave(watch->of);
+	free(watch);
 }
 
 int process_watch_descriptor(const struct process_watch *watch)
 {
-	return watch ? watch->pidfd : -1;
+	return watch ? watch->of->pidfd : -1;
 }

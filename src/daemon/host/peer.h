@@ -30,7 +30,8 @@ bool peer_permitted(const struct peer *viewer, uid_t owner);
 /* Looks for the group `carve`, which may ask a server: before the loop runs. */
 void peer_load(void);
 
-/* Calls once, on the loop, when a process has ended. */
+/* Calls once, on the loop, when a process has ended: of watches of one process the newest first.
+ * These have one descriptor together. Loop thread. */
 struct process_watch;
 typedef void (*process_watch_cb)(void *arg);
 /* -ESRCH where that process (this PID with this birth) is gone already; else 0 or -errno. */

@@ -15,7 +15,7 @@
 #include "daemon/queue/queue_private.h"
 #include "daemon/waiting/waiting.h"
 
-/* As for sessions (waiting.c): older figures of the driver are not decided on. */
+/* As for sessions (waiting.c): older figures of the driver are not decided on, nor older claims. */
 #define SAMPLE_FRESH_NS 200000000ull
 /* Kinds of ready jobs that are looked at in one round. */
 #define CANDIDATES_MAX 1024u
@@ -485,7 +485,8 @@ static void agents_run(struct queues *q)
 		return;
 	q->dirty = false;
 	if (any && gpus && q->buckets) {
-		(void)pool_claim(q->host.pool, true);
+		/* A look costs a dozen system calls for each GPU. */
+		pool_claim_since(q->host.pool, SAMPLE_FRESH_NS);
 		for (struct agent *agent = q->agents; agent; agent = agent->next)
 			if (!agent->pods)
 				more |= agent_run(q, agent, end);
