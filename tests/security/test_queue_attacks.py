@@ -179,6 +179,37 @@ def test_changes_of_jobs_take_turns(jobs):
     assert array["count"] == 2000 and attack.poll() is None
 
 
+# Looks for failed jobs of a long array, so many requests at a time; a line for each that is answered.
+RERUNS = ASKS + r"""
+import threading
+status, array = call("POST", "/v1/jobs", {"queue": "none", "argv": ["true"], "cwd": "/", "array": "0-19999", "hold": True})
+assert status == 201, array
+def again():
+    while True:
+        call("POST", f"/v1/jobs/{array['id']}", {"failed": True})
+        print("answered", flush=True)
+for _ in range(40):
+    threading.Thread(target=again, daemon=True).start()
+sys.stdin.read()
+"""
+
+
+@pytest.mark.attack("8", "long arrays that are run again without end, before another user's")
+def test_arrays_that_are_run_again_take_turns(jobs, tmp_path):
+    lab = jobs.lab
+    array = enqueue(jobs, ALICE, {"queue": "none", "array": "0-39999", "hold": True})["id"]
+    said = tmp_path / "said"
+    with said.open("w") as to:
+        attack = lab.python(MALLORY, RERUNS, method=lab.popen, stdout=to)
+        wait_until(lambda: said.read_text())  # all the others wait by now
+        before = len(said.read_text().splitlines())
+        done = lab.python(ALICE, ASKS + "print(call('POST', f'/v1/jobs/{sys.argv[1]}', {'failed': True})[0])", array)
+        after = len(said.read_text().splitlines())
+    assert done.stdout == "409\n" and attack.poll() is None, done
+    # Alice's array has twice as many parts as the attacker's 40: by requests all of these are answered twice before her.
+    assert after - before < 40
+
+
 # ---- kinds -----------------------------------------------------------------------------------
 
 def cpu_seconds(pid):

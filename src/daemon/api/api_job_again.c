@@ -1,5 +1,5 @@
 /* Requests to enqueue jobs again. An ID may stand for an array of 100,000: its rows are read a
- * part in each round of the loop, of all such requests in turn. */
+ * part in each round of the loop, in users' turns. */
 #include <limits.h>
 #include <microhttpd.h>
 #include <stdio.h>
@@ -8,10 +8,13 @@
 #include <uv.h>
 
 #include "base/error.h"
+#include "base/macros.h"
+#include "core/turns.h"
 #include "daemon/api/answer.h"
 #include "daemon/api/api_job.h"
 #include "daemon/api/api_job_private.h"
 #include "daemon/api/http.h"
+#include "daemon/host/owner.h"
 #include "daemon/node.h"
 #include "daemon/queue/queue_private.h"
 
@@ -19,13 +22,13 @@
 #define PART_ROWS 2000u
 
 struct again {
-	struct again *next;
+	struct turn turn;
 	struct call *call; /* NULL: the client is gone */
 	uid_t uid;
 	int64_t id;
 	int32_t index, after; /* of an array the part that is next begins behind `after` */
 	json_t *changes;
-	bool failed_only, forbidden;
+	bool failed_only, forbidden, found; /* found: some are the user's own */
 	int64_t spec;
 	char queue[QUEUE_NAME_SIZE];
 	unsigned rows, count; /* of this part; those that are enqueued, of all parts */
@@ -36,8 +39,8 @@ struct again {
 	int32_t first, last; /* -1: there is none */
 };
 
-static struct again *reading; /* those that are not read to the end */
-static uv_idle_t idle;        /* runs while there are some */
+static struct turns reading; /* those that are not read to the end */
+static uv_idle_t idle;       /* runs while there are some */
 
 /* ---- one request -------------------------------------------------------------------------- */
 
@@ -98,6 +101,7 @@ static int again_add(void *arg, const struct job_record *record)
 		again->forbidden = true;
 		return 0;
 	}
+	again->found = true;
 	if (again->failed_only && (!job_state_ended(record->state) || record->state == JOB_DONE))
 		return 0;
 	again->spec = record->spec;
@@ -164,9 +168,11 @@ static int nothing_again(const struct again *again, const char *text, struct err
 {
 	if (again->forbidden)
 		return error_set(err, EXIT_CODE_NOT_PERMITTED, "job %.64s is another user's", text);
-	if (again->failed_only)
+	if (again->found)
 		return error_set(err, EXIT_CODE_FAILED, "no job of %.64s has failed", text);
-	return error_set(err, EXIT_CODE_FAILED, "there is no job %.64s", text);
+	error_set(err, EXIT_CODE_FAILED, "there is no job %.64s", text);
+	error_hint(err, "`carve job list` shows them");
+	return -EXIT_CODE_FAILED;
 }
 
 static void finish(struct again *again)
@@ -187,39 +193,41 @@ static void finish(struct again *again)
 
 /* ---- in turn ------------------------------------------------------------------------------ */
 
+static struct again *again_of(struct turn *turn)
+{
+	return CONTAINER_OF(turn, struct again, turn);
+}
+
 static void on_idle(uv_idle_t *handle)
 {
-	struct again *again = reading, **end = &reading;
+	struct again *again = again_of(reading.first);
 	bool done = !again->call || part_read(again);
 
-	reading = again->next;
-	if (!done) {
-		/* The others first. */
-		while (*end)
-			end = &(*end)->next;
-		again->next = NULL;
-		*end = again;
-	} else if (again->call) {
-		finish(again);
-	} else {
-		again_free(again);
+	/* Requests whose client is gone have no part: the next one of the user's does. */
+	if (again->call)
+		turns_pass(&reading, again->turn.user);
+	if (done) {
+		turns_remove(&reading, &again->turn);
+		if (again->call)
+			finish(again);
+		else
+			again_free(again);
 	}
-	if (!reading)
+	if (!reading.first)
 		uv_idle_stop(handle);
 }
 
 static void on_again_gone(struct call *call)
 {
-	for (struct again *again = reading; again; again = again->next)
-		if (again->call == call)
-			again->call = NULL;
+	for (struct turn *turn = reading.first; turn; turn = turn->next)
+		if (again_of(turn)->call == call)
+			again_of(turn)->call = NULL;
 }
 
 static void read_later(struct again *again)
 {
 	call_defer(again->call, on_again_gone);
-	again->next = reading;
-	reading = again;
+	turns_add(&reading, &again->turn, owner_of(again->uid));
 	if (!idle.loop)
 		uv_idle_init(&again->call->node->loop, &idle);
 	uv_idle_start(&idle, on_idle);
