@@ -8,6 +8,7 @@
 #include "cli/job/job_follow.h"
 #include "cli/job/job_input.h"
 #include "cli/job/job_options.h"
+#include "cli/job/job_paths.h"
 #include "cli/job/jobs.h"
 #include "cli/output.h"
 #include "client/client.h"
@@ -34,7 +35,9 @@ static int body_make(const struct cli *cli, json_t *body, struct error *err)
 		return -EXIT_CODE_USAGE;
 	}
 	int rc = job_options_read(cli, body, err);
-	return rc < 0 ? rc : job_options_new(cli, body, err);
+	if (rc >= 0)
+		rc = job_options_new(cli, body, err);
+	return rc < 0 ? rc : job_paths_check(body, err);
 }
 
 /* The first job that did not succeed, and of an array how many there are. */

@@ -20,6 +20,7 @@
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/job/job_options.h"
+#include "cli/job/job_show.h"
 #include "cli/output.h"
 #include "client/client.h"
 #include "client/sessions.h"
@@ -110,126 +111,6 @@ int jobs_exit_code(const json_t *jobs)
 }
 
 /* ---- showing ------------------------------------------------------------------------------ */
-
-static void gpus_text(const json_t *job, char *buf, size_t size)
-{
-	size_t i, used = 0;
-	json_t *gpu;
-
-	buf[0] = '\0';
-	json_array_foreach(json_object_get(job, "gpus"), i, gpu)
-	{
-		if (used < size)
-			used += (size_t)snprintf(buf + used, size - used, "%s%d", i ? "," : "",
-						 (int)json_integer_value(gpu));
-	}
-	if (!*buf)
-		snprintf(buf, size, "-");
-}
-
-static void code_text(const json_t *job, char *buf, size_t size)
-{
-	const json_t *code = json_object_get(job, "exit_code");
-
-	if (json_is_integer(code))
-		snprintf(buf, size, "%d", (int)json_integer_value(code));
-	else
-		snprintf(buf, size, "-");
-}
-
-static void jobs_print(const json_t *jobs)
-{
-	static const char *const headings[] = {"JOB",  "NAME", "QUEUE",  "USER", "STATE",
-					       "GPUS", "EXIT", "REASON", NULL};
-	cleanup_table struct table table;
-	char text[128];
-	size_t i;
-	json_t *job;
-
-	table_begin(&table, headings);
-	json_array_foreach(jobs, i, job)
-	{
-		table_add(&table, "%s", session_text(job, "id"));
-		table_add(&table, "%s", session_text(job, "name"));
-		table_add(&table, "%s", session_text(job, "queue"));
-		table_add(&table, "%s", session_text(job, "user"));
-		table_add(&table, "%s", session_text(job, "state"));
-		gpus_text(job, text, sizeof(text));
-		table_add(&table, "%s", text);
-		code_text(job, text, sizeof(text));
-		table_add(&table, "%s", text);
-		table_add(&table, "%s", session_text_or_dash(job, "reason"));
-	}
-	table_print(&table);
-}
-
-/* The request, of a daemon that tells it. */
-static void asked_print(const json_t *asked)
-{
-	static const char *const keys[] = {
-		"cwd",   "image",       "vram", "vram_bytes", "gpu_memory", "gpu",
-		"gpus",  "gpu_compute", "time", "begin",      "retries",    "retry_on",
-		"after", "array",       "in",   "out",        "err"};
-	const json_t *params = json_object_get(asked, "params");
-	const char *key;
-	size_t i;
-	json_t *value;
-
-	if (!asked)
-		return;
-	printf("%-10s", "command");
-	json_array_foreach(json_object_get(asked, "argv"), i, value)
-		printf(" %s", json_string_value(value));
-	printf("\n");
-	if (json_object_size(params)) {
-		printf("%-10s", "parameters");
-		json_object_foreach((json_t *)params, key, value)
-			printf(" %s=%s", key, json_string_value(value));
-		printf("\n");
-	}
-	for (i = 0; i < ARRAY_SIZE(keys); i++) {
-		const json_t *one = json_object_get(asked, keys[i]);
-		char *text = json_dumps(one, JSON_ENCODE_ANY | JSON_COMPACT);
-
-		if (json_is_string(one))
-			printf("%-10s %s\n", keys[i], json_string_value(one));
-		else if (text)
-			printf("%-10s %s\n", keys[i], text);
-		free(text);
-	}
-}
-
-static void job_print(const json_t *job)
-{
-	static const struct {
-		const char *title, *key;
-	} texts[] = {{"job", "id"},          {"name", "name"},
-		     {"queue", "queue"},     {"user", "user"},
-		     {"state", "state"},     {"reason", "reason"},
-		     {"session", "session"}, {"enqueued", "enqueued"},
-		     {"started", "started"}, {"ended", "ended"},
-		     {"log", "log"}};
-	char text[128];
-
-	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
-		if (*session_text(job, texts[i].key))
-			printf("%-10s %s\n", texts[i].title, session_text(job, texts[i].key));
-	asked_print(json_object_get(job, "asked"));
-	if (json_integer_value(json_object_get(job, "priority")))
-		printf("%-10s %" JSON_INTEGER_FORMAT "\n", "priority",
-		       json_integer_value(json_object_get(job, "priority")));
-	gpus_text(job, text, sizeof(text));
-	printf("%-10s %s\n", "GPUs", text);
-	code_text(job, text, sizeof(text));
-	printf("%-10s %s\n", "exit code", text);
-	printf("%-10s %d\n", "attempt", (int)session_number(job, "attempt"));
-	if (session_number(job, "peak_bytes"))
-		printf("%-10s %s\n", "GPU peak",
-		       units_format_bytes(session_number(job, "peak_bytes"), text));
-	if (session_number(job, "rss_bytes"))
-		printf("%-10s %s\n", "memory",
-		       units_format_bytes(session_number(job, "rss_bytes"), text));
-}
 
 static int get(const struct cli *cli, const char *path, json_t **ret, struct error *err)
 {

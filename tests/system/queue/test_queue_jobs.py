@@ -4,6 +4,7 @@ import http.server
 import json
 import os
 import pathlib
+import re
 import signal
 import sqlite3
 import stat
@@ -158,6 +159,45 @@ def test_a_sweep_has_all_combinations(queues):
     assert said == sorted(f"{lr}/{bs} {lr} {bs}" for lr in ("0.1", "0.01") for bs in "123")
 
 
+def test_only_a_job_that_is_there_can_have_failed(queues):
+    done = queues.host.carve("job", "rerun", "99", "--failed")
+    assert done.returncode == 1 and "there is no job 99" in done.stderr
+    id = queues.enqueue("true", options=["--hold"])
+    done = queues.host.carve("job", "rerun", id, "--failed")
+    assert done.returncode == 1 and f"no job of {id} has failed" in done.stderr
+
+
+@pytest.mark.parametrize("options, said", [
+    (["--input", "/nosuch"], "--input: /nosuch: No such file"), (["-i", "nosuch"], "--input: nosuch: No such file"),
+    (["-i", "."], "--input: .: Is a directory"), (["-o", "/nosuch/out"], "--output: /nosuch/out: No such file"),
+    (["-e", "nosuch/err"], "--error: nosuch/err: No such file"), (["-o", "."], "--output: .: Is a directory")])
+def test_a_job_whose_files_cannot_be_opened_is_refused(queues, options, said):
+    done = queues.host.carve("enqueue", "--queue", "half", *options, "--", "true")
+    assert done.returncode == 2 and said in done.stderr, done.stderr
+    assert queues.host.carve_json("job", "list") == []
+
+
+def test_files_that_are_not_known_yet_are_not_looked_for(queues, tmp_path):
+    """Those of another name for each job, and those that another job makes."""
+    queues.agent("half=0.5")
+    queues.enqueue("true", options=["--hold", "-o", "/nosuch/out"])
+    queues.enqueue("true", options=["-i", "none.%a", "--array", "0-1"])
+    here = ["--chdir", str(tmp_path)]
+    first = queues.enqueue("sh", "-c", f"{queues.gate()}; mkdir made; echo text > made/file", options=[*here, "-o", "/dev/null"])
+    second = queues.enqueue("cat", options=[*here, "--after", first, "-i", "made/file", "-o", "made/%j"])
+    queues.open_gate()
+    assert queues.ended(second)["state"] == "done", queues.job(second)
+    assert (tmp_path / "made" / second).read_text() == "text\n"
+
+
+def test_a_job_is_shown_in_units_that_people_read(queues):
+    id = queues.enqueue("true", options=["--begin", "2031-11-30T08:00", "--time", "90s", "--retries", "2", "--retry-on", "75,KILL", "--vram", "2"])
+    shown = queues.host.carve("job", "show", id).stdout
+    assert queues.job(id)["asked"]["begin"] > 1 << 60  # as the API takes it
+    for line in (r"begin      2031-11-\d\dT\d\d:00:00.000Z", "time       90 s", "retry on   75 KILL", "vram       2 GiB"):
+        assert re.search(f"^{line}$", shown, re.M), shown
+
+
 def test_failed_jobs_of_an_array_are_run_again(queues, tmp_path):
     queues.agent("half=0.25")
     id = queues.witnessed('[ "$CARVE_JOB_INDEX" -lt 2 ] || [ -e "$W.ok" ] || exit 3', options=["--array", "0-3"])
@@ -304,7 +344,7 @@ def test_another_size_takes_the_place_of_the_first(queues):
     assert "gpu        0.5" in queues.host.carve("job", "show", id).stdout
     again = queues.host.carve_json("job", "clone", id, "--vram", "2")["id"]
     assert queues.host.carve_json("session", "show", queues.ended(again)["session"])["vram_bytes"] == 2 << 30
-    assert f"vram_bytes {2 << 30}" in queues.host.carve("job", "show", again).stdout
+    assert "vram       2 GiB\n" in queues.host.carve("job", "show", again).stdout
 
 
 def test_higher_priority_goes_first_in_a_queue(queues):

@@ -1,0 +1,89 @@
+#include "cli/job/job_paths.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+
+static const char *text_of(const json_t *body, const char *key)
+{
+	const char *text = json_string_value(json_object_get(body, key));
+
+	return text ? text : "";
+}
+
+/* In the job's directory. False: it is not known yet. */
+static bool path_make(const json_t *body, const char *path, char ret[static PATH_MAX])
+{
+	const char *cwd = text_of(body, "cwd");
+
+	if (!*path || strchr(path, '%') || (*path != '/' && !*cwd))
+		return false;
+	int length = *path == '/' ? snprintf(ret, PATH_MAX, "%s", path)
+				  : snprintf(ret, PATH_MAX, "%s/%s", cwd, path);
+	return length < PATH_MAX;
+}
+
+/* A directory has other rights than a file: it can be read, but not as input. */
+static int file_look(const char *path, int mode)
+{
+	struct stat st;
+
+	if (faccessat(AT_FDCWD, path, mode, AT_EACCESS) < 0 || stat(path, &st) < 0)
+		return -errno;
+	return S_ISDIR(st.st_mode) ? -EISDIR : 0;
+}
+
+/* A file that can be written, or a directory in which it can be made. */
+static int output_look(char *path)
+{
+	int rc = file_look(path, W_OK);
+	char *slash = strrchr(path, '/');
+
+	if (rc != -ENOENT || !slash)
+		return rc;
+	slash[slash == path] = '\0';
+	return faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) < 0 ? -errno : 0;
+}
+
+static int refuse(const char *option, const char *path, int rc, struct error *err)
+{
+	return error_set(err, EXIT_CODE_USAGE, "--%s: %.200s: %s", option, path,
+			 strerrordesc_np(-rc));
+}
+
+static bool begins_later(const json_t *body)
+{
+	return json_array_size(json_object_get(body, "after")) || json_object_get(body, "begin") ||
+	       json_is_true(json_object_get(body, "hold"));
+}
+
+int job_paths_check(const json_t *body, struct error *err)
+{
+	static const char *const outputs[][2] = {{"out", "output"}, {"err", "error"}};
+	const char *in = text_of(body, "in");
+	char path[PATH_MAX];
+	int rc = 0;
+
+	if (begins_later(body))
+		return 0;
+	if (path_make(body, in, path) && (rc = file_look(path, R_OK)) < 0) {
+		refuse("input", in, rc, err);
+		error_hint(err, "where another job makes it: --after ok:JOB");
+		return -EXIT_CODE_USAGE;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(outputs); i++) {
+		const char *out = text_of(body, outputs[i][0]);
+
+		if (path_make(body, out, path) && (rc = output_look(path)) < 0)
+			return refuse(outputs[i][1], out, rc, err);
+	}
+	return 0;
+}

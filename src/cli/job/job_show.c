@@ -1,0 +1,213 @@
+/* Jobs as people read them. */
+#include "cli/job/job_show.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/macros.h"
+#include "base/units.h"
+#include "cli/output.h"
+#include "client/sessions.h"
+
+#define NS_PER_SECOND 1000000000ll
+
+static void gpus_text(const json_t *job, char *buf, size_t size)
+{
+	size_t i, used = 0;
+	json_t *gpu;
+
+	buf[0] = '\0';
+	json_array_foreach(json_object_get(job, "gpus"), i, gpu)
+	{
+		if (used < size)
+			used += (size_t)snprintf(buf + used, size - used, "%s%d", i ? "," : "",
+						 (int)json_integer_value(gpu));
+	}
+	if (!*buf)
+		snprintf(buf, size, "-");
+}
+
+static void code_text(const json_t *job, char *buf, size_t size)
+{
+	const json_t *code = json_object_get(job, "exit_code");
+
+	if (json_is_integer(code))
+		snprintf(buf, size, "%d", (int)json_integer_value(code));
+	else
+		snprintf(buf, size, "-");
+}
+
+void jobs_print(const json_t *jobs)
+{
+	static const char *const headings[] = {"JOB",  "NAME", "QUEUE",  "USER", "STATE",
+					       "GPUS", "EXIT", "REASON", NULL};
+	cleanup_table struct table table;
+	char text[128];
+	size_t i;
+	json_t *job;
+
+	table_begin(&table, headings);
+	json_array_foreach(jobs, i, job)
+	{
+		table_add(&table, "%s", session_text(job, "id"));
+		table_add(&table, "%s", session_text(job, "name"));
+		table_add(&table, "%s", session_text(job, "queue"));
+		table_add(&table, "%s", session_text(job, "user"));
+		table_add(&table, "%s", session_text(job, "state"));
+		gpus_text(job, text, sizeof(text));
+		table_add(&table, "%s", text);
+		code_text(job, text, sizeof(text));
+		table_add(&table, "%s", text);
+		table_add(&table, "%s", session_text_or_dash(job, "reason"));
+	}
+	table_print(&table);
+}
+
+/* As the daemon tells other times. */
+static void time_print(int64_t ns)
+{
+	char text[sizeof("2026-11-30T08:00:00")];
+	time_t seconds = (time_t)(ns / NS_PER_SECOND);
+	struct tm utc;
+
+	gmtime_r(&seconds, &utc);
+	strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &utc);
+	printf("%s.%03dZ", text, (int)(ns / 1000000 % 1000));
+}
+
+static void seconds_print(int64_t seconds)
+{
+	char text[UNITS_TEXT_SIZE];
+
+	printf("%s", units_format_duration((uint64_t)(seconds * NS_PER_SECOND), text));
+}
+
+static void bytes_print(int64_t bytes)
+{
+	char text[UNITS_TEXT_SIZE];
+
+	printf("%s", units_format_bytes((uint64_t)bytes, text));
+}
+
+/* Exit codes, and signals as negative numbers. */
+static void code_print(int64_t code)
+{
+	const char *name = code < 0 ? sigabbrev_np((int)-code) : NULL;
+
+	if (name)
+		printf("%s", name);
+	else
+		printf("%" PRId64, code);
+}
+
+static void word_print(const json_t *value, void (*number_print)(int64_t number))
+{
+	if (json_is_string(value)) {
+		printf("%s", json_string_value(value));
+	} else if (json_is_integer(value) && number_print) {
+		number_print(json_integer_value(value));
+	} else {
+		char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+
+		printf("%s", text ? text : "");
+		free(text);
+	}
+}
+
+/* The request, of a daemon that tells it. */
+static void asked_print(const json_t *asked)
+{
+	static const struct {
+		const char *key, *title; /* title NULL: the key */
+		void (*number_print)(int64_t number);
+	} keys[] = {
+		{"cwd"},
+		{"image"},
+		{"vram"},
+		{"vram_bytes", "vram", bytes_print},
+		{"gpu_memory", "gpu memory"},
+		{"gpu"},
+		{"gpus"},
+		{"gpu_compute", "compute"},
+		{"time", NULL, seconds_print},
+		{"begin", NULL, time_print},
+		{"retries"},
+		{"retry_on", "retry on", code_print},
+		{"after"},
+		{"array"},
+		{"in", "input"},
+		{"out", "output"},
+		{"err", "errors"},
+	};
+	const json_t *params = json_object_get(asked, "params");
+	const char *key;
+	size_t i, at;
+	json_t *value;
+
+	if (!asked)
+		return;
+	printf("%-10s", "command");
+	json_array_foreach(json_object_get(asked, "argv"), i, value)
+		printf(" %s", json_string_value(value));
+	printf("\n");
+	if (json_object_size(params)) {
+		printf("%-10s", "parameters");
+		json_object_foreach((json_t *)params, key, value)
+			printf(" %s=%s", key, json_string_value(value));
+		printf("\n");
+	}
+	for (i = 0; i < ARRAY_SIZE(keys); i++) {
+		const json_t *one = json_object_get(asked, keys[i].key);
+
+		/* No job to come after is an empty list. */
+		if (!one || (json_is_array(one) && !json_array_size(one)))
+			continue;
+		printf("%-10s", keys[i].title ? keys[i].title : keys[i].key);
+		if (!json_is_array(one)) {
+			printf(" ");
+			word_print(one, keys[i].number_print);
+		}
+		json_array_foreach(one, at, value)
+		{
+			printf(" ");
+			word_print(value, keys[i].number_print);
+		}
+		printf("\n");
+	}
+}
+
+void job_print(const json_t *job)
+{
+	static const struct {
+		const char *title, *key;
+	} texts[] = {{"job", "id"},          {"name", "name"},
+		     {"queue", "queue"},     {"user", "user"},
+		     {"state", "state"},     {"reason", "reason"},
+		     {"session", "session"}, {"enqueued", "enqueued"},
+		     {"started", "started"}, {"ended", "ended"},
+		     {"log", "log"}};
+	char text[128];
+
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		if (*session_text(job, texts[i].key))
+			printf("%-10s %s\n", texts[i].title, session_text(job, texts[i].key));
+	asked_print(json_object_get(job, "asked"));
+	if (json_integer_value(json_object_get(job, "priority")))
+		printf("%-10s %" JSON_INTEGER_FORMAT "\n", "priority",
+		       json_integer_value(json_object_get(job, "priority")));
+	gpus_text(job, text, sizeof(text));
+	printf("%-10s %s\n", "GPUs", text);
+	code_text(job, text, sizeof(text));
+	printf("%-10s %s\n", "exit code", text);
+	printf("%-10s %d\n", "attempt", (int)session_number(job, "attempt"));
+	if (session_number(job, "peak_bytes"))
+		printf("%-10s %s\n", "GPU peak",
+		       units_format_bytes(session_number(job, "peak_bytes"), text));
+	if (session_number(job, "rss_bytes"))
+		printf("%-10s %s\n", "memory",
+		       units_format_bytes(session_number(job, "rss_bytes"), text));
+}
