@@ -24,6 +24,9 @@
 #define SHIM_PROGRAM "carve-shim"
 /* Says where ld.so finds the driver's libraries: one object, cuda, nvml and paths (shim/spec.h). */
 #define SHIM_DRIVER "--driver"
+/* Starts the user's own daemon again where that is killed. Behind it is the path of the daemon's
+ * attach socket, and SHIM_GO_FD is a pipe that the daemon holds: the process ends with it. */
+#define SHIM_REVIVE "--revive"
 
 #define SHIM_HEAD_MAGIC 0x44414548u /* "HEAD" */
 

@@ -33,6 +33,7 @@ static const char help[] =
 	"\n"
 	"usage: carve-shim DIR NAME     started by carved, with descriptors 3 and 4\n"
 	"       carve-shim " SHIM_DRIVER "     says where the driver is, for carved\n"
+	"       carve-shim " SHIM_REVIVE " SOCKET     starts a user's carved again that is killed\n"
 	"       carve-shim --help | --version\n"
 	"\n"
 	"example: pgrep -a carve-shim     lists the shims that run\n";
@@ -513,6 +514,18 @@ _Noreturn static void driver_say(void)
 	_exit(said ? EXIT_CODE_OK : EXIT_CODE_FAILED);
 }
 
+/* Nobody's child, so that the daemon need not wait for it, nor the next one know of it. */
+static int reviver_become(struct shim *shim, const char *attach)
+{
+	prctl(PR_SET_NAME, "carve-shim", 0, 0, 0);
+	pid_t child = fork();
+	if (child)
+		return child < 0 ? EXIT_CODE_FAILED : EXIT_CODE_OK;
+	shim->spec.attach = attach;
+	shim_daemon_guard(shim);
+	return EXIT_CODE_OK;
+}
+
 static char *paths_keep(void)
 {
 	const char *now = secure_getenv("LD_LIBRARY_PATH");
@@ -535,6 +548,8 @@ int main(int argc, char **argv)
 	}
 	if (argc == 2 && !strcmp(argv[1], SHIM_DRIVER))
 		driver_say();
+	if (argc == 3 && !strcmp(argv[1], SHIM_REVIVE))
+		return reviver_become(&shim, argv[2]);
 	if (argc != 3 || fcntl(SHIM_SPEC_FD, F_GETFD) < 0 || fcntl(SHIM_GO_FD, F_GETFD) < 0) {
 		fputs("carve-shim: it is started by carved; see carve-shim --help\n", stderr);
 		return EXIT_CODE_USAGE;

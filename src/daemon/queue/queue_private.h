@@ -189,6 +189,12 @@ struct queues {
 	uint64_t mig_changes;        /* those that were decided on */
 	uint64_t sample;             /* what waits for newer figures waits for this sample */
 	struct queue_driver *driver; /* NULL: not looked for yet */
+	struct {
+		int pipe;                      /* which it waits for; -1: there is none */
+		struct process_watch *starter; /* the process that leaves it behind */
+		pid_t starter_pid;
+		uint64_t at_ns; /* when it was started; 0: never */
+	} reviver;
 	char boot[STORE_BOOT_SIZE];
 	char dir[PATH_MAX / 2];
 	char shim[PATH_MAX];
@@ -322,6 +328,16 @@ int shim_spec_memfd(const struct warrant *warrant, const char *text, const char 
 /* Starts a shim that has it, as that user. *ret_go is the end of its pipe. 0 or -errno. */
 int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, int *ret_go,
 		struct process_id *ret);
+
+/* Starts the program of shims with descriptors SHIM_SPEC_FD (spec -1: none) and SHIM_GO_FD, which
+ * are copies of these. 0 or -errno. */
+int shim_spawn_with(const struct queues *q, char **argv, int spec, int go, pid_t *ret);
+
+/* ---- queue_reviver.c */
+/* Has a process there that starts a user's own daemon again, while an agent is. Each second. */
+void queue_reviver_look(struct queues *q);
+/* Lets it go. */
+void queue_reviver_end(struct queues *q);
 
 /* ---- queue_run.c */
 /* On disk a claim is in these words, and the ID behind them: why a job is ended, and later why it

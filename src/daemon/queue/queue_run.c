@@ -564,6 +564,7 @@ void queues_tick(struct queues *q)
 	if (!q)
 		return;
 	q->crowd.most = *q->host.living_jobs; /* it may have been read again */
+	queue_reviver_look(q);
 	queue_waits_retry(q);
 	queue_records_sync(q);
 	queue_records_tidy(q, TIDIED_AT_TICK);

@@ -168,10 +168,8 @@ static int job_memfd(const struct job *job, const struct agent *agent, const cha
 
 /* ---- the shim ----------------------------------------------------------------------------- */
 
-static int spawn(const struct queues *q, const char *dir, const char *name, int spec, int go,
-		 pid_t *ret)
+int shim_spawn_with(const struct queues *q, char **argv, int spec, int go, pid_t *ret)
 {
-	char *argv[] = {(char *)q->shim, (char *)dir, (char *)name, NULL};
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attributes;
 	sigset_t all, none;
@@ -180,7 +178,8 @@ static int spawn(const struct queues *q, const char *dir, const char *name, int 
 	sigemptyset(&none);
 	posix_spawn_file_actions_init(&files);
 	posix_spawnattr_init(&attributes);
-	posix_spawn_file_actions_adddup2(&files, spec, SHIM_SPEC_FD);
+	if (spec >= 0)
+		posix_spawn_file_actions_adddup2(&files, spec, SHIM_SPEC_FD);
 	posix_spawn_file_actions_adddup2(&files, go, SHIM_GO_FD);
 	posix_spawnattr_setsigmask(&attributes, &none);
 	posix_spawnattr_setsigdefault(&attributes, &all);
@@ -191,6 +190,14 @@ static int spawn(const struct queues *q, const char *dir, const char *name, int 
 	posix_spawn_file_actions_destroy(&files);
 	posix_spawnattr_destroy(&attributes);
 	return -rc;
+}
+
+static int spawn(const struct queues *q, const char *dir, const char *name, int spec, int go,
+		 pid_t *ret)
+{
+	char *argv[] = {(char *)q->shim, (char *)dir, (char *)name, NULL};
+
+	return shim_spawn_with(q, argv, spec, go, ret);
 }
 
 /* As this process's own child. */

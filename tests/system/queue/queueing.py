@@ -1,9 +1,12 @@
 """Hosts with agents, and jobs that leave a witness of each of their runs."""
 import json
+import os
+import pathlib
+import signal
 
 import pytest
 
-from conftest import wait_until
+from conftest import process_ended, wait_until
 
 ENDED = ("done", "failed", "cancelled", "timeout", "lost")
 # Writes at its start and end, each line whole: job, attempt, what.
@@ -55,12 +58,37 @@ class Queues:
         found, = [q for q in self.host.carve_json("queue", "list") if q["name"] == name]
         return found
 
+    def revivers(self):
+        """Processes that start a daemon of this host's anew."""
+        words = f"--revive\0{self.host.env['CARVE_RUNTIME_DIR']}/attach.sock\0".encode()
+        return [int(p.parent.name) for p in pathlib.Path("/proc").glob("[0-9]*/cmdline") if words in _bytes_of(p)]
+
+    def stop_revivers(self):
+        """From now on nobody but a command or the shim of a running job starts the next daemon."""
+        for reviver in self.revivers():
+            os.kill(reviver, signal.SIGSTOP)
+
+    def kill_daemon(self):
+        """Likewise. Returns its process ID."""
+        pid = self.host.daemon_pid()
+        self.stop_revivers()
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: process_ended(pid))
+        return pid
+
     def gate(self, name="gate"):
         """A body that waits until open_gate()."""
         return f"while [ ! -e {self.dir}/{name} ]; do sleep 0.02; done"
 
     def open_gate(self, name="gate"):
         (self.dir / name).touch()
+
+
+def _bytes_of(path):
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 @pytest.fixture

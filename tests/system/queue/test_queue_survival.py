@@ -147,11 +147,9 @@ def test_a_job_whose_record_cannot_be_read_is_not_run_again(queues, spoil):
     record = pathlib.Path(queues.job(id)["log"]).with_suffix(".record")
     wait_until(lambda: record.exists() and record.read_text().endswith("\n"))
     shim = parent_of_command(record)
-    pid = queues.host.daemon_pid()
     wait_until(lambda: len(queues.runs(id)) == 1)  # until then the command waits for the shim
     os.kill(shim, signal.SIGSTOP)  # it would see to another daemon
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: process_ended(pid))
+    queues.kill_daemon()
     queues.open_gate()
     wait_until(lambda: len(queues.runs(id)) == 2)
     os.kill(shim, signal.SIGKILL)
@@ -226,7 +224,8 @@ def end_all_of(queues, id):
     wait_until(lambda: record.exists() and record.read_text().endswith("\n"))
     command, shim = json.loads(record.read_text())["pid"], parent_of_command(record)
     os.kill(shim, signal.SIGSTOP)  # it would see to another daemon
-    for pid in (queues.host.daemon_pid(), shim, command):
+    queues.kill_daemon()
+    for pid in (shim, command):
         (os.killpg if pid == command else os.kill)(pid, signal.SIGKILL)
         wait_until(lambda: process_ended(pid))
     return log
@@ -275,6 +274,8 @@ def test_an_end_that_the_database_lost_is_known_by_its_record(queues, armed):
     db.close()
     before.close()
     pid = queues.host.daemon_pid()
+    wait_until(queues.revivers)
+    queues.stop_revivers()
     token.touch()
     queues.host.carve("agent", "--resume")
     wait_until(lambda: not token.exists() and process_ended(pid))
@@ -296,9 +297,7 @@ def test_a_damaged_database_of_jobs_stops_queues_alone(queues):
     queues.agent("half=0.5")
     id = queues.witnessed()
     log = pathlib.Path(queues.ended(id)["log"])
-    pid = queues.host.daemon_pid()
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: process_ended(pid))
+    queues.kill_daemon()
     for name in ("queue.db-wal", "queue.db-shm"):
         (state_directory(log) / name).unlink(missing_ok=True)
     (state_directory(log) / "queue.db").write_bytes(b"no database" * 1000)
@@ -529,6 +528,44 @@ def test_the_queue_goes_on_where_nobody_starts_the_next_daemon(queues):
     wait_until(lambda: process_ended(pid))
     queues.open_gate()
     wait_until(lambda: len(queues.runs(waiting)) == 2)
+
+
+def test_a_daemon_that_is_killed_while_no_job_runs_is_started_again(queues):
+    """Jobs wait for a time, and no command comes: only the agent is there to want a daemon."""
+    queues.agent("half=0.5")
+    id = queues.witnessed(options=["--begin", "now+5s"])
+    wait_until(queues.revivers)
+    for _ in range(2):  # the next daemon is as safe
+        pid, lock = queues.host.daemon_pid(), pathlib.Path(queues.host.env["CARVE_RUNTIME_DIR"], "lock")
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: lock.read_text().split()[:1] not in ([], [str(pid)]) and queues.revivers())
+    wait_until(lambda: len(queues.runs(id)) == 2)
+
+
+def test_a_daemon_that_is_killed_just_after_a_job_ended_is_started_again(queues, tmp_path):
+    """The job's shim has found the daemon alive, and is gone."""
+    token = tmp_path / "token"
+    queues.host.env["CARVE_KILL_POINT"] = f"end.read:{token}"
+    queues.agent("half=0.5")
+    first = queues.witnessed(queues.gate())
+    waiting = [queues.witnessed(options=["--after", first]) for _ in range(2)]
+    token.touch()
+    queues.open_gate()
+    wait_until(lambda: all(len(queues.runs(id)) == 2 for id in waiting))
+    assert not token.exists()
+
+
+def test_a_daemon_that_ends_in_order_or_has_no_agent_is_not_started_again(queues):
+    agent = queues.agent("half=0.5")
+    wait_until(queues.revivers)
+    queues.host.carve("agent", "--stop", agent["id"])
+    wait_until(lambda: not queues.revivers())
+    queues.agent("half=0.5")
+    wait_until(queues.revivers)
+    pid = queues.host.daemon_pid()
+    os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: process_ended(pid) and not queues.revivers())
+    assert not pathlib.Path(queues.host.env["CARVE_RUNTIME_DIR"], "lock").read_text()
 
 
 def test_a_process_that_a_job_starts_without_a_daemon_has_its_slice(queues, programs, examples):
