@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,12 +11,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json_text.h"
 #include "base/macros.h"
 #include "container/container_args.h"
 #include "proto/shim.h"
 #include "proto/shim_sweep.h"
+
+/* So long the directory of logs is waited for (10 s), where somebody removed it. */
+#define LOG_PATIENCE_NS 10000000000ull
+#define LOG_EVERY_MS 50
 
 // NOLINTBEGIN(concurrency-mt-unsafe): a job's environment is set in a child of one thread.
 
@@ -298,11 +304,24 @@ static int output_open(const struct shim_spec *spec, const char *pattern,
 	return fd < 0 ? -errno : fd;
 }
 
+/* Its directory may be removed between the job's start and this: a daemon that lives makes the one
+ * above anew, each second. */
 static int log_open(const char *log, char path[static PATH_MAX])
 {
+	uint64_t end = now_monotonic_ns() + LOG_PATIENCE_NS;
+	char dir[PATH_MAX];
+
 	snprintf(path, PATH_MAX, "%s", log);
-	int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-	return fd < 0 ? -errno : fd;
+	for (;;) {
+		int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+
+		if (fd >= 0 || errno != ENOENT || now_monotonic_ns() >= end)
+			return fd < 0 ? -errno : fd;
+		const char *slash = strrchr(log, '/');
+		snprintf(dir, sizeof(dir), "%.*s", slash ? (int)(slash - log) : 0, log);
+		if (mkdir(dir, 0700) < 0)
+			(void)poll(NULL, 0, LOG_EVERY_MS);
+	}
 }
 
 /* Where the output is, for `carve job logs` and `carve enqueue --wait`: beside the log. */
