@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "daemon/queue/queue_pods.h"
@@ -74,8 +75,6 @@ struct job_prospect job_prospect(const struct job *job)
 
 	if (job->record.state != JOB_QUEUED)
 		return ret;
-	if (!bucket && job->wait == JOB_WAITS_BEGIN)
-		ret.starts = job->spec->begin;
 	for (unsigned i = 0; !bucket && job->wait == JOB_WAITS_AFTER && i < job->spec->after_count;
 	     i++) {
 		const struct job_after *after = &job->spec->after[i];
@@ -130,6 +129,17 @@ static void why_failure(const struct job *job, char buf[static JOB_WHY_SIZE])
 			 job->failure ? ": " : "", job->failure ? why : "");
 }
 
+static void why_begin(const struct job *job, char buf[static JOB_WHY_SIZE])
+{
+	time_t seconds = (time_t)(job->spec->begin / 1000000000);
+	char text[sizeof("2026-11-30T08:00:00Z")] = "";
+	struct tm utc;
+
+	if (gmtime_r(&seconds, &utc))
+		(void)strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &utc);
+	snprintf(buf, JOB_WHY_SIZE, "its time to begin has not come: %s", text);
+}
+
 const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])
 {
 	static const char *const texts[] = {
@@ -137,7 +147,6 @@ const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])
 		[JOB_WAITS_RESERVED] = "the room that is left is reserved for an earlier job",
 		[JOB_WAITS_MOST] = "as many jobs of its queue run as may",
 		[JOB_WAITS_DRAIN] = "its queue is drained",
-		[JOB_WAITS_BEGIN] = "its time to begin has not come",
 		[JOB_WAITS_AFTER] = "a job that it comes after has not ended",
 		[JOB_WAITS_ARRAY] = "as many jobs of its array run as may",
 		[JOB_WAITS_SIZE] = "it has no size, or a larger one than its queue",
@@ -160,6 +169,8 @@ const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])
 		snprintf(buf, JOB_WHY_SIZE, "%s", job->record.ending);
 	else if (*job->record.ending && agent)
 		snprintf(buf, JOB_WHY_SIZE, "%s; its pod is to be deleted", job->record.ending);
+	else if (!bucket && job->wait == JOB_WAITS_BEGIN)
+		why_begin(job, buf);
 	else if (!bucket)
 		snprintf(buf, JOB_WHY_SIZE, "%s", texts[job->wait]);
 	else if (!agent)

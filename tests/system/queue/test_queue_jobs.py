@@ -316,7 +316,9 @@ def test_a_begin_in_the_future_is_waited_for(queues):
     queues.agent("half=0.5")
     id = queues.witnessed(options=["--begin", "now+1h"])
     assert queues.ended(queues.witnessed())["state"] == "done"
-    assert "time to begin" in queues.job(id)["reason"]
+    job = queues.job(id)
+    begin = datetime.datetime.fromtimestamp(job["asked"]["begin"] // 10**9, datetime.timezone.utc)
+    assert job["reason"] == f"its time to begin has not come: {begin:%Y-%m-%dT%H:%M:%SZ}" and "starts_by" not in job
     assert queues.host.carve("job", "edit", id, "--begin", "now+1s").returncode == 0
     assert queues.ended(id)["state"] == "done"
 
