@@ -64,16 +64,19 @@ class Queues:
         return [int(p.parent.name) for p in pathlib.Path("/proc").glob("[0-9]*/cmdline") if words in _bytes_of(p)]
 
     def stop_revivers(self):
-        """From now on nobody but a command or the shim of a running job starts the next daemon."""
-        for reviver in self.revivers():
+        """From now on nobody but a command or the shim of a running job starts the next daemon. To be killed when the daemon has ended."""
+        stopped = self.revivers()
+        for reviver in stopped:
             os.kill(reviver, signal.SIGSTOP)
+        return stopped
 
     def kill_daemon(self):
         """Likewise. Returns its process ID."""
-        pid = self.host.daemon_pid()
-        self.stop_revivers()
+        pid, stopped = self.host.daemon_pid(), self.stop_revivers()
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: process_ended(pid))
+        for reviver in stopped:
+            os.kill(reviver, signal.SIGKILL)
         return pid
 
     def gate(self, name="gate"):

@@ -275,10 +275,12 @@ def test_an_end_that_the_database_lost_is_known_by_its_record(queues, armed):
     before.close()
     pid = queues.host.daemon_pid()
     wait_until(queues.revivers)
-    queues.stop_revivers()
+    stopped = queues.stop_revivers()
     token.touch()
     queues.host.carve("agent", "--resume")
     wait_until(lambda: not token.exists() and process_ended(pid))
+    for reviver in stopped:
+        os.kill(reviver, signal.SIGKILL)
     for name in ("queue.db-wal", "queue.db-shm"):
         (state / name).unlink(missing_ok=True)
     (state / "before").rename(state / "queue.db")
