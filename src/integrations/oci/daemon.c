@@ -68,10 +68,10 @@ static int socket_choose(const char *host, struct oci_daemon *ret, struct error 
 	}
 	if (dir && *dir)
 		return paths_make(dir, ret, err);
-	cleanup_close int system = daemon_connect(RUNTIME_DIR_SYSTEM "/" SOCKET);
-	if (system >= 0 || installed_for_all() || installed_user_dir(own, sizeof(own)) < 0)
+	if (installed_for_all() || installed_user_dir(own, sizeof(own)) < 0)
 		return paths_make(RUNTIME_DIR_SYSTEM, ret, err);
-	return paths_make(own, ret, err);
+	cleanup_close int system = daemon_connect(RUNTIME_DIR_SYSTEM "/" SOCKET);
+	return paths_make(system >= 0 ? RUNTIME_DIR_SYSTEM : own, ret, err);
 }
 
 /* `carve gpu list` starts the user's daemon, and waits until it serves. */
@@ -95,19 +95,22 @@ static void daemon_start(void)
 
 int oci_daemon_find(const char *host, struct oci_daemon *ret, struct error *err)
 {
-	int rc = socket_choose(host ? host : secure_getenv("CARVE_HOST"), ret, err);
+	return socket_choose(host ? host : secure_getenv("CARVE_HOST"), ret, err);
+}
 
-	if (rc < 0)
-		return rc;
-	cleanup_close int fd = daemon_connect(ret->socket);
+/* A connection, to a daemon that is started where there is none; or negative with *err set. */
+static int daemon_reach(const struct oci_daemon *daemon, struct error *err)
+{
+	int fd = daemon_connect(daemon->socket);
+
 	if (fd == -ENOENT || fd == -ECONNREFUSED) {
 		daemon_start();
-		fd = daemon_connect(ret->socket);
+		fd = daemon_connect(daemon->socket);
 	}
 	if (fd >= 0)
-		return 0;
+		return fd;
 	error_set(err, fd == -EPERM ? EXIT_CODE_NOT_PERMITTED : EXIT_CODE_UNREACHABLE,
-		  "no daemon answers at %s: %s", ret->socket, strerrordesc_np(-fd));
+		  "no daemon answers at %s: %s", daemon->socket, strerrordesc_np(-fd));
 	error_hint(err, "is carved running there? `carve check` looks");
 	return -err->code;
 }
@@ -184,11 +187,14 @@ int oci_daemon_call(const struct oci_daemon *daemon, const char *method, const c
 		    const json_t *body, json_t **ret, struct error *err)
 {
 	const struct timeval patience = {.tv_sec = daemon->patience_s};
-	cleanup_close int fd = daemon_connect(daemon->socket);
+	cleanup_close int fd = daemon_reach(daemon, err);
 	cleanup_free char *text = NULL;
 	size_t size = 0;
-	int status = 0, rc = fd < 0 ? fd : request_send(fd, method, path, body);
+	int status = 0;
 
+	if (fd < 0)
+		return fd;
+	int rc = request_send(fd, method, path, body);
 	if (rc == 0 && daemon->patience_s)
 		(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	if (rc == 0)

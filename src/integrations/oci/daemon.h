@@ -12,10 +12,10 @@ struct oci_daemon {
 	unsigned patience_s; /* how long it may be silent in a call; 0: as long as the hook lives */
 };
 
-/* Finds the daemon, and starts the user's own where no other is there. `host`: its socket, or NULL.
- * 0, or negative with *err set. */
+/* Finds out where the daemon is, without a call to it. `host`: its socket, or NULL. 0, or negative
+ * with *err set. */
 int oci_daemon_find(const char *host, struct oci_daemon *ret, struct error *err);
-/* As client_call() of the command. */
+/* As client_call() of the command. Starts the user's own daemon where none answers. */
 int oci_daemon_call(const struct oci_daemon *daemon, const char *method, const char *path,
 		    const json_t *body, json_t **ret, struct error *err);
 /* The JSON body of an HTTP answer. The caller owns it; NULL: it is none, or none of JSON. *status
