@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import re
-import shlex
 import shutil
 import subprocess
 import tempfile
@@ -481,15 +480,22 @@ class Cluster:
                 script += [] if os.path.isdir(mount["hostPath"]) else [f"touch {target}"]
             if str(target).startswith("/run/") or target.exists() or target == pathlib.Path("/etc/ld.so.preload"):
                 script += [f"mount --bind {stage}/{n} {target}"]
-        for hook in [h for edit in edits for h in edit.get("hooks", [])]:
-            words = shlex.join([hook["path"], *hook["args"][1:]])
-            state = '{"ociVersion": "1.0.2", "id": "c", "status": "created", "pid": \'$$\', "bundle": "' + str(self.dir) + '"}'
-            script += [f"echo '{state}' | env -i {words}"]
-        script += ["exec " + (f"setpriv --reuid {user} --clear-groups " if user else "") +
+        # Hooks are of the host: they look at a process that waits to become the container's program.
+        script += ["echo made", "read go", "exec </dev/null", "exec " + (f"setpriv --reuid {user} --clear-groups " if user else "") +
                    "env -u CARVE_RUNTIME_DIR -u CARVE_HOST \"$@\""]
-        return subprocess.run(["unshare", "-m", "--propagation", "private", "/bin/sh", "-c", "\n".join(script), "sh", *env,
-                               *map(str, argv)], env=self.host.env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=120)
+        made = subprocess.Popen(["unshare", "-m", "--propagation", "private", "/bin/sh", "-c", "\n".join(script), "sh", *env,
+                                 *map(str, argv)], env=self.host.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+        word = made.stdout.readline()
+        state = json.dumps({"ociVersion": "1.0.2", "id": "c", "status": "created", "pid": made.pid, "bundle": str(self.dir)})
+        for hook in [h for edit in edits for h in edit.get("hooks", []) if word]:
+            done = subprocess.run([hook["path"], *hook["args"][1:]], env={}, input=state, capture_output=True, text=True, timeout=60)
+            if done.returncode:
+                made.kill()
+                made.communicate()
+                return done
+        out, err = made.communicate("go\n" if word else None, timeout=120)
+        return subprocess.CompletedProcess(argv, made.returncode, out, err)
 
     def close(self):
         if self.plugin and self.plugin.poll() is None:

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/process.h"
 #include "container/layout.h"
 
 #define CLONES_MAX 64
@@ -221,6 +222,59 @@ static int namespace_enter(struct entry *e, const struct oci_container *containe
 	e->root = open(container->root, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	return e->root < 0 ? failed(e, container->root, errno) : 0;
 }
+
+/* ---- whose process it is ----------------------------------------------------------------- */
+
+static bool is_ancestor(pid_t pid)
+{
+	struct process_id self, named;
+
+	return pid == 1 ||
+	       (process_identify(getpid(), &self) == 0 && process_identify(pid, &named) == 0 &&
+		process_descends_from(self, named));
+}
+
+static int not_the_containers(pid_t pid, const char *why, const char *of, struct error *err)
+{
+	error_set(err, EXIT_CODE_FAILED, "process %d is not the container's: %s%.300s", (int)pid,
+		  why, of);
+	error_hint(err, "a hook takes the state of a container that its runtime has just made");
+	return -err->code;
+}
+
+/* Before a container's process changes its root, the container's is where the host has it. */
+static bool has_root(int its, const struct oci_container *container)
+{
+	cleanup_close int root = open_in_root(its, container->root, O_PATH);
+	struct stat there, here;
+
+	return root >= 0 && fstat(root, &there) == 0 && stat(container->root, &here) == 0 &&
+	       S_ISDIR(there.st_mode) && there.st_dev == here.st_dev && there.st_ino == here.st_ino;
+}
+
+int oci_process_check(const struct oci_container *container, struct error *err)
+{
+	char path[64];
+	struct stat its, own;
+	pid_t pid = container->pid;
+
+	if (is_ancestor(pid))
+		return not_the_containers(pid, "this hook descends from it", "", err);
+	snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)pid);
+	if (stat(path, &its) < 0)
+		return not_the_containers(pid, strerrordesc_np(errno), "", err);
+	if (stat("/proc/self/ns/mnt", &own) == 0 && its.st_dev == own.st_dev &&
+	    its.st_ino == own.st_ino)
+		return not_the_containers(pid, "it has no mount namespace of its own", "", err);
+	snprintf(path, sizeof(path), "/proc/%d/root", (int)pid);
+	cleanup_close int root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (root < 0 || !has_root(root, container))
+		return not_the_containers(pid, "its mount namespace does not have ",
+					  container->root, err);
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------------------ */
 
 int oci_enter(const struct oci_container *container, const json_t *edits, const char *environment,
 	      struct error *err)

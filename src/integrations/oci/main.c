@@ -169,9 +169,12 @@ static int slice_mount(const struct hook *hook, struct error *err)
 /* It may have been started again after its slice has ended. */
 static int slice_again(struct hook *hook, struct error *err)
 {
-	hook->session.host = hook->host;
-	int rc = oci_again(&hook->session, &hook->container, err);
+	int rc = oci_process_check(&hook->container, err);
 
+	if (rc < 0)
+		return rc;
+	hook->session.host = hook->host;
+	rc = oci_again(&hook->session, &hook->container, err);
 	if (rc < 0)
 		oci_session_give(&hook->session);
 	return rc;
@@ -186,7 +189,9 @@ static int hook_run(struct hook *hook, struct error *err)
 		return rc;
 	if (!wanted && !hook->registered)
 		return hook->container.in_slice ? slice_again(hook, err) : 0;
-	rc = oci_libc_check(hook->container.root, err);
+	rc = oci_process_check(&hook->container, err);
+	if (rc == 0)
+		rc = oci_libc_check(hook->container.root, err);
 	if (rc < 0) {
 		json_decref(wanted);
 		return rc;

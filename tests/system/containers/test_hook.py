@@ -206,19 +206,25 @@ class StandIn:
         self.root = directory / "root"
         host.carve("gpu", "list")
 
-    def hook(self, config=None, before=()):
+    def hook(self, config=None, before=(), container=("unshare", "--mount", "sh", "-c", "echo; exec sleep 1000"), words=()):
         """The hook's end, and the sessions while the container is there."""
+        self.configure(config)
+        made = self.host.popen(container)
+        made.stdout.readline()
+        done = self.hook_on(made.pid, before, words)
+        sessions = self.host.carve_json("session", "list")
+        made.kill()
+        made.wait()
+        return done, sessions
+
+    def configure(self, config=None):
         config = config or {"root": {"path": "root"}, "annotations": {"carve.vram": "2GiB"}}
         (self.bundle / "config.json").write_text(json.dumps(config))
-        container = self.host.popen(["unshare", "--mount", "sh", "-c", "echo; exec sleep 1000"])
-        container.stdout.readline()
-        (self.bundle / "state").write_text(json.dumps({"id": "x", "pid": container.pid, "bundle": str(self.bundle)}))
+
+    def hook_on(self, pid, before=(), words=()):
+        (self.bundle / "state").write_text(json.dumps({"id": "x", "pid": pid, "bundle": str(self.bundle)}))
         with open(self.bundle / "state") as state:
-            done = self.host.run([*before, BUILD / "carve-hook"], stdin=state)
-        sessions = self.host.carve_json("session", "list")
-        container.kill()
-        container.wait()
-        return done, sessions
+            return self.host.run([*before, BUILD / "carve-hook", *words], stdin=state)
 
 
 @pytest.fixture
@@ -241,8 +247,46 @@ def test_a_hook_is_one_process_and_reads_little_of_the_image(stand_in, tmp_path)
     lines = (tmp_path / "trace").read_text().splitlines()
     calls = [(line.split(None, 1)[1].partition("(")[0], line.rsplit("= ", 1)[-1].split()[0]) for line in lines]
     names = [name for name, _ in calls]
-    assert "read" in names and not {"clone", "clone3", "fork", "vfork"} & set(names) and names.count("connect") <= 3, names
+    assert "read" in names and not {"clone", "clone3", "fork", "vfork"} & set(names), names
+    assert names.count("connect") == 2, names  # a session, and its container's process
     assert sum(int(result) for name, result in calls if name == "read") < 512 << 10, calls
+
+
+NOT_THE_CONTAINERS = {
+    "of the host's mount namespace": ["sh", "-c", "echo; exec sleep 1000"],
+    "of another root": ["unshare", "--mount", "sh", "-c",
+                        "mount -t tmpfs x /mnt && mkdir -p /mnt/bin && cp \"$1\" /mnt/bin/busybox && exec chroot /mnt "
+                        "/bin/busybox sh -c 'echo; exec busybox sleep 1000'", "sh", BUSYBOX],
+}
+
+
+@pytest.mark.parametrize("way", ["size", "session", "registered", "started again"])
+def test_a_process_that_is_not_the_containers_is_refused(stand_in, way):
+    """Whoever writes the state could put other processes, or the whole host, into a slice."""
+    config, words, before = {"root": {"path": "root"}}, [], []
+    if way == "size":
+        config["annotations"] = {"carve.vram": "2GiB"}
+    else:
+        before = [stand_in.host.carve_json("session", "request", "--vram", "3")]
+    if way == "session":
+        config["annotations"] = {"carve.session": before[0]["id"]}
+    elif way == "registered":
+        words = ["--register", before[0]["id"]]
+    elif way == "started again":
+        config["mounts"] = [{"destination": "/run/carve-slice"}]
+        config["process"] = {"env": [f"CARVE_SESSION={before[0]['id']}"]}
+    stand_in.configure(config)
+    for pid in (1, os.getpid()):
+        done = stand_in.hook_on(pid, words=words)
+        assert done.returncode == 1 and f"process {pid} is not the container's: this hook descends from it" in done.stderr, done.stderr
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+    done = stand_in.hook_on(1 << 22, words=words)
+    assert done.returncode == 1 and "is not the container's: No such file or directory" in done.stderr, done.stderr
+    for kind, container in NOT_THE_CONTAINERS.items():
+        done, sessions = stand_in.hook(config, words=words, container=container)
+        assert done.returncode == 1 and re.search("is not the container's: (its mount namespace does not have /|it has no mount "
+                                                  "namespace of its own)", done.stderr), (kind, done.stderr)
+        assert [(s["id"], s["pids"]) for s in sessions] == [(s["id"], []) for s in before], kind
 
 
 PLANTED = {
@@ -288,15 +332,12 @@ def test_a_path_with_control_characters_is_one_line_of_a_message(stand_in):
 
 
 @pytest.mark.long
-def test_a_hook_gives_a_daemon_up_that_does_not_answer(tmp_path):
+def test_a_hook_gives_a_daemon_up_that_does_not_answer(stand_in, tmp_path):
     """Its runtime has more patience, so that the hook's own words are shown."""
-    (tmp_path / "config.json").write_text('{"root": {"path": "root"}, "annotations": {"carve.vram": "2GiB"}}')
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "carved.sock"))
         listening.listen()
-        state = json.dumps({"id": "x", "pid": os.getpid(), "bundle": str(tmp_path)})
-        done = subprocess.run([BUILD / "carve-hook", "--host", tmp_path / "carved.sock"], input=state, capture_output=True, text=True,
-                              timeout=60)
+        done, _ = stand_in.hook(words=["--host", tmp_path / "carved.sock"])
     assert done.returncode == 1 and done.stderr == "carve-hook: gave up after 20 s\n"
 
 

@@ -123,8 +123,8 @@ def test_a_cgroup_that_others_share_is_left_alone(newer, cgroups):  # noqa: F811
 
 @contextlib.contextmanager
 def inside(host, leaf):
-    """A process in that cgroup, as the first one of a container."""
-    with host.popen(within(leaf, "sh", "-c", "echo in; cat"), stdin=subprocess.PIPE) as contained:
+    """A process in that cgroup, with mounts of its own, as the first one of a container."""
+    with host.popen(within(leaf, "unshare", "--mount", "sh", "-c", "echo in; cat"), stdin=subprocess.PIPE) as contained:
         assert contained.stdout.readline() == "in\n"
         yield contained
         contained.stdin.close()
