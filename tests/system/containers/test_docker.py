@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -241,6 +242,32 @@ def test_a_service_of_compose_has_a_new_slice_at_each_start(docker):
         done = docker.docker("start", "--attach", "service")
         assert "this GPU has 3072 MiB" in done.stdout, done.stderr
         docker.nothing_is_left()
+
+
+@pytest.mark.long
+def test_the_recipe_of_compose_gives_each_service_a_slice(docker, tmp_path):
+    """docker-compose itself, with the documented file as it stands: only what the test's image needs is in another one."""
+    compose = shutil.which("docker-compose")
+    if not compose:
+        pytest.skip("needs docker-compose")
+    (tmp_path / "compose.yaml").write_text(recipe("yaml").replace("IMAGE", IMAGE))
+    (tmp_path / "needs.yaml").write_text(json.dumps({"version": "2.4", "services": {"train": {
+        "network_mode": "none", "environment": {"SIMGPU_HOST": docker.host.env["SIMGPU_HOST"]}, "command": "hog"}}}))
+
+    def run(*words):
+        return docker.host.run([compose, "-p", "recipe", "-f", tmp_path / "compose.yaml", "-f", tmp_path / "needs.yaml", *words],
+                               env=docker.env, timeout=200)
+    for times in (1, 2):  # the second time it starts the container that is there
+        done = run("up")
+        assert done.returncode == 0 and done.stdout.count("this GPU has 3072 MiB") >= 1, done.stderr + done.stdout
+        docker.nothing_is_left()
+        assert run("logs", "--no-color").stdout.count("this GPU has 3072 MiB") == times
+    done = run("up", "--scale", "train=2")
+    assert done.returncode == 0 and done.stdout.count("this GPU has 3072 MiB") >= 2, done.stderr + done.stdout
+    assert run("down").returncode == 0
+    ended = json.loads(docker.host.carve("session", "list", "--all", "--json").stdout)
+    assert sum(s["vram_bytes"] == 3 << 30 for s in ended) >= 4
+    docker.nothing_is_left()
 
 
 def test_programs_join_the_slice_of_a_server_of_notebooks(docker):
