@@ -118,7 +118,7 @@ static int look(struct gpus *gpus, const char *uuid_text, uint64_t *ret_used, ui
 	for (size_t i = 0; rc == 0 && i < count; i++) {
 		if (strcmp(list[i].uuid_text, uuid_text) != 0)
 			continue;
-		gpus_sample(gpus, list[i].index, true, GPU_UNLISTED_ANY, &sample);
+		gpus_sample(gpus, list[i].index, true, GPU_UNLISTED_ANY, false, &sample);
 		rc = sample.error;
 		*ret_used = sample.used;
 		*ret_own = gpu_sample_process_bytes(&sample, getpid());

@@ -54,6 +54,8 @@ struct gpus {
 	/* May be missing from older drivers. */
 	__typeof__(nvmlDeviceGetMemoryInfo_v2) *get_memory_v2;
 	__typeof__(nvmlDeviceGetMigMode) *get_mig_mode;
+	__typeof__(nvmlDeviceGetMaxMigDeviceCount) *get_mig_max;
+	__typeof__(nvmlDeviceGetMigDeviceHandleByIndex) *get_mig_device;
 	__typeof__(nvmlDeviceGetUtilizationRates) *get_utilization;
 	__typeof__(nvmlDeviceGetProcessUtilization) *get_process_utilization;
 	__typeof__(nvmlDeviceGetComputeMode) *get_compute_mode;
@@ -88,6 +90,8 @@ static const struct symbol symbols[] = {
 	SYMBOL(nvmlDeviceGetMemoryInfo, get_memory, true),
 	SYMBOL(nvmlDeviceGetMemoryInfo_v2, get_memory_v2, false),
 	SYMBOL(nvmlDeviceGetMigMode, get_mig_mode, false),
+	SYMBOL(nvmlDeviceGetMaxMigDeviceCount, get_mig_max, false),
+	SYMBOL(nvmlDeviceGetMigDeviceHandleByIndex, get_mig_device, false),
 	SYMBOL(nvmlDeviceGetUtilizationRates, get_utilization, false),
 	SYMBOL(nvmlDeviceGetProcessUtilization, get_process_utilization, false),
 	SYMBOL(nvmlDeviceGetComputeMode, get_compute_mode, false),
@@ -367,6 +371,24 @@ static void process_add(struct gpu_sample *sample, pid_t pid, uint64_t bytes)
 	sample->processes[sample->process_count++] = (struct gpu_process){pid, bytes};
 }
 
+/* On a GPU in MIG mode a process has an entry for each instance that it uses. 0: it was counted
+ * with an entry before this one. */
+static uint64_t bytes_of_process(const nvmlProcessInfo_v2_t *list, unsigned count, unsigned at)
+{
+	uint64_t bytes = known_bytes(list[at].usedGpuMemory);
+
+	if (list[at].gpuInstanceId == NVML_NO_INSTANCE)
+		return bytes;
+	for (unsigned i = 0; i < count; i++) {
+		if (i == at || list[i].pid != list[at].pid)
+			continue;
+		if (i < at)
+			return 0;
+		bytes += known_bytes(list[i].usedGpuMemory);
+	}
+	return bytes;
+}
+
 /* By the newest of the two calls that this driver has; with neither there are none. */
 static int processes_add(__typeof__(nvmlDeviceGetComputeRunningProcesses_v3) *get,
 			 __typeof__(nvmlDeviceGetComputeRunningProcesses) *get_v1,
@@ -383,10 +405,11 @@ static int processes_add(__typeof__(nvmlDeviceGetComputeRunningProcesses_v3) *ge
 	nvmlReturn_t status = get      ? get(device, &count, list->v2)
 			      : get_v1 ? get_v1(device, &count, list->v1)
 				       : NVML_ERROR_NOT_SUPPORTED;
-	for (unsigned i = 0; status == NVML_SUCCESS && i < MIN(count, GPU_PROCESSES_MAX); i++)
-		process_add(
-			sample, (pid_t)(get ? list->v2[i].pid : list->v1[i].pid),
-			known_bytes(get ? list->v2[i].usedGpuMemory : list->v1[i].usedGpuMemory));
+	count = MIN(count, GPU_PROCESSES_MAX);
+	for (unsigned i = 0; status == NVML_SUCCESS && i < count; i++)
+		process_add(sample, (pid_t)(get ? list->v2[i].pid : list->v1[i].pid),
+			    get ? bytes_of_process(list->v2, count, i)
+				: known_bytes(list->v1[i].usedGpuMemory));
 	free(list);
 	return status == NVML_ERROR_NOT_SUPPORTED ? 0 : gpus_errno(status);
 }
@@ -422,6 +445,56 @@ static int processes_read(struct gpus *gpus, uint32_t index, nvmlDevice_t device
 	int rc = compute_read(gpus, device, sample);
 
 	return rc < 0 ? rc : graphics_read(gpus, index, device, sample);
+}
+
+/* ---- what is in each instance ------------------------------------------------------------ */
+
+static int part_read(const struct gpus *gpus, nvmlDevice_t device, struct gpu_sample *sample)
+{
+	char text[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
+	struct gpu_sample in = {0};
+	struct gpu_part part;
+
+	if (gpus->get_uuid(device, text, sizeof(text)) != NVML_SUCCESS ||
+	    gpu_uuid_parse(text, part.uuid) < 0)
+		return -EIO;
+	int rc = compute_read(gpus, device, &in);
+	struct gpu_part *list =
+		rc < 0 || !in.process_count
+			? NULL
+			: realloc(sample->parts,
+				  (sample->part_count + in.process_count) * sizeof(*list));
+	if (list)
+		sample->parts = list;
+	else if (in.process_count)
+		rc = rc < 0 ? rc : -ENOMEM;
+	for (size_t i = 0; rc == 0 && i < in.process_count; i++) {
+		part.pid = in.processes[i].pid;
+		part.bytes = in.processes[i].bytes;
+		sample->parts[sample->part_count++] = part;
+	}
+	gpu_sample_clear(&in);
+	return rc;
+}
+
+/* Devices have indices below the most that there may be, with gaps. */
+static bool parts_read(const struct gpus *gpus, nvmlDevice_t device, struct gpu_sample *sample)
+{
+	unsigned most = 0;
+
+	if (!gpus->get_mig_max || !gpus->get_mig_device ||
+	    gpus->get_mig_max(device, &most) != NVML_SUCCESS)
+		return false;
+	for (unsigned i = 0; i < most; i++) {
+		nvmlDevice_t mig;
+		nvmlReturn_t status = gpus->get_mig_device(device, i, &mig);
+
+		if (status == NVML_ERROR_NOT_FOUND)
+			continue;
+		if (status != NVML_SUCCESS || part_read(gpus, mig, sample) < 0)
+			return false;
+	}
+	return true;
 }
 
 static int exclusive_read(const struct gpus *gpus, nvmlDevice_t device)
@@ -597,7 +670,7 @@ static int readings_take(struct gpus *gpus, uint32_t index, nvmlDevice_t device,
 	return rc;
 }
 
-void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, int64_t unlisted,
+void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, int64_t unlisted, bool parts,
 		 struct gpu_sample *ret)
 {
 	struct gpu_sample sample = {0};
@@ -610,6 +683,8 @@ void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, int64_t unlisted
 		mode = mig_read(gpus, device);
 	if (!sample.error)
 		sample.error = readings_take(gpus, index, device, exact, unlisted, &sample);
+	if (!sample.error && parts && mode.now > 0)
+		sample.parts_known = parts_read(gpus, device, &sample);
 	sample.utilization = sample.error ? -1 : utilization_read(gpus, device);
 	sample.exclusive = sample.error ? GPU_SHARED : exclusive_read(gpus, device);
 	pthread_rwlock_unlock(&gpus->open);
@@ -622,6 +697,7 @@ void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, int64_t unlisted
 void gpu_sample_clear(struct gpu_sample *sample)
 {
 	free(sample->processes);
+	free(sample->parts);
 	*sample = (struct gpu_sample){0};
 }
 
@@ -630,5 +706,15 @@ uint64_t gpu_sample_process_bytes(const struct gpu_sample *sample, pid_t pid)
 	for (size_t i = 0; i < sample->process_count; i++)
 		if (sample->processes[i].pid == pid)
 			return sample->processes[i].bytes;
+	return 0;
+}
+
+uint64_t gpu_sample_part_bytes(const struct gpu_sample *sample, pid_t pid,
+			       const uint8_t uuid[static LEDGER_UUID_SIZE])
+{
+	for (size_t i = 0; i < sample->part_count; i++)
+		if (sample->parts[i].pid == pid &&
+		    memcmp(sample->parts[i].uuid, uuid, LEDGER_UUID_SIZE) == 0)
+			return sample->parts[i].bytes;
 	return 0;
 }

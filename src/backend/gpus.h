@@ -42,11 +42,18 @@ struct gpu_process {
 	uint64_t bytes;
 };
 
+/* The memory that a process holds in one MIG instance. */
+struct gpu_part {
+	pid_t pid;
+	uint8_t uuid[LEDGER_UUID_SIZE]; /* of the MIG device */
+	uint64_t bytes;
+};
+
 /* Readings of one sample: of one that shall be exact, and of another. */
 #define GPU_READINGS_MOST 48
 #define GPU_READINGS_USUAL 24
 
-/* The contents of one GPU at one moment. `processes` is owned by the struct. */
+/* The contents of one GPU at one moment. `processes` and `parts` are owned by the struct. */
 struct gpu_sample {
 	int error;                      /* 0, or why the rest is not set */
 	uint64_t total, reserved, used; /* used: without reserved */
@@ -57,6 +64,10 @@ struct gpu_sample {
 	bool mig_pending;               /* with that: the mode that it will have */
 	struct gpu_process *processes;
 	size_t process_count;
+	/* By MIG instance, where that was asked for and every instance could be read. */
+	struct gpu_part *parts;
+	size_t part_count;
+	bool parts_known;
 	/* `used` beyond the sum of all processes, by several readings; none where it is what it
 	 * was. `sure`: they agree on what it is. */
 	struct gpu_reading {
@@ -94,8 +105,9 @@ void gpus_info(struct gpus *gpus, uint32_t index, struct gpu_info *ret);
 /* Memory and processes of one GPU; by one thread at a time. `exact`: memory and processes shall be
  * of one moment, as what is not carve's is their difference; else that is tried only where it costs
  * little. `unlisted`: what was used beyond the sum of all processes so far: a first reading of just
- * that, during which nothing moved, is enough. The result's `error` says what went wrong. */
-void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, int64_t unlisted,
+ * that, during which nothing moved, is enough. `parts`: the processes of each MIG instance, too,
+ * which takes three calls for each. The result's `error` says what went wrong. */
+void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, int64_t unlisted, bool parts,
 		 struct gpu_sample *ret);
 /* The sum of all processes. */
 uint64_t gpu_sample_listed(const struct gpu_sample *sample);
@@ -117,6 +129,9 @@ uint64_t gpus_clock_lag(const struct gpus *gpus, uint32_t index, uint64_t now_ns
 void gpu_sample_clear(struct gpu_sample *sample);
 /* Bytes that the driver says a process holds; 0 where it lists none. */
 uint64_t gpu_sample_process_bytes(const struct gpu_sample *sample, pid_t pid);
+/* Likewise, in the MIG instance with that UUID, where `parts_known`. */
+uint64_t gpu_sample_part_bytes(const struct gpu_sample *sample, pid_t pid,
+			       const uint8_t uuid[static LEDGER_UUID_SIZE]);
 
 /* "GPU-xxxxxxxx-xxxx-..." or "MIG-..." to 16 bytes. 0 or -EINVAL. */
 int gpu_uuid_parse(const char *text, uint8_t ret[static LEDGER_UUID_SIZE]);

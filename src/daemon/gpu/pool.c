@@ -140,7 +140,7 @@ static void sample_take(uv_work_t *work)
 		if (gpu->info.unread)
 			gpus_info(pool->gpus, gpu->info.index, &pool->found[i]);
 		gpus_sample(pool->gpus, gpu->info.index, pool->exact,
-			    unlisted_bytes(&gpu->unlisted), &pool->incoming[i]);
+			    unlisted_bytes(&gpu->unlisted), gpu->parts_wanted, &pool->incoming[i]);
 	}
 	pool->took_next_ns = now_monotonic_ns() - began;
 }

@@ -34,6 +34,7 @@ struct pool_gpu {
 	enum managed_shows managed;
 	bool context_tried;   /* learned, or cannot be */
 	bool gives_instances; /* it has the MIG role */
+	bool parts_wanted;    /* samples shall tell its MIG instances apart: settle.c's */
 	struct gpu_sample sample;
 	enum gpu_state state; /* these are gpu_state.c's */
 	int64_t state_since;  /* CLOCK_REALTIME, ns; 0: nobody looked yet */

@@ -190,31 +190,52 @@ uint64_t process_figure_of_dead(const struct process *p, const struct gpu_sample
 
 /* The part of a GPU's figure for a PID that is that of the dead who had it before: as much as the
  * driver listed for it when nobody else had it. Its slot's word counts for no more, as any
- * process of its session can write that. */
-static uint64_t left_by_dead(const struct session *s, pid_t pid, int gpu)
+ * process of its session can write that. `instance`: of that one alone; NULL: of the GPU. */
+static uint64_t left_by_dead(const struct session *s, pid_t pid, int gpu, const char *instance)
 {
 	uint64_t left = 0;
 
 	for (const struct process *p = s->processes; p; p = p->next)
 		for (uint32_t i = 0;
 		     process_is_dead(p) && p->id.pid == pid && i < s->record.gpu_count; i++)
-			if (s->pool_gpu[i] == gpu)
+			if (s->pool_gpu[i] == gpu &&
+			    (!instance || !strcmp(s->record.gpu[i].instance, instance)))
 				left += MIN(ledger_slot_bytes(&s->books.ledger, p->slot, i),
 					    p->gpu[i].listed);
 	return left;
 }
 
-uint64_t process_figure(const struct process *p, int gpu)
+static uint64_t without_dead(const struct process *p, uint64_t figure, int gpu,
+			     const char *instance)
 {
 	const struct sessions *sessions = p->session->sessions;
-	uint64_t figure = gpu_sample_process_bytes(&sessions->pool->gpu[gpu].sample, p->id.pid);
 	uint64_t left = 0;
 
 	if (!figure || !sessions->dead_count)
 		return figure;
 	for (const struct session *s = sessions->attached; s; s = s->next_attached)
-		left += left_by_dead(s, p->id.pid, gpu);
+		left += left_by_dead(s, p->id.pid, gpu, instance);
 	return figure - MIN(figure, left);
+}
+
+uint64_t process_figure(const struct process *p, int gpu)
+{
+	const struct gpu_sample *sample = &p->session->sessions->pool->gpu[gpu].sample;
+
+	return without_dead(p, gpu_sample_process_bytes(sample, p->id.pid), gpu, NULL);
+}
+
+uint64_t process_figure_at(const struct process *p, uint32_t position)
+{
+	const struct session *s = p->session;
+	int gpu = s->pool_gpu[position];
+
+	if (!session_is_one_of_several(s, position))
+		return process_figure(p, gpu);
+	return without_dead(p,
+			    gpu_sample_part_bytes(&s->sessions->pool->gpu[gpu].sample, p->id.pid,
+						  s->books.limits->gpu[position].uuid),
+			    gpu, s->record.gpu[position].instance);
 }
 
 /* Clamp: never trust a process for more than it charged. */

@@ -97,6 +97,9 @@ void process_disconnected(struct process *process);
 
 /* Bytes that the driver's newest sample of that GPU of the pool says a living process holds. */
 uint64_t process_figure(const struct process *process, int gpu);
+/* Likewise on the GPU, or in the MIG instance, that is the session's `position`; of one of several
+ * instances of a GPU only where the sample tells them apart (gpu_sample.parts_known). */
+uint64_t process_figure_at(const struct process *process, uint32_t position);
 
 /* The bytes that a dead one holds by that sample. A process that has its PID now is another one. */
 uint64_t process_figure_of_dead(const struct process *process, const struct gpu_sample *sample);

@@ -84,8 +84,22 @@ static bool is_certain(const struct ledger_slot *slot)
 	return !slot->maybe_freed && !(slot->not_revalidated && slot->growing);
 }
 
+/* GPUs of which a session that processes are in has several instances. */
+static void parts_want(struct settling *settling)
+{
+	struct pool *pool = settling->pool;
+
+	for (uint32_t i = 0; i < pool->count; i++)
+		pool->gpu[i].parts_wanted = false;
+	for (const struct session *s = settling->sessions->attached; s; s = s->next_attached)
+		for (uint32_t i = 0; s->processes && i < s->record.gpu_count; i++)
+			if (s->pool_gpu[i] >= 0 && session_is_one_of_several(s, i))
+				pool->gpu[s->pool_gpu[i]].parts_wanted = true;
+}
+
 void processes_sampling(struct settling *settling)
 {
+	parts_want(settling);
 	for (struct session *s = settling->sessions->attached; s; s = s->next_attached)
 		for (struct process *p = s->processes; p; p = p->next) {
 			struct ledger_slot *slot = ledger_slot(&s->books.ledger, p->slot);
@@ -182,14 +196,23 @@ static int64_t maybe_freed(const struct process *p)
 	return !bytes || waits || process_has_managed(p) || has_twin(p) ? 0 : (int64_t)bytes;
 }
 
+/* The driver's figures are a GPU's: where the session has several instances of it, those of each
+ * have to be asked for. */
+static bool has_figures(const struct session *s, uint32_t position)
+{
+	const struct gpu_sample *sample = &s->sessions->pool->gpu[s->pool_gpu[position]].sample;
+
+	return !sample->error && (sample->parts_known || !session_is_one_of_several(s, position));
+}
+
 /* The newest sample's figure of it on one GPU of its session. */
 static struct settle_reading reading_of(const struct process *p, uint32_t position)
 {
 	const struct session *s = p->session;
 
 	return (struct settle_reading){
-		.failed = s->sessions->pool->gpu[s->pool_gpu[position]].sample.error != 0,
-		.figure = process_figure(p, s->pool_gpu[position]),
+		.failed = !has_figures(s, position),
+		.figure = process_figure_at(p, position),
 		.used = p->gpu[position].seen_used,
 		.managed_unlisted = p->gpu[position].seen_managed_unlisted,
 		.release_pending = leaving(p, position),
@@ -214,9 +237,8 @@ static bool settled_aim(struct process *p, uint32_t position, int64_t *ret)
 
 static bool is_sampled(const struct session *s, uint32_t position)
 {
-	return !session_is_one_of_several(s, position) && s->pool_gpu[position] >= 0 &&
-	       s->sessions->pool->mask >> s->pool_gpu[position] & 1 &&
-	       !s->sessions->pool->gpu[s->pool_gpu[position]].sample.error;
+	return s->pool_gpu[position] >= 0 && s->sessions->pool->mask >> s->pool_gpu[position] & 1 &&
+	       has_figures(s, position);
 }
 
 /* The least that it held beyond its charges, while `gpu`'s sample was taken. */
@@ -225,7 +247,7 @@ static int64_t beyond(const struct process *p, uint32_t i, int64_t used_before,
 {
 	const struct session *s = p->session;
 
-	return settle_beyond(process_figure(p, s->pool_gpu[i]), used_before,
+	return settle_beyond(process_figure_at(p, i), used_before,
 			     ledger_used(&s->books.ledger, p->slot, i), managed_unlisted_before,
 			     process_managed_unlisted(p, i), used_by_twins(p, i));
 }
@@ -340,6 +362,15 @@ static bool may_have_less(const struct process *p)
 	return less;
 }
 
+/* This driver tells nobody what is in which of several instances. */
+static bool is_untold(const struct session *s, uint32_t position)
+{
+	const struct pool_gpu *gpu = &s->sessions->pool->gpu[s->pool_gpu[position]];
+
+	return session_is_one_of_several(s, position) && gpu->parts_wanted && !gpu->sample.error &&
+	       !gpu->sample.parts_known;
+}
+
 static bool is_compared(const struct process *p)
 {
 	return !process_is_dead(p) && is_first_twin(p);
@@ -355,8 +386,7 @@ static bool session_post(struct session *s)
 	s->quiet = true;
 	s->less = false;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
-		s->quiet &=
-			s->pool_gpu[i] < 0 || session_is_one_of_several(s, i) || is_sampled(s, i);
+		s->quiet &= s->pool_gpu[i] < 0 || is_sampled(s, i) || is_untold(s, i);
 	for (struct process *p = s->processes; p; p = p->next) {
 		if (!is_compared(p))
 			continue;

@@ -413,6 +413,32 @@ def test_a_context_counts_in_each_of_several_instances_of_a_gpu(make_host, spec)
     assert list(used["2"].values()) == [alone, alone]
 
 
+def test_code_counts_in_the_one_of_several_instances_where_it_is(make_host):
+    """The driver lists what a process holds in each: beyond what is declared, as code, the daemon posts that."""
+    host, code = with_role(make_host, driver="580"), 64 << 20
+    with host.popen([CARVE, "run", "--vram", "5", "--gpus", "2", "--", *python("mig_used", "0", code)],
+                    stdin=subprocess.PIPE) as program:
+        before = json.loads(program.stdout.readline())
+
+        def now():
+            program.stdin.write("\n")
+            program.stdin.flush()
+            return json.loads(program.stdout.readline())
+
+        def driver_has():
+            """In each instance, as the simulated host has it."""
+            stat = json.loads(carve(host, "sim", "stat", "--json").stdout)["gpus"][0]
+            return sorted(sum(device["kinds"].values()) for p in stat["processes"] for device in p["memory"])
+        wait_until(lambda: sorted(used for used, _ in now().values()) == driver_has())
+        seen = now()
+        assert all(used == listed for used, listed in seen.values())
+        assert all(seen[uuid][0] - before[uuid][0] >= code for uuid in seen)
+        [session] = look(host, "session", "list")
+        shown = [g["used_bytes"] for g in look(host, "session", "show", session["id"])["gpus"]]
+        assert sorted(shown) == sorted(used for used, _ in seen.values())
+        program.stdin.close()
+
+
 def test_where_no_context_can_be_made_a_part_is_granted_all_the_same(make_host):
     """And the next ones do not wait for another try."""
     host = with_role(make_host)
