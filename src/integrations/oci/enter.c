@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -113,6 +114,29 @@ static int slice_make(struct entry *e, const char *environment)
 
 /* ---- in the container -------------------------------------------------------------------- */
 
+static int make(int above, const char *name, bool directory)
+{
+	int rc = directory ? mkdirat(above, name, 0755) : mknodat(above, name, S_IFREG | 0644, 0);
+
+	return rc < 0 && errno != EEXIST ? -errno : 0;
+}
+
+/* A file system of the container's own users, as its /dev is, takes no file of a user that is none
+ * of them: there it is the directory's owner who makes it. */
+static int make_as_owner(int above, const char *name, bool directory)
+{
+	int rc = make(above, name, directory);
+	struct stat st;
+
+	if (rc != -EOVERFLOW || fstat(above, &st) < 0)
+		return rc;
+	int gid = setfsgid(st.st_gid), uid = setfsuid(st.st_uid);
+	rc = make(above, name, directory);
+	(void)setfsuid((uid_t)uid);
+	(void)setfsgid((gid_t)gid);
+	return rc;
+}
+
 /* A descriptor of what is mounted over: made where it is not there. */
 static int target_open(struct entry *e, const char *path, bool directory, int depth)
 {
@@ -127,11 +151,8 @@ static int target_open(struct entry *e, const char *path, bool directory, int de
 	if (above < 0)
 		return above;
 	/* By name below a descriptor: not through a link that was made meanwhile. */
-	int rc = directory ? mkdirat(above, slash + 1, 0755)
-			   : mknodat(above, slash + 1, S_IFREG | 0644, 0);
-	if (rc < 0 && errno != EEXIST)
-		return -errno;
-	return open_in_root(e->root, path, O_PATH);
+	int rc = make_as_owner(above, slash + 1, directory);
+	return rc < 0 ? rc : open_in_root(e->root, path, O_PATH);
 }
 
 /* The image has a file for a directory, the other way round, or a link that leads nowhere. */

@@ -116,6 +116,15 @@ def test_a_label_of_the_image_limits_every_container_of_it(podman):
     podman.nothing_is_left()
 
 
+@pytest.mark.parametrize("option", ["--uidmap=0:100000:5000", "--privileged"])
+def test_a_container_of_other_users_or_with_all_rights_has_its_slice(podman, option):
+    open_daemon(podman)
+    for done in (hooked(podman, "run", "--rm", option, "--annotation", "carve.vram=2GiB", podman.IMAGE, "hog"),
+                 podman.carve("--vram", "2", "--rm", option, podman.IMAGE, "hog")):
+        assert "this GPU has 2048 MiB" in done.stdout, done.stderr
+        podman.nothing_is_left()
+
+
 def test_a_slice_ends_with_its_container_and_holds_what_exec_starts(podman):
     open_daemon(podman)
     started = hooked(podman, "run", "--detach", "--name", "one", "--annotation", "carve.vram=2GiB", podman.IMAGE, "sleep",
