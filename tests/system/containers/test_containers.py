@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 
 import pytest
 
@@ -96,6 +97,22 @@ def test_containers_of_one_session(podman):
         done = podman.carve("--session", session, "--rm", podman.IMAGE, "hog")
         assert "this GPU has 3072 MiB" in done.stdout, done.stderr
     assert [s["id"] for s in podman.sessions()] == [session]
+
+
+def test_a_container_does_not_reach_anothers_slice(podman):
+    """Where it is decides, not a name that it has learned. The end of its first process gives all back."""
+    for name, size in ("a", "2"), ("b", "3"):
+        assert podman.carve("--vram", size, "--ephemeral", "--detach", "--name", name, podman.IMAGE, "sleep", "600").returncode == 0
+    a, _ = sorted(podman.sessions(), key=lambda s: s["vram_bytes"])
+    for name in (a["id"], "s-nosuch"):
+        done = podman("podman", "exec", "--env", f"CARVE_SESSION={name}", "b", "hog")
+        assert "this GPU has 3072 MiB" in done.stdout, done.stderr
+    done = podman("podman", "exec", "b", "sh", "-c", "ls /run/carve-slice/attach")
+    assert done.stdout == "attach.sock\n", done.stderr
+    os.kill(int(podman("podman", "inspect", "-f", "{{.State.Pid}}", "a").stdout), signal.SIGKILL)
+    wait_until(lambda: [s["vram_bytes"] for s in podman.sessions()] == [3 << 30])
+    assert podman("podman", "kill", "b").returncode == 0
+    podman.nothing_is_left()
 
 
 def test_every_user_of_a_container_of_roots_is_in_the_slice(podman):
