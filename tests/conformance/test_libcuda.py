@@ -13,6 +13,12 @@ NOT_INITIALIZED = 3
 SCRIPT = pathlib.Path(__file__).with_name("libcuda_answers.py")
 
 
+@pytest.fixture(scope="module", params=["550", pytest.param("535", marks=pytest.mark.long)])
+def driver(request):
+    """The releases of the driver that Debian has. Some 600 functions are asked, each in a process of its own."""
+    return request.param
+
+
 @pytest.fixture(scope="module")
 def real(client_root, driver):
     return client_root(f"libcuda-{driver}") / "usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.1"

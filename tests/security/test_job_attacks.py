@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from conftest import wait_until
+from conftest import rest_long, wait_until
 
 from .latency import times
 from .test_budgets import COMMON, settings
@@ -207,7 +207,7 @@ def test_a_slice_ends_with_its_job(jobs, kind):
 
 
 @pytest.mark.attack("11", "a job beyond its time limit, whose shim its user stopped or killed")
-@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
+@pytest.mark.parametrize("how", rest_long([signal.SIGSTOP, signal.SIGKILL]))
 def test_a_time_limit_holds_without_the_shim(jobs, how):
     lab = jobs.lab
     id = jobs.enqueue(MALLORY, "sleep", "1000", options=("--time", "1s", "--grace", "0"))
@@ -295,6 +295,7 @@ print("done", flush=True)
 """
 
 
+@pytest.mark.long
 @pytest.mark.attack("11", "more kinds of waiting jobs than one decision looks at")
 def test_many_kinds_of_jobs_keep_nobody_out(jobs):
     lab = jobs.lab
@@ -323,6 +324,7 @@ def call(method, path, body=None):
 """
 
 
+@pytest.mark.long
 @pytest.mark.attack("8", "lists of 100,000 jobs, 1,000 queues that nobody serves, jobs that come after long arrays")
 def test_no_list_of_jobs_is_made_at_once(jobs):
     lab = jobs.lab
@@ -456,6 +458,7 @@ print(*codes, flush=True)
 """
 
 
+@pytest.mark.long
 @pytest.mark.attack("8", "many calls that wait for the same jobs, which end at one moment")
 def test_calls_that_wait_for_jobs_are_answered_in_turns(jobs):
     lab = jobs.lab

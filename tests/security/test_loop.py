@@ -2,6 +2,8 @@
 
 import pytest
 
+from conftest import rest_long
+
 from .latency import times
 from .lab import ALICE, CARVED, MALLORY, PROGRAMS, ROOT
 from .test_memory import IN_SESSION
@@ -110,13 +112,13 @@ def attack_beside(lab, source, *arguments, uid=MALLORY, count=300, **kw):
     return under
 
 
-@pytest.mark.parametrize("kind", LINGERING)
+@pytest.mark.parametrize("kind", rest_long(LINGERING, 2))
 @pytest.mark.attack("6", "a descriptor whose close lingers")
 def test_a_lingering_descriptor_delays_nobody(lab, kind):
     assert attack_beside(lab, LINGERING[kind]).values[-1] < 5000
 
 
-@pytest.mark.parametrize("kind", LINGERING)
+@pytest.mark.parametrize("kind", rest_long(LINGERING))
 @pytest.mark.attack("6", "a descriptor whose close lingers, on a kernel that cannot refuse it")
 def test_a_lingering_descriptor_delays_nobody_on_an_older_kernel(old_kernel_lab, kind):
     assert attack_beside(old_kernel_lab, LINGERING[kind]).values[-1] < 5000

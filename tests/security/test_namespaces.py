@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from conftest import wait_until
+from conftest import rest_long, wait_until
 
 from .lab import ALICE, BOB, CARVE, CARVED, MALLORY, ROOT, as_user
 from .test_budgets import COMMON
@@ -139,7 +139,7 @@ for i in range(int(sys.argv[2])):
 """
 
 
-@pytest.mark.parametrize("when", ["at once", "restart", "upgrade"])
+@pytest.mark.parametrize("when", rest_long(["at once", "restart", "upgrade"]))
 @pytest.mark.attack("3", "the number of a mount namespace that root's command has left")
 def test_the_number_of_a_namespace_lets_nobody_in(lab, namespaces, when):
     # The command leaves the namespace that was made for it, and goes on in another one.
@@ -312,7 +312,7 @@ print(answer(s)[1].decode())
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("uid", [300000, 300001, 365535])
+@pytest.mark.parametrize("uid", rest_long([300001, 300000, 365535]))
 @pytest.mark.attack("9", "a subordinate user acts as another user, or as its owner")
 def test_a_subordinate_user_is_nobody_else(ranges_lab, uid):
     lab = ranges_lab

@@ -161,6 +161,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.long
 @pytest.mark.attack("8", "changes of long arrays without end, before another user's change")
 def test_changes_of_jobs_take_turns(jobs):
     lab = jobs.lab

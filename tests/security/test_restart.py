@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, wait_until
+from conftest import BUILD, rest_long, wait_until
 from daemon_client import keepers
 
 from .lab import ALICE, BOB, EXAMPLES, GIB, MALLORY, MIB, ROOT
@@ -99,7 +99,7 @@ sys.stdin.read()
 
 
 @pytest.mark.attack("1", "a descriptor that is swapped for root's file while the daemon restarts")
-@pytest.mark.parametrize("how", ["path", "hardlink"])
+@pytest.mark.parametrize("how", rest_long(["path", "hardlink"]))
 def test_swapped_descriptors_change_no_file(unit_lab, victims, how):
     lab = unit_lab
     session = lab.carve_json(MALLORY, "session", "request", "--vram", "1")["id"]

@@ -49,6 +49,12 @@ def leaks_looked_for_elsewhere(request):
 ONCE_FOR_THE_FRONT = pytest.mark.once("ways of the front's; the daemon is asked the same as in other tests")
 
 
+def rest_long(values, gate=1):
+    """Values of a parametrize: the gate takes the first ones, the others are `long`."""
+    return [pytest.param(*value if isinstance(value, tuple) else (value,), marks=[pytest.mark.long] if place >= gate else [])
+            for place, value in enumerate(values)]
+
+
 # How long a test waits for what has to come, where it judges no time: a machine may be slow, or stand still for a while.
 PATIENCE = 60
 

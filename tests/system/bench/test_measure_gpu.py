@@ -72,6 +72,7 @@ def test_wrong_usage(args, said):
     assert done.returncode == 2 and said in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.long
 def test_a_packed_build_is_whole(tmp_path):
     done = measure("--build", BUILD, "--pack", tmp_path / "packed", sim=None)
     assert done.returncode == 0, done.stderr

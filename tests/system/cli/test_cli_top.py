@@ -285,6 +285,7 @@ def test_any_size_of_window(busy, make_screen):
     screen.wait_for("^exit=0")
 
 
+@pytest.mark.long
 def test_many_gpus_and_sessions_scroll(make_daemon, make_screen):
     daemon = make_daemon(gpus=[(80 * GIB, 0, 0, f"Model {i}") for i in range(64)])
     ids = [daemon.grant(vram="1")["id"] for _ in range(500)]

@@ -23,6 +23,7 @@ def cdi(podman, specs, verb, *argv):
     return done.stdout
 
 
+@pytest.mark.long
 def test_a_device_of_a_session_is_its_slice_in_every_container(podman, specs):
     session = podman.host.carve_json("session", "request", "--vram", "3")["id"]
     assert f"carve.dev/slice={session}" in cdi(podman, specs, "generate")
@@ -80,6 +81,7 @@ def test_a_device_of_a_size_makes_a_slice_for_each_container(podman, specs):
     assert sorted(p.name for p in specs.iterdir()) == ["carve.dev-slice-gpu-0.25.json", "carve.dev-slice-image.json"]
 
 
+@pytest.mark.long
 def test_a_device_and_an_installed_hook_make_one_slice(podman, specs, tmp_path):
     """The device counts before the container's own labels, and each hook alone would make one."""
     assert podman.host.carve("hook", "install", "--hooks-dir", tmp_path / "hooks").returncode == 0

@@ -57,10 +57,12 @@ def engine():
         yield made
 
 
+@pytest.mark.long
 def test_carves_command_opens_the_slices_gpu(podman):
     assert opened(podman_run(podman, CARVE, "podman", "run", "--vram", "2", "--gpu-ids", "0")) == [True, True, False]
 
 
+@pytest.mark.long
 def test_an_annotation_opens_its_gpu_with_podman(podman, tmp_path):
     """By podman's stage before the runtime: the session is made there, and the container has it, once."""
     assert podman.host.carve("hook", "install", "--hooks-dir", tmp_path).returncode == 0
@@ -93,6 +95,7 @@ def test_a_label_of_an_image_opens_its_gpu_with_podman(podman, tmp_path):
     podman.nothing_is_left()
 
 
+@pytest.mark.long
 def test_a_hook_that_cannot_open_the_gpu_says_so(podman, tmp_path):
     assert podman.host.carve("hook", "install", "--hooks-dir", tmp_path).returncode == 0
     # As where CRI-O is installed, too.
@@ -114,6 +117,7 @@ def documented(language):
     return piece
 
 
+@pytest.mark.long
 def test_the_documented_runtime_of_cri_o_opens_the_slices_gpu(podman, tmp_path):
     """conmon starts the runtime, as CRI-O has it do; the hook that CRI-O runs, too, makes no second slice."""
     assert podman.host.carve("hook", "install", "--hooks-dir", tmp_path).returncode == 0
@@ -133,6 +137,7 @@ def test_the_documented_runtime_of_cri_o_opens_the_slices_gpu(podman, tmp_path):
     assert [s["vram_bytes"] for s in all_of_them] == [2 << 30]
 
 
+@pytest.mark.long
 def test_a_cdi_device_of_a_size_on_one_gpu_opens_it(podman, tmp_path):
     """The runtime is told of the nodes by the spec; where the GPU is not known before, no hook can add them."""
     before = wrap(podman.host)
@@ -165,6 +170,7 @@ def test_a_cdi_device_of_a_size_on_one_gpu_opens_it(podman, tmp_path):
         assert done.returncode == 2 and len(done.stderr.splitlines()) <= 2, done.stderr
 
 
+@pytest.mark.long
 def test_an_image_with_a_label_opens_its_gpu_with_docker(docker):
     image = docker.build("labelled:1", "LABEL carve.vram=2GiB carve.gpu-ids=0")
     assert opened(docker.run(*played(docker), image, *look(*NODES))) == [True, True, False]
@@ -172,6 +178,7 @@ def test_an_image_with_a_label_opens_its_gpu_with_docker(docker):
     assert "this GPU has 2048 MiB" in done.stdout, done.stderr
 
 
+@pytest.mark.long
 def test_a_refusal_is_in_dockers_own_message(docker):
     done = docker.run(docker.build("large:1", "LABEL carve.vram=800GiB"), "true")
     assert done.returncode != 0 and "carve-hook: " in done.stderr and "more than there is" in done.stderr, done.stderr

@@ -43,6 +43,7 @@ def test_a_detached_container_keeps_its_slice_until_it_is_gone(podman):
     podman.nothing_is_left()
 
 
+@pytest.mark.long
 def test_a_daemon_that_was_killed_is_back_for_what_a_container_starts_later(podman):
     assert podman.carve("--vram", "2", "--detach", "--name", "two", podman.IMAGE, "sleep", "600").returncode == 0
     lock = pathlib.Path(podman.host.env["CARVE_RUNTIME_DIR"], "lock")
@@ -58,6 +59,7 @@ def test_a_daemon_that_was_killed_is_back_for_what_a_container_starts_later(podm
     podman.nothing_is_left()
 
 
+@pytest.mark.long
 def test_no_command_of_the_runtimes_waits_beside_a_container(podman):
     """It would be tens of megabytes for each container, and a slower start: the kernel tells of the first process's end."""
     done = podman.carve("--vram", "2", "--detach", podman.IMAGE, "sleep", "600")
@@ -82,6 +84,7 @@ def test_a_pid_file_of_the_users_own_is_written(podman, tmp_path):
     podman.nothing_is_left()
 
 
+@pytest.mark.long
 def test_a_stopped_container_that_podman_starts_again_says_that_its_slice_has_ended(podman):
     podman.carve("--vram", "2", "--name", "again", podman.IMAGE, "hog")
     podman.nothing_is_left()
@@ -91,6 +94,7 @@ def test_a_stopped_container_that_podman_starts_again_says_that_its_slice_has_en
     podman("podman", "rm", "again")
 
 
+@pytest.mark.long
 def test_containers_of_one_session(podman):
     session = podman.host.carve_json("session", "request", "--vram", "3")["id"]
     for _ in range(2):
@@ -115,6 +119,7 @@ def test_a_container_does_not_reach_anothers_slice(podman):
     podman.nothing_is_left()
 
 
+@pytest.mark.long
 def test_every_user_of_a_container_of_roots_is_in_the_slice(podman):
     podman.host.carve("gpu", "list")
     open_to_others(podman.host)
@@ -124,6 +129,7 @@ def test_every_user_of_a_container_of_roots_is_in_the_slice(podman):
     podman.nothing_is_left()
 
 
+@pytest.mark.long
 def test_a_program_that_cannot_load_the_front_gets_no_gpu(podman):
     """Static ones, and those that find the driver by its name, find none: it is where only the front looks."""
     done = podman.carve("--vram", "2", "--rm", podman.IMAGE, "sh", "-c", "ls /usr/lib/*/ /lib/*/ 2>/dev/null; true")

@@ -24,6 +24,7 @@ def test_a_container_has_a_slice_and_gives_it_back(docker):
     docker.nothing_is_left()
 
 
+@pytest.mark.long
 def test_a_program_that_is_started_in_a_container_is_in_its_slice(docker):
     assert docker.carve("--vram", "4", "-d", "--name", "one", IMAGE, "sleep", "1000").returncode == 0
     done = docker.docker("exec", "one", "hog")
@@ -33,6 +34,7 @@ def test_a_program_that_is_started_in_a_container_is_in_its_slice(docker):
     docker.nothing_is_left()
 
 
+@pytest.mark.long
 def test_a_container_whose_client_was_killed_keeps_its_slice_until_it_ends(docker):
     client = docker.host.popen([CARVE, "docker", "run", "--network", "none", "--vram", "4", "--name", "two", IMAGE,
                                 "sleep", "1000"], env=docker.env)
@@ -44,6 +46,7 @@ def test_a_container_whose_client_was_killed_keeps_its_slice_until_it_ends(docke
     docker.nothing_is_left()
 
 
+@pytest.mark.long
 def test_a_container_that_docker_starts_again_keeps_its_slice(docker):
     assert docker.carve("--vram", "4", "-d", "--restart", "on-failure:2", "--name", "three", IMAGE,
                         "sh", "-c", "hog; exit 3").returncode == 0
@@ -53,6 +56,7 @@ def test_a_container_that_docker_starts_again_keeps_its_slice(docker):
     docker.nothing_is_left()
 
 
+@pytest.mark.long
 def test_a_container_keeps_its_slice_while_dockers_daemon_is_restarted(docker):
     """Only a list without it says that a container is gone: an inspection fails while the daemon is away."""
     assert docker.carve("--vram", "4", "-d", "--name", "five", IMAGE, "sleep", "1000").returncode == 0
@@ -67,6 +71,7 @@ def test_a_container_keeps_its_slice_while_dockers_daemon_is_restarted(docker):
     docker.nothing_is_left()
 
 
+@pytest.mark.long
 def test_a_container_whose_policy_is_always_keeps_its_slice(docker):
     assert docker.carve("--vram", "4", "-d", "--restart", "always", "--name", "six", IMAGE, "sleep", "1000").returncode == 0
     session, = docker.sessions()
@@ -83,6 +88,7 @@ def test_a_container_whose_policy_is_always_keeps_its_slice(docker):
     docker.nothing_is_left()
 
 
+@pytest.mark.long
 def test_a_container_keeps_its_slice_over_dockers_restart(docker):
     assert docker.carve("--vram", "4", "-d", "--name", "seven", IMAGE, "sleep", "1000").returncode == 0
     session, = docker.sessions()
@@ -101,6 +107,7 @@ def another_boot(host):
         db.execute("UPDATE host SET boot='5f0ae3c2-0000-4000-8000-000000000000'")
 
 
+@pytest.mark.long
 def test_a_stopped_container_that_docker_starts_again_has_its_slice_again(docker):
     """carve's runtime asks for it; what the container mounts stays until it is removed."""
     docker.carve("--vram", "4", "--name", "eight", IMAGE, "hog")
@@ -135,6 +142,7 @@ def open_daemon(docker):
     os.chmod(docker.host.env["CARVE_RUNTIME_DIR"] + "/attach.sock", 0o666)
 
 
+@pytest.mark.long
 def test_every_user_of_a_container_is_in_its_slice(docker, open_daemon):
     for user in ("1000", "1000:1001"):
         done = docker.carve("--vram", "2", "--user", user, "--rm", IMAGE, "hog")
@@ -148,6 +156,7 @@ def test_every_user_of_a_container_is_in_its_slice(docker, open_daemon):
     docker.nothing_is_left()
 
 
+@pytest.mark.long
 def test_several_containers_of_one_session(docker):
     session = docker.host.carve_json("session", "request", "--vram", "6", "--name", "shared")["id"]
     for _ in range(2):
@@ -232,6 +241,7 @@ def test_a_development_container_has_a_slice(docker):
     docker.nothing_is_left()
 
 
+@pytest.mark.long
 def test_a_service_of_compose_has_a_new_slice_at_each_start(docker):
     """compose creates a container with the labels of its service, and starts it again and again."""
     label = re.search(r"(carve\.[a-z-]+): (\S+)", recipe("yaml"))
@@ -282,6 +292,7 @@ def test_programs_join_the_slice_of_a_server_of_notebooks(docker):
     docker.nothing_is_left()
 
 
+@pytest.mark.long
 def test_containers_join_a_session_by_a_label(docker):
     session = docker.host.carve_json("session", "request", "--vram", "5", "--name", "joined")["id"]
     for _ in range(2):

@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, open_to_others, wait_until
+from conftest import BUILD, open_to_others, rest_long, wait_until
 from podman_host import BUSYBOX, root_file_system, storage  # noqa: F401: fixtures
 
 
@@ -54,6 +54,7 @@ def test_an_annotation_limits_a_container(podman):
     podman.nothing_is_left()
 
 
+@pytest.mark.long
 def test_a_container_that_asks_for_nothing_starts_as_ever(podman):
     done = hooked(podman, "run", "--rm", podman.IMAGE, "sh", "-c", "ls /run /etc/ld.so.preload")
     assert "carve" not in done.stdout + done.stderr and not podman.sessions()
@@ -61,13 +62,13 @@ def test_a_container_that_asks_for_nothing_starts_as_ever(podman):
     assert "this GPU has 3072 MiB" in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("variables, mib", [
+@pytest.mark.parametrize("variables, mib", rest_long([
     (["CUDA_DEVICE_MEMORY_LIMIT=2027m"], 2027),
     (["CUDA_DEVICE_MEMORY_LIMIT_0=1g", "CUDA_DEVICE_MEMORY_LIMIT=4g", "CUDA_DEVICE_SM_LIMIT=25"], 1024),
     (["CUDA_DEVICE_MEMORY_LIMIT=2027m", "NVIDIA_VISIBLE_DEVICES=UUID"], 2027),
     # KAI without HAMi, as its binder writes them.
     (["NVIDIA_VISIBLE_DEVICES=UUID", "RUNAI_NUM_OF_GPUS=0.25", "GPU_PORTION=0.25"], 0.25),
-])
+]))
 def test_the_variables_of_kai_and_hami_are_a_size(podman, variables, mib):
     [gpu] = podman.host.carve_json("gpu", "list")
     env = [word for v in variables for word in ("--env", v.replace("UUID", gpu["uuid"]))]
@@ -78,6 +79,7 @@ def test_the_variables_of_kai_and_hami_are_a_size(podman, variables, mib):
     podman.nothing_is_left()
 
 
+@pytest.mark.long
 def test_the_variables_of_kai_and_hami_only_lower_what_a_label_grants(podman):
     for limit, mib in (("1g", 1024), ("8g", 3072)):
         done = hooked(podman, "run", "--rm", "--annotation", "carve.vram=3GiB", "--env", f"CUDA_DEVICE_MEMORY_LIMIT={limit}",
@@ -86,12 +88,12 @@ def test_the_variables_of_kai_and_hami_only_lower_what_a_label_grants(podman):
     podman.nothing_is_left()
 
 
-@pytest.mark.parametrize("variables, said", [
+@pytest.mark.parametrize("variables, said", rest_long([
     (["CUDA_DEVICE_MEMORY_LIMIT=much"], "CUDA_DEVICE_MEMORY_LIMIT: 'much' is no limit"),
     (["CUDA_DEVICE_SM_LIMIT=30"], "limit no memory"),
     (["GPU_PORTION=0.00", "RUNAI_NUM_OF_GPUS=0.00"], "GPU_PORTION: '0.00' is no part of a GPU"),
     (["CUDA_DEVICE_MEMORY_LIMIT=1g", "NVIDIA_VISIBLE_DEVICES=GPU-other"], "names no GPU of this host"),
-])
+]))
 def test_variables_that_make_no_sense_stop_a_container(podman, variables, said):
     env = [word for v in variables for word in ("--env", v)]
     done = hooked(podman, "run", "--rm", *env, podman.IMAGE, "true")
@@ -143,6 +145,7 @@ def test_a_slice_ends_with_its_container_and_holds_what_exec_starts(podman):
     podman.nothing_is_left()
 
 
+@pytest.mark.long
 def test_a_container_that_its_policy_starts_again_has_a_slice_each_time(podman, tmp_path):
     """Which hooks podman's own start runs is in its settings: it forgets --hooks-dir."""
     settings = pathlib.Path(podman.env["CONTAINERS_CONF"]).read_text()
@@ -156,6 +159,7 @@ def test_a_container_that_its_policy_starts_again_has_a_slice_each_time(podman, 
     podman.nothing_is_left()
 
 
+@pytest.mark.long
 def test_a_label_of_a_container_is_not_shown_by_podman(podman):
     """As docs/containers.md says: the container has no slice and no GPU, and the variable of a recipe gives it both."""
     variable = re.search(r"`(CUDA_DEVICE_MEMORY_LIMIT): (\S+)`", DOCUMENTED)
@@ -164,6 +168,7 @@ def test_a_label_of_a_container_is_not_shown_by_podman(podman):
         assert ("this GPU has 3072 MiB" in done.stdout) == in_slice, done.stderr
 
 
+@pytest.mark.long
 def test_a_containers_links_lead_nowhere_else(podman, tmp_path):
     """The slice's directory and the list of libraries are where the image has links out of it."""
     victim = tmp_path / "victim"
@@ -177,6 +182,7 @@ def test_a_containers_links_lead_nowhere_else(podman, tmp_path):
     podman.nothing_is_left()
 
 
+@pytest.mark.long
 def test_only_dockers_own_record_of_a_container_has_labels(podman, tmp_path):
     """A file of anybody's over the host name, with a record beside it that docker did not write."""
     directory = tmp_path / ("a" * 64)
@@ -383,20 +389,21 @@ def test_image_build_says_what_is_missing(argv, said):
     assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("annotation, said", [
+@pytest.mark.parametrize("annotation, said", rest_long([
     ("carve.vram=900GiB", "more than there is"),
     ("carve.vram=much", "much"),
     ("carve.vrma=2", "there is no such label"),
     ("carve.gpu-compute=10%", "its size, is missing"),
     ("carve.session=s-nosuch", "there is no session s-nosuch"),
     ("carve.session=../gpus", "there is no session ../gpus"),
-])
+], 2))
 def test_refusals_name_what_is_wrong(podman, annotation, said):
     done = hooked(podman, "run", "--rm", "--annotation", annotation, podman.IMAGE, "true")
     assert done.returncode != 0 and said in done.stderr, done.stderr
     podman.nothing_is_left()
 
 
+@pytest.mark.long
 def test_a_container_of_carves_command_that_is_started_again_has_its_slice_again(podman):
     done = podman.carve("--vram", "3", "--name", "again", podman.IMAGE, "hog")
     assert "this GPU has 3072 MiB" in done.stdout, done.stderr
@@ -408,6 +415,7 @@ def test_a_container_of_carves_command_that_is_started_again_has_its_slice_again
     assert len(json.loads(podman.host.carve("session", "list", "--all", "--json").stdout)) == 3
 
 
+@pytest.mark.long
 def test_containers_join_a_session_by_its_id(podman):
     session = podman.host.carve_json("session", "request", "--vram", "3")["id"]
     for _ in range(2):

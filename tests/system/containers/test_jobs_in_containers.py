@@ -52,6 +52,7 @@ def test_a_jobs_container_ends_with_the_job(podman):
     wait_until(lambda: "theirs" not in podman("podman", "ps", "--format", "{{.Names}}").stdout)
 
 
+@pytest.mark.long
 def test_only_allowed_options_of_the_runtime_reach_a_container(podman):
     assert podman(str(CARVE), "agent", "--detached", "--queue", "q=0.5", "--docker", podman.IMAGE, "--docker-allow",
                   "env").returncode == 0
@@ -64,6 +65,7 @@ def test_only_allowed_options_of_the_runtime_reach_a_container(podman):
     assert short.returncode == 2 and "is no option of a runtime" in short.stderr
 
 
+@pytest.mark.long
 def test_a_job_runs_in_a_container_of_docker(docker, tmp_path):
     env = {**docker.env, "CARVE_CONTAINER_RUNTIME": "docker"}
 

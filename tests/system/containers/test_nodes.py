@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from conftest import wait_until
+from conftest import rest_long, wait_until
 from mig_hands import carve as carve_command, instances
 from nvidia_module import of_instance, with_module
 from podman_host import CARVE, storage  # noqa: F401: fixtures
@@ -48,7 +48,7 @@ def test_a_session_says_where_its_device_nodes_are(podman, found):
     assert "gpu_instance" not in gpu and gpu["pci_bus_id"] not in ("", address)
 
 
-@pytest.mark.parametrize("way", ["command", "hook"])
+@pytest.mark.parametrize("way", rest_long(["hook", "command"]))
 def test_a_container_has_the_capabilities_of_its_own_instance_alone(podman, found, module, tmp_path, way):
     assert podman.host.carve("hook", "install", "--hooks-dir", tmp_path).returncode == 0
     for id, instance in found:
@@ -60,6 +60,7 @@ def test_a_container_has_the_capabilities_of_its_own_instance_alone(podman, foun
         assert lines[-2:] == of_instance(instance) and len([line for line in lines if "cap" in line]) == 3, done.stdout
 
 
+@pytest.mark.long
 def test_a_device_of_cdi_has_the_capabilities_of_its_instance(podman, found, module, tmp_path):
     for id, instance in found:
         done = podman(*module, CARVE, "cdi", "generate", "--cdi-dir", tmp_path, id)
@@ -69,6 +70,7 @@ def test_a_device_of_cdi_has_the_capabilities_of_its_instance(podman, found, mod
         assert paths == ["/dev/nvidiactl", "/dev/nvidia3", *(f"/dev/nvidia-caps/{name}" for name in of_instance(instance))]
 
 
+@pytest.mark.long
 def test_a_one_off_slice_of_a_profile_has_its_capabilities(podman, found, module):
     """Its instance is one that another session had: idle, and given again."""
     id, instance = found[0]

@@ -59,6 +59,7 @@ def test_an_image_of_one_program_and_its_libraries(podman, tmp_path):
     podman.nothing_is_left()
 
 
+@pytest.mark.long
 def test_an_entry_point_that_is_a_script_and_clears_the_environment(podman, image):
     named = image(['ENTRYPOINT ["/entry"]'], {"/entry": '#!/bin/sh\nexec env -i SIMGPU_HOST=$SIMGPU_HOST "$@"\n'})
     for options in ([], ["--read-only"], ["--entrypoint", "/bin/env"]):
@@ -66,6 +67,7 @@ def test_an_entry_point_that_is_a_script_and_clears_the_environment(podman, imag
         is_in_slice(podman.carve("--vram", "2", "--rm", *options, named, *command))
 
 
+@pytest.mark.long
 def test_libraries_that_an_image_preloads_itself_stay(podman, image, tmp_path):
     """By its environment, as with an allocator: it is loaded, and carve's libraries are."""
     library = compiled(tmp_path / "own.so", '#include <unistd.h>\n__attribute__((constructor)) static void here(void) '
@@ -76,6 +78,7 @@ def test_libraries_that_an_image_preloads_itself_stay(podman, image, tmp_path):
     assert "own allocator" in done.stderr
 
 
+@pytest.mark.long
 def test_a_program_of_another_c_library_has_no_gpu(podman, image, tmp_path):
     """musl's dynamic linker, as Alpine's programs have it, loads nothing of carve's: there is no driver that it could find."""
     if not shutil.which("musl-gcc"):
@@ -110,6 +113,7 @@ def test_an_old_c_library_is_refused(podman, image, old_library, tmp_path):
     podman.nothing_is_left()
 
 
+@pytest.mark.long
 def test_a_library_is_not_looked_for_outside_the_image(podman, image, old_library):
     """A link of the image's to an old one of the host's leads to no file of its own, so nothing is refused."""
     library, file = old_library
@@ -140,6 +144,7 @@ def test_programs_of_a_login_are_in_the_slice(podman):
     podman("podman", "rm", "--force", "--time", "0", "login")
 
 
+@pytest.mark.long
 def test_the_usual_filter_of_system_calls_binds_a_container(podman):
     done = podman.carve("--vram", "2", "--rm", podman.IMAGE, "sh", "-c", "cat /proc/self/status; hog")
     is_in_slice(done)

@@ -10,7 +10,7 @@ import tempfile
 
 import pytest
 
-from conftest import Host, another_user_can_read, wait_until
+from conftest import Host, another_user_can_read, rest_long, wait_until
 from nvidia_module import WITH_CGROUP_2
 from podman_host import BUSYBOX, CARVE, Podman, kept_removed
 
@@ -49,7 +49,7 @@ class Runtime(Podman):
                     os.kill(pid, signal.SIGKILL)
 
 
-@pytest.fixture(scope="module", params=["runc-root", "crun-root", "runc-user", "crun-user"])
+@pytest.fixture(scope="module", params=rest_long(["crun-user", "runc-root", "crun-root", "runc-user"], 2))
 def podman(request):
     runtime, who = request.param.split("-")
     user = USER if who == "user" else 0

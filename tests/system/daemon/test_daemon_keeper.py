@@ -105,6 +105,7 @@ def test_a_keeper_that_is_killed_is_replaced_and_has_all_again(daemon, make_chil
         assert daemon.show(session)["gpus"][0]["used_bytes"] == GIB and daemon.show(session)["pids"] == [child.pid]
 
 
+@pytest.mark.long
 def test_kills_of_daemon_and_keeper_in_any_order(daemon, make_child):
     """One at a time, whatever they are at: no ledger is lost."""
     dice, sessions = random.Random(20), {}

@@ -2,7 +2,7 @@
 work, GPUs are reset. Afterwards the books are what NVML lists."""
 import pytest
 
-from conftest import wait_until
+from conftest import rest_long, wait_until
 from mig_hands import by_hand, carve, instances, look, with_role
 
 MAKING = ["mig.intent", "mig.half_made", "mig.made", "mig.learned", "mig.granted"]
@@ -129,7 +129,7 @@ def test_a_place_that_the_driver_refuses_is_not_tried_again(make_host):
     assert books_are_nvmls(host)
 
 
-@pytest.mark.parametrize("after", [[], ["--after"]])
+@pytest.mark.parametrize("after", rest_long([[], ["--after"]]))
 def test_a_driver_that_times_out_is_told_and_tried_again(make_host, after):
     """NVML's calls give up after ten seconds without the driver's lock; some have done their work all the same."""
     host = with_role(make_host)
@@ -154,7 +154,7 @@ def test_a_virtual_machines_gpu_is_shown_as_one_without_mig(make_host):
     assert carve(host, "mig", "list", "--json").stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", rest_long([3, 1]))
 def test_one_made_by_hand_just_before_is_not_taken_for_carves(make_host, count):
     """At the place that carve decides on, and of the same profile: carve looks once a second, and mostly has not seen it yet."""
     host = with_role(make_host)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from conftest import ROOT, wait_until
+from conftest import ROOT, rest_long, wait_until
 from mig_hands import books_are_nvmls, by_hand, call, instances, look, with_role
 from programs import python
 
@@ -76,7 +76,7 @@ def play(make_host, model, seed, steps):
     assert len(instances(host, "busy")) <= len(held)
 
 
-@pytest.mark.parametrize("model, seed", FEW)
+@pytest.mark.parametrize("model, seed", rest_long(FEW, 2))
 def test_on_gpus_that_nobody_has_built_all_holds(make_host, model, seed):
     play(make_host, model, seed, 60)
 

@@ -361,6 +361,7 @@ def test_only_what_another_session_exported_is_inherited(make_daemon, make_child
     assert daemon.show(session)["over_killed"] == 1
 
 
+@pytest.mark.long
 def test_a_driver_that_fails_takes_nobodys_excuse(make_daemon, make_child, tmp_path):
     """A session still has the memory that it inherited when the driver answers again."""
     config = tmp_path / "config.json"

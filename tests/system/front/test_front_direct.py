@@ -45,5 +45,6 @@ def test_a_breakpoint_on_an_entry_can_be_taken_away_again(host):
     assert in_slice(host, "entries_breakpoint") == [[0, True], "direct", "cc", "slot", 3]  # CUDA_ERROR_NOT_INITIALIZED
 
 
+@pytest.mark.long
 def test_threads_that_come_for_the_first_time_at_once(host):
     assert in_slice(host, "entries_race") == 20

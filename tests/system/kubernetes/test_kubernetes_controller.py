@@ -207,6 +207,7 @@ def test_a_controller_ends_at_once_while_the_api_server_answers_nothing(controll
         assert not controllers.holder()
 
 
+@pytest.mark.long
 def test_a_leader_that_is_killed_is_followed_by_one_and_nothing_is_made_twice(controllers):
     first = controllers.start()
     name = wait_until(controllers.holder)

@@ -7,7 +7,7 @@ import pytest
 grpc = pytest.importorskip("grpc", reason="needs python3-grpcio")
 
 from cluster import Cluster
-from conftest import wait_until
+from conftest import rest_long, wait_until
 from mig_hands import carve, instances, kill_daemon
 from nvidia_module import of_instance, with_module
 from programs import python
@@ -186,6 +186,7 @@ def test_claims_outlive_plugin_and_daemon(cluster):
     wait_until(lambda: not instances(cluster.host, "busy"))
 
 
+@pytest.mark.long
 def test_instances_of_others_taint_what_they_are_in_the_way_of(cluster):
     wait_until(lambda: mig_devices(cluster))
     carve(cluster.host, "session", "request", "--mig-profile", "1g.10gb")
@@ -251,7 +252,7 @@ def test_a_label_without_mig_mode_is_one_line_in_the_log(make_cluster):
     assert "no GPU here is in MIG mode" in cluster.log() and cluster.log().count("role.failed") == 1
 
 
-@pytest.mark.parametrize("call", ["nvmlDeviceCreateGpuInstance", "nvmlGpuInstanceCreateComputeInstance"])
+@pytest.mark.parametrize("call", rest_long(["nvmlGpuInstanceCreateComputeInstance", "nvmlDeviceCreateGpuInstance"]))
 def test_an_instance_that_is_made_half_way_is_no_slice_and_leaves_nothing(cluster, call):
     """The second of two: the claim fails as a whole."""
     names = [device(cluster, "1g.10gb", start)["name"] for start in (0, 4)]
@@ -297,6 +298,7 @@ def refused_once(cluster, start):
     return claim
 
 
+@pytest.mark.long
 def test_a_place_that_the_driver_refuses_is_tainted_until_the_gpu_changed(cluster):
     claim = refused_once(cluster, 2)
     prepared(cluster, cluster.api.claim("other", [("gpu", device(cluster, "1g.10gb", 5)["name"])]))

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("grpc", reason="needs python3-grpcio")
 
 from cluster import DRIVER, GIB, Cluster, parse, text
-from conftest import BUILD, ROOT, Runner, run, wait_until
+from conftest import BUILD, ROOT, Runner, rest_long, run, wait_until
 from own_daemon import make_daemon  # noqa: F401: a fixture
 from programs import python
 
@@ -305,6 +305,7 @@ def test_devices_tell_what_claims_can_have(make_cluster):
         assert device["capacity"]["cores"]["value"] == "100"
 
 
+@pytest.mark.long
 def test_claims_do_not_change_what_is_published_and_other_sessions_do(cluster):
     full = cluster.api.devices()[0]["capacity"]["memory"]["value"]
     claim = cluster.api.claim("c", [("gpu", device_of(cluster), "8Gi", "0")])
@@ -393,8 +394,8 @@ class FakeDriverHost(Runner):
 EXCLUSIVE, PROHIBITED = 3, 2  # nvmlComputeMode_t
 
 
-@pytest.mark.parametrize("mode, words", [(EXCLUSIVE, "exclusive: one process at a time may use it"),
-                                         (PROHIBITED, "prohibited: no program may use it")])
+@pytest.mark.parametrize("mode, words", rest_long([(EXCLUSIVE, "exclusive: one process at a time may use it"),
+                                         (PROHIBITED, "prohibited: no program may use it")]))
 def test_a_gpu_whose_compute_mode_lets_no_two_processes_in_gets_no_slices(make_daemon, mode, words):
     """carve changes no compute mode, and so has none to put back."""
     host = FakeDriverHost(make_daemon(gpus=[(80 * GIB, 0, 0, f"Fake H100 {n}") for n in range(2)]))

@@ -2,6 +2,8 @@
 import pathlib
 import sqlite3
 
+import pytest
+
 from conftest import BUILD, wait_until
 from disk import fill, small_disk  # noqa: F401: fixtures
 from queueing import queues  # noqa: F401: fixtures
@@ -11,6 +13,7 @@ def reason(queues, id):
     return queues.job(id)["reason"]
 
 
+@pytest.mark.long
 def test_a_job_that_cannot_start_says_why_and_those_like_it_run(queues):
     """The texts of two are lost. The jobs after them in their queue are of the same size and user."""
     bad = [queues.witnessed() for _ in range(2)]

@@ -104,6 +104,7 @@ def test_a_change_of_an_agent_waits_for_a_merge_and_nobody_else_does(slow):
     assert slow.host.carve("agent", "--stop", agent["id"]).returncode == 0
 
 
+@pytest.mark.long
 def test_clients_that_come_together_wait_for_the_disk_together(slow):
     slow.agent("half=0.1")
     began = time.monotonic()

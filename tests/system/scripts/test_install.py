@@ -116,6 +116,7 @@ def test_it_works_from_where_it_was_installed(host, prefix):
     upgrade_disturbs_no_workload(host, prefix)
 
 
+@pytest.mark.long
 def test_again_it_changes_nothing_and_uninstall_removes_what_it_placed(prefix):
     before = tree(prefix)
     manifest = prefix / "lib/carve/manifest"
@@ -137,6 +138,7 @@ def test_again_it_changes_nothing_and_uninstall_removes_what_it_placed(prefix):
     assert "nothing that scripts/install placed" in script("uninstall", "--prefix", prefix, code=1)
 
 
+@pytest.mark.long
 def test_uninstall_leaves_what_others_changed(prefix):
     header, page = prefix / "include/carve/carve.h", prefix / "share/man/man1/carve.1"
     header.write_text("mine now\n")
@@ -206,6 +208,7 @@ echo "$*" >>/mnt/systemctl
 """
 
 
+@pytest.mark.long
 def test_the_service_is_enabled_and_not_its_sockets_alone(tmp_path):
     """Where systemd runs, played by a program that notes what it is told; and uninstalling leaves the GPUs to users' daemons."""
     if os.geteuid() != 0:

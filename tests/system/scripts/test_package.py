@@ -47,6 +47,7 @@ def listing(file):
     return {line.split()[5][1:]: line for line in run(["dpkg-deb", "-c", file]).stdout.splitlines() if not line.endswith("/")}
 
 
+@pytest.mark.long
 def test_the_packages_hold_together_what_install_places(packages, tmp_path):
     done = run([ROOT / "scripts/install", "--prefix", "/usr", "--destdir", tmp_path], timeout=300)
     assert done.returncode == 0, done.stderr

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from conftest import BUILD, wait_until
+from conftest import BUILD, rest_long, wait_until
 from driven import OK, OUT_OF_MEMORY, check_by_trace, driven, on_gpu, peak, session  # noqa: F401: fixtures
 from in_slice import in_slice
 
@@ -112,7 +112,7 @@ def test_small_arrays_do_not_show_as_more_than_they_take(driven, host, kind, byt
     assert d.say(f"take linear {d.room() // BLOCK * BLOCK}") == OK
 
 
-@pytest.mark.parametrize("family", STEPS)
+@pytest.mark.parametrize("family", rest_long(STEPS, 3))
 @pytest.mark.once("the front's accounts; the others have the daemon's part")
 def test_sixteen_racers_get_all_there_is_and_no_more(host, family, tmp_path):
     done = host.carve("run", "--vram", "12", "--", RACE, family, STEPS[family], 16, 4)
@@ -124,7 +124,7 @@ def test_sixteen_racers_get_all_there_is_and_no_more(host, family, tmp_path):
     wait_until(lambda: on_gpu(host) == 0)
 
 
-@pytest.mark.parametrize("processes, threads, rounds", [(1, 1, 3), (16, 1, 2), (6, 6, 2)])
+@pytest.mark.parametrize("processes, threads, rounds", rest_long([(1, 1, 3), (16, 1, 2), (6, 6, 2)]))
 def test_pools_with_room_in_pieces_never_pass_the_limit(host, processes, threads, rounds, tmp_path):
     """They may take the pieces, all of them, and nothing else."""
     done = host.carve("run", "--vram", "12", "--", BUILD / "tests/programs/limit_pieces", processes, threads, rounds)

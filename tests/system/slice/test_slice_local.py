@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from conftest import BUILD, ONCE_FOR_THE_FRONT, wait_until
+from conftest import BUILD, ONCE_FOR_THE_FRONT, rest_long, wait_until
 from in_slice import BEGIN
 from sharing import slice_time
 
@@ -79,7 +79,7 @@ def test_local_memory_that_every_context_has_costs_nothing(host):
     assert said["result"] == 0 and said["end"] == said["before"]
 
 
-@pytest.mark.parametrize("way", ["kernel", "ex", "graph-ptsz", "launch"])
+@pytest.mark.parametrize("way", rest_long(["kernel", "ex", "graph-ptsz", "launch"]))
 def test_while_the_gpu_is_shared(host, way):
     slice_time(host, "fair", "--lease", "20ms")
     beside = host.popen([BUILD / "carve", "run", "--gpu", "0.2", "--", BUILD / "tests/programs/enqueue_behind", "32"])

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from conftest import BUILD, wait_until
+from conftest import BUILD, rest_long, wait_until
 from in_slice import BEGIN, GIB, MIB, gpu, nothing_is_left
 from front_host import FRONTS
 
@@ -206,7 +206,7 @@ STACK, PRINTF, HEAP = 0, 1, 2
 @pytest.mark.parametrize("which, values", [
     (HEAP, [2048, 48 * MIB]), (HEAP, [2048, 24576]), (HEAP, [2048, 4096, 8 * MIB, 16 * MIB, 2048, 32 * MIB]),
     (HEAP, [64 * MIB, 2048, 48 * MIB]), (PRINTF, [4096, 16 * MIB]), (STACK, [512, 2048]), (STACK, [512, 600])])
-@pytest.mark.parametrize("beside", ["", "held = held_by_an_import(50 * MIB)"])
+@pytest.mark.parametrize("beside", rest_long(["", "held = held_by_an_import(50 * MIB)"]))
 def test_a_limit_that_is_lowered_and_then_raised(host, which, values, beside):
     """By what it takes more than at first."""
     has_all_in_the_end(host, f"{beside}\nfor value in {values}: ok(limit({which}, value))\n"

@@ -1,12 +1,13 @@
 """Threads that take and give memory in all ways at once. Judged by the driver's own books (`carve sim stat`)."""
 import pytest
 
-from conftest import ONCE_FOR_THE_FRONT
+from conftest import ONCE_FOR_THE_FRONT, rest_long
 from in_slice import GIB, gpu, in_slice, nothing_is_left, program_in_slice
 
 pytestmark = ONCE_FOR_THE_FRONT
 
 
+@pytest.mark.long
 def test_threads_that_map_and_unmap_in_one_place_are_charged_right(host):
     """After every round: what is booked wrongly is booked right by the next mapping there."""
     said = in_slice(host, r"""
@@ -45,7 +46,7 @@ print(json.dumps({"rounds": rounds, "before": before}))
     assert {room for _, room in said["rounds"]} == {said["before"]}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", rest_long(range(3)))
 def test_never_less_is_charged_than_is_held_whatever_is_mixed(host, seed):
     """Modules, pools, graphs, arrays and all else in threads: what the driver has, the slice has charged, at once."""
     said = program_in_slice(host, "mixed_work", seed * 10)

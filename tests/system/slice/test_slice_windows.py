@@ -7,6 +7,7 @@ import os
 import pytest
 
 from driven import check_by_trace
+from conftest import rest_long
 from in_slice import MIB, context_bytes, gpu, nothing_is_left, program_in_slice
 from programs import python
 
@@ -21,7 +22,7 @@ def in_windows(host, name, vram, **settings):
                             env={"WINDOWS": json.dumps({**partners, "rounds": ROUNDS, **settings})})
 
 
-@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+@pytest.mark.parametrize("busy", rest_long([True, False]), ids=["busy", "idle"])
 @pytest.mark.parametrize("way", ["handle", "mapping", "ipc", "ipc-async", "small", "context", "pool-trim", "pool-destroy",
                                  "pieces", "stream"])
 def test_memory_that_the_driver_keeps_is_always_charged_to_a_session(host, way, busy, tmp_path):
@@ -38,7 +39,7 @@ def test_memory_that_the_driver_keeps_is_always_charged_to_a_session(host, way, 
     nothing_is_left(host)
 
 
-@pytest.mark.parametrize("opened", [False, True], ids=["alone", "opened"])
+@pytest.mark.parametrize("opened", rest_long([True, False]), ids=["opened", "alone"])
 @pytest.mark.parametrize("way", ["handle", "mapping", "ipc", "small"])
 def test_memory_kept_by_the_driver_refuses_nobody(host, way, opened):
     """A neighbour finds room for what has room, and the giver for what it gave, if nobody else has that open."""

@@ -51,6 +51,7 @@ def test_a_session_alone_goes_on_whatever_the_mode_becomes(host, pair):
         wait_busy(host, one)
 
 
+@pytest.mark.long
 def test_a_session_that_is_killed_or_stopped_holds_nobody_up(host, pair):
     one, other = pair("fair")
     stopped, = one.pids()
