@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from conftest import wait_until
+from conftest import BUILD, wait_until
 
 from .lab import ALICE, BOB, MALLORY, CARVE
 
@@ -14,7 +14,7 @@ from .lab import ALICE, BOB, MALLORY, CARVE
 FEW = ["prlimit", "--nofile=400:400", "--"]
 
 COMMON = """
-import ctypes, socket, struct, time
+import ctypes, select, socket, struct, time
 def child():
     ctypes.CDLL(None).prctl(1, 9)  # it ends with its parent
     for fd in range(3): os.dup2(os.open('/dev/null', os.O_RDWR), fd)
@@ -114,6 +114,24 @@ held()
 """
 
 
+# Asks for a ledger again and again on each of many connections, and reads no answer. The kernel lets a user without
+# privileges have only so many descriptors in messages that nobody has read: they count to the daemon's user.
+UNREAD_LEDGERS = COMMON + """
+s = http()
+call(s, 'POST', '/v1/sessions', b'{"vram": "1"}')
+session = json.loads(answer(s)[1])['id'].encode()
+kept = [attach() for _ in range(int(sys.argv[1]))]
+for s in kept:
+    s.settimeout(0)
+    try:
+        for _ in range(int(sys.argv[2])): s.send(message(4, session))
+    except OSError: pass
+for s in kept:  # each has been heard: it has an answer, or has been closed
+    while not select.select([s], [], [], 60)[0]: pass
+held()
+"""
+
+
 def attack(lab, source, *arguments, uid=MALLORY, **kw):
     """Starts it, and returns what it says when it is under way."""
     attacker = lab.python(uid, source, *arguments, method=lab.popen, **kw)
@@ -181,6 +199,14 @@ def test_answers_that_are_not_read(lab):
     attack(lab, UNREAD, 300, 400)
     assert resident(lab) - before < 96 << 20
     others_are_served(lab)
+
+
+@pytest.mark.attack("9", "descriptors in answers that nobody reads")
+def test_ledgers_that_are_not_read(make_lab):
+    lab = make_lab(before=FEW)
+    attack(lab, UNREAD_LEDGERS, 45, 20)
+    done = lab.run(ALICE, CARVE, "run", "--ephemeral", "--vram", "1", "--", BUILD / "examples" / "hog")
+    assert done.returncode == 0 and "this GPU has 1024 MiB" in done.stdout, done.stderr
 
 
 @pytest.mark.attack("9", "one user's sessions push others' out of the history")

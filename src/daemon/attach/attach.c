@@ -2,9 +2,11 @@
 #include "daemon/attach/attach.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -26,6 +28,16 @@
 
 /* ---- replies ----------------------------------------------------------------------------- */
 
+/* The kernel allows the daemon's user as many descriptors in unread messages as a process may open,
+ * for all connections together (too_many_unix_fds()). So a connection has one message with three of
+ * them unread at most, and connections are a quarter of that at most (crowd_begin()). */
+static bool has_read_all(const struct attach_connection *c)
+{
+	int unread = 0;
+
+	return ioctl(c->fd, SIOCOUTQ, &unread) < 0 || unread == 0;
+}
+
 /* False where the peer does not take it: it is of no use any more. */
 static bool reply_send(struct attach_connection *c, const struct attach_reply *reply,
 		       const int *fds, unsigned fd_count)
@@ -34,6 +46,8 @@ static bool reply_send(struct attach_connection *c, const struct attach_reply *r
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))] = {0};
 	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
 
+	if (fd_count && !has_read_all(c))
+		return false;
 	if (fd_count) {
 		message.msg_control = control;
 		message.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
