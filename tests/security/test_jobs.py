@@ -164,7 +164,8 @@ def test_files_of_a_job_are_opened_as_its_user(jobs):
     link = lab.home(MALLORY) / "link"
     link.symlink_to(victim)
     for options in (("-o", victim), ("-o", "link"), ("-o", "fine", "-e", "link"), ("-o", lab.home(ALICE) / "x")):
-        id = jobs.enqueue(MALLORY, "echo", "evil", options=options)
+        # Its command refuses them at once, but for jobs that begin later.
+        id = jobs.enqueue(MALLORY, "echo", "evil", options=("--begin", "now+1s", *options))
         job = jobs.ended(MALLORY, id)
         assert job["state"] == "failed" and "ermission denied" in job["reason"], job
     # Its own directory, with links where the next job's files will be.

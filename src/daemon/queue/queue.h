@@ -87,9 +87,6 @@ struct job {
 	uint64_t making;
 	bool made;
 	uint64_t kill_ns; /* it was told to end: when it is killed; 0: it was not told */
-	/* Its end is to be read, in its user's turn: it is one of the user's `ends`. */
-	bool ends;
-	struct job *next_end;
 };
 
 struct agent_hook;

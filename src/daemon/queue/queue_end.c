@@ -207,19 +207,6 @@ static void usage_note(struct job *job)
 		job->record.peak_bytes = MAX(job->record.peak_bytes, session_peak(session, i));
 }
 
-/* Its slice was promised for as long as the job runs: whoever came into it from elsewhere, as by
- * `carve run --session`, does not keep it. Where the shim's end was noticed first it has ended. */
-static void slice_end(const struct job *job)
-{
-	struct session *session = session_find(job->queues->host.sessions, job->record.session);
-	char why[STORE_REASON_SIZE];
-
-	if (!session || session->state != SESSION_ACTIVE)
-		return;
-	session_commands_end(session, NULL);
-	session_end(session, session_unused_reason(session, "its job ended", why));
-}
-
 static bool retries(const struct job *job, const struct outcome *outcome)
 {
 	const struct job_spec *spec = job->spec;
@@ -278,13 +265,13 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 
 	uint32_t attempt = job->record.attempt;
 
+	if (job->list == &q->running)
+		usage_note(job);
 	/* A job is over once nothing of it is left: that waits for the launcher. */
 	if (ran && job_processes_end(job, outcome->by_shim) < 0) {
 		job_move(job, &q->ending);
 		return;
 	}
-	if (ran)
-		slice_end(job);
 	job->record.attempt -= outcome->unstarted && attempt > 0;
 	record_fill(job, outcome);
 	kill_point("end.read");
@@ -390,9 +377,7 @@ static void outcome_of_record(const struct job *job, const json_t *record, struc
 	}
 }
 
-/* Nothing of it ran: it goes back, as if it had not been started. That is what its record says,
- * which its user can write, or take away: the slice was held, and counts as use. Of a start before
- * the machine went down nobody knows for how long. */
+/* Nothing of it ran: it goes back, as if it had not been started. */
 static void unstarted(struct job *job, bool pod_goes_on)
 {
 	struct outcome outcome = {.state = JOB_QUEUED,
@@ -406,8 +391,7 @@ static void unstarted(struct job *job, bool pod_goes_on)
 	records_remove(job, false);
 	if (*job->record.ending && !pod_goes_on)
 		ending_apply(job, &outcome);
-	if (job->record.boot != q->boot)
-		job->started_ns = now_monotonic_ns();
+	job->started_ns = now_monotonic_ns();
 	outcome_take(job, &outcome);
 	/* A job that cannot start, or whose user moves its records, must not be started again and
 	 * again. */
@@ -420,15 +404,13 @@ static void unstarted(struct job *job, bool pod_goes_on)
 	job_start_failed(job, 0);
 }
 
-static void job_end_later(struct job *job);
-
 static void on_command_ended(void *arg)
 {
 	struct job *job = arg;
 
 	process_watch_stop(job->watch);
 	job->watch = NULL;
-	job_end_later(job);
+	job_conclude(job);
 }
 
 /* The shim is gone without a word of the end. True: the command goes on, and is watched. */
@@ -446,7 +428,6 @@ static bool orphan_watch(struct job *job, const json_t *start)
 		return false;
 	job->orphaned = true;
 	job->record.shim = command;
-	job_move(job, &job->queues->running);
 	log_event(LOG_WARNING, "job.orphaned id=%" PRId64 " pid=%d", job->record.id, command.pid);
 	return true;
 }
@@ -505,11 +486,15 @@ static bool pod_is_left(const struct job *job)
 	       (!*job->record.ending || job_pod_is_there(job->queues, &job->record));
 }
 
-static void job_conclude(struct job *job)
+void job_conclude(struct job *job)
 {
 	struct outcome outcome = {0};
 	json_t *start, *exit;
 
+	if (job_store_holds(job->queues->store)) {
+		job_move(job, &job->queues->ending);
+		return;
+	}
 	int rc = job_record_read(job->queues, &job->record, &start, &exit);
 	const char *kind = json_string_value(json_object_get(exit, "kind"));
 	if (kind && strcmp(kind, SHIM_KIND_UNSTARTED) != 0) {
@@ -539,63 +524,6 @@ static void job_conclude(struct job *job)
 	json_decref(start);
 }
 
-/* ---- turns -------------------------------------------------------------------------------- */
-
-static void job_end_later(struct job *job)
-{
-	struct queue_use *user = job->user;
-
-	if (job->ends)
-		return;
-	if (job->list == &job->queues->running)
-		usage_note(job);
-	job_move(job, &job->queues->ending);
-	job->ends = true;
-	job->next_end = NULL;
-	if (user->ends) {
-		user->last_end->next_end = job;
-	} else {
-		user->ends = job;
-		turns_add(&job->queues->ends, &user->ends_turn, user->owner->uid);
-	}
-	user->last_end = job;
-}
-
-void jobs_end_again(struct queues *q)
-{
-	for (struct job *job = q->ending.first; job; job = job->next)
-		job_end_later(job);
-}
-
-static void end_run(struct queues *q)
-{
-	struct queue_use *user = CONTAINER_OF(q->ends.first, struct queue_use, ends_turn);
-	struct job *job = user->ends;
-
-	turns_pass(&q->ends, user->ends_turn.user);
-	user->ends = job->next_end;
-	if (!user->ends)
-		turns_remove(&q->ends, &user->ends_turn);
-	job->ends = false;
-	job_conclude(job);
-}
-
-void jobs_end_run(struct queues *q)
-{
-	const struct launcher *launcher = q->host.launcher;
-	uint64_t end = now_monotonic_ns() + QUEUE_PART_NS;
-
-	while (q->ends.first && now_monotonic_ns() < end) {
-		/* The tick looks again, as does the store when it is free. */
-		if (job_store_holds(q->store) ||
-		    (launcher_is_there(launcher) && launcher_is_away(launcher)))
-			return;
-		end_run(q);
-	}
-	if (q->ends.first)
-		queue_parts_wake(q);
-}
-
 /* ---- watching ----------------------------------------------------------------------------- */
 
 static void on_shim_ended(void *arg)
@@ -606,7 +534,7 @@ static void on_shim_ended(void *arg)
 	(void)waitpid(job->record.shim.pid, NULL, WNOHANG);
 	process_watch_stop(job->watch);
 	job->watch = NULL;
-	job_end_later(job);
+	job_conclude(job);
 }
 
 void job_watch(struct job *job)
@@ -620,7 +548,7 @@ void job_watch(struct job *job)
 		return;
 	if (job->record.shim.pid > 1)
 		(void)waitpid(job->record.shim.pid, NULL, WNOHANG);
-	job_end_later(job);
+	job_conclude(job);
 }
 
 /* ---- ending a job that runs --------------------------------------------------------------- */

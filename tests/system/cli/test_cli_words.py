@@ -183,7 +183,7 @@ def test_gibibytes_are_asked_about_beside_a_gpu_in_mig_mode(make_host):
 
 
 def terminal_lines(host, columns, *argv):
-    """What the command prints on a terminal of that width."""
+    """Output of the command on a terminal of that width."""
     main, other = pty.openpty()
     fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     done = host.popen([CARVE, *argv], stdout=other, stdin=other)

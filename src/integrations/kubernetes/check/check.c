@@ -389,7 +389,7 @@ static bool has_slice(const json_t *slices, const char *driver, const char *node
 	return false;
 }
 
-/* What all nodes have in common. */
+/* Facts about the cluster that count for each node. */
 struct nodes {
 	const json_t *slices;
 	const json_t *plugins; /* the DaemonSet of carve's plugins; NULL: there is none */
