@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/error.h"
 #include "base/macros.h"
@@ -534,5 +535,16 @@ const char *units_format_duration(uint64_t ns, char buf[static UNITS_TEXT_SIZE])
 		at++;
 	snprintf(buf, UNITS_TEXT_SIZE, "%.*g %s", ns >= 1000 * scales[at].ns ? 9 : 3,
 		 (double)ns / (double)scales[at].ns, scales[at].name);
+	return buf;
+}
+
+const char *units_format_time(int64_t ns, char buf[static UNITS_TEXT_SIZE])
+{
+	struct tm utc;
+	time_t seconds = (time_t)(ns / 1000000000);
+
+	gmtime_r(&seconds, &utc);
+	size_t used = strftime(buf, UNITS_TEXT_SIZE, "%Y-%m-%dT%H:%M:%S", &utc);
+	snprintf(buf + used, UNITS_TEXT_SIZE - used, ".%03dZ", (int)(ns / 1000000 % 1000));
 	return buf;
 }

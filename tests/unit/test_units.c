@@ -267,6 +267,16 @@ static void durations(void **state)
 	assert_true(!strcmp(units_format_duration(7200000000000, text), "7200 s"));
 }
 
+static void times_of_day(void **state)
+{
+	char text[UNITS_TEXT_SIZE];
+
+	assert_true(!strcmp(units_format_time(0, text), "1970-01-01T00:00:00.000Z"));
+	assert_true(
+		!strcmp(units_format_time(1796025600123999999, text), "2026-11-30T08:00:00.123Z"));
+	assert_true(!strcmp(units_format_time(INT64_MAX, text), "2262-04-11T23:47:16.854Z"));
+}
+
 static void seconds(void **state)
 {
 	static const struct {
@@ -330,6 +340,7 @@ int main(void)
 		cmocka_unit_test(a_shown_size_can_be_requested),
 		cmocka_unit_test(counts),
 		cmocka_unit_test(durations),
+		cmocka_unit_test(times_of_day),
 		cmocka_unit_test(seconds),
 		cmocka_unit_test(mebibytes_that_were_meant),
 	};

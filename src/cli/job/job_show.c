@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/macros.h"
 #include "base/units.h"
@@ -70,13 +69,9 @@ void jobs_print(const json_t *jobs)
 /* As the daemon tells other times. */
 static void time_print(int64_t ns)
 {
-	char text[sizeof("2026-11-30T08:00:00")];
-	time_t seconds = (time_t)(ns / NS_PER_SECOND);
-	struct tm utc;
+	char text[UNITS_TEXT_SIZE];
 
-	gmtime_r(&seconds, &utc);
-	strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &utc);
-	printf("%s.%03dZ", text, (int)(ns / 1000000 % 1000));
+	printf("%s", units_format_time(ns, text));
 }
 
 static void seconds_print(int64_t seconds)

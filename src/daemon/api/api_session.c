@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "daemon/api/answer.h"
 #include "daemon/api/http.h"
 #include "daemon/api/view.h"
@@ -44,12 +45,12 @@ static void reply_no_session(struct call *call, const char *id)
 	struct store_gpu gpus[PLACE_GPUS_MAX];
 	struct store_session record = {.gpu = gpus};
 	struct error err = {0};
-	char time[VIEW_TIME_SIZE];
+	char time[UNITS_TEXT_SIZE];
 
 	if (ended_meant(call, id, &record) && record.ended &&
 	    peer_permitted(&call->peer, record.uid))
 		error_set(&err, EXIT_CODE_FAILED, "session %s ended at %s: %s", record.id,
-			  view_time_text(record.ended, time), record.reason);
+			  units_format_time(record.ended, time), record.reason);
 	else
 		error_set(&err, EXIT_CODE_FAILED, "there is no session %.64s of yours", id);
 	error_hint(&err, "`carve session list` shows those that have not ended");

@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -30,22 +29,11 @@
 /* Requests that are shown before another one. */
 #define AHEAD_MAX 64u
 
-const char *view_time_text(int64_t ns, char buf[static VIEW_TIME_SIZE])
-{
-	struct tm utc;
-	time_t seconds = (time_t)(ns / 1000000000);
-
-	gmtime_r(&seconds, &utc);
-	size_t used = strftime(buf, VIEW_TIME_SIZE, "%Y-%m-%dT%H:%M:%S", &utc);
-	snprintf(buf + used, VIEW_TIME_SIZE - used, ".%03dZ", (int)(ns / 1000000 % 1000));
-	return buf;
-}
-
 json_t *view_time(int64_t ns)
 {
-	char text[VIEW_TIME_SIZE];
+	char text[UNITS_TEXT_SIZE];
 
-	return ns ? json_string(view_time_text(ns, text)) : json_null();
+	return ns ? json_string(units_format_time(ns, text)) : json_null();
 }
 
 const char *view_user(uid_t uid)

@@ -25,10 +25,7 @@ json_t *view_explain(const struct node *node, const struct slice_request *reques
  * the first 64 of them. */
 json_t *view_ahead(const struct node *node, const struct waiter *waiter, int priority,
 		   const struct peer *viewer);
-/* RFC 3339 of ns since 1970. Returns buf. */
-#define VIEW_TIME_SIZE 40
-const char *view_time_text(int64_t ns, char buf[static VIEW_TIME_SIZE]);
-/* The same as JSON; null of 0. */
+/* units_format_time() as JSON; null of 0. */
 json_t *view_time(int64_t ns);
 json_t *view_version(const struct node *node);
 json_t *view_gpus(const struct node *node);
