@@ -102,6 +102,15 @@ static void answer_change(struct answer *a, const uint8_t *data, size_t size, un
 	}
 }
 
+/* A time to come, at which a call would wait (0.2 s at most), becomes one that has passed. */
+static void answer_hurry(struct answer *a)
+{
+	struct ledger_limits *limits = (void *)a->limits.at;
+
+	if (atomic_load(&limits->still_until_ns))
+		atomic_store(&limits->still_until_ns, 1);
+}
+
 static void answer_send(int socket, struct answer *a, unsigned how)
 {
 	union {
@@ -193,6 +202,7 @@ static void receive(int *socket, unsigned how, struct answer *a, const uint8_t *
 		return;
 	}
 	answer_change(a, data, size, LATER);
+	answer_hurry(a);
 	if (kind == ATTACH_WORKLOAD)
 		work(p);
 	process_drop(p);
