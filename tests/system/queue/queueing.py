@@ -12,6 +12,9 @@ ENDED = ("done", "failed", "cancelled", "timeout", "lost")
 # Writes at its start and end, each line whole: job, attempt, what.
 WITNESS = 'echo "$CARVE_JOB_ID $CARVE_JOB_ATTEMPT start" >> "$W"; {}; echo "$CARVE_JOB_ID $CARVE_JOB_ATTEMPT end" >> "$W"'
 
+# More than jobs ever wait at a gate, and less than a pipe holds.
+GATE_LINES = 4000
+
 
 class Queues:
     """A simulated host, a file for witnesses, and the verbs of queues."""
@@ -19,6 +22,7 @@ class Queues:
     def __init__(self, host, tmp_path):
         self.host, self.witness, self.dir = host, tmp_path / "witness", tmp_path
         self.host.env["W"] = str(self.witness)
+        self.gates = []
 
     def agent(self, *queues, gpus="all", options=()):
         return self.host.carve_json("agent", "--detached", "--gpus", gpus, *options, "--queue", *queues)
@@ -80,11 +84,16 @@ class Queues:
         return pid
 
     def gate(self, name="gate"):
-        """A body that waits until open_gate()."""
-        return f"while [ ! -e {self.dir}/{name} ]; do sleep 0.02; done"
+        """A body that waits until open_gate(): for a line of a named pipe, as twenty loops over `sleep` keep a machine busy."""
+        return f"{{ [ -p {self.dir}/{name} ] || mkfifo -m 666 {self.dir}/{name} 2>&-; read -r _ < {self.dir}/{name}; }}"
 
     def open_gate(self, name="gate"):
-        (self.dir / name).touch()
+        """Also for bodies that come to it later: the pipe stays open, with a line for each of them."""
+        path = self.dir / name
+        if not path.exists():
+            os.mkfifo(path)
+        self.gates.append(open(path, "r+b", buffering=0))
+        self.gates[-1].write(b"\n" * GATE_LINES)
 
 
 def _bytes_of(path):

@@ -191,7 +191,7 @@ def test_a_waiter_in_the_background_of_its_terminal_is_not_stopped(queues):
     """Whoever reads from a terminal there gets SIGTTIN."""
     queues.agent("half=0.5")
     shell = f"set -m; {CARVE} enqueue --queue half --wait -- sh -c '{queues.gate()}; exit 7' & {queues.gate('typed')}; " \
-            f"touch {queues.dir}/gate; wait %1; echo code $?"
+            f"echo > {queues.dir}/gate; wait %1; echo code $?"
     leader, follower = os.openpty()
     process = queues.host.popen(["setsid", "--ctty", "sh", "-c", shell], stdin=follower)
     os.write(leader, b"for the shell\n")
