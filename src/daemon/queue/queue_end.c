@@ -173,6 +173,20 @@ void queue_records_tidy(struct queues *q, size_t most)
 
 /* ---- the end ------------------------------------------------------------------------------ */
 
+static void watch_stop(struct job *job)
+{
+	process_watch_stop(job->watch);
+	job->watch = NULL;
+}
+
+/* The job's one watch, in place of the last: none is left that the job's end does not stop. 0 or
+ * -errno. */
+static int watch_start(struct job *job, struct process_id process, process_watch_cb cb)
+{
+	watch_stop(job);
+	return process_watch_start(job->queues->host.sessions->loop, process, cb, job, &job->watch);
+}
+
 struct outcome {
 	enum job_state state;
 	int exit_code, signal;
@@ -301,8 +315,7 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 		job_free(job);
 		return;
 	}
-	process_watch_stop(job->watch);
-	job->watch = NULL;
+	watch_stop(job);
 	free(job->grants);
 	job->grants = NULL;
 	job->grant_count = 0;
@@ -408,8 +421,7 @@ static void on_command_ended(void *arg)
 {
 	struct job *job = arg;
 
-	process_watch_stop(job->watch);
-	job->watch = NULL;
+	watch_stop(job);
 	job_conclude(job);
 }
 
@@ -423,8 +435,7 @@ static bool orphan_watch(struct job *job, const json_t *start)
 	const char *boot = json_string_value(json_object_get(start, "boot"));
 
 	if (!boot || strcmp(boot, job->queues->boot) != 0 || job->orphaned || command.pid <= 1 ||
-	    process_watch_start(job->queues->host.sessions->loop, command, on_command_ended, job,
-				&job->watch) < 0)
+	    watch_start(job, command, on_command_ended) < 0)
 		return false;
 	job->orphaned = true;
 	job->record.shim = command;
@@ -532,16 +543,14 @@ static void on_shim_ended(void *arg)
 
 	/* A child of this process, unless an earlier daemon started it. */
 	(void)waitpid(job->record.shim.pid, NULL, WNOHANG);
-	process_watch_stop(job->watch);
-	job->watch = NULL;
+	watch_stop(job);
 	job_conclude(job);
 }
 
 void job_watch(struct job *job)
 {
 	int rc = job->record.boot == job->queues->boot && job->record.shim.pid > 1
-			 ? process_watch_start(job->queues->host.sessions->loop, job->record.shim,
-					       on_shim_ended, job, &job->watch)
+			 ? watch_start(job, job->record.shim, on_shim_ended)
 			 : -ESRCH;
 
 	if (rc == 0)

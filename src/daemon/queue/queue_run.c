@@ -51,24 +51,32 @@ int agent_queue_position(const struct agent *agent, const char *queue)
 	return -1;
 }
 
-/* Ready jobs of one kind: why none of them can start whatever the GPUs have, or JOB_WAITS_TURN. */
-static enum job_wait kind_look(const struct round *round, const struct queue_bucket *bucket,
-			       int position, struct queue_job *ret)
+static bool kind_waits(struct queue_bucket *bucket, enum job_wait why)
+{
+	bucket->wait = why;
+	return false;
+}
+
+/* Ready jobs of one kind. True: *ret is the first of them that can start, for all that is known
+ * without a look at the GPUs. False: the bucket's `wait` says why none can. */
+static bool kind_look(const struct round *round, struct queue_bucket *bucket, int position,
+		      struct queue_job *ret)
 {
 	uint64_t now = now_monotonic_ns();
 	struct job *job = bucket->list.first;
 	bool fails = false;
 
 	if (round->agent->queue[position].draining)
-		return JOB_WAITS_DRAIN;
+		return kind_waits(bucket, JOB_WAITS_DRAIN);
 	if (bucket->array && bucket->array->running >= bucket->array->most)
-		return JOB_WAITS_ARRAY;
+		return kind_waits(bucket, JOB_WAITS_ARRAY);
+	/* Why is known since it was looked at last. */
 	if (bucket->again_ns > now || (job->array && job->array->halts))
-		return bucket->wait;
+		return false;
 	for (; job && (job_is_making(job) || job->again_ns > now); job = job->next)
 		fails |= job->again_ns > now;
 	if (!job)
-		return fails ? JOB_WAITS_FAILURE : JOB_WAITS_INSTANCE;
+		return kind_waits(bucket, fails ? JOB_WAITS_FAILURE : JOB_WAITS_INSTANCE);
 	*ret = (struct queue_job){.id = (uint64_t)job->record.id,
 				  .order = (uint64_t)job->record.id,
 				  .queue = (uint32_t)position,
@@ -76,9 +84,10 @@ static enum job_wait kind_look(const struct round *round, const struct queue_buc
 				  .limit_ns = job->spec->limit_ns};
 	if (agent_request(round->q, round->agent, (uint32_t)position, job->spec, &ret->request,
 			  &ret->count_min) < 0)
-		return JOB_WAITS_SIZE;
+		return kind_waits(bucket, JOB_WAITS_SIZE);
 	ret->request.allowed = round->allowed;
-	return JOB_WAITS_TURN;
+	bucket->wait = JOB_WAITS_TURN;
+	return true;
 }
 
 static bool has_part(const struct round *round, const struct queue_use *user)
@@ -122,8 +131,7 @@ static void user_collect(struct round *round, const struct queue_use *user, int6
 		if (position < 0)
 			continue;
 		struct queue_job *job = &round->jobs[round->job_count];
-		b->wait = kind_look(round, b, position, job);
-		if (b->wait != JOB_WAITS_TURN)
+		if (!kind_look(round, b, position, job))
 			continue;
 		job->use = use;
 		round->job_count++;

@@ -520,6 +520,19 @@ def test_a_long_array_is_there_whole_and_goes_whole(queues):
     assert queues.ended(other)["state"] == "done"
 
 
+def test_a_job_that_runs_is_not_started_again_while_a_long_array_is_released(queues):
+    """None of the array can be decided on meanwhile; the last decision's job is no candidate in its place."""
+    queues.agent("half=0.1")
+    runs = queues.witnessed(queues.gate())
+    queues.wait_state(runs, "running")
+    array = queues.enqueue("true", options=["--array", "0-19999", "--hold"])
+    for verb in ("release", "hold", "release", "cancel"):
+        assert queues.host.carve("job", verb, array).returncode == 0
+    assert queues.job(runs)["attempt"] == 1 and queues.state(runs) == "running"
+    queues.open_gate()
+    assert queues.ended(runs)["state"] == "done" and queues.runs(runs) == [f"{runs} 1 start", f"{runs} 1 end"]
+
+
 def test_long_lists_come_in_parts(queues):
     queues.agent("half=0.5")
     first = queues.enqueue("true", options=("--array", "0-299"), queue="none")
