@@ -538,13 +538,21 @@ const char *units_format_duration(uint64_t ns, char buf[static UNITS_TEXT_SIZE])
 	return buf;
 }
 
-const char *units_format_time(int64_t ns, char buf[static UNITS_TEXT_SIZE])
+const char *units_format_time(int64_t ns, enum units_precision precision,
+			      char buf[static UNITS_TEXT_SIZE])
 {
+	int64_t part = ns % 1000000000, seconds = ns / 1000000000;
+	char digits[16];
 	struct tm utc;
-	time_t seconds = (time_t)(ns / 1000000000);
 
-	gmtime_r(&seconds, &utc);
+	if (part < 0) {
+		part += 1000000000;
+		seconds--;
+	}
+	gmtime_r(&(time_t){seconds}, &utc);
 	size_t used = strftime(buf, UNITS_TEXT_SIZE, "%Y-%m-%dT%H:%M:%S", &utc);
-	snprintf(buf + used, UNITS_TEXT_SIZE - used, ".%03dZ", (int)(ns / 1000000 % 1000));
+	snprintf(digits, sizeof(digits), "%09d", (int)part);
+	snprintf(buf + used, UNITS_TEXT_SIZE - used, "%s%.*sZ", precision ? "." : "",
+		 (int)precision, digits);
 	return buf;
 }

@@ -271,10 +271,22 @@ static void times_of_day(void **state)
 {
 	char text[UNITS_TEXT_SIZE];
 
-	assert_true(!strcmp(units_format_time(0, text), "1970-01-01T00:00:00.000Z"));
-	assert_true(
-		!strcmp(units_format_time(1796025600123999999, text), "2026-11-30T08:00:00.123Z"));
-	assert_true(!strcmp(units_format_time(INT64_MAX, text), "2262-04-11T23:47:16.854Z"));
+	static const struct {
+		int64_t ns;
+		enum units_precision precision;
+		const char *text;
+	} times[] = {
+		{0, UNITS_MILLISECONDS, "1970-01-01T00:00:00.000Z"},
+		{1796025600123999999, UNITS_MILLISECONDS, "2026-11-30T08:00:00.123Z"},
+		{1796025600123999999, UNITS_SECONDS, "2026-11-30T08:00:00Z"},
+		{1796025600000999999, UNITS_MICROSECONDS, "2026-11-30T08:00:00.000999Z"},
+		{INT64_MAX, UNITS_MILLISECONDS, "2262-04-11T23:47:16.854Z"},
+		{-1, UNITS_MILLISECONDS, "1969-12-31T23:59:59.999Z"},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(times); i++)
+		assert_string_equal(units_format_time(times[i].ns, times[i].precision, text),
+				    times[i].text);
 }
 
 static void seconds(void **state)

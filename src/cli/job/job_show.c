@@ -71,7 +71,7 @@ static void time_print(int64_t ns)
 {
 	char text[UNITS_TEXT_SIZE];
 
-	printf("%s", units_format_time(ns, text));
+	printf("%s", units_format_time(ns, UNITS_MILLISECONDS, text));
 }
 
 static void seconds_print(int64_t seconds)

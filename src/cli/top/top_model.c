@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/macros.h"
+#include "base/units.h"
 #include "client/gpu_holder.h"
 #include "client/sessions.h"
 
@@ -448,12 +449,9 @@ static json_t *sessions_json(const struct top_model *model, const json_t *sessio
 
 json_t *top_model_json(const struct top_model *model, const struct top_answers *answers)
 {
-	char now[32];
-	struct tm utc;
-	time_t seconds = (time_t)model->now;
+	char now[UNITS_TEXT_SIZE];
 
-	gmtime_r(&seconds, &utc);
-	strftime(now, sizeof(now), "%Y-%m-%dT%H:%M:%SZ", &utc);
+	units_format_time(model->now * 1000000000, UNITS_SECONDS, now);
 	json_t *json = json_pack("{s:s, s:O?, s:O?, s:o, s:o, s:o}", "time", now, "daemon",
 				 answers->version, "gpus", answers->gpus, "sessions",
 				 sessions_json(model, answers->sessions, false), "waiting",

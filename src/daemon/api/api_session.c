@@ -50,7 +50,7 @@ static void reply_no_session(struct call *call, const char *id)
 	if (ended_meant(call, id, &record) && record.ended &&
 	    peer_permitted(&call->peer, record.uid))
 		error_set(&err, EXIT_CODE_FAILED, "session %s ended at %s: %s", record.id,
-			  units_format_time(record.ended, time), record.reason);
+			  units_format_time(record.ended, UNITS_MILLISECONDS, time), record.reason);
 	else
 		error_set(&err, EXIT_CODE_FAILED, "there is no session %.64s of yours", id);
 	error_hint(&err, "`carve session list` shows those that have not ended");

@@ -33,7 +33,7 @@ json_t *view_time(int64_t ns)
 {
 	char text[UNITS_TEXT_SIZE];
 
-	return ns ? json_string(units_format_time(ns, text)) : json_null();
+	return ns ? json_string(units_format_time(ns, UNITS_MILLISECONDS, text)) : json_null();
 }
 
 const char *view_user(uid_t uid)

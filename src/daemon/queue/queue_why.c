@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
+#include "base/units.h"
 #include "daemon/queue/queue_pods.h"
 #include "daemon/queue/queue_private.h"
 
@@ -131,13 +131,10 @@ static void why_failure(const struct job *job, char buf[static JOB_WHY_SIZE])
 
 static void why_begin(const struct job *job, char buf[static JOB_WHY_SIZE])
 {
-	time_t seconds = (time_t)(job->spec->begin / 1000000000);
-	char text[sizeof("2026-11-30T08:00:00Z")] = "";
-	struct tm utc;
+	char text[UNITS_TEXT_SIZE];
 
-	if (gmtime_r(&seconds, &utc))
-		(void)strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &utc);
-	snprintf(buf, JOB_WHY_SIZE, "its time to begin has not come: %s", text);
+	snprintf(buf, JOB_WHY_SIZE, "its time to begin has not come: %s",
+		 units_format_time(job->spec->begin, UNITS_SECONDS, text));
 }
 
 const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])

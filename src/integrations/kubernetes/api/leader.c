@@ -2,11 +2,11 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/units.h"
 #include "client/client.h"
 
 #define TIMEOUT_MS 4000L
@@ -29,21 +29,10 @@ bool leader_may_take(struct leader *leader, const json_t *lease, long long now_m
 	       now_ms - leader->seen_ms >= LEADER_LEASE_MS;
 }
 
-static void time_text(char *buf, size_t size)
-{
-	struct timespec now;
-	struct tm utc;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	gmtime_r(&now.tv_sec, &utc);
-	size_t used = strftime(buf, size, "%Y-%m-%dT%H:%M:%S", &utc);
-	snprintf(buf + used, size - used, ".%06ldZ", now.tv_nsec / 1000);
-}
-
 /* The lease as this one wants it, from what is there. */
 static json_t *lease_make(const struct leader *leader, const json_t *there, const char *holder)
 {
-	char now[64];
+	char now[UNITS_TEXT_SIZE];
 	json_t *lease = there ? json_deep_copy(there)
 			      : json_pack("{s:s, s:s, s:{s:s, s:s}}", "apiVersion",
 					  "coordination.k8s.io/v1", "kind", "Lease", "metadata",
@@ -52,7 +41,7 @@ static json_t *lease_make(const struct leader *leader, const json_t *there, cons
 	bool changes = strcmp(json_text(before, "holderIdentity"), holder) != 0;
 	json_int_t moves = json_integer_value(json_object_get(before, "leaseTransitions"));
 
-	time_text(now, sizeof(now));
+	units_format_time(now_realtime_ns(), UNITS_MICROSECONDS, now);
 	json_t *spec = json_pack("{s:s, s:i, s:s, s:s, s:I}", "holderIdentity", holder,
 				 "leaseDurationSeconds", LEADER_LEASE_MS / 1000, "renewTime", now,
 				 "acquireTime", changes ? now : json_text(before, "acquireTime"),
