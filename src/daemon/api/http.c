@@ -495,7 +495,7 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *arg, const char *
 	server->logged = true;
 	vsnprintf(text, sizeof(text), format, args);
 	text[strcspn(text, "\n")] = '\0';
-	log_event(LOG_WARNING, "http %s", text);
+	log_event(LOG_WARNING, "http.wrong error=\"%s\"", text);
 }
 
 void http_tick(struct http_server *server)

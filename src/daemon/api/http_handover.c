@@ -128,7 +128,7 @@ void http_connection_adopt(struct http_server *server, int fd)
 	/* Closes it where that fails. */
 	if (MHD_add_connection(server->mhd, fd, (struct sockaddr *)&address, sizeof(address)) !=
 	    MHD_YES)
-		log_event(LOG_WARNING, "http connection lost error=\"%s\"", strerrordesc_np(errno));
+		log_event(LOG_WARNING, "http.connection_lost error=\"%s\"", strerrordesc_np(errno));
 	server->resumed = true; /* something may be there to be read already */
 }
 

@@ -12,11 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "base/units.h"
+#include "daemon/host/log_line.h"
 
 static const char *file_path; /* NULL: the standard error is the caller's */
 static bool is_file;          /* a regular one, whose writer waits for no reader */
@@ -98,16 +100,12 @@ static size_t head_write(enum log_level level, char *line, size_t size)
 		const char *name;
 		int priority; /* syslog's */
 	} levels[] = {{"info", 6}, {"warning", 4}, {"error", 3}};
-	struct timespec now;
-	struct tm utc;
+	char now[UNITS_TEXT_SIZE];
 
 	if (is_journal())
 		return (size_t)snprintf(line, size, "<%d>", levels[level].priority);
-	clock_gettime(CLOCK_REALTIME, &now);
-	gmtime_r(&now.tv_sec, &utc);
-	size_t used = strftime(line, size, "%Y-%m-%dT%H:%M:%S", &utc);
-	return used + (size_t)snprintf(line + used, size - used, ".%03ldZ %s ",
-				       now.tv_nsec / 1000000, levels[level].name);
+	units_format_time(now_realtime_ns(), UNITS_MILLISECONDS, now);
+	return (size_t)snprintf(line, size, "%s %s ", now, levels[level].name);
 }
 
 /* The reader of the standard error may have stopped: a journal whose disk hangs, a terminal, a
@@ -143,20 +141,14 @@ static void line_write(const char *line, size_t size)
 
 void log_event(enum log_level level, const char *format, ...)
 {
-	char line[1024];
+	char line[LOG_LINE_MAX];
 	va_list args;
 
-	size_t used = head_write(level, line, sizeof(line));
+	size_t end = head_write(level, line, sizeof(line));
 	va_start(args, format);
 	/* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): clang 14 does not follow va_start */
-	int length = vsnprintf(line + used, sizeof(line) - used - 1, format, args);
+	end += log_line(line + end, sizeof(line) - end - 1, format, args);
 	va_end(args);
-	size_t end = used + (length < 0 ? 0 : (size_t)length);
-	if (end > sizeof(line) - 2)
-		end = sizeof(line) - 2;
-	for (size_t i = used; i < end; i++)
-		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
-			line[i] = '?';
 	line[end] = '\n';
 	file_turn(end + 1);
 	line_write(line, end + 1);

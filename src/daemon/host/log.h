@@ -1,4 +1,5 @@
-/* The daemon's log: one line an event on stderr, "TIME level event key=value ...". */
+/* The daemon's log: one line an event on stderr, "TIME level event key=value ...", values quoted
+ * and escaped as logfmt has it (log_line.h). */
 #pragma once
 
 #include <stdbool.h>
@@ -20,7 +21,7 @@ bool log_vanished(void);
 /* That file; NULL: there is none. */
 const char *log_path(void);
 /* `format` is the event and its keys, e.g. "session.granted id=%s uid=%u". Newlines and other
- * control characters that arguments bring along are written as '?'. Never waits: where nobody reads
+ * control characters that arguments bring along are escaped. Never waits: where nobody reads
  * the standard error, the line is dropped, and the next one that is written comes after a line
  * "log.dropped lines=N". Any thread. */
 void log_event(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
