@@ -104,13 +104,18 @@ static void grant_gpus_print(FILE *out, const char *prefix, const json_t *gpus)
 
 static void tolerance_print(FILE *out, const char *prefix, const json_t *session)
 {
+	uint64_t requested = session_number(session, "requested_bytes"),
+		 granted = session_number(session, "vram_bytes");
 	char size[UNITS_TEXT_SIZE], asked[UNITS_TEXT_SIZE];
 
 	fprintf(out, "%sthe 93%% rule was applied", prefix);
-	if (gpus_same(session, "vram_bytes"))
-		fprintf(out, ": %s asked for, %s left and granted",
-			units_format_bytes(session_number(session, "requested_bytes"), asked),
-			units_format_room(session_number(session, "vram_bytes"), size));
+	units_format_bytes(requested, asked);
+	units_format_bytes(granted, size); /* as the line above has it */
+	if (gpus_same(session, "vram_bytes") && strcmp(asked, size) != 0)
+		fprintf(out, ": %s asked for, %s left and granted", asked, size);
+	else if (gpus_same(session, "vram_bytes"))
+		fprintf(out, ": %" PRIu64 " bytes asked for, %" PRIu64 " left and granted",
+			requested, granted);
 	fputs(" (--vram-strict switches that off)\n", out);
 }
 

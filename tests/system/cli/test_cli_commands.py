@@ -166,8 +166,13 @@ def test_the_93_percent_rule_is_said(host):
     fails(host.carve("session", "request", "--vram", wanted, "--vram-strict"), 3)
     done = host.carve("session", "request", "--vram", wanted)
     assert done.returncode == 0 and "93% rule was applied" in done.stdout
-    assert f"({left} bytes)" in done.stdout
+    size = re.search(rf": (\S+ \S+) \({left} bytes\)", done.stdout)[1]
+    assert f" asked for, {size} left and granted" in done.stdout
     assert host.carve_json("session", "show")["tolerance_applied"] is True
+    host.carve("session", "release")
+    # Where both are the same in words.
+    done = host.carve("session", "request", "--vram", f"{left + 1}B")
+    assert f"{left + 1} bytes asked for, {left} left and granted" in done.stdout
 
 
 def test_waiting_for_room(host):
