@@ -1,9 +1,11 @@
 #include <inttypes.h>
 #include <stdbool.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/cli.h"
+#include "cli/moment.h"
 #include "cli/output.h"
 #include "client/client.h"
 #include "client/sessions.h"
@@ -79,16 +81,25 @@ static void pids_cell(struct table *table, const json_t *session)
 		table_add(table, "-");
 }
 
-/* Columns of sessions that ended: when, why, the most they held, the time they had. */
-static void history_cells(struct table *table, const json_t *session)
+/* Short, as a row has to fit a terminal; `session show` and JSON tell it exactly. */
+static void moment_cell(struct table *table, const json_t *session, const char *key, int64_t now)
 {
-	table_add(table, "%s", session_text_or_dash(session, "ended"));
+	char text[MOMENT_SIZE];
+
+	moment_long_text(moment_parse(json_string_value(json_object_get(session, key))), now, text);
+	table_add(table, "%s", *text ? text : "-");
+}
+
+/* Columns of sessions that ended: when, why, the most they held, the time they had. */
+static void history_cells(struct table *table, const json_t *session, int64_t now)
+{
+	moment_cell(table, session, "ended", now);
 	sum_cell(table, session, "peak_bytes");
 	received_cell(table, session);
 	table_add(table, "%s", session_text_or_dash(session, "reason"));
 }
 
-static void session_row(struct table *table, const json_t *session, bool history)
+static void session_row(struct table *table, const json_t *session, bool history, int64_t now)
 {
 	char on[SESSION_GPUS_SIZE];
 
@@ -100,24 +111,25 @@ static void session_row(struct table *table, const json_t *session, bool history
 	used_cell(table, session);
 	table_add(table, "%s", session_gpus_text(session, on));
 	pids_cell(table, session);
-	table_add(table, "%s", session_text_or_dash(session, "created"));
+	moment_cell(table, session, "created", now);
 	if (history)
-		history_cells(table, session);
+		history_cells(table, session, now);
 }
 
 static void sessions_print(const json_t *sessions, bool history)
 {
-	static const char *const now[] = {"ID",   "NAME", "STATE", "OWNER",   "SIZE",
-					  "USED", "GPU",  "PIDS",  "CREATED", NULL};
+	static const char *const current[] = {"ID",   "NAME", "STATE", "OWNER",   "SIZE",
+					      "USED", "GPU",  "PIDS",  "CREATED", NULL};
 	static const char *const all[] = {"ID",   "NAME",  "STATE",  "OWNER",   "SIZE",
 					  "USED", "GPU",   "PIDS",   "CREATED", "ENDED",
 					  "PEAK", "SHARE", "REASON", NULL};
 	cleanup_table struct table table;
+	int64_t now = now_realtime_ns() / 1000000000;
 	size_t i;
 	json_t *session;
 
-	table_begin(&table, history ? all : now);
-	json_array_foreach(sessions, i, session) session_row(&table, session, history);
+	table_begin(&table, history ? all : current);
+	json_array_foreach(sessions, i, session) session_row(&table, session, history, now);
 	table_print(&table);
 }
 

@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/macros.h"
 #include "base/units.h"
+#include "cli/moment.h"
 #include "client/gpu_holder.h"
 #include "client/sessions.h"
 
@@ -40,10 +40,7 @@ static double share_get(const json_t *object, const char *key)
 
 static int64_t moment_get(const json_t *object, const char *key)
 {
-	const char *text = json_string_value(json_object_get(object, key));
-	struct tm utc = {0};
-
-	return text && strptime(text, "%Y-%m-%dT%H:%M:%S", &utc) ? (int64_t)timegm(&utc) : 0;
+	return moment_parse(json_string_value(json_object_get(object, key)));
 }
 
 /* Sum over a session's GPUs; TOP_NONE where none of them tells. */

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/macros.h"
+#include "cli/moment.h"
 #include "cli/top/top_model.h"
 
 /* ---- columns ----------------------------------------------------------------------------- */
@@ -294,27 +295,14 @@ static void cell_limited(struct top_cell *cell, uint64_t count, uint64_t limit)
 		snprintf(cell->text, sizeof(cell->text), "%" PRIu64 "/%" PRIu64, count, limit);
 }
 
-/* The time of a day, or of another day its date. */
-static void moment_text(int64_t moment, int64_t now, char *buf, size_t size)
-{
-	time_t then = (time_t)moment, today = (time_t)now;
-	struct tm a, b;
-
-	buf[0] = '\0';
-	if (!moment || !localtime_r(&then, &a) || !localtime_r(&today, &b))
-		return;
-	bool same = a.tm_year == b.tm_year && a.tm_yday == b.tm_yday;
-	strftime(buf, size, same ? "%H:%M" : "%m-%d", &a);
-}
-
 /* "ok"; "lost since 14:03"; of a GPU that another daemon has, whose it is. */
 static void cell_state(struct top_cell *cell, const struct top_gpu *gpu, int64_t now)
 {
 	static const char *const dated[] = {"lost", "failing", "draining"};
-	char since[16];
+	char since[MOMENT_SIZE];
 
 	cell_text(cell, *gpu->held_by ? gpu->held_by : *gpu->state ? gpu->state : "-");
-	moment_text(gpu->state_since, now, since, sizeof(since));
+	moment_text(gpu->state_since, now, since);
 	for (size_t i = 0; i < ARRAY_SIZE(dated) && *since; i++)
 		if (!strcmp(gpu->state, dated[i]))
 			snprintf(cell->text, sizeof(cell->text), "%s since %s", gpu->state, since);

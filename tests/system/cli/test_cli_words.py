@@ -214,6 +214,15 @@ def test_a_table_that_is_wider_than_the_terminal_has_rows_of_several_lines(make_
     assert terminal_lines(host, 200, "mig", "list") == whole
 
 
+def test_a_session_is_a_line_of_80_columns(host):
+    room = host.carve_json("gpu", "list")[0]["available_bytes"]
+    granted = host.carve_json("session", "request", "--vram", f"{room}B", "--name", "train")["id"]
+    heading, *rows = terminal_lines(host, 80, "session", "list")
+    assert heading.split()[-1] == "CREATED" and [row.split()[0] for row in rows] == [granted]
+    assert re.search(r" \d\d:\d\d$", rows[0])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", host.carve_json("session", "list")[0]["created"])
+
+
 @pytest.mark.parametrize("agent", [["half=0.5"], ["--docker", "any", "image_says"]], ids=" ".join)
 def test_jobs_are_asked_whether_mebibytes_were_meant(host, agent):
     queue = agent[-1].partition("=")[0]
