@@ -7,9 +7,9 @@ import pytest
 from conftest import wait_until
 
 from .lab import BOB, MALLORY
-from .time_lab import GATE, Victim, share, slice_time, wait_line
+from .time_lab import GATE, Victim, due, share, slice_time, wait_line
 
-pytestmark = [pytest.mark.timed, pytest.mark.long]
+pytestmark = [pytest.mark.timed, pytest.mark.long, pytest.mark.alone]
 
 POINTS = 0.02
 
@@ -105,12 +105,13 @@ def attack(lab, name, uid=MALLORY):
 def test_a_victim_has_its_share(lab, name, mode):
     slice_time(lab, mode)
     victim = Victim(lab, ["--gpu", "0.5"])
+    wanted = due(lab, victim, 0.5)
     attacker = attack(lab, name)
     had = share(lab, victim)
-    print(f"{name}, {mode}: {had:.3f} of 0.5")
+    print(f"{name}, {mode}: {had:.3f} of {wanted:.3f}")
     if os.environ.get("SEC_DEBUG"): open("/tmp/sec_lab_log", "w").write(lab.log())
     assert victim.working()
-    assert had >= 0.5 - POINTS, lab.log()[-2000:]
+    assert had >= wanted - POINTS, lab.log()[-2000:]
     assert attacker.poll() is None
 
 
@@ -118,10 +119,10 @@ def test_a_victim_has_its_share(lab, name, mode):
 def test_two_victims_have_their_shares(lab):
     slice_time(lab, "strict")
     first, second = Victim(lab, ["--gpu", "0.25"]), Victim(lab, ["--gpu", "0.25"], uid=BOB)
+    wanted = [due(lab, victim, 0.25) for victim in (first, second)]
     attack(lab, "opens")
-    had = share(lab, first)
-    assert had >= 0.25 - POINTS and second.working()
-    assert share(lab, second) >= 0.25 - POINTS
+    for victim, least in zip((first, second), wanted):
+        assert share(lab, victim) >= least - POINTS and victim.working()
 
 
 @pytest.mark.attack("11", "a gate that is opened again and again")
