@@ -144,10 +144,45 @@ static int bytes_from(const struct decimal *number, uint64_t unit, uint64_t leas
 	return number->digits && bytes < least ? -ERANGE : -EXIT_CODE_USAGE;
 }
 
-/* A size whose unit is missing or unknown. */
-static int unit_refuse(const char *text, const char *option, const struct decimal *number,
-		       const char *right, struct error *err)
+#define RESPELLED_SIZE 32
+
+/* As carve reads numbers what others write with a blank before the unit or with a decimal comma;
+ * false of anything else. */
+static bool respell(const char *text, char buf[static RESPELLED_SIZE], struct decimal *number)
 {
+	size_t used = 0, commas = 0;
+	bool changed = false;
+
+	for (; *text && used < RESPELLED_SIZE - 1; text++) {
+		commas += *text == ',';
+		changed |= *text == ',' || *text == ' ';
+		if (*text != ' ')
+			buf[used++] = *text == ',' ? '.' : *text;
+	}
+	buf[used] = '\0';
+	return changed && !*text && commas < 2 && decimal_read(buf, number);
+}
+
+static int respelled_refuse(const char *text, const char *option, const char *respelled,
+			    struct error *err)
+{
+	error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' has a %s in it", option, text,
+		  strchr(text, ',') ? "comma" : "blank");
+	error_hint(err, "write %s", respelled);
+	return -EXIT_CODE_USAGE;
+}
+
+/* A size whose unit is missing or unknown. `bare`: it needs none. */
+static int unit_refuse(const char *text, const char *option, const struct decimal *number,
+		       const char *right, bool bare, struct error *err)
+{
+	char respelled[RESPELLED_SIZE];
+	struct decimal meant;
+
+	if (respell(text, respelled, &meant) &&
+	    (*meant.rest ? unit_find(size_units, ARRAY_SIZE(size_units), meant.rest) != NULL
+			 : bare))
+		return respelled_refuse(text, option, respelled, err);
 	if (!*number->rest)
 		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' has no unit", option, text);
 	else
@@ -178,7 +213,7 @@ static int size_parse(const char *text, uint64_t least, const char *option, uint
 	const struct unit *unit =
 		*number.rest ? unit_find(size_units, ARRAY_SIZE(size_units), number.rest) : &bare;
 	if (!unit)
-		return unit_refuse(text, option, &number, right, err);
+		return unit_refuse(text, option, &number, right, true, err);
 	return bytes_from(&number, unit->bytes, least, option, text, right, ret_bytes, err);
 }
 
@@ -219,7 +254,7 @@ int units_parse_gpu_memory(const char *text, uint64_t *ret_bytes, struct error *
 	const struct unit *unit = unit_find(size_units, ARRAY_SIZE(size_units), number.rest);
 	/* In Kubernetes `m` is a thousandth, so this is no million for everybody. */
 	if (!unit || !strcmp(number.rest, "m"))
-		return unit_refuse(text, option, &number, right, err);
+		return unit_refuse(text, option, &number, right, false, err);
 	return bytes_from(&number, unit->bytes, SLICE_BYTES_MIN, option, text, right, ret_bytes,
 			  err);
 }
@@ -389,6 +424,12 @@ static const char *time_sum(struct decimal number, unsigned __int128 *ret)
 static int time_unit_error(const char *option, const char *text, const char *wrong,
 			   const char *right, struct error *err)
 {
+	char respelled[RESPELLED_SIZE];
+	struct decimal meant;
+	unsigned __int128 ns;
+
+	if (respell(text, respelled, &meant) && *meant.rest && !time_sum(meant, &ns))
+		return respelled_refuse(text, option, respelled, err);
 	if (*wrong)
 		error_set(err, EXIT_CODE_USAGE,
 			  "%s: '%.64s' ends in '%.32s', which is no unit of time (us, ms, s, m, h, "

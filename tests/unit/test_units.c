@@ -105,6 +105,45 @@ static void vram_malformed(void **state)
 	}
 }
 
+/* What is meant is plain, and carve itself writes sizes with a blank. */
+static void blanks_and_commas_are_named(void **state)
+{
+	static const struct {
+		const char *text, *hint;
+	} vram[] = {{"2 GiB", "write 2GiB"},
+		    {"3.73 gib", "write 3.73gib"},
+		    {"2,5", "write 2.5"},
+		    {"2,5 G", "write 2.5G"},
+		    {"4 ", "write 4"}},
+	  times[] = {{"5 min", "write 5min"}, {"1,5h", "write 1.5h"}};
+	uint64_t value;
+
+	for (size_t i = 0; i < ARRAY_SIZE(vram); i++) {
+		struct error err = {0};
+
+		assert_int_equal(units_parse_vram(vram[i].text, &value, &err), -EXIT_CODE_USAGE);
+		assert_string_equal(err.hint, vram[i].hint);
+		assert_null(strstr(err.message, "no unit"));
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(times); i++) {
+		struct error err = {0};
+
+		assert_true(units_parse_seconds(times[i].text, "--for", &value, &err) < 0);
+		assert_string_equal(err.hint, times[i].hint);
+	}
+	/* These would be wrong then, too. */
+	static const char *const others[] = {"1,000,000", "2 apples", "2 GiB more"};
+	for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+		struct error err = {0};
+
+		assert_true(units_parse_vram(others[i], &value, &err) < 0);
+		assert_non_null(strstr(err.message, "no unit"));
+	}
+	struct error err = {0};
+	assert_true(units_parse_gpu_memory("2,5", &value, &err) < 0);
+	assert_null(strstr(err.hint, "write 2.5"));
+}
+
 static void gpu_memory_spellings(void **state)
 {
 	static const struct spelling good[] = {
@@ -345,6 +384,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(vram_spellings),
 		cmocka_unit_test(vram_malformed),
+		cmocka_unit_test(blanks_and_commas_are_named),
 		cmocka_unit_test(gpu_memory_spellings),
 		cmocka_unit_test(gpu_fractions),
 		cmocka_unit_test(shares),
