@@ -33,9 +33,14 @@ static int simhost_exec(const struct places *places, char **argv, struct error *
 	return -EXIT_CODE_FAILED;
 }
 
-/* On a simulated host already: the command joins it. */
-static int command_exec(char **command, struct error *err)
+/* On a simulated host already: the command joins it. `tell`: it is a shell at a terminal. */
+static int command_exec(char **command, bool tell, struct error *err)
 {
+	if (tell)
+		fprintf(stderr,
+			"carve: this is on the simulated host %s already, and so is this shell; "
+			"--gpus starts another host; leave it: exit\n",
+			secure_getenv(ENV_SIM_HOST));
 	execvp(command[0], command);
 	int code = errno == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_NOT_EXECUTABLE;
 
@@ -240,7 +245,9 @@ int cli_sim(struct cli *cli, struct error *err)
 	if (cli->value[OPT_SIM_JOIN] && (rc = join_begin(cli, err)) < 0)
 		return rc;
 	if (!cli->value[OPT_SIM_JOIN] && secure_getenv(ENV_SIM_HOST) && !new_host)
-		return command_exec(command, err);
+		return command_exec(
+			command,
+			!cli->argument_count && isatty(STDIN_FILENO) && isatty(STDERR_FILENO), err);
 	words_make(cli, &places, &words);
 	/* The host's programs find its own daemon, and are in no slice yet. */
 	unsetenv("CARVE_HOST");

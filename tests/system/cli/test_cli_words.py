@@ -58,7 +58,7 @@ def test_status_shows_or_lists_what_a_group_has(host):
     ("job retry", "job rerun"), ("queue show", "queue list"), ("gpu show", "gpu list"), ("gpu info", "gpu list"),
     ("mig show", "mig list"), ("cdi ls", "cdi list"), ("cdi rm", "cdi remove"), ("cdi show", "cdi list"), ("cdi create", "cdi generate"),
     ("image create", "image build"), ("hook rm", "hook remove"), ("hook uninstall", "hook remove"), ("hook add", "hook install"),
-    ("quota rm", "quota remove"), ("quota delete", "quota remove"), ("quota add", "quota set"), ("quota info", "quota show"),
+    ("quota rm", "quota remove"), ("quota unset", "quota remove"), ("quota delete", "quota remove"), ("quota add", "quota set"), ("quota info", "quota show"),
     ("session list", "session list"), ("job release", "job release"), ("sim status", "sim stat")])
 def test_words_of_other_commands_stand_for_the_verbs_of_a_group(typed, verb):
     done = [subprocess.run([CARVE, *words.split(), "--help"], capture_output=True, text=True, env=clean_env()) for words in (typed, verb)]
@@ -71,7 +71,8 @@ def test_words_of_other_commands_stand_for_the_verbs_of_a_group(typed, verb):
     ("job submit", "carve enqueue"), ("queue create", "carve agent"), ("kill", "carve session release"), ("rm", "carve job cancel"),
     ("gpus", "carve gpu list"), ("jobs", "carve job list"), ("exec", "carve run"),
     ("doctor", "carve check"), ("nvidia-smi", "carve gpu list"), ("restart", "systemctl restart carved.service"), ("info", "carve status"),
-    ("timeslicing fair", "carve timeslicing --mode fair"), ("timeslicing off", "carve timeslicing --mode off"), ("docker ps", "docker ps lists"), ("submit", "carve enqueue"), ("session exec", "carve run")])
+    ("timeslicing fair", "carve timeslicing --mode fair"), ("timeslicing off", "carve timeslicing --mode off"), ("docker ps", "docker ps lists"), ("submit", "carve enqueue"), ("session exec", "carve run"),
+    ("session shrink 2", "carve session resize"), ("session grow 8", "carve session resize")])
 def test_words_whose_command_is_another_are_told_which(typed, hint):
     done = subprocess.run([CARVE, *typed.split()], capture_output=True, text=True, env=clean_env())
     assert done.returncode == 2 and "unknown command" in done.stderr and hint in done.stderr, done.stderr
@@ -161,6 +162,12 @@ def test_gibibytes_that_were_meant_as_mebibytes(host):
     assert "did you mean" not in host.carve("session", "resize", granted, "100").stderr
     host.carve("session", "release", granted)
     assert "did you mean" not in host.carve("session", "request", "--vram", "100").stderr
+
+
+def test_a_size_as_carve_itself_prints_it_is_told_how_to_write_it(host):
+    for size, right in (("3.73 GiB", "3.73GiB"), ("2,5", "2.5")):
+        done = host.carve("run", "--vram", size, "true")
+        assert done.returncode == 125 and f"write {right}" in done.stderr and "no unit" not in done.stderr, done.stderr
 
 
 def test_a_unit_apart_from_its_number_is_no_command_image_or_session(host, tmp_path):
@@ -273,7 +280,13 @@ def test_a_terminal_is_told_of_the_simulated_host_and_how_to_join_it(options):
         said += os.read(main, 4096)
     assert b"no real GPU" in said and b"join it from another terminal: carve sim --join /" in said
     assert (b"other users join with: carve sim --join /" in said) == bool(options)
-    os.write(main, b"exit\n")
+    # Another one in it would look like a host of its own.
+    os.write(main, f"{CARVE} sim\n".encode())
+    said = b""
+    while b"starts another host; leave it: exit" not in said:
+        said += os.read(main, 4096)
+    assert b"this is on the simulated host /" in said
+    os.write(main, b"exit\nexit\n")
     while True:
         try:
             if not os.read(main, 4096):
