@@ -390,7 +390,9 @@ static void outcome_of_record(const struct job *job, const json_t *record, struc
 	}
 }
 
-/* Nothing of it ran: it goes back, as if it had not been started. */
+/* Nothing of it ran: it goes back, as if it had not been started. That is what its record says,
+ * which its user can write, or take away: the slice was held, and counts as use. Of a start before
+ * the machine went down nobody knows for how long. */
 static void unstarted(struct job *job, bool pod_goes_on)
 {
 	struct outcome outcome = {.state = JOB_QUEUED,
@@ -404,7 +406,8 @@ static void unstarted(struct job *job, bool pod_goes_on)
 	records_remove(job, false);
 	if (*job->record.ending && !pod_goes_on)
 		ending_apply(job, &outcome);
-	job->started_ns = now_monotonic_ns();
+	if (job->record.boot != q->boot)
+		job->started_ns = now_monotonic_ns();
 	outcome_take(job, &outcome);
 	/* A job that cannot start, or whose user moves its records, must not be started again and
 	 * again. */
