@@ -13,8 +13,9 @@ from conftest import rest_long, wait_until
 
 from .latency import times
 from .test_budgets import COMMON, settings
-from .lab import ALICE, BOB, MALLORY, ROOT
+from .lab import ALICE, BOB, CARVE, MALLORY, ROOT
 from .test_jobs import Jobs
+from .test_memory import HOLDER
 
 
 @pytest.fixture
@@ -147,6 +148,61 @@ def test_a_forged_record_costs_its_user_alone(jobs):
         assert victim.poll() is None
     assert "job.forged" in lab.log() and "\n1999" not in lab.log() and "\x1b" not in lab.log()
     assert json.loads(lab.carve(ALICE, "gpu", "list", "--json").stdout)
+
+
+# Ends its own job that runs, and says that nothing of it ran; or takes away what says that it did.
+UNSTARTS = r"""
+import signal
+record, how = sys.argv[1:3]
+start = json.loads([line for line in open(record) if line.strip()][0])
+shim = int(open(f"/proc/{start['pid']}/stat").read().rsplit(")", 1)[1].split()[1])
+os.unlink(record)
+if how != "removed":
+    open(record, "w").write("\n" + json.dumps({"kind": how}) + "\n" if how != "empty" else "")
+os.kill(shim, signal.SIGKILL)
+os.kill(start["pid"], signal.SIGKILL)
+"""
+
+
+@pytest.mark.attack("11", "a job that ran, whose record says that nothing of it did: its user's use is to count all the same")
+@pytest.mark.parametrize("how", ["unstarted", "empty", "removed"])
+def test_a_job_that_denies_its_start_counts_as_use(jobs, how):
+    lab = jobs.lab
+    denied = jobs.enqueue(MALLORY, "sleep", "1000")
+    jobs.running(MALLORY, denied)
+    # Alice has something meanwhile, so for less time than Mallory.
+    assert jobs.ended(ALICE, jobs.enqueue(ALICE, "true"))["state"] == "done"
+    jobs.running(BOB, jobs.enqueue(BOB, "sleep", "1000"))
+    record = began(jobs, MALLORY, denied)
+    # Both wait for the same room. Mallory's is older, and of another kind than the one that runs.
+    later = jobs.enqueue(MALLORY, "true", options=("--vram", "30"))
+    alices = jobs.enqueue(ALICE, "true", options=("--vram", "30"))
+    done = lab.python(MALLORY, UNSTARTS, record, how)
+    assert done.returncode == 0, done.stderr
+    first, second = jobs.ended(ALICE, alices), jobs.ended(MALLORY, later)
+    assert (first["state"], second["state"]) == ("done", "done")
+    assert first["started"] < second["started"]
+    assert lab.carve(MALLORY, "job", "cancel", denied).returncode == 0
+
+
+# Stays where it was started, whoever asks it to end. With memory of the GPU, where it is told to take some.
+STAYS = HOLDER.replace("begin()", "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\nif sys.argv[1] != 'none': begin()")
+
+
+@pytest.mark.attack("11", "a job's slice that its user keeps from outside the job, beyond its end")
+@pytest.mark.parametrize("kind", ["none", "linear"])
+def test_a_slice_ends_with_its_job(jobs, kind):
+    """Others were promised its room at the time limit."""
+    lab = jobs.lab
+    jobs.running(BOB, jobs.enqueue(BOB, "sleep", "1000"))
+    id = jobs.enqueue(MALLORY, "sleep", "1000", options=("--time", "2s", "--grace", "0"))
+    jobs.running(MALLORY, id)
+    outside = lab.popen(MALLORY, CARVE, "run", "--session", jobs.show(MALLORY, id)["session"], "--", "/usr/bin/python3", "-c", STAYS,
+                        kind, 1 << 20)
+    assert outside.stdout.readline() == "holds\n", outside.communicate()
+    waits = jobs.enqueue(ALICE, "true")
+    assert jobs.ended(MALLORY, id)["state"] == "timeout"
+    assert jobs.ended(ALICE, waits)["state"] == "done"
 
 
 @pytest.mark.attack("11", "a job beyond its time limit, whose shim its user stopped or killed")

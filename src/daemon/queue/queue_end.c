@@ -221,6 +221,19 @@ static void usage_note(struct job *job)
 		job->record.peak_bytes = MAX(job->record.peak_bytes, session_peak(session, i));
 }
 
+/* Its slice was promised for as long as the job runs: whoever came into it from elsewhere, as by
+ * `carve run --session`, does not keep it. Where the shim's end was noticed first it has ended. */
+static void slice_end(const struct job *job)
+{
+	struct session *session = session_find(job->queues->host.sessions, job->record.session);
+	char why[STORE_REASON_SIZE];
+
+	if (!session || session->state != SESSION_ACTIVE)
+		return;
+	session_commands_end(session, NULL);
+	session_end(session, session_unused_reason(session, "its job ended", why));
+}
+
 static bool retries(const struct job *job, const struct outcome *outcome)
 {
 	const struct job_spec *spec = job->spec;
@@ -286,6 +299,8 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 		job_move(job, &q->ending);
 		return;
 	}
+	if (ran)
+		slice_end(job);
 	job->record.attempt -= outcome->unstarted && attempt > 0;
 	record_fill(job, outcome);
 	kill_point("end.read");
