@@ -367,3 +367,30 @@ def test_output_that_fills_the_disk_keeps_nobody_out(disk, make_lab):
     assert jobs.ended(MALLORY, fills)["state"] == "cancelled"
     assert lab.run(MALLORY, "rm", log).returncode == 0
     assert jobs.ended(ALICE, waits)["state"] == "done"
+
+
+# ---- many at one moment ----------------------------------------------------------------------
+
+PODS = {"namespace": "research", "api": "http://127.0.0.1:1", "token_file": "", "ca_file": "", "max": 100000,
+        "template": {"pod": {}, "queues": {}}}
+
+# Asks for the counts of queues until so many jobs of one have waited, and none does. Says how many waited in each answer.
+COUNTS = ASKS + r"""
+name, most, seen = sys.argv[1], int(sys.argv[2]), set()
+print("begun", flush=True)
+while not {0, most} <= seen:
+    seen |= {queue["waiting"] for queue in call("GET", "/v1/queues")[1] if queue["name"] == name}
+print(json.dumps(sorted(seen)))
+"""
+
+
+@pytest.mark.attack("8", "many jobs that start at one moment, as nothing bounds how many pods an agent of a user's may have")
+def test_jobs_that_start_together_delay_nobody(lab):
+    count = 40
+    ask(lab, MALLORY, "", "POST", "/v1/jobs", json.dumps({"queue": "pods", "argv": ["true"], "cwd": "/", "array": f"1-{count}"}))
+    alice = lab.python(ALICE, COUNTS, "pods", count, method=lab.popen)
+    assert alice.stdout.readline() == "begun\n", alice.communicate()
+    ask(lab, MALLORY, "", "POST", "/v1/agents", json.dumps({"queues": ["pods=0.5"], "detached": True, "pods": PODS}))
+    seen = json.loads(alice.stdout.readline())
+    # Alice is answered while they start: not only before and behind all.
+    assert len(seen) > 4, seen

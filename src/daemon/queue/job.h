@@ -62,6 +62,7 @@ struct job_after {
 struct job_list {
 	struct job *first, *last;
 	size_t count;
+	bool as_they_come;           /* the last to come is last; else they are by ID */
 	struct queue_bucket *bucket; /* NULL: it is none's */
 };
 

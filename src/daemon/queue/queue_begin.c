@@ -193,6 +193,7 @@ struct queues *queues_start(const struct queues_host *host, struct error *err)
 	q->reviver.pipe = -1;
 	(void)!getrandom(&q->seed, sizeof(q->seed), GRND_NONBLOCK);
 	crowd_begin_any(&q->crowd, *q->host.living_jobs);
+	q->pending.as_they_come = q->ending.as_they_come = true;
 	q->enqueues_end = &q->enqueues;
 	q->syncing_end = &q->syncing;
 	queue_waits_begin(&q->waits);

@@ -49,7 +49,7 @@ void job_cancel(struct job *job, const char *why)
 
 	if (job->list == &q->running)
 		job_end_begin(job, JOB_CANCELLED, why);
-	else if (job->list != &q->ending && !pod_end_begin(job, why))
+	else if (!job_is_ending(job) && !pod_end_begin(job, why))
 		job_finish(job, JOB_CANCELLED, why);
 }
 

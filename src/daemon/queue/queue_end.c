@@ -283,22 +283,18 @@ static void record_fill(struct job *job, const struct outcome *outcome)
 		job_figures_clear(r);
 }
 
-/* Writes the outcome, and lets the job go. Where the disk does not take it, it is tried again. */
+/* Writes the outcome, and lets the job go. Where that fails the job is among the `ending` ones, and
+ * it is tried again. */
 static void outcome_take(struct job *job, struct outcome *outcome)
 {
 	struct queues *q = job->queues;
 	enum job_state before = job->record.state;
-	bool ran = job->list == &q->running || job->list == &q->ending;
-
+	bool ran = job->list == &q->ending;
 	uint32_t attempt = job->record.attempt;
 
-	if (job->list == &q->running)
-		usage_note(job);
 	/* A job is over once nothing of it is left: that waits for the launcher. */
-	if (ran && job_processes_end(job, outcome->by_shim) < 0) {
-		job_move(job, &q->ending);
+	if (ran && job_processes_end(job, outcome->by_shim) < 0)
 		return;
-	}
 	if (ran)
 		slice_end(job);
 	job->record.attempt -= outcome->unstarted && attempt > 0;
@@ -435,12 +431,14 @@ static void unstarted(struct job *job, bool pod_goes_on)
 	job_start_failed(job, 0);
 }
 
+static void job_end_later(struct job *job);
+
 static void on_command_ended(void *arg)
 {
 	struct job *job = arg;
 
 	watch_stop(job);
-	job_conclude(job);
+	job_end_later(job);
 }
 
 /* The shim is gone without a word of the end. True: the command goes on, and is watched. */
@@ -457,6 +455,7 @@ static bool orphan_watch(struct job *job, const json_t *start)
 		return false;
 	job->orphaned = true;
 	job->record.shim = command;
+	job_move(job, &job->queues->running);
 	log_event(LOG_WARNING, "job.orphaned id=%" PRId64 " pid=%d", job->record.id, command.pid);
 	return true;
 }
@@ -515,15 +514,11 @@ static bool pod_is_left(const struct job *job)
 	       (!*job->record.ending || job_pod_is_there(job->queues, &job->record));
 }
 
-void job_conclude(struct job *job)
+static void job_conclude(struct job *job)
 {
 	struct outcome outcome = {0};
 	json_t *start, *exit;
 
-	if (job_store_holds(job->queues->store)) {
-		job_move(job, &job->queues->ending);
-		return;
-	}
 	int rc = job_record_read(job->queues, &job->record, &start, &exit);
 	const char *kind = json_string_value(json_object_get(exit, "kind"));
 	if (kind && strcmp(kind, SHIM_KIND_UNSTARTED) != 0) {
@@ -553,6 +548,63 @@ void job_conclude(struct job *job)
 	json_decref(start);
 }
 
+/* ---- turns -------------------------------------------------------------------------------- */
+
+bool job_is_ending(const struct job *job)
+{
+	return job->list == &job->queues->ending || job->list == &job->user->ends;
+}
+
+static void job_end_later(struct job *job)
+{
+	struct queue_use *user = job->user;
+	bool first = !user->ends.first;
+
+	if (job->list == &job->queues->running)
+		usage_note(job);
+	job_move(job, &user->ends);
+	if (first)
+		turns_add(&job->queues->ends, &user->ends_turn, user->owner->uid);
+}
+
+void jobs_end_again(struct queues *q)
+{
+	const struct launcher *launcher = q->host.launcher;
+
+	if (launcher_is_there(launcher) && launcher_is_away(launcher))
+		return;
+	for (struct job *job = q->ending.first, *next; job; job = next) {
+		next = job->next;
+		job_end_later(job);
+	}
+}
+
+static void end_run(struct queues *q)
+{
+	struct queue_use *user = CONTAINER_OF(q->ends.first, struct queue_use, ends_turn);
+	struct job *job = user->ends.first;
+
+	turns_pass(&q->ends, user->ends_turn.user);
+	job_move(job, &q->ending);
+	if (!user->ends.first)
+		turns_remove(&q->ends, &user->ends_turn);
+	job_conclude(job);
+}
+
+void jobs_end_run(struct queues *q)
+{
+	uint64_t end = now_monotonic_ns() + QUEUE_PART_NS;
+
+	/* The store tells when it is free. */
+	while (q->ends.first && !job_store_holds(q->store)) {
+		if (now_monotonic_ns() >= end) {
+			queue_parts_wake(q);
+			return;
+		}
+		end_run(q);
+	}
+}
+
 /* ---- watching ----------------------------------------------------------------------------- */
 
 static void on_shim_ended(void *arg)
@@ -562,7 +614,7 @@ static void on_shim_ended(void *arg)
 	/* A child of this process, unless an earlier daemon started it. */
 	(void)waitpid(job->record.shim.pid, NULL, WNOHANG);
 	watch_stop(job);
-	job_conclude(job);
+	job_end_later(job);
 }
 
 void job_watch(struct job *job)
@@ -575,7 +627,7 @@ void job_watch(struct job *job)
 		return;
 	if (job->record.shim.pid > 1)
 		(void)waitpid(job->record.shim.pid, NULL, WNOHANG);
-	job_conclude(job);
+	job_end_later(job);
 }
 
 /* ---- ending a job that runs --------------------------------------------------------------- */

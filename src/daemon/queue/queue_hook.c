@@ -384,13 +384,18 @@ static int owed_tell_one(void *arg, const struct job_record *record)
 	return event_tell(arg, &event) ? 0 : -EAGAIN;
 }
 
-/* Of ends that are on disk alone. True: of all. */
-static bool owed_tell(const struct queues *q, struct agent *agent)
+/* Of ends that are on disk alone, until `end`. True: of all. Most may be of other agents' jobs. */
+static bool owed_tell(struct queues *q, struct agent *agent, uint64_t end)
 {
 	struct agent_hook *hook = agent->hook;
 
 	while (hook->passed < hook->owed) {
 		int64_t before = hook->passed;
+
+		if (now_monotonic_ns() >= end) {
+			q->owes = true;
+			return false;
+		}
 
 		if (job_store_each_changed(q->store, before, OWED_PART, owed_tell_one, agent) < 0)
 			return false;
@@ -414,7 +419,7 @@ static void skip_forgotten(const struct queues *q, const struct agent *agent)
 	agent->hook->owed = q->changes;
 }
 
-static void hook_tell(const struct queues *q, struct agent *agent)
+static void hook_tell(struct queues *q, struct agent *agent, uint64_t end)
 {
 	struct agent_hook *hook = agent->hook;
 
@@ -424,7 +429,7 @@ static void hook_tell(const struct queues *q, struct agent *agent)
 		hook->passed = q->changes;
 	}
 	skip_forgotten(q, agent);
-	if (!owed_tell(q, agent))
+	if (!owed_tell(q, agent, end))
 		return;
 	for (; hook->told < q->events; hook->told++)
 		if (!event_tell(agent, &q->event[(hook->told + 1) % QUEUE_EVENTS]))
@@ -434,9 +439,14 @@ static void hook_tell(const struct queues *q, struct agent *agent)
 
 void agent_hooks_tell(struct queues *q)
 {
+	uint64_t end = now_monotonic_ns() + QUEUE_PART_NS;
+
+	q->owes = false;
 	for (struct agent *agent = q->agents; agent; agent = agent->next)
 		if (agent->hook) {
 			program_hear(agent->hook);
-			hook_tell(q, agent);
+			hook_tell(q, agent, end);
 		}
+	if (q->owes)
+		queue_parts_wake(q);
 }

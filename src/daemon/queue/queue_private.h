@@ -81,6 +81,8 @@ struct queue_use {
 	struct queue_bucket *buckets, *last_bucket; /* ready jobs */
 	struct job *jobs, *last_job; /* that have not ended, in the order of coming */
 	uint32_t job_count;
+	struct job_list ends;     /* jobs whose end is to be read, the oldest first */
+	struct turn ends_turn;    /* while there is one */
 	struct job_history ended; /* the user's */
 	/* An owner's. */
 	double use; /* seconds of a whole GPU, decayed to `at` */
@@ -159,7 +161,7 @@ struct queues {
 	struct queue_target groups; /* requests whose jobs wait for others or for a time */
 	bool unplaced; /* for some of the pending ones there was no memory where they belong */
 	struct job_list running;
-	struct job_list ending; /* their end is to be written */
+	struct job_list ending; /* their end could not be written */
 	struct queue_name *names[QUEUE_TABLE_BUCKETS];
 	struct job_array *arrays[QUEUE_TABLE_BUCKETS]; /* by ID */
 	struct agent *agents;
@@ -175,11 +177,13 @@ struct queues {
 	struct enqueue *syncing, **syncing_end; /* committed, and not on the disk yet */
 	struct turns longs;                     /* struct enqueue, of long arrays */
 	struct turns parts;                     /* struct queue_parts */
-	uv_idle_t *idle;                        /* runs while there is something of these two */
+	struct turns ends;                      /* struct queue_use, with ends to be read */
+	uv_idle_t *idle;                        /* runs while there is more to do in parts */
 	struct queue_event event[QUEUE_EVENTS];
 	uint64_t events; /* the number of the last one */
 	int64_t changes; /* the last number of an end that hooks are told of, also on disk */
 	bool told;       /* listeners have not heard of it */
+	bool owes;       /* hooks are to be told of more ends that are on disk */
 	struct queue_listener *listeners;
 	bool dirty;
 	uint64_t mig_changes;        /* those that were decided on */
@@ -292,9 +296,15 @@ void job_files_remove(const struct queues *q, const struct job_record *record,
  * one that cannot be read, and it may have run. */
 int job_record_read(const struct queues *q, const struct job_record *record, json_t **ret_start,
 		    json_t **ret_end);
-/* Watches what runs of it; where nothing does, finds out how it ended. */
+/* Watches what runs of it; where nothing does, jobs_end_run() finds out how it ended. */
 void job_watch(struct job *job);
-void job_conclude(struct job *job);
+/* Whether it ran, and its end is not written yet. */
+bool job_is_ending(const struct job *job);
+/* Reads and writes ends of jobs, in their users' turns, until the loop has waited long enough; the
+ * rest in its next round. A user's processes may all end at one moment. */
+void jobs_end_run(struct queues *q);
+/* Ends that could not be written are due again, unless the launcher is away. */
+void jobs_end_again(struct queues *q);
 /* Ends a job that does not run. */
 void job_finish(struct job *job, enum job_state state, const char *reason);
 /* A running job is to end: as what, and why. */

@@ -40,7 +40,6 @@ struct round {
 	struct queue_mig mig; /* pool NULL: none of the agent's GPUs gives out instances */
 	struct queue_running *running;
 	size_t running_count;
-	bool ends; /* the job that was to start ended instead */
 };
 
 int agent_queue_position(const struct agent *agent, const char *queue)
@@ -299,8 +298,8 @@ static void start_unproven(struct job *job)
 	job_finish(job, JOB_FAILED, reason);
 }
 
-/* Judges a start that did not come to be. True: the job has ended. */
-static bool start_judge(struct job *job, const struct agent *agent, int rc)
+/* Judges a start, which may not have come to be: the job may have ended. */
+static void start_judge(struct job *job, const struct agent *agent, int rc)
 {
 	/* One whose pod may run still waits. */
 	bool unproven = rc == -EKEYREJECTED && !job_is_pod(&job->record);
@@ -311,7 +310,6 @@ static bool start_judge(struct job *job, const struct agent *agent, int rc)
 		start_unproven(job);
 	else if (rc < 0 && rc != -EINPROGRESS)
 		start_failed(job, rc);
-	return rc == -EACCES || unproven;
 }
 
 static bool claims_already(const struct queues *q, int64_t claim)
@@ -410,15 +408,16 @@ static bool round_run(struct round *round)
 	struct job *job = job_find(round->q, (int64_t)chosen->id);
 	int rc = job ? job_start(job, round->agent, chosen->queue, &chosen->request, &decision)
 		     : -ENOENT;
-	round->ends = job && start_judge(job, round->agent, rc);
+	if (job)
+		start_judge(job, round->agent, rc);
 	return job != NULL;
 }
 
-/* Many jobs that end here, as those of a long array, do so in parts. True: there is more to do. */
-static bool agent_run(struct queues *q, struct agent *agent)
+/* Many jobs that start, or end here, as those of a long array, do so in parts: one, and more until
+ * `end`. True: there is more to do. */
+static bool agent_run(struct queues *q, struct agent *agent, uint64_t end)
 {
 	static struct round round; /* large; one thread */
-	uint64_t end = now_monotonic_ns() + QUEUE_PART_NS;
 
 	round.q = q;
 	round.agent = agent;
@@ -432,7 +431,7 @@ static bool agent_run(struct queues *q, struct agent *agent)
 		free(round.running);
 		if (!more)
 			return false;
-	} while (!round.ends || now_monotonic_ns() < end);
+	} while (now_monotonic_ns() < end);
 	return true;
 }
 
@@ -479,6 +478,7 @@ static bool figures_fresh(struct queues *q)
 static void agents_run(struct queues *q)
 {
 	bool gpus = q->host.pool->state == POOL_READY, any = false, more = false;
+	uint64_t end = now_monotonic_ns() + QUEUE_PART_NS;
 
 	if (!q->dirty || job_store_holds(q->store) || !*q->host.ready || q->host.sessions->drains ||
 	    q->host.pool->state == POOL_STARTING)
@@ -486,7 +486,7 @@ static void agents_run(struct queues *q)
 	for (struct agent *agent = q->agents; agent && q->buckets; agent = agent->next) {
 		/* Pods need no GPU of this host, nor any figures. */
 		if (agent->pods)
-			more |= agent_run(q, agent);
+			more |= agent_run(q, agent, end);
 		any |= !agent->pods;
 	}
 	if (any && gpus && q->buckets && !figures_fresh(q))
@@ -497,7 +497,7 @@ static void agents_run(struct queues *q)
 		pool_claim_since(q->host.pool, SAMPLE_FRESH_NS);
 		for (struct agent *agent = q->agents; agent; agent = agent->next)
 			if (!agent->pods)
-				more |= agent_run(q, agent);
+				more |= agent_run(q, agent, end);
 	}
 	if (!more)
 		return;
@@ -512,26 +512,15 @@ void queues_run(struct queues *q)
 	enqueue_commit(q);
 	queue_parts_run(q);
 	queue_waits_run(q);
+	jobs_end_run(q);
 	q->dirty |= q->mig_changes != mig_changes(q->host.sessions->mig);
 	q->mig_changes = mig_changes(q->host.sessions->mig);
 	agents_run(q);
 	queue_records_tidy(q, TIDIED_AT_ONCE);
-	if (q->told)
+	if (q->told || q->owes)
 		agent_hooks_tell(q);
 	listeners_tell(q);
 	job_store_run(q->store);
-}
-
-static void ends_write(struct queues *q)
-{
-	const struct launcher *launcher = q->host.launcher;
-
-	if (launcher_is_there(launcher) && launcher_is_away(launcher))
-		return;
-	for (struct job *job = q->ending.first, *next; job; job = next) {
-		next = job->next;
-		job_conclude(job);
-	}
 }
 
 /* Changes that came while the store could not be written to. */
@@ -539,7 +528,7 @@ void queue_store_freed(void *arg)
 {
 	struct queues *q = arg;
 
-	ends_write(q);
+	jobs_end_again(q);
 	agents_end(q);
 	if (q->longs.first || q->parts.first)
 		queue_parts_wake(q);
@@ -593,8 +582,8 @@ void queues_tick(struct queues *q)
 		next = job->next;
 		job_end_tick(job, now);
 	}
-	if (!job_store_holds(q->store))
-		ends_write(q);
+	if (q->ending.count)
+		jobs_end_again(q);
 	/* Memory that programs outside carve held may be free. */
 	if (any_waits_for_agent(q))
 		q->dirty = true;
@@ -606,6 +595,6 @@ void queues_tick(struct queues *q)
 
 bool queues_busy(const struct queues *q)
 {
-	return q && (q->agents || q->running.count || q->ending.count || q->enqueues ||
-		     q->syncing || q->longs.first || q->parts.first);
+	return q && (q->agents || q->running.count || q->ending.count || q->ends.first ||
+		     q->enqueues || q->syncing || q->longs.first || q->parts.first);
 }

@@ -157,8 +157,7 @@ static struct job *place_find(const struct job_list *list, const struct job *job
 
 static void list_insert(struct job_list *list, struct job *job)
 {
-	bool ordered = list != &job->queues->pending;
-	struct job *before = ordered ? place_find(list, job) : list->last;
+	struct job *before = list->as_they_come ? list->last : place_find(list, job);
 
 	job->previous = before;
 	job->next = before ? before->next : list->first;

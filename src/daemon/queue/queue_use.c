@@ -30,6 +30,7 @@ static struct queue_use *use_make(struct queues *q, uid_t uid)
 	use->uid = uid;
 	use->owner = use;
 	use->queues = q;
+	use->ends.as_they_come = true;
 	use->next = q->uses;
 	q->uses = use;
 	use->next_of_table = *at;
