@@ -15,8 +15,8 @@ CARVE = BUILD / "carve"
 HOG = BUILD / "examples/hog"
 BUSYBOX = shutil.which("busybox")
 # The runtime's own settings: as they work in a test's sandbox, and all its files (locks, too: tests run side by side) in
-# one place.
-CONF = '[containers]\ndefault_ulimits = []\n[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\nlock_type = "file"\n'
+# one place. A network of a container's own is half of the work of its start: a test that needs one asks for it.
+CONF = '[containers]\ndefault_ulimits = []\nnetns = "none"\n[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\nlock_type = "file"\n'
 
 
 def libraries_of(*programs):

@@ -48,7 +48,8 @@ def build(podman, name, lines):
 
 
 def test_an_annotation_limits_a_container(podman):
-    done = hooked(podman, "run", "--rm", "--annotation", "carve.vram=2GiB", podman.IMAGE, "hog")
+    """One with a network of its own."""
+    done = hooked(podman, "run", "--rm", "--network=bridge", "--annotation", "carve.vram=2GiB", podman.IMAGE, "hog")
     assert done.returncode == 0 and "this GPU has 2048 MiB" in done.stdout, done.stderr
     assert "CUDA_ERROR_OUT_OF_MEMORY" in done.stdout
     podman.nothing_is_left()
