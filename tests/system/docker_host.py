@@ -11,7 +11,7 @@ import tempfile
 import pytest
 
 from conftest import BUILD, Host, wait_until
-from podman_host import BUSYBOX, CARVE, kept_removed, root_file_system
+from podman_host import BUSYBOX, CARVE, kept_removed, once_for_all, root_file_system
 
 # Others than the distribution's: a list of directories with dockerd, docker and containerd.
 PLACES = os.environ.get("CARVE_TEST_DOCKER_PATH", "")
@@ -129,10 +129,10 @@ def docker_engine(wrap=lambda host: ()):
 
 # ---- fixtures ----
 
-@pytest.fixture(scope="module")
-def engine():
-    with docker_engine() as made:
-        yield made
+@pytest.fixture
+def engine(request):
+    """dockerd, for the tests of all modules: they are of one group, so that one process of tests starts one."""
+    return once_for_all(request.config, docker_engine)
 
 
 @pytest.fixture

@@ -99,6 +99,9 @@ class Podman:
         return self(str(CARVE), "podman", "run", *argv, **kw)
 
     def clean(self):
+        """Removes the containers that a test left, if there are any: each start of podman is dear."""
+        if all(json.loads(file.read_text()) == [] for file in self.directory.glob("storage/*-containers/*containers.json")):
+            return
         subprocess.run([*self.wrap, "podman", "rm", "--all", "--force", "--time", "0"], capture_output=True,
                        env={**os.environ, **self.env})
 
@@ -135,13 +138,25 @@ def podman_storage():
             kept_removed(directory)
 
 
+MADE = pytest.StashKey()
+
+
+def once_for_all(config, manager):
+    """What a context manager gives: entered at its first use in this process of tests, and left when the process ends."""
+    made = config.stash.setdefault(MADE, {})
+    if manager not in made:
+        with contextlib.ExitStack() as stack:
+            made[manager] = stack.enter_context(manager())
+            config.add_cleanup(stack.pop_all().close)
+    return made[manager]
+
+
 # ---- fixtures ----
 
-@pytest.fixture(scope="module")
-def storage():
-    """podman's storage, for all tests of a module."""
-    with podman_storage() as made:
-        yield made
+@pytest.fixture
+def storage(request):
+    """podman's storage, for the tests of all modules."""
+    return once_for_all(request.config, podman_storage)
 
 
 @pytest.fixture

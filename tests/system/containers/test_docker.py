@@ -15,6 +15,8 @@ from conftest import BUILD, open_to_others, wait_until
 from docker_host import IMAGE, docker, engine, played  # noqa: F401: fixtures
 from podman_host import CARVE
 
+pytestmark = pytest.mark.xdist_group("docker")
+
 
 # ---- carve docker run ----
 

@@ -67,6 +67,7 @@ def test_only_allowed_options_of_the_runtime_reach_a_container(podman):
 
 
 @pytest.mark.long
+@pytest.mark.xdist_group("docker")
 def test_a_job_runs_in_a_container_of_docker(docker, tmp_path):
     env = {**docker.env, "CARVE_CONTAINER_RUNTIME": "docker"}
 

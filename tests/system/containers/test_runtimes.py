@@ -14,6 +14,8 @@ from conftest import Host, another_user_can_read, rest_long, wait_until
 from nvidia_module import WITH_CGROUP_2
 from podman_host import BUSYBOX, CARVE, Podman, kept_removed
 
+# One process of tests makes the storage of each runtime and user.
+pytestmark = pytest.mark.xdist_group("runtimes")
 USER = 54321  # nobody's
 AS_USER = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
 
