@@ -27,7 +27,7 @@ threading.Thread(target=again, daemon=True).start()
 # So many connections to the attach socket on which a request is ready whenever the daemon looks.
 READY_ATTACHES = IN_SESSION + """
 import threading
-from daemon_client import OBSERVE, COMMAND, attach_message
+from attach_client import OBSERVE, COMMAND, attach_message
 def connected():
     while True:
         try:

@@ -265,7 +265,7 @@ def test_full_clients_delay_nobody_after_an_upgrade(lab):
 LOCKS = """
 import fcntl, mmap, pathlib, resource, struct, time
 sys.path.insert(0, LAB['tests'])
-from daemon_client import Attached, Ledger, WORKLOAD, OK
+from attach_client import Attached, Ledger, WORKLOAD, OK
 class D: runtime = pathlib.Path(LAB['runtime'])
 a = Attached(D)
 status, slot, message = a.ask(WORKLOAD, sys.argv[1])

@@ -16,7 +16,7 @@ from .lab import ALICE, BOB, CARVE, GIB, MALLORY, MIB
 IN_SESSION = r"""
 import ctypes, fcntl, pathlib, signal, socket, struct, subprocess, time
 sys.path.insert(0, LAB["tests"])
-from daemon_client import Attached, Ledger, WORKLOAD, OK
+from attach_client import Attached, Ledger, WORKLOAD, OK
 class D: runtime = pathlib.Path(LAB["runtime"])
 def attach(session):
     a = Attached(D)

@@ -17,7 +17,7 @@ from .test_budgets import COMMON
 JOIN = """
 import pathlib, time
 sys.path.insert(0, LAB["tests"])
-from daemon_client import Attached, COMMAND, OBSERVE, WORKLOAD, OK
+from attach_client import Attached, COMMAND, OBSERVE, WORKLOAD, OK
 class D: runtime = pathlib.Path(LAB["runtime"])
 def join(session, kind=WORKLOAD):
     a = Attached(D)

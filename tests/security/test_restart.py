@@ -21,7 +21,7 @@ UNIT = BUILD / "systemd" / "carved.service"
 IN_SESSION = r"""
 import ctypes, mmap, pathlib, struct, time
 sys.path.insert(0, LAB["tests"])
-from daemon_client import Attached, Ledger, WORKLOAD, OK
+from attach_client import Attached, Ledger, WORKLOAD, OK
 class D: runtime = pathlib.Path(LAB["runtime"])
 def attach(session):
     a = Attached(D)

@@ -14,7 +14,7 @@ from .lab import ALICE, BOB, CARVE, MALLORY, PROGRAMS, ROOT
 BECOMES = r"""
 import pathlib, time
 sys.path.insert(0, LAB["tests"])
-from daemon_client import Attached, WORKLOAD, OK
+from attach_client import Attached, WORKLOAD, OK
 class D: runtime = pathlib.Path(LAB["runtime"])
 a = Attached(D)
 assert a.ask(WORKLOAD, sys.argv[1])[0] == OK
@@ -87,7 +87,7 @@ def test_a_release_by_force_ends_nobody_who_is_named_in_a_slot(lab):
     pid = lab.popen(ALICE, "sleep", "600").pid
     names = BECOMES.split("os.set_inheritable")[0] + r"""
 import struct
-from daemon_client import Ledger
+from attach_client import Ledger
 ledger = Ledger(a.fds[1])
 for slot in range(1, 32):
     struct.pack_into("<Ii", ledger.map, ledger._slot(slot), 1, int(sys.argv[2]))

@@ -17,7 +17,7 @@ class Child:
     SCRIPT = """
 import sys, os, signal, time
 sys.path.insert(0, %r)
-from daemon_client import *
+from attach_client import *
 class D: runtime = __import__('pathlib').Path(%r)
 if %r: signal.signal(signal.SIGTERM, signal.SIG_IGN)
 a = Attached(D)

@@ -51,7 +51,7 @@ def waiting(daemon):
 def ask_in_child(daemon, body, then):
     """A process that asks for a slice itself, prints the answer, and goes on with `then`."""
     script = ("import sys, json, time, os; sys.path.insert(0, %r)\n"
-              "from daemon_client import *\n"
+              "from attach_client import *\nfrom unix_http import UnixConnection\n"
               "class D: runtime = __import__('pathlib').Path(%r)\n"
               "c = UnixConnection(D.runtime / 'carved.sock')\n"
               "c.request('POST', '/v1/sessions', %r); s = json.loads(c.getresponse().read())\n"

@@ -146,7 +146,7 @@ def test_another_user_cannot_attach(make_daemon):
     daemon = make_daemon(args=["--system"])
     session = daemon.grant(vram="4")["id"]
     os.chmod(daemon.dir, 0o755)
-    script = ("import sys; sys.path.insert(0, %r)\nfrom daemon_client import *\n"
+    script = ("import sys; sys.path.insert(0, %r)\nfrom attach_client import *\n"
               "class D: runtime = __import__('pathlib').Path(%r)\n"
               "print(*(Attached(D).ask(k, %r)[0] for k in (WORKLOAD, OBSERVE, COMMAND, RESUME)))")
     done = subprocess.run(["/usr/bin/python3", "-c", script % (HERE, str(daemon.runtime), session)],
@@ -308,7 +308,7 @@ def test_a_process_without_a_slot_gets_that_of_one_that_just_ended(daemon):
     script = f"""
 import sys, time
 sys.path.insert(0, {HERE!r})
-from daemon_client import *
+from attach_client import *
 class D: runtime = __import__('pathlib').Path({str(daemon.runtime)!r})
 attached = [Attached(D) for _ in range(255)]
 assert all(a.ask(WORKLOAD, {session!r})[0] == OK for a in attached)

@@ -192,7 +192,7 @@ def test_a_user_cannot_take_all_connections(make_daemon, name, kind, words):
         attached = Attached(daemon)
         assert attached.ask(WORKLOAD, session)[0] == OK
         attached.close()
-        script = ("import sys; sys.path.insert(0, %r)\nfrom daemon_client import *\n"
+        script = ("import sys; sys.path.insert(0, %r)\nfrom attach_client import *\nfrom unix_http import UnixConnection\n"
                   "class D: runtime = __import__('pathlib').Path(%r)\n"
                   "c = UnixConnection(D.runtime / 'carved.sock'); c.request('GET', '/v1/gpus')\n"
                   "print(c.getresponse().status, Attached(D).ask(WORKLOAD, 's-nobody')[0] == NO_SESSION)")

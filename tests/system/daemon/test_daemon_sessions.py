@@ -129,7 +129,7 @@ def test_other_users_see_the_size_only(make_daemon):
     mine = daemon.grant(vram="7", name="secret")
     os.chmod(daemon.dir, 0o755)
     script = ("import sys, json; sys.path.insert(0, %r)\n"
-              "from daemon_client import UnixConnection\n"
+              "from unix_http import UnixConnection\n"
               "for method, path in json.loads(sys.argv[1]):\n"
               "    c = UnixConnection(%r); c.request(method, path)\n"
               "    r = c.getresponse(); print(json.dumps([r.status, json.loads(r.read())]))\n")

@@ -353,7 +353,7 @@ def test_bodies_of_upgrades(daemon):
 def test_another_user_upgrades_nothing(make_daemon):
     daemon = make_daemon(args=["--system"])
     os.chmod(daemon.dir, 0o755)
-    script = ("import sys; sys.path.insert(0, %r)\nfrom daemon_client import UnixConnection\n"
+    script = ("import sys; sys.path.insert(0, %r)\nfrom unix_http import UnixConnection\n"
               "c = UnixConnection(%r); c.request('POST', '/v1/upgrade', '{\"program\": \"/bin/sh\"}')\n"
               "print(c.getresponse().status)")
     script %= (str(pathlib.Path(__file__).parents[1]), str(daemon.runtime / "carved.sock"))
