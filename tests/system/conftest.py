@@ -2,7 +2,9 @@
 
 CARVE_BUILD names the build directory (default: build/ of this checkout). With CARVE_TEST_GPU=1 tests with one GPU (those
 that use `host`) run on this machine's own driver instead of a simulated host, and no others do (scripts/test --gpu)."""
+import contextlib
 import grp
+import http.client
 import json
 import os
 import pathlib
@@ -17,6 +19,7 @@ import time
 import pytest
 
 from real_gpu import SLACK, Measured, Nvml, processes_of
+from unix_http import UnixConnection
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CARVE_BUILD", ROOT / "build")).resolve()
@@ -79,8 +82,10 @@ def sim_run(spec, argv, driver=None, **kw):
 
 
 def wait_until(condition, timeout=PATIENCE, step=0.02):
-    """Waits until condition() is true and returns its value; fails the test after the timeout."""
+    """Waits until condition() is true and returns its value; fails the test after the timeout. Most conditions start programs:
+    the longer it waits, the less often it looks, down to a quarter."""
     end = time.monotonic() + timeout
+    longest = 4 * step
     while True:
         value = condition()
         if value:
@@ -88,6 +93,7 @@ def wait_until(condition, timeout=PATIENCE, step=0.02):
         if time.monotonic() > end:
             raise AssertionError(f"not within {timeout} s: {condition}")
         time.sleep(step)
+        step = min(1.1 * step, longest)
 
 
 def another_user_can_read(path=BUILD / "carve"):
@@ -173,9 +179,12 @@ class Runner:
     def daemon_pid(self):
         """One that somebody has just started may not listen yet."""
         def asked():
-            done = self.run(["curl", "-s", "--unix-socket", self.env["CARVE_RUNTIME_DIR"] + "/carved.sock",
-                             "http://localhost/v1/version"])
-            return done.returncode == 0 and json.loads(done.stdout)["pid"]
+            with contextlib.closing(UnixConnection(self.env["CARVE_RUNTIME_DIR"] + "/carved.sock")) as connection:
+                try:
+                    connection.request("GET", "/v1/version")
+                    return json.loads(connection.getresponse().read())["pid"]
+                except (OSError, http.client.HTTPException):
+                    return None
 
         return wait_until(asked)
 
@@ -260,17 +269,15 @@ class Host(Runner):
     def __init__(self, spec, driver=None, wrap=(), env=None):
         """`wrap`: words before the command, of a program that becomes another user."""
         self.dir = tempfile.mkdtemp(prefix="carve-test-")
-        if wrap:
-            os.chmod(self.dir, 0o777)
         options = ["--gpus", spec] + (["--driver", driver] if driver else [])
-        script = f'env -0 > {self.dir}/env.new && mv {self.dir}/env.new {self.dir}/env && exec cat'
+        # One process that starts no others: it is there until its input ends, and its environment is that of all programs.
         self.process = subprocess.Popen(
-            [*wrap, str(BUILD / "carve"), "sim", *options, "--", "/bin/sh", "-c", script],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=clean_env(env or {}), text=True)
-        path = pathlib.Path(self.dir, "env")
-        wait_until(lambda: path.exists() or self.process.poll() is not None)
-        assert self.process.poll() is None, "the simulated host did not start"
-        self.env = dict(e.split("=", 1) for e in path.read_bytes().decode().split("\0") if e)
+            [*wrap, str(BUILD / "carve"), "sim", *options, "--", "/bin/sh", "-c", "echo $$; read -r end; exit 0"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=clean_env(env or {}), text=True)
+        pid = self.process.stdout.readline().strip()
+        assert pid, "the simulated host did not start"
+        words = pathlib.Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+        self.env = dict(word.split("=", 1) for word in words if word)
 
     def stat(self):
         """The driver's own books, never carve's."""
@@ -292,6 +299,7 @@ class Host(Runner):
             self.process.wait()
             raise
         finally:
+            self.process.stdout.close()
             shutil.rmtree(self.dir, ignore_errors=True)
 
 

@@ -31,9 +31,7 @@ def with_role(make_host, spec="h100-80gb+mig", **kw):
 
 
 def kill_daemon(host):
-    pid = json.loads(host.run(["curl", "-s", "--unix-socket", f"{host.env['CARVE_RUNTIME_DIR']}/carved.sock",
-                               "http://localhost/v1/version"]).stdout)["pid"]
-    os.kill(pid, signal.SIGKILL)
+    os.kill(host.daemon_pid(), signal.SIGKILL)
 
 
 def by_hand(host, *words):

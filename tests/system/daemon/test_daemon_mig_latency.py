@@ -1,5 +1,4 @@
 """The daemon's own part of the time until an instance can be used: in processor time, and by what it asks of the driver."""
-import json
 import pathlib
 import statistics
 
@@ -29,8 +28,7 @@ def spent_on_request(host, pid):
 @pytest.mark.once("judges processor time")
 def test_an_instance_is_made_and_reused_in_five_milliseconds_of_the_daemons(make_host):
     host = with_role(make_host)
-    pid = json.loads(host.run(["curl", "-s", "--unix-socket", f"{host.env['CARVE_RUNTIME_DIR']}/carved.sock",
-                               "http://localhost/v1/version"]).stdout)["pid"]
+    pid = host.daemon_pid()
     made, reused = [], []
     for _ in range(ROUNDS):
         carve(host, "mig", "gc")
