@@ -19,6 +19,10 @@
 /* Of /proc/PID/cgroup: a line for each hierarchy of version 1, and that of version 2. */
 #define TEXT_SIZE 16384u
 
+/* A hierarchy of version 1 that every container's runtime uses, and where it is. */
+#define CONTROLLER_1 "devices"
+#define MOUNT_1 "/sys/fs/cgroup/" CONTROLLER_1
+
 static bool is_mount(const struct mntent *entry)
 {
 	char path[PATH_MAX];
@@ -71,6 +75,34 @@ int cgroup_path(pid_t pid, const char *controllers, char *ret, size_t size)
 	if (!path)
 		return -ENOENT;
 	return snprintf(ret, size, "%s", path) < (int)size ? 0 : -ENAMETOOLONG;
+}
+
+/* Of a path in the hierarchy that is mounted at `mount`. */
+static bool is_named_by_root(const char *mount, const char *path, const char *name)
+{
+	char above[PATH_MAX];
+	const char *at = strstr(path, name);
+	struct stat st;
+
+	/* What this process sees nothing of begins with "/..". */
+	if (!at || strstr(path, "/.."))
+		return false;
+	while (at > path && *at != '/')
+		at--;
+	return snprintf(above, sizeof(above), "%s%.*s", mount, (int)(at - path), path) <
+		       (int)sizeof(above) &&
+	       lstat(above, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == 0 &&
+	       !(st.st_mode & (S_IWGRP | S_IWOTH));
+}
+
+bool cgroup_is_named_by_root(pid_t pid, const char *name)
+{
+	char mount[PATH_MAX], path[PATH_MAX];
+
+	return (cgroup_path(pid, "", path, sizeof(path)) == 0 &&
+		cgroup_mount(mount, sizeof(mount)) == 0 && is_named_by_root(mount, path, name)) ||
+	       (cgroup_path(pid, CONTROLLER_1, path, sizeof(path)) == 0 &&
+		is_named_by_root(MOUNT_1, path, name));
 }
 
 int cgroup_of(pid_t pid, char *ret, size_t size)

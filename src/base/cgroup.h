@@ -23,6 +23,9 @@ int cgroup_mount(char *ret, size_t size);
  * these controllers, or ("") in that of version 2. 0 or -errno; -ENOENT: there is no such
  * hierarchy. */
 int cgroup_path(pid_t pid, const char *controllers, char *ret, size_t size);
+/* Whether a process is in a cgroup whose name has `name` in it and that root made: one that lies in
+ * a directory that only root writes to. A user may call cgroups of the user's own anything. */
+bool cgroup_is_named_by_root(pid_t pid, const char *name);
 /* The directory of the cgroup that a process (0: this one) is in. 0 or -errno, with "" then;
  * -ENOENT: none that is to be seen from here; -ENAMETOOLONG. */
 int cgroup_of(pid_t pid, char *ret, size_t size);

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
@@ -167,8 +168,8 @@ static bool client_ends(int client, int timeout_ms)
 	return poll(&ended, 1, timeout_ms) > 0;
 }
 
-/* A process of the container, by its cgroup, which runtimes name after the container; 0: there is
- * none yet. Faster than to ask docker, whose client is slow. */
+/* A process of the container, by its cgroup, which root's runtimes name after the container; 0:
+ * there is none yet. Faster than to ask docker, whose client is slow. */
 static pid_t process_find(const char *cid)
 {
 	glob_t files = {0};
@@ -177,9 +178,14 @@ static pid_t process_find(const char *cid)
 
 	if (glob("/proc/[0-9]*/cgroup", GLOB_NOSORT, NULL, &files) != 0)
 		return 0;
-	for (size_t i = 0; i < files.gl_pathc && !found; i++)
-		if (file_read(files.gl_pathv[i], text, sizeof(text)) > 0 && strstr(text, cid))
-			found = (pid_t)strtol(files.gl_pathv[i] + strlen("/proc/"), NULL, 10);
+	for (size_t i = 0; i < files.gl_pathc && !found; i++) {
+		pid_t pid = (pid_t)strtol(files.gl_pathv[i] + strlen("/proc/"), NULL, 10);
+
+		/* Anybody may read the ID, and call a cgroup of his own by it. */
+		if (file_read(files.gl_pathv[i], text, sizeof(text)) > 0 && strstr(text, cid) &&
+		    cgroup_is_named_by_root(pid, cid))
+			found = pid;
+	}
 	globfree(&files);
 	return found;
 }

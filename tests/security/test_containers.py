@@ -1,0 +1,84 @@
+"""Attacks on containers of root's by a user of the host: on those who look after them (docs/containers.md)."""
+import os
+
+import pytest
+
+from cgroups import MOUNT, cgroup_of
+from conftest import wait_until
+
+from .lab import CARVE, MALLORY, ROOT
+from .test_namespaces import INSIDE, JOIN, namespaces  # noqa: F401
+
+CID = "c0ffee" + "0123456789" * 5 + "abcdef01"
+
+# docker's client, as far as carve asks it. Its container is a process of the test's.
+DOCKER = """#!/bin/sh
+case $1 in
+run) for word; do case $word in --cidfile=*) printf CID > "${word#*=}.new" && mv "${word#*=}.new" "${word#*=}";; esac; done
+    exec sleep 600;;
+container) echo "true running $(cat DIR/pid)";;
+wait) exec sleep 600;;
+ps) echo CID;;
+esac
+"""
+
+
+class Docker:
+    """A host's docker, which a test plays, with cgroups of its own: root's, and one that was given to MALLORY as a login's is."""
+
+    def __init__(self, lab):
+        self.lab = lab
+        self.place = lab.dir / "docker"
+        self.place.mkdir()
+        program = self.place / "docker"
+        program.write_text(DOCKER.replace("CID", CID).replace("DIR", str(self.place)))
+        program.chmod(0o755)
+        self.top = cgroup_of("self") / f"carve-test-{os.getpid()}"
+        self.roots, self.mallorys = self.top / f"docker-{CID}.scope", self.top / "user" / CID
+        for path in (self.roots, self.mallorys):
+            path.mkdir(parents=True)
+        for path in (self.mallorys.parent, self.mallorys):
+            os.chown(path, MALLORY, MALLORY)
+
+    def run(self):
+        return self.lab.popen(ROOT, CARVE, "docker", "run", "--vram", "2", "-d", "image", "sleep", "600",
+                              env={"PATH": f"{self.place}:{os.environ['PATH']}"})
+
+    def begin(self):
+        """Its container's first process."""
+        process = self.lab.popen(ROOT, "unshare", "--mount", "sleep", "600")
+        (self.place / "pid").write_text(str(process.pid))
+        (self.roots / "cgroup.procs").write_text(str(process.pid))
+        return process
+
+    def close(self):
+        self.lab.end_left_behind()
+        for path in (self.roots, self.mallorys, self.mallorys.parent, self.top):
+            wait_until(lambda: "populated 0" in (path / "cgroup.events").read_text())  # noqa: B023
+            path.rmdir()
+
+
+@pytest.fixture
+def docker(lab):
+    if not MOUNT or not os.access(cgroup_of("self"), os.W_OK):
+        pytest.skip("no cgroup can be made here")
+    made = Docker(lab)
+    yield made
+    made.close()
+
+
+@pytest.mark.attack("3", "a cgroup of a user's own that is called as a container of root's is")
+def test_a_users_cgroup_makes_nobody_a_container_of_roots(docker, namespaces):
+    lab = docker.lab
+    attack = lab.python(MALLORY, JOIN + "print('begun', flush=True)\nprint(join(input()))", method=lambda uid, *argv, **kw:
+                        lab.popen(uid, *INSIDE["user and mount"], *argv, **kw))
+    assert attack.stdout.readline() == "begun\n"
+    (docker.mallorys / "cgroup.procs").write_text(str(attack.pid))
+    docker.run()
+    session = wait_until(lambda: lab.carve_json(ROOT, "session", "list"))[0]["id"]
+    container = docker.begin()
+    # Its watcher has looked through all processes by then.
+    commands = wait_until(lambda: (lambda pids: pids if {container.pid, attack.pid} & set(pids) else None)(
+        lab.carve_json(ROOT, "session", "show", session)["command_pids"]))
+    assert attack.pid not in commands
+    assert "another user's" in attack.communicate(session + "\n")[0]
