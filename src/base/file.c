@@ -83,6 +83,23 @@ int open_in_root(int root_fd, const char *path, int flags)
 	return fd < 0 ? -errno : (int)fd;
 }
 
+int open_plain_in_root(int root_fd, int self_fd, const char *path)
+{
+	char link[32];
+	struct statx st;
+	cleanup_close int found = open_in_root(root_fd, path, O_PATH);
+
+	if (found < 0)
+		return found;
+	if (statx(found, "", AT_EMPTY_PATH, STATX_TYPE, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.stx_mode))
+		return -EMEDIUMTYPE;
+	snprintf(link, sizeof(link), "%s%d", self_fd == AT_FDCWD ? "/proc/self/fd/" : "", found);
+	int fd = openat(self_fd, link, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
 /* A number of /proc/PID/stat, by its field there. */
 static int process_field(pid_t pid, int number, unsigned long long *ret)
 {
@@ -249,8 +266,10 @@ int directory_sync(const char *dir)
 
 static int file_write_synced(const char *path, const void *data, size_t size, mode_t mode)
 {
-	cleanup_close int fd =
-		open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
+	/* Of a replacement that was cut off; not another's file, nor one that is linked elsewhere.
+	 */
+	(void)unlink(path);
+	cleanup_close int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
 
 	if (fd < 0)
 		return -errno;

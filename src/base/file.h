@@ -33,6 +33,11 @@ ssize_t read_all(int fd, void *buf, size_t size);
  * descriptor, or -errno; -ENOSYS before Linux 5.6. */
 int open_in_root(int root_fd, const char *path, int flags);
 
+/* Likewise a plain file, for reading, and nothing else: to open a device may do something already.
+ * `self_fd`: of /proc/self/fd, for callers that are in another mount namespace meanwhile, or
+ * AT_FDCWD. -EMEDIUMTYPE: it is none. */
+int open_plain_in_root(int root_fd, int self_fd, const char *path);
+
 /* Opens what lies below a directory that others may write to: no link is followed, and no file
  * system entered that somebody mounted there, which could answer when it likes. A descriptor, or
  * -errno (-ELOOP, -EXDEV). Kernels before 5.6 and containers that forbid it follow links on the

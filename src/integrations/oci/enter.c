@@ -37,6 +37,7 @@ struct entry {
 	int slice; /* the slice's own directory: a file system of its own */
 	int root;  /* the container's */
 	int own;   /* this process's mount namespace */
+	int self;  /* its /proc/self/fd, which the container's mounts may not show */
 	struct error *err;
 };
 
@@ -182,13 +183,12 @@ static int preload_write(struct entry *e)
 {
 	char text[sizeof(CONTAINER_PRELOAD_TEXT) + PRELOAD_MAX] = CONTAINER_PRELOAD_TEXT;
 	size_t used = strlen(text);
-	cleanup_close int of_image =
-		open_in_root(e->root, CONTAINER_PRELOAD, O_RDONLY | O_NONBLOCK);
+	cleanup_close int of_image = open_plain_in_root(e->root, e->self, CONTAINER_PRELOAD);
 	cleanup_close int file =
 		openat(e->slice, CONTAINER_FILE_PRELOAD, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
 	struct stat st;
 
-	if (of_image >= 0 && fstat(of_image, &st) == 0 && S_ISREG(st.st_mode)) {
+	if (of_image >= 0 && fstat(of_image, &st) == 0) {
 		ssize_t n = st.st_size > PRELOAD_MAX
 				    ? -1
 				    : read(of_image, text + used, sizeof(text) - used - 1);
@@ -236,7 +236,8 @@ static int namespace_enter(struct entry *e, const struct oci_container *containe
 	snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)container->pid);
 	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
 	e->own = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || e->own < 0 || setns(fd, CLONE_NEWNS) < 0)
+	e->self = open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0 || e->own < 0 || e->self < 0 || setns(fd, CLONE_NEWNS) < 0)
 		return error_set(e->err, EXIT_CODE_FAILED,
 				 "cannot enter the container's mount namespace: %s",
 				 strerrordesc_np(errno));
@@ -300,7 +301,7 @@ int oci_process_check(const struct oci_container *container, struct error *err)
 int oci_enter(const struct oci_container *container, const json_t *edits, const char *environment,
 	      struct error *err)
 {
-	struct entry e = {.slice = -1, .root = -1, .own = -1, .err = err};
+	struct entry e = {.slice = -1, .root = -1, .own = -1, .self = -1, .err = err};
 	int rc = clones_make(&e, edits);
 
 	if (rc == 0)
@@ -317,5 +318,6 @@ int oci_enter(const struct oci_container *container, const json_t *edits, const 
 	close_fd(&e.slice);
 	close_fd(&e.root);
 	close_fd(&e.own);
+	close_fd(&e.self);
 	return rc;
 }
