@@ -57,16 +57,27 @@ int json_file_make(const char *dir, const char *name, const json_t *json, mode_t
 	return rc < 0 ? file_error("write", path, -rc, err) : 0;
 }
 
-static size_t part_read(void *buf, size_t size, void *fd)
-{
-	ssize_t n = read_all(*(const int *)fd, buf, size);
+struct reading {
+	int fd;
+	size_t left;
+};
 
-	return n < 0 ? (size_t)-1 : (size_t)n;
+static size_t part_read(void *buf, size_t size, void *arg)
+{
+	struct reading *reading = arg;
+	ssize_t n = read_all(reading->fd, buf, size);
+
+	if (n < 0 || (size_t)n > reading->left)
+		return (size_t)-1;
+	reading->left -= (size_t)n;
+	return (size_t)n;
 }
 
-json_t *json_fd_load(int fd, size_t flags)
+json_t *json_fd_load(int fd, size_t most, size_t flags)
 {
-	return json_load_callback(part_read, &fd, flags, NULL);
+	struct reading reading = {fd, most};
+
+	return json_load_callback(part_read, &reading, flags, NULL);
 }
 
 int json_file_read(const char *dir, const char *name, json_t **ret, struct error *err)
@@ -81,7 +92,7 @@ int json_file_read(const char *dir, const char *name, json_t **ret, struct error
 		return -ENOENT;
 	if (fd < 0)
 		return file_error("read", path, errno, err);
-	*ret = json_fd_load(fd, 0);
+	*ret = json_fd_load(fd, JSON_FILE_MAX, 0);
 	return *ret ? 0 : file_error("read", path, EINVAL, err);
 }
 

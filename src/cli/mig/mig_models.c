@@ -181,7 +181,7 @@ static json_t *json_of(const char *program)
 		posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
 		if (posix_spawn(&pid, program, &actions, NULL, argv, environ) == 0) {
 			close_fd(&ends[1]);
-			json = json_fd_load(ends[0], 0);
+			json = json_fd_load(ends[0], JSON_FILE_MAX, 0);
 			while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 				;
 		}

@@ -31,7 +31,7 @@ json_t *oci_json_read(const char *path, size_t max)
 		return NULL;
 	/* Numbers are not looked at, and some are larger than an integer here: limits of 2^64 - 1.
 	 */
-	return json_fd_load(fd, JSON_DECODE_INT_AS_REAL);
+	return json_fd_load(fd, max, JSON_DECODE_INT_AS_REAL);
 }
 
 bool oci_labels_file(const char *image, char *buf, size_t size)
