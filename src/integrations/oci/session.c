@@ -18,6 +18,14 @@
  * hook's own life (main.c), so that the words are of this. */
 #define REGISTER_PATIENCE_S 10
 
+static int join_refuse(struct error *err)
+{
+	error_set(err, EXIT_CODE_NOT_PERMITTED,
+		  CONTAINER_LABEL_SESSION ": a pod joins no session by an annotation or a label");
+	error_hint(err, "containers share a claim: docs/kubernetes.md");
+	return -err->code;
+}
+
 int oci_session_wanted(const struct oci_session *session, const struct oci_container *container,
 		       const json_t *config, const json_t *given, json_t **ret, struct error *err)
 {
@@ -32,6 +40,13 @@ int oci_session_wanted(const struct oci_session *session, const struct oci_conta
 	if (rc == 0)
 		rc = container_wanted(sources, ARRAY_SIZE(sources), ret, err);
 	json_decref(labels);
+	/* Pods are of users who do not trust each other, and the hook may join any session. */
+	if (rc == 0 && json_object_get(*ret, "session") && oci_is_pods(container) &&
+	    !json_object_get(given, CONTAINER_LABEL_SESSION)) {
+		json_decref(*ret);
+		*ret = NULL;
+		return join_refuse(err);
+	}
 	if (rc == 0 && !*ret && session->limits.any &&
 	    !container_limits_no_gpu(session->limits.visible))
 		*ret = json_object();

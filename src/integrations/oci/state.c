@@ -77,19 +77,30 @@ int oci_config_parse(const json_t *config, struct oci_container *to, struct erro
 	return 0;
 }
 
+/* containerd's, CRI-O's. */
+static const char *const type_keys[] = {"io.kubernetes.cri.container-type",
+					"io.kubernetes.cri-o.ContainerType"};
+
+bool oci_is_pods(const struct oci_container *container)
+{
+	bool found = false;
+
+	for (size_t i = 0; i < ARRAY_SIZE(type_keys); i++)
+		found |= json_object_get(container->annotations, type_keys[i]) != NULL;
+	return found;
+}
+
 bool oci_is_sandbox(const struct oci_container *container)
 {
-	/* containerd's, CRI-O's. Both have their bundles in /run, podman and its users have not. */
-	static const char *const keys[] = {"io.kubernetes.cri.container-type",
-					   "io.kubernetes.cri-o.ContainerType"};
 	struct containerd_place ignored;
 
+	/* Both have their bundles in /run, podman and its users have not. */
 	if (!containerd_place(container->bundle, &ignored) &&
 	    strncmp(container->bundle, "/run/containers/storage/", 24) != 0)
 		return false;
-	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+	for (size_t i = 0; i < ARRAY_SIZE(type_keys); i++) {
 		const char *type =
-			json_string_value(json_object_get(container->annotations, keys[i]));
+			json_string_value(json_object_get(container->annotations, type_keys[i]));
 
 		if (type && !strcmp(type, "sandbox"))
 			return true;

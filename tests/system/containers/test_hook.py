@@ -305,6 +305,34 @@ def test_a_process_that_is_not_the_containers_is_refused(stand_in, way):
         assert [(s["id"], s["pids"]) for s in sessions] == [(s["id"], []) for s in before], kind
 
 
+@pytest.mark.parametrize("kind", ["cri.container-type", "cri-o.ContainerType"])
+def test_a_pod_joins_no_session_by_what_its_author_writes(stand_in, kind):
+    """By an annotation, or as a container that is started again: all sessions of a node's hook are root's."""
+    host, kubernetes = stand_in.host, {f"io.kubernetes.{kind}": "container"}
+    theirs = host.popen(["unshare", "--mount", "sh", "-c", "echo; exec sleep 1000"])
+    theirs.stdout.readline()
+    stand_in.configure({"root": {"path": "root"}, "annotations": {"carve.vram": "2GiB", **kubernetes}})
+    assert stand_in.hook_on(theirs.pid).returncode == 0
+    session, = host.carve_json("session", "list")
+    mine = host.popen(["unshare", "--mount", "sh", "-c", "echo; exec sleep 1000"])
+    mine.stdout.readline()
+
+    def joined(words=(), annotations=(), **config):
+        stand_in.configure({"root": {"path": "root"}, "annotations": dict(annotations), **config})
+        done = stand_in.hook_on(mine.pid, words=words)
+        return done, mine.pid in host.carve_json("session", "show", session["id"])["command_pids"]
+
+    names_it = {"carve.session": session["id"]}
+    done, is_in = joined(annotations={**kubernetes, **names_it})
+    assert done.returncode == 5 and "a pod joins no session by an annotation" in done.stderr and not is_in, done.stderr
+    again = {"mounts": [{"destination": "/run/carve-slice/x"}], "process": {"env": [f"CARVE_SESSION={session['id']}"]}}
+    done, is_in = joined(annotations=kubernetes, **again)
+    assert done.returncode == 0 and not is_in, done.stderr
+    # The node's own settings may name a session.
+    done, is_in = joined(["--label", f"carve.session={session['id']}"], kubernetes)
+    assert done.returncode == 0 and is_in, done.stderr
+
+
 PLANTED = {
     "file": lambda path, victim: path.write_text("x"),
     "directory": lambda path, victim: (path / "inside").mkdir(parents=True),
