@@ -53,6 +53,21 @@ static int directory_choose(const struct cli *cli, char dir[static DIR_MAX], str
 	return 0;
 }
 
+/* A directory of another user's, or one that all write to, could lead elsewhere. */
+static int directory_check(const char *dir, struct error *err)
+{
+	struct stat st;
+
+	if (stat(dir, &st) < 0 ||
+	    ((st.st_uid == 0 || st.st_uid == geteuid()) && !(st.st_mode & S_IWOTH)))
+		return 0;
+	error_set(err, EXIT_CODE_NOT_PERMITTED, "%.300s is %s", dir,
+		  st.st_mode & S_IWOTH ? "a directory that everybody writes to"
+				       : "another user's directory");
+	error_hint(err, "name one of your own with --cdi-dir, or " CDI_DIR_DYNAMIC);
+	return -EXIT_CODE_NOT_PERMITTED;
+}
+
 static int directory_make(const char *path, struct error *err)
 {
 	if (mkdir(path, 0755) == 0 || errno == EEXIST)
@@ -297,8 +312,9 @@ int cli_cdi_generate(struct cli *cli, struct error *err)
 				 "this is inside slice %.64s already; run it from outside",
 				 slice_env_session());
 	if ((rc = directory_choose(cli, g.dir, err)) < 0 ||
-	    (rc = places_find(&g.places, err)) < 0 || (rc = places_check(&g.places, err)) < 0 ||
-	    (rc = driver_find(&g.driver, err)) < 0 || (rc = hook_program(g.hook, err)) < 0 ||
+	    (rc = directory_check(g.dir, err)) < 0 || (rc = places_find(&g.places, err)) < 0 ||
+	    (rc = places_check(&g.places, err)) < 0 || (rc = driver_find(&g.driver, err)) < 0 ||
+	    (rc = hook_program(g.hook, err)) < 0 ||
 	    (rc = client_open(&g.client, cli->value[OPT_HOST], err)) < 0)
 		return rc;
 	if (is_named(cli))
@@ -471,6 +487,8 @@ int cli_cdi_remove(struct cli *cli, struct error *err)
 	char dir[DIR_MAX];
 	int rc = listing_make(cli, dir, &listing, err);
 
+	if (rc == 0)
+		rc = directory_check(dir, err);
 	for (int i = 0; rc == 0 && i < cli->argument_count; i++) {
 		const char *id = cli->arguments[i];
 
