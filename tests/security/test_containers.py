@@ -1,12 +1,15 @@
 """Attacks on containers of root's by a user of the host: on those who look after them (docs/containers.md)."""
+import json
 import os
+import signal
 
 import pytest
 
 from cgroups import MOUNT, cgroup_of
 from conftest import wait_until
 
-from .lab import CARVE, MALLORY, ROOT
+from .lab import BUILD, CARVE, MALLORY, ROOT
+from .silent import SilentFileSystem
 from .test_namespaces import INSIDE, JOIN, namespaces  # noqa: F401
 
 CID = "c0ffee" + "0123456789" * 5 + "abcdef01"
@@ -82,3 +85,53 @@ def test_a_users_cgroup_makes_nobody_a_container_of_roots(docker, namespaces):
         lab.carve_json(ROOT, "session", "show", session)["command_pids"]))
     assert attack.pid not in commands
     assert "another user's" in attack.communicate(session + "\n")[0]
+
+
+# ---- specs of CDI in a directory of another user's -------------------------------------------
+
+@pytest.mark.attack("1", "root writes and removes specs of CDI in a directory whose owner put links there")
+def test_root_follows_no_links_in_a_users_directory_of_specs(lab):
+    cdi, victim = lab.home(MALLORY) / "cdi", lab.dir / "victim"
+    session = lab.carve_json(ROOT, "session", "request", "--vram", "2")["id"]
+    (victim / session).mkdir(parents=True)
+    (victim / session / "file").write_text("root's")
+    done = lab.python(MALLORY, """
+cdi, victim, session = sys.argv[1:]
+os.mkdir(cdi)
+os.symlink(victim, cdi + "/carve")
+open(f"{cdi}/carve.dev-slice_{session}.json", "w").write("{}")
+""", cdi, victim, session)
+    assert done.returncode == 0, done.stderr
+    for words in (("generate", session), ("remove", session), ("remove", "--all")):
+        done = lab.carve(ROOT, "cdi", *words, "--cdi-dir", cdi)
+        assert done.returncode != 0 and "another user's directory" in done.stderr, (words, done)
+    assert [p.name for p in victim.rglob("*")] == [session, "file"]
+    # One that everybody writes to is as bad; one's own is not.
+    shared = lab.dir / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    assert "everybody writes to" in lab.carve(ROOT, "cdi", "generate", session, "--cdi-dir", shared).stderr
+    shared.chmod(0o755)
+    assert lab.carve(ROOT, "cdi", "generate", session, "--cdi-dir", shared).returncode == 0
+    assert lab.carve(ROOT, "cdi", "remove", "--all", "--cdi-dir", shared).returncode == 0
+
+
+# ---- file systems that do not answer ----------------------------------------------------------
+
+@pytest.mark.attack("8", "a file system of a user's own that answers nothing, where the hook of containers looks")
+@pytest.mark.long
+def test_a_hook_ends_though_a_file_system_is_silent(lab):
+    """It handles no signal there: the kernel kills it."""
+    place = lab.home(MALLORY) / "fs"
+    place.mkdir()
+    try:
+        silent = SilentFileSystem(place)
+    except OSError as error:
+        pytest.skip(f"no FUSE file system can be mounted here: {error}")
+    try:
+        state = lab.dir / "state"
+        state.write_text(json.dumps({"id": "x", "pid": os.getpid(), "bundle": str(place)}))
+        with open(state) as text:
+            assert lab.run(ROOT, BUILD / "carve-hook", stdin=text, timeout=80).returncode == -signal.SIGKILL
+    finally:
+        silent.close()

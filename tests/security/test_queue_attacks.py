@@ -1,11 +1,9 @@
 """Attacks on queues by what they go through: changes of others' jobs, long work, many kinds, subordinate users, mounted directories."""
-import ctypes
 import json
 import os
 import pathlib
 import shutil
 import sqlite3
-import subprocess
 import tempfile
 import time
 
@@ -15,6 +13,7 @@ from conftest import wait_until
 from disk import disk_of
 
 from .lab import ALICE, MALLORY, ROOT
+from .silent import SilentFileSystem
 from .test_budgets import ENDED, settings
 from .test_job_attacks import ASKS, began
 from .test_jobs import Jobs
@@ -38,23 +37,6 @@ def enqueue(jobs, uid, body, status=201):
 
 
 # ---- a file system of a user's ---------------------------------------------------------------
-
-class SilentFileSystem:
-    """A FUSE file system of MALLORY's that answers nothing, which others may enter, as `fusermount -o allow_other` mounts one."""
-
-    def __init__(self, place):
-        self.place = str(place)
-        self.fd = os.open("/dev/fuse", os.O_RDWR)
-        options = f"fd={self.fd},rootmode=40000,user_id={MALLORY},group_id={MALLORY},allow_other"
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.mount(b"silent", self.place.encode(), b"fuse", 0, options.encode()) < 0:
-            os.close(self.fd)
-            raise OSError(ctypes.get_errno(), "mount")
-
-    def close(self):
-        subprocess.run(["umount", "--lazy", self.place], check=True)
-        os.close(self.fd)  # all that wait for it fail now
-
 
 @pytest.mark.attack("8", "a file system of a user's own that answers nothing, on the directory of own jobs")
 def test_a_silent_file_system_delays_nobody(jobs):

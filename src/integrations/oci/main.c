@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <syslog.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -28,6 +29,8 @@
 
 /* A runtime waits for its hooks, and its user for the runtime. */
 #define TIMEOUT_S 20
+/* A file system that does not answer keeps a signal from being handled, but not from killing. */
+#define KILL_S (TIMEOUT_S + 2)
 
 // clang-format off
 static const char help[] =
@@ -71,6 +74,18 @@ static void on_alarm(int number)
 
 	(void)!write(STDERR_FILENO, text, sizeof(text) - 1);
 	_exit(EXIT_CODE_FAILED);
+}
+
+static void timeout_begin(void)
+{
+	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
+	const struct itimerspec at = {.it_value.tv_sec = KILL_S};
+	timer_t killer; /* an exec ends it */
+
+	signal(SIGALRM, on_alarm);
+	alarm(TIMEOUT_S);
+	if (timer_create(CLOCK_MONOTONIC, &event, &killer) == 0)
+		(void)timer_settime(killer, 0, &at, NULL);
 }
 
 /* ---- what is asked for ------------------------------------------------------------------- */
@@ -166,7 +181,8 @@ static int slice_mount(const struct hook *hook, struct error *err)
 	return rc;
 }
 
-/* It may have been started again after its slice has ended. */
+/* It may have been started again after its slice has ended. Pods' containers never are, and a pod
+ * could name another's session in a variable. */
 static int slice_again(struct hook *hook, struct error *err)
 {
 	int rc = oci_process_check(&hook->container, err);
@@ -188,7 +204,9 @@ static int hook_run(struct hook *hook, struct error *err)
 	if (rc < 0 || (rc = wanted_find(hook, &wanted, err)) < 0)
 		return rc;
 	if (!wanted && !hook->registered)
-		return hook->container.in_slice ? slice_again(hook, err) : 0;
+		return hook->container.in_slice && !oci_is_pods(&hook->container)
+			       ? slice_again(hook, err)
+			       : 0;
 	rc = oci_process_check(&hook->container, err);
 	if (rc == 0)
 		rc = oci_libc_check(hook->container.root, err);
@@ -274,8 +292,7 @@ int main(int argc, char **argv)
 	struct hook hook = {.stand_in = argc > 0 && is_nvidias_name(argv[0])};
 	struct error err = {0};
 
-	signal(SIGALRM, on_alarm);
-	alarm(TIMEOUT_S);
+	timeout_begin();
 	if (argc > 1 && !strcmp(argv[1], OCI_RUNTIME_OPTION))
 		return oci_runtime(argc, argv);
 	if (argc == 2 && !strcmp(argv[1], OCI_PRECREATE_OPTION))
