@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "base/process.h"
 #include "cli/container/container_dir.h"
 #include "client/client.h"
 #include "client/daemon_watch.h"
@@ -168,23 +169,24 @@ static bool client_ends(int client, int timeout_ms)
 	return poll(&ended, 1, timeout_ms) > 0;
 }
 
-/* A process of the container, by its cgroup, which root's runtimes name after the container; 0:
+/* A process of the container, by its cgroup, which root's runtimes name after the container; PID 0:
  * there is none yet. Faster than to ask docker, whose client is slow. */
-static pid_t process_find(const char *cid)
+static struct process_id process_find(const char *cid)
 {
 	glob_t files = {0};
 	char text[4096];
-	pid_t found = 0;
+	struct process_id found = {0}, process;
 
 	if (glob("/proc/[0-9]*/cgroup", GLOB_NOSORT, NULL, &files) != 0)
-		return 0;
-	for (size_t i = 0; i < files.gl_pathc && !found; i++) {
+		return found;
+	for (size_t i = 0; i < files.gl_pathc && !found.pid; i++) {
 		pid_t pid = (pid_t)strtol(files.gl_pathv[i] + strlen("/proc/"), NULL, 10);
 
-		/* Anybody may read the ID, and call a cgroup of his own by it. */
+		/* Anybody may read the ID, and call a cgroup of his own by it. The PID may be
+		 * another's a moment later. */
 		if (file_read(files.gl_pathv[i], text, sizeof(text)) > 0 && strstr(text, cid) &&
-		    cgroup_is_named_by_root(pid, cid))
-			found = pid;
+		    process_identify(pid, &process) == 0 && cgroup_is_named_by_root(pid, cid))
+			found = process;
 	}
 	globfree(&files);
 	return found;
@@ -204,10 +206,11 @@ static pid_t process_appears(const struct container_watch *w, int client)
 /* Users in a container of root's are in its slice as they are in the container's mount namespace:
  * the daemon is told of a process there. podman has carve-hook do it, too, before anything runs;
  * with docker a program waits for it (front/attach.c). */
-static void users_admit(const struct container_watch *w, pid_t pid)
+static void users_admit(const struct container_watch *w, struct process_id process)
 {
 	struct error ignored;
-	json_t *body = json_pack("{s:s, s:i}", "session", w->session, "pid", (int)pid);
+	json_t *body = json_pack("{s:s, s:i, s:I}", "session", w->session, "pid", (int)process.pid,
+				 "birth", (json_int_t)process.birth);
 
 	(void)client_call(w->client, "POST", "/v1/commands", body, NULL, NULL, &ignored);
 	json_decref(body);
@@ -216,13 +219,13 @@ static void users_admit(const struct container_watch *w, pid_t pid)
 /* docker's client says nothing of the process until it is asked, which would be too late. */
 static void users_admit_early(const struct container_watch *w, int client, const char *cid)
 {
-	pid_t pid = 0;
+	struct process_id process = {0};
 
-	for (int i = 0; i < ADMIT_LOOKS && !pid; i++)
-		if (!(pid = process_find(cid)) && client_ends(client, ADMIT_EVERY_MS))
+	for (int i = 0; i < ADMIT_LOOKS && !process.pid; i++)
+		if (!(process = process_find(cid)).pid && client_ends(client, ADMIT_EVERY_MS))
 			break;
-	if (pid)
-		users_admit(w, pid);
+	if (process.pid)
+		users_admit(w, process);
 }
 
 /* False: it is gone already, or nobody knows it. A runtime's `wait` would do, too, but is a process
@@ -266,8 +269,10 @@ static enum container_state container_wait(const struct container_watch *w, int 
 		state = state_settled(w, cid, &pid);
 	}
 	while (state == CONTAINER_RUNNING) {
-		if (geteuid() == 0 && pid > 0)
-			users_admit(w, pid);
+		struct process_id process;
+
+		if (geteuid() == 0 && pid > 0 && process_identify(pid, &process) == 0)
+			users_admit(w, process);
 		/* One that ended before it was looked at is most often not started again, and its
 		 * client is just ending. */
 		if (!process_wait(pid) && (pid <= 0 || pid == ended))

@@ -27,16 +27,20 @@ struct binding {
 };
 
 /* A process of the caller's own: its end may be the session's. */
-static int command_find(const struct call *call, const json_t *value, struct process_id *ret,
+static int command_find(const struct call *call, const json_t *root, struct process_id *ret,
 			struct error *err)
 {
+	const json_t *value = json_object_get(root, "pid"), *birth = json_object_get(root, "birth");
 	json_int_t pid = json_integer_value(value);
 	uid_t uid;
 
 	if (!json_is_integer(value) || pid <= 0 || pid > INT32_MAX)
 		return error_set(err, EXIT_CODE_USAGE, "'pid' takes a process ID");
+	if (birth && !json_is_integer(birth))
+		return error_set(err, EXIT_CODE_USAGE, "'birth' takes a process's birth");
+	struct process_id meant = {(pid_t)pid, (uint64_t)json_integer_value(birth)};
 	if (process_identify((pid_t)pid, ret) < 0 || !process_user((pid_t)pid, &uid) ||
-	    !process_alive(*ret))
+	    !process_alive(*ret) || (birth && !process_same(*ret, meant)))
 		return error_set(err, EXIT_CODE_FAILED, "there is no process %d", (int)pid);
 	if (call->peer.uid == 0 || uid == call->peer.uid || owner_of(uid) == call->peer.uid)
 		return 0;
@@ -124,7 +128,7 @@ void api_post_command(struct call *call, const char *id)
 	char session[STORE_ID_SIZE] = "";
 	struct process_id process = {0};
 	struct session *s;
-	int rc = root ? command_find(call, json_object_get(root, "pid"), &process, &err) : -1;
+	int rc = root ? command_find(call, root, &process, &err) : -1;
 	const char *named = json_string_value(json_object_get(root, "session"));
 
 	if (rc == 0 && !named)

@@ -145,7 +145,7 @@ int oci_again(struct oci_session *session, const struct oci_container *container
 			return rc;
 		/* Its end may begin just now: then it is looked at once more. */
 		if ((active || ended) &&
-		    (rc = oci_session_register(session, id, container->pid, err)) == 0)
+		    (rc = oci_session_register(session, id, container, err)) == 0)
 			return 0;
 		if (ended)
 			return rc;

@@ -231,10 +231,10 @@ static int all_mount(struct entry *e)
 
 static int namespace_enter(struct entry *e, const struct oci_container *container)
 {
-	char path[64];
+	cleanup_close int fd = process_mount_namespace(
+		(struct process_id){.pid = container->pid, .birth = container->birth});
 
-	snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)container->pid);
-	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+	errno = fd < 0 ? -fd : 0;
 	e->own = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
 	e->self = open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 || e->own < 0 || e->self < 0 || setns(fd, CLONE_NEWNS) < 0)
@@ -274,11 +274,17 @@ static bool has_root(int its, const struct oci_container *container)
 	       S_ISDIR(there.st_mode) && there.st_dev == here.st_dev && there.st_ino == here.st_ino;
 }
 
-int oci_process_check(const struct oci_container *container, struct error *err)
+int oci_process_check(struct oci_container *container, struct error *err)
 {
 	char path[64];
 	struct stat its, own;
+	struct process_id process;
 	pid_t pid = container->pid;
+	int rc = process_identify(pid, &process);
+
+	if (rc < 0)
+		return not_the_containers(pid, strerrordesc_np(ENOENT), "", err);
+	container->birth = process.birth;
 
 	if (is_ancestor(pid))
 		return not_the_containers(pid, "this hook descends from it", "", err);

@@ -215,17 +215,18 @@ static int hook_run(struct hook *hook, struct error *err)
 		return rc;
 	}
 	struct oci_session *session = &hook->session;
-	pid_t pid = hook->container.pid;
+	const struct oci_container *container = &hook->container;
 
 	rc = oci_daemon_find(hook->host, &session->daemon, err);
 	if (rc == 0 && hook->registered) {
 		rc = oci_session_lower(session, hook->registered, err);
-		return rc < 0 ? rc : oci_session_register(session, hook->registered, pid, err);
+		return rc < 0 ? rc
+			      : oci_session_register(session, hook->registered, container, err);
 	}
 	if (rc == 0)
 		rc = oci_session_get(session, wanted, err);
 	if (rc == 0)
-		rc = oci_session_register(session, oci_session_id(session), pid, err);
+		rc = oci_session_register(session, oci_session_id(session), container, err);
 	if (rc == 0)
 		rc = slice_mount(hook, err);
 	if (rc < 0)

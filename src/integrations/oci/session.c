@@ -189,10 +189,11 @@ int oci_session_get(struct oci_session *session, json_t *wanted, struct error *e
 	return rc < 0 ? rc : oci_session_lower(session, oci_session_id(session), err);
 }
 
-int oci_session_register(const struct oci_session *session, const char *id, pid_t pid,
-			 struct error *err)
+int oci_session_register(const struct oci_session *session, const char *id,
+			 const struct oci_container *container, struct error *err)
 {
-	json_t *body = json_pack("{s:s, s:i}", "session", id, "pid", (int)pid);
+	json_t *body = json_pack("{s:s, s:i, s:I}", "session", id, "pid", (int)container->pid,
+				 "birth", (json_int_t)container->birth);
 	struct oci_daemon daemon = session->daemon;
 
 	daemon.patience_s = REGISTER_PATIENCE_S;

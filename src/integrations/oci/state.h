@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 struct error;
@@ -18,6 +19,8 @@ struct error;
 struct oci_container {
 	char id[OCI_ID_SIZE];
 	pid_t pid;
+	uint64_t birth; /* of that process (base/process.h), as oci_process_check() saw it; 0: not
+			   yet */
 	char bundle[PATH_MAX];
 	char root[PATH_MAX]; /* the root file system, as the runtime has it */
 	json_t *annotations; /* object; owned, NULL: none */
