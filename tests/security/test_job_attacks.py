@@ -13,7 +13,7 @@ from conftest import rest_long, wait_until
 
 from .latency import times
 from .test_budgets import COMMON, settings
-from .lab import ALICE, BOB, CARVE, MALLORY, ROOT
+from .lab import ALICE, BOB, BUILD, CARVE, MALLORY, ROOT
 from .test_jobs import Jobs
 from .test_memory import HOLDER
 
@@ -62,6 +62,60 @@ def test_nobody_waits_for_a_job_that_its_user_stops(jobs):
     assert lab.carve(mallory, "job", "cancel", "1").returncode == 0
     id = jobs.enqueue(ALICE, "true")
     wait_until(lambda: jobs.show(ALICE, id)["state"] == "done", step=0.05)
+
+
+# What a job finds in its shim, which is a process of its own user's: descriptors, and whether its text can be changed.
+SHIM = r"""
+shim = os.getppid()
+found = {fd: os.readlink(f"/proc/{shim}/fd/{fd}") for fd in os.listdir(f"/proc/{shim}/fd")}
+text, = (fd for fd, to in found.items() if "memfd:carve-job" in to)
+def changed(change):
+    try:
+        with open(f"/proc/{shim}/fd/{text}", "r+b", buffering=0) as file:
+            change(file)
+        return True
+    except PermissionError:
+        return False
+status = dict(line.split(":", 1) for line in open(f"/proc/{shim}/status"))
+print(json.dumps({"to": sorted(found.values()), "changed": [changed(lambda f: f.write(b"x")), changed(lambda f: f.truncate(1))],
+                  "rights": [status[name].split() for name in ("Uid", "Gid", "CapPrm", "CapInh", "CapAmb")]}))
+"""
+
+
+@pytest.mark.attack("14", "a job looks for descriptors and rights in its shim, and changes what that was told")
+def test_a_shim_has_nothing_but_its_job(jobs):
+    found = json.loads(jobs.output(MALLORY, "/usr/bin/python3", "-c", "import json, os\n" + SHIM))
+    own = str(jobs.lab.runtime) + f"/state/jobs/{MALLORY}/"
+    others = [to for to in found["to"] if to != "/dev/null" and not to.startswith((own, "/memfd:carve-job", "pipe:", "anon_inode:[signalfd]"))]
+    assert not others and found["changed"] == [False, False], found
+    assert found["rights"] == [[str(MALLORY)] * 4] * 2 + [["0" * 16]] * 3, found
+
+
+@pytest.mark.attack("14", "a user has a shim start a daemon in the system daemon's place")
+@pytest.mark.long
+def test_a_users_shim_starts_no_system_daemon(lab):
+    """As carve-shim does for a user's own daemon that was killed."""
+    attach = lab.runtime / "attach.sock"
+    lab.kill_daemon()
+    wait_until(lambda: lab.can_lock() and not processes_of(lab, ROOT))
+    for preload in ({}, {"CARVE_RUNTIME_DIR": str(lab.runtime), "XDG_RUNTIME_DIR": str(lab.runtime)}):
+        done = lab.run(MALLORY, "sh", "-c", f": | exec {BUILD}/carve-shim --revive {attach} 4<&0", env=preload)
+        assert done.returncode == 0, done.stderr
+        wait_until(lambda: not processes_of(lab, MALLORY))
+    assert not processes_of(lab, ROOT) and "carved.listening" not in lab.log().split("carved.listening", 1)[1]
+    lab.start()
+
+
+def processes_of(lab, uid):
+    """Those that serve in the lab's directory, or would."""
+    found = []
+    for pid in lab.daemon_pids():
+        try:
+            if pathlib.Path(f"/proc/{pid}").stat().st_uid == uid:
+                found.append(pid)
+        except FileNotFoundError:
+            pass
+    return found
 
 
 # Puts something in the place of the record of its own job that runs, and kills the job's shim.

@@ -60,6 +60,28 @@ def test_a_silent_file_system_delays_nobody(jobs):
     assert jobs.ended(MALLORY, waits)["state"] == "done"
 
 
+@pytest.mark.attack("8", "a job's output on a file system that takes requests and answers none: its process cannot be killed")
+@pytest.mark.long
+def test_a_job_on_a_silent_file_system_ends_by_its_time_limit(jobs):
+    lab = jobs.lab
+    place = lab.home(MALLORY) / "fs"
+    place.mkdir()
+    try:
+        silent = SilentFileSystem(place, takes=True)
+    except OSError as error:
+        pytest.skip(f"no FUSE file system can be mounted here: {error}")
+    try:
+        id = enqueue(jobs, MALLORY, {"argv": ["sleep", "1000"], "out": str(place / "out"), "time": 1, "grace": 0})["id"]
+        assert silent.taken.wait(60)
+        assert jobs.ended(ALICE, jobs.enqueue(ALICE, "true", queue="sixth"))["state"] == "done"
+        assert jobs.ended(MALLORY, str(id))["state"] == "timeout"
+        # Its slice is others' again, though the process is still there.
+        assert not lab.carve_json(ROOT, "session", "list")
+        assert jobs.ended(ALICE, jobs.enqueue(ALICE, "true"))["state"] == "done"
+    finally:
+        silent.close()
+
+
 # ---- others' jobs ----------------------------------------------------------------------------
 
 @pytest.mark.attack("11", "changes of another user's array, which stops while it is changed")
