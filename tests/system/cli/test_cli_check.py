@@ -245,5 +245,5 @@ def test_notes_and_problems_are_told_to_people(daemon, root, tmp_path):
     missing = len(json.loads(run([*argv, "--json"], env=env).stdout)["missing"])
     assert any(line.startswith("note: ") and "3 GiB of GPU 0" in line for line in lines)
     assert any(line.startswith("problem: ") and "nvidia-smi --compute-mode=0" in line for line in lines)
-    assert (f"{21 + missing} checks: 20 passed, 1 worth knowing, {missing} failed"
-            in lines)
+    wanted = f"{21 + missing} checks: 20 passed, 1 worth knowing, {missing} failed"
+    assert wanted in lines, lines

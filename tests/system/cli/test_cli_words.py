@@ -11,7 +11,7 @@ import termios
 
 import pytest
 
-from conftest import BUILD, clean_env
+from conftest import BUILD, clean_env, wait_until
 
 CARVE = str(BUILD / "carve")
 
@@ -210,6 +210,8 @@ def test_a_table_that_is_wider_than_the_terminal_has_rows_of_several_lines(make_
     host.carve_json("node", "set-role", "--dynamic-mig-enabled")
     granted = host.carve_json("session", "request", "--mig-profile", "1g.10gb", "--name", "a-name-of-some-length")["id"]
     instance, = host.carve_json("mig", "list")
+    # How busy it is comes with the second sample.
+    wait_until(lambda: " 0% " in host.carve("mig", "list").stdout)
     whole = host.carve("mig", "list").stdout.splitlines()
     assert len(whole) == 2 and max(map(len, whole)) > 120
     lines = terminal_lines(host, 80, "mig", "list")
