@@ -151,6 +151,15 @@ static enum managed_shows managed_look(const struct cuda *cuda, struct gpus *gpu
 	return after >= before + MANAGED_BYTES / 2 ? MANAGED_APART : MANAGED_UNKNOWN;
 }
 
+/* From now on the driver shows this instance alone; a GPU needs nothing. */
+static int instance_show(const char *uuid_text)
+{
+	if (!is_instance(uuid_text))
+		return 0;
+	// NOLINTNEXTLINE(concurrency-mt-unsafe): no thread of this process reads it meanwhile
+	return setenv("CUDA_VISIBLE_DEVICES", uuid_text, 1) < 0 ? -ENOMEM : 0;
+}
+
 int context_measure(const char *uuid_text, uint64_t *ret_bytes, enum managed_shows *ret_managed)
 {
 	struct cuda cuda;
@@ -159,11 +168,10 @@ int context_measure(const char *uuid_text, uint64_t *ret_bytes, enum managed_sho
 	CUcontext context;
 	uint64_t before = 0, after = 0, own = 0;
 	enum managed_shows managed = MANAGED_UNKNOWN;
-	/* No thread of this process reads it meanwhile. */
-	int rc = is_instance(uuid_text) && setenv("CUDA_VISIBLE_DEVICES", uuid_text, 1) < 0
-			 ? -errno
-			 : cuda_load(&cuda);
+	int rc = instance_show(uuid_text);
 
+	if (rc == 0)
+		rc = cuda_load(&cuda);
 	if (rc == 0)
 		rc = device_find(&cuda, uuid_text, &device);
 	if (rc == 0)

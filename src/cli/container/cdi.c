@@ -207,44 +207,58 @@ static int gpu_ids_check(const struct cli *cli, struct error *err)
 }
 
 /* The device of a size: 8gib, gpu-0.25, 2g.10gb, or image, which is whatever the image says. */
+struct named {
+	char device[SIZE_LABEL_SIZE + 24];
+	/* Labels that the hook reads as those of a container; `on` where a GPU was named. */
+	char label[2 * SIZE_LABEL_SIZE], on[sizeof("carve.gpu-ids=") + 8];
+};
+
+static int named_make(const struct cli *cli, struct named *ret, struct error *err)
+{
+	const char *ids = cli->value[OPT_GPU_IDS];
+	struct size_label size;
+	int rc = gpu_ids_check(cli, err);
+
+	*ret = (struct named){.device = "image"};
+	if (rc < 0 || cli->value[OPT_CDI_LABEL])
+		return rc;
+	if ((rc = size_label_read(cli, &size, err)) < 0)
+		return rc;
+	snprintf(ret->label, sizeof(ret->label), "%s=%s", size.name, size.value);
+	snprintf(ret->on, sizeof(ret->on), CONTAINER_LABEL_PREFIX "gpu-ids=%s", ids ? ids : "");
+	snprintf(ret->device, sizeof(ret->device), "%s%s%s%s", cli->value[OPT_GPU] ? "gpu-" : "",
+		 size.value, ids ? "-on-" : "", ids ? ids : "");
+	for (char *c = ret->device; *c; c++)
+		*c = (char)tolower((unsigned char)*c);
+	if (!cdi_name_valid(ret->device))
+		return error_set(err, EXIT_CODE_USAGE, "'%s' can be no device's name", ret->device);
+	return 0;
+}
+
 static int named_generate(const struct generation *g, struct error *err)
 {
-	char label[2 * SIZE_LABEL_SIZE], device[SIZE_LABEL_SIZE + 24] = "image";
+	struct named named;
 	char file[CDI_NAME_MAX + 32];
-	const char *ids = g->cli->value[OPT_GPU_IDS];
-	char on[sizeof("carve.gpu-ids=") + 8] = "";
-	const char *const hook[] = {
-		"--host", g->client.socket, "--label", label, ids ? "--label" : NULL, on, NULL};
+	int rc = named_make(g->cli, &named, err);
+	const char *const hook[] = {"--host",
+				    g->client.socket,
+				    "--label",
+				    named.label,
+				    g->cli->value[OPT_GPU_IDS] ? "--label" : NULL,
+				    named.on,
+				    NULL};
 	const char *const of_image[] = {"--host", g->client.socket, "--required", NULL};
-	bool by_image = g->cli->value[OPT_CDI_LABEL] != NULL;
-	struct size_label size;
-	int rc = gpu_ids_check(g->cli, err);
 
-	if (rc == 0 && !by_image)
-		rc = size_label_read(g->cli, &size, err);
-	if (rc < 0)
+	if (rc < 0 || (rc = directory_make(g->dir, err)) < 0)
 		return rc;
-	if (!by_image) {
-		snprintf(label, sizeof(label), "%s=%s", size.name, size.value);
-		snprintf(on, sizeof(on), CONTAINER_LABEL_PREFIX "gpu-ids=%s", ids ? ids : "");
-		snprintf(device, sizeof(device), "%s%s%s%s", g->cli->value[OPT_GPU] ? "gpu-" : "",
-			 size.value, ids ? "-on-" : "", ids ? ids : "");
-	}
-	for (char *c = device; *c; c++)
-		*c = (char)tolower((unsigned char)*c);
-	if (!cdi_name_valid(device))
-		return error_set(err, EXIT_CODE_USAGE, "'%s' can be no device's name", device);
 	json_t *edits = container_edits_new();
-	container_edits_hook(edits, g->hook, by_image ? of_image : hook, hook_environment(g->cli));
+	container_edits_hook(edits, g->hook, g->cli->value[OPT_CDI_LABEL] ? of_image : hook,
+			     hook_environment(g->cli));
 	nodes_add(g, edits);
-	named_file(file, device);
-	if ((rc = directory_make(g->dir, err)) < 0) {
-		json_decref(edits);
-		return rc;
-	}
-	rc = device_write(g, file, device, edits, err);
+	named_file(file, named.device);
+	rc = device_write(g, file, named.device, edits, err);
 	if (rc == 0)
-		printf(CDI_SLICE_KIND "=%s in %s/%s.json\n", device, g->dir, file);
+		printf(CDI_SLICE_KIND "=%s in %s/%s.json\n", named.device, g->dir, file);
 	return rc;
 }
 
