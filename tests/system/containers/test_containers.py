@@ -172,7 +172,8 @@ def traced(trace, wanted):
         if (name == "execve" or call.startswith("<... execve resumed>")) and result == "0":
             program[pid] = begun[pid]
         elif (name == "clone" or call.startswith("<... clone resumed>")) and result.isdigit():
-            program[result] = program.get(pid, "")
+            # The child may have become another program before its parent's call has returned.
+            program.setdefault(result, program.get(pid, ""))
         if program.get(pid) == wanted and name.isidentifier():
             calls.append(name)
     return calls, [pid for pid, name in program.items() if name == wanted]

@@ -69,7 +69,7 @@ def test_an_unknown_field_is_told_what_there_is(daemon):
 @pytest.mark.parametrize("body, message", [
     ('{"vram_bytes": -1}', "vram_bytes: -1 is negative"),
     ('{"vram_bytes": 0}', "vram_bytes: 0 is below the smallest slice of 100 MB"),
-    ('{"vram": "4 GiB"}', "vram: '4 GiB' ends in ' GiB', which is no unit"),
+    ('{"vram": "4 GiB"}', "vram: '4 GiB' has a blank in it"),
     ('{"gpu_memory": "4"}', "gpu_memory: '4' has no unit"),
     ('{"gpu": -1}', "gpu: '-1' is negative"),
     ('{"vram": "4", "wait_for": -1}', "wait_for: -1 is negative"),
