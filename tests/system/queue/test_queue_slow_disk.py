@@ -62,7 +62,8 @@ class Answers:
         self.ms.sort()
 
 
-def test_a_slow_disk_does_not_hold_up_the_loop(slow):
+def jobs_on(slow):
+    """Single jobs, and changes of a long array. Returns the answers that somebody else got meanwhile."""
     slow.agent("half=0.1")
     array = slow.enqueue("true", options=["--hold", "--array", f"0-{MANY - 1}"])
     before = slow.loop_syncs()
@@ -74,11 +75,21 @@ def test_a_slow_disk_does_not_hold_up_the_loop(slow):
         for verb in ("release", "cancel"):
             assert slow.host.carve("job", verb, array).returncode == 0
         assert slow.ended(slow.witnessed())["state"] == "done"
-    print(f"{len(answers.ms)} answers: p50 {answers.ms[len(answers.ms) // 2]:.1f} ms, longest {answers.ms[-1]:.1f} ms")
     assert slow.loop_syncs() == before
     # The log was merged into the database meanwhile.
     assert os.path.getsize(slow.host.env["CARVE_RUNTIME_DIR"] + "/queue.db") > 1 << 20
-    assert answers.ms[len(answers.ms) // 2] < LOOP_MS
+    return answers.ms
+
+
+def test_a_slow_disk_does_not_hold_up_the_loop(slow):
+    assert jobs_on(slow)
+
+
+@pytest.mark.timed
+def test_answers_beside_a_slow_disk_do_not_wait_for_it(slow):
+    ms = jobs_on(slow)
+    print(f"{len(ms)} answers: p50 {ms[len(ms) // 2]:.1f} ms, longest {ms[-1]:.1f} ms")
+    assert ms[len(ms) // 2] < LOOP_MS
 
 
 @pytest.mark.timed
