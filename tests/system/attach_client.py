@@ -7,7 +7,7 @@ import socket
 import struct
 
 WORKLOAD, COMMAND, SETTLE, OBSERVE, RESUME, SWEEP = 1, 2, 3, 4, 5, 6
-OK, NO_SESSION, NOT_PERMITTED, FULL, VERSION, MALFORMED, FAILED = range(7)
+OK, NO_SESSION, NOT_PERMITTED, FULL, VERSION, MALFORMED, FAILED, BUSY = range(8)
 
 
 def attach_message(kind, session, slot=0, magic=0x48435441, version=1):
