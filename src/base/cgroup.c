@@ -84,7 +84,7 @@ static bool is_named_by_root(const char *mount, const char *path, const char *na
 	const char *at = strstr(path, name);
 	struct stat st;
 
-	/* What this process sees nothing of begins with "/..". */
+	/* A cgroup out of this process's sight begins with "/..". */
 	if (!at || strstr(path, "/.."))
 		return false;
 	while (at > path && *at != '/')

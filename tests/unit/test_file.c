@@ -118,7 +118,7 @@ static void test_a_file_that_cannot_be_replaced_stays(void **state)
 	char text[16];
 
 	assert_int_equal(file_replace(path, temporary, "old", 3, 0600), 0);
-	/* What lies there cannot be removed. */
+	/* A directory there cannot be removed. */
 	assert_int_equal(mkdir(temporary, 0700), 0);
 	assert_int_equal(file_replace(path, temporary, "new", 3, 0600), -EEXIST);
 	assert_int_equal(rmdir(temporary), 0);

@@ -105,7 +105,7 @@ static void vram_malformed(void **state)
 	}
 }
 
-/* What is meant is plain, and carve itself writes sizes with a blank. */
+/* The meaning is plain, and carve itself writes sizes with a blank. */
 static void blanks_and_commas_are_named(void **state)
 {
 	static const struct {

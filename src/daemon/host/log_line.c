@@ -7,7 +7,7 @@
 
 #include "base/macros.h"
 
-/* What is being put together. */
+/* The line that is being put together. */
 struct line {
 	char *text;
 	size_t size, used;

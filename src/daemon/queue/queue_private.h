@@ -298,7 +298,7 @@ int job_record_read(const struct queues *q, const struct job_record *record, jso
 		    json_t **ret_end);
 /* Watches what runs of it; where nothing does, jobs_end_run() finds out how it ended. */
 void job_watch(struct job *job);
-/* Whether it ran, and its end is not written yet. */
+/* True: it ran, and its end is not written yet. */
 bool job_is_ending(const struct job *job);
 /* Reads and writes ends of jobs, in their users' turns, until the loop has waited long enough; the
  * rest in its next round. A user's processes may all end at one moment. */
