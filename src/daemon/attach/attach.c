@@ -272,12 +272,14 @@ bool attach_sweep(struct attach_connection *c)
 	return sweep_begin(c, c->process->session) || reply_status(c, ATTACH_OK, "%s", "");
 }
 
-/* 0, -EPERM, or -EAGAIN: not known yet. A user's containers run as subordinate users. */
+/* 0, -EPERM, or -EAGAIN: not known yet. A user's containers run as subordinate users. Root of a
+ * container, without a user namespace, is root here too. */
 static int is_in_session(const struct attach_connection *c, const struct session *s,
 			 enum attach_kind kind)
 {
-	if (c->peer.uid == s->record.uid || c->peer.uid == 0 ||
-	    owner_of(c->peer.uid) == s->record.uid)
+	if (c->peer.uid == 0)
+		return kind == ATTACH_RESUME ? 0 : session_shut_in(s, c->peer.process);
+	if (c->peer.uid == s->record.uid || owner_of(c->peer.uid) == s->record.uid)
 		return 0;
 	return kind == ATTACH_COMMAND ? -EPERM : session_admits(s, c->peer.process);
 }
@@ -294,7 +296,10 @@ static bool handle_session(struct attach_connection *c, const struct attach_requ
 	if (rc == -EAGAIN)
 		return reply_busy(c, s);
 	if (rc < 0)
-		return reply_status(c, ATTACH_NOT_PERMITTED, "session %s is another user's",
+		return reply_status(c, ATTACH_NOT_PERMITTED,
+				    c->peer.uid
+					    ? "session %s is another user's"
+					    : "this is in another slice than that of session %s",
 				    s->record.id);
 	switch (request->kind) {
 	case ATTACH_WORKLOAD:

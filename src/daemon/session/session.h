@@ -143,6 +143,10 @@ bool session_has_attached(const struct session *session, pid_t pid);
  * and whoever is in there was put there by root. -EPERM: it is not; -EAGAIN: the guard was too slow
  * to say. */
 int session_admits(const struct session *session, struct process_id process);
+/* -EPERM: a process of root is in the mount namespace of another session's slice, such as a
+ * container, and in none of this one's; so it stays in that one. 0: it is not; -EAGAIN: the guard
+ * was too slow to say. */
+int session_shut_in(const struct session *session, struct process_id process);
 /* A process was ended for what the session holds beyond its slice: logged, and counted. */
 void session_over_killed(struct session *session, pid_t pid);
 /* Likewise, for the time that it took beyond its turns. */

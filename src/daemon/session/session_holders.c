@@ -220,15 +220,43 @@ static bool has_namespaces(const struct session *s)
 	return false;
 }
 
+static bool has_namespace(const struct session *s, int mount_fd)
+{
+	for (const struct holder *h = s->holders; h; h = h->next)
+		if (h->mount_fd >= 0 && same_namespace(h->mount_fd, mount_fd))
+			return true;
+	return false;
+}
+
 int session_admits(const struct session *s, struct process_id process)
 {
 	if (s->record.uid != 0 || !has_namespaces(s))
 		return -EPERM;
 	cleanup_close int its = privileges_namespace(s->sessions->privileges, process);
-	for (const struct holder *h = s->holders; its >= 0 && h; h = h->next)
-		if (h->mount_fd >= 0 && same_namespace(h->mount_fd, its))
-			return 0;
+	if (its >= 0 && has_namespace(s, its))
+		return 0;
 	return privileges_try_again(its) ? -EAGAIN : -EPERM;
+}
+
+int session_shut_in(const struct session *s, struct process_id process)
+{
+	const struct session *other = s->sessions->first;
+
+	while (other && (other == s || !has_namespaces(other)))
+		other = other->next;
+	if (!other)
+		return 0;
+	cleanup_close int its = privileges_namespace(s->sessions->privileges, process);
+	if (its == -EINVAL)
+		return 0; /* the host's, or the daemon's own */
+	if (its < 0)
+		return privileges_try_again(its) ? -EAGAIN : -EPERM;
+	if (has_namespace(s, its))
+		return 0;
+	for (; other; other = other->next)
+		if (other != s && has_namespace(other, its))
+			return -EPERM;
+	return 0;
 }
 
 void session_check_held(struct session *s)

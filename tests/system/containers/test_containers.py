@@ -4,9 +4,12 @@ import os
 import pathlib
 import shutil
 import signal
+import sys
+import types
 
 import pytest
 
+import attach_client
 from conftest import open_to_others, wait_until
 from podman_host import CARVE, podman, storage  # noqa: F401: fixtures
 
@@ -116,6 +119,41 @@ def test_a_container_does_not_reach_anothers_slice(podman):
     os.kill(int(podman("podman", "inspect", "-f", "{{.State.Pid}}", "a").stdout), signal.SIGKILL)
     wait_until(lambda: [s["vram_bytes"] for s in podman.sessions()] == [3 << 30])
     assert podman("podman", "kill", "b").returncode == 0
+    podman.nothing_is_left()
+
+
+# In a container's mount namespace, as root: asks its attach socket for each session and kind, and prints the statuses.
+ATTACHES_FROM_WITHIN = """
+import ctypes, os, pathlib, sys, types
+sys.path.insert(0, sys.argv[1])
+from attach_client import *
+namespace = os.open(f"/proc/{sys.argv[2]}/ns/mnt", os.O_RDONLY)
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.unshare(0x200) == 0 and libc.setns(namespace, 0) == 0, os.strerror(ctypes.get_errno())
+place = types.SimpleNamespace(runtime=pathlib.Path("/run/carve-slice/attach"))
+for session in sys.argv[3:]:
+    print(*(Attached(place).ask(kind, session)[0] for kind in (OBSERVE, COMMAND, WORKLOAD)))
+"""
+
+
+def test_root_of_a_container_attaches_to_no_other_session(podman):
+    """Its programs may speak to the socket themselves, and learn the names of other sessions."""
+    for name, size in ("a", "2"), ("b", "3"):
+        assert podman.carve("--vram", size, "--ephemeral", "--detach", "--name", name, podman.IMAGE, "sleep", "600").returncode == 0
+    a, b = (s["id"] for s in sorted(podman.sessions(), key=lambda s: s["vram_bytes"]))
+    no_container = podman.host.carve_json("session", "request", "--vram", "4")["id"]
+    pid = podman("podman", "inspect", "-f", "{{.State.Pid}}", "b").stdout.strip()
+    done = podman(sys.executable, "-c", ATTACHES_FROM_WITHIN, pathlib.Path(__file__).parents[1], pid, b, a, no_container, "s-nosuch")
+    assert done.returncode == 0, done.stderr
+    statuses = [attach_client.OK, attach_client.NOT_PERMITTED, attach_client.NOT_PERMITTED, attach_client.NO_SESSION]
+    assert done.stdout.splitlines() == [" ".join([str(status)] * 3) for status in statuses]
+    # From outside root attaches wherever it likes.
+    outside = attach_client.Attached(types.SimpleNamespace(runtime=pathlib.Path(podman.host.env["CARVE_RUNTIME_DIR"])))
+    assert outside.ask(attach_client.OBSERVE, a)[0] == attach_client.OK
+    outside.close()
+    podman.host.carve("session", "release", no_container)
+    for name in "a", "b":
+        assert podman("podman", "kill", name).returncode == 0
     podman.nothing_is_left()
 
 
