@@ -114,4 +114,4 @@ class Ledger:
 
 
 __all__ = ["Attached", "Ledger", "attach_message", "WORKLOAD", "COMMAND", "SETTLE", "OBSERVE", "RESUME", "SWEEP", "OK", "NO_SESSION",
-           "NOT_PERMITTED", "FULL", "VERSION", "MALFORMED", "FAILED"]
+           "NOT_PERMITTED", "FULL", "VERSION", "MALFORMED", "FAILED", "BUSY"]

@@ -126,14 +126,6 @@ static uint64_t namespace_number(int fd)
 	return fd >= 0 && fstat(fd, &st) == 0 ? st.st_ino : 0;
 }
 
-static bool same_namespace(int a, int b)
-{
-	struct stat one, other;
-
-	return fstat(a, &one) == 0 && fstat(b, &other) == 0 && one.st_dev == other.st_dev &&
-	       one.st_ino == other.st_ino;
-}
-
 int session_command_restore(struct session *s, const struct process_id *process, int mount_fd)
 {
 	struct holder *holder;
@@ -220,41 +212,58 @@ static bool has_namespaces(const struct session *s)
 	return false;
 }
 
-static bool has_namespace(const struct session *s, int mount_fd)
+/* `its`: of a descriptor of a mount namespace. */
+static bool has_namespace(const struct session *s, const struct stat *its)
 {
+	struct stat one;
+
 	for (const struct holder *h = s->holders; h; h = h->next)
-		if (h->mount_fd >= 0 && same_namespace(h->mount_fd, mount_fd))
+		if (h->mount_fd >= 0 && fstat(h->mount_fd, &one) == 0 &&
+		    one.st_dev == its->st_dev && one.st_ino == its->st_ino)
 			return true;
 	return false;
 }
 
+/* Of the mount namespace that a process is in: 0 with *ret, or -errno. */
+static int namespace_look(const struct session *s, struct process_id process, struct stat *ret)
+{
+	cleanup_close int fd = privileges_namespace(s->sessions->privileges, process);
+
+	if (fd < 0)
+		return privileges_try_again(fd) ? -EAGAIN : fd;
+	return fstat(fd, ret) < 0 ? -errno : 0;
+}
+
 int session_admits(const struct session *s, struct process_id process)
 {
+	struct stat its;
+
 	if (s->record.uid != 0 || !has_namespaces(s))
 		return -EPERM;
-	cleanup_close int its = privileges_namespace(s->sessions->privileges, process);
-	if (its >= 0 && has_namespace(s, its))
+	int rc = namespace_look(s, process, &its);
+	if (rc == 0 && has_namespace(s, &its))
 		return 0;
-	return privileges_try_again(its) ? -EAGAIN : -EPERM;
+	return rc == -EAGAIN ? rc : -EPERM;
 }
 
 int session_shut_in(const struct session *s, struct process_id process)
 {
 	const struct session *other = s->sessions->first;
+	struct stat its;
 
 	while (other && (other == s || !has_namespaces(other)))
 		other = other->next;
 	if (!other)
 		return 0;
-	cleanup_close int its = privileges_namespace(s->sessions->privileges, process);
-	if (its == -EINVAL)
+	int rc = namespace_look(s, process, &its);
+	if (rc == -EINVAL)
 		return 0; /* the host's, or the daemon's own */
-	if (its < 0)
-		return privileges_try_again(its) ? -EAGAIN : -EPERM;
-	if (has_namespace(s, its))
+	if (rc < 0)
+		return rc == -EAGAIN ? rc : -EPERM;
+	if (has_namespace(s, &its))
 		return 0;
 	for (; other; other = other->next)
-		if (other != s && has_namespace(other, its))
+		if (other != s && has_namespace(other, &its))
 			return -EPERM;
 	return 0;
 }

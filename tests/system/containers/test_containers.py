@@ -106,22 +106,6 @@ def test_containers_of_one_session(podman):
     assert [s["id"] for s in podman.sessions()] == [session]
 
 
-def test_a_container_does_not_reach_anothers_slice(podman):
-    """Where it is decides, not a name that it has learned. The end of its first process gives all back."""
-    for name, size in ("a", "2"), ("b", "3"):
-        assert podman.carve("--vram", size, "--ephemeral", "--detach", "--name", name, podman.IMAGE, "sleep", "600").returncode == 0
-    a, _ = sorted(podman.sessions(), key=lambda s: s["vram_bytes"])
-    for name in (a["id"], "s-nosuch"):
-        done = podman("podman", "exec", "--env", f"CARVE_SESSION={name}", "b", "hog")
-        assert "this GPU has 3072 MiB" in done.stdout, done.stderr
-    done = podman("podman", "exec", "b", "sh", "-c", "ls /run/carve-slice/attach")
-    assert done.stdout == "attach.sock\n", done.stderr
-    os.kill(int(podman("podman", "inspect", "-f", "{{.State.Pid}}", "a").stdout), signal.SIGKILL)
-    wait_until(lambda: [s["vram_bytes"] for s in podman.sessions()] == [3 << 30])
-    assert podman("podman", "kill", "b").returncode == 0
-    podman.nothing_is_left()
-
-
 # In a container's mount namespace, as root: asks its attach socket for each session and kind, and prints the statuses.
 ATTACHES_FROM_WITHIN = """
 import ctypes, os, pathlib, sys, types
@@ -136,24 +120,35 @@ for session in sys.argv[3:]:
 """
 
 
-def test_root_of_a_container_attaches_to_no_other_session(podman):
-    """Its programs may speak to the socket themselves, and learn the names of other sessions."""
-    for name, size in ("a", "2"), ("b", "3"):
-        assert podman.carve("--vram", size, "--ephemeral", "--detach", "--name", name, podman.IMAGE, "sleep", "600").returncode == 0
-    a, b = (s["id"] for s in sorted(podman.sessions(), key=lambda s: s["vram_bytes"]))
+def root_attaches_to_no_other_session(podman, container, own, another):
+    """A container's programs may speak to the socket themselves."""
     no_container = podman.host.carve_json("session", "request", "--vram", "4")["id"]
-    pid = podman("podman", "inspect", "-f", "{{.State.Pid}}", "b").stdout.strip()
-    done = podman(sys.executable, "-c", ATTACHES_FROM_WITHIN, pathlib.Path(__file__).parents[1], pid, b, a, no_container, "s-nosuch")
+    pid = podman("podman", "inspect", "-f", "{{.State.Pid}}", container).stdout.strip()
+    done = podman(sys.executable, "-c", ATTACHES_FROM_WITHIN, pathlib.Path(__file__).parents[1], pid, own, another, no_container, "s-nosuch")
     assert done.returncode == 0, done.stderr
     statuses = [attach_client.OK, attach_client.NOT_PERMITTED, attach_client.NOT_PERMITTED, attach_client.NO_SESSION]
     assert done.stdout.splitlines() == [" ".join([str(status)] * 3) for status in statuses]
     # From outside root attaches wherever it likes.
     outside = attach_client.Attached(types.SimpleNamespace(runtime=pathlib.Path(podman.host.env["CARVE_RUNTIME_DIR"])))
-    assert outside.ask(attach_client.OBSERVE, a)[0] == attach_client.OK
+    assert outside.ask(attach_client.OBSERVE, another)[0] == attach_client.OK
     outside.close()
-    podman.host.carve("session", "release", no_container)
-    for name in "a", "b":
-        assert podman("podman", "kill", name).returncode == 0
+    assert podman.host.carve("session", "release", no_container).returncode == 0
+
+
+def test_a_container_does_not_reach_anothers_slice(podman):
+    """Where it is decides, not a name that it has learned. The end of its first process gives all back."""
+    for name, size in ("a", "2"), ("b", "3"):
+        assert podman.carve("--vram", size, "--ephemeral", "--detach", "--name", name, podman.IMAGE, "sleep", "600").returncode == 0
+    a, b = (s["id"] for s in sorted(podman.sessions(), key=lambda s: s["vram_bytes"]))
+    for name in (a, "s-nosuch"):
+        done = podman("podman", "exec", "--env", f"CARVE_SESSION={name}", "b", "hog")
+        assert "this GPU has 3072 MiB" in done.stdout, done.stderr
+    done = podman("podman", "exec", "b", "sh", "-c", "ls /run/carve-slice/attach")
+    assert done.stdout == "attach.sock\n", done.stderr
+    root_attaches_to_no_other_session(podman, "b", b, a)
+    os.kill(int(podman("podman", "inspect", "-f", "{{.State.Pid}}", "a").stdout), signal.SIGKILL)
+    wait_until(lambda: [s["vram_bytes"] for s in podman.sessions()] == [3 << 30])
+    assert podman("podman", "kill", "b").returncode == 0
     podman.nothing_is_left()
 
 
