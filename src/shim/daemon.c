@@ -28,6 +28,7 @@
 /* A daemon that has let go of its pipe is gone so soon, or serves. */
 #define GUARD_LOOKS 100
 #define GUARD_LOOK_MS 50
+#define GUARD_ENDING_MS 2000
 /* So often a daemon is started that does not come. */
 #define GUARD_TRIES 20
 
@@ -152,13 +153,24 @@ void shim_daemon_ended(struct shim *shim)
 
 /* ---- without a job ------------------------------------------------------------------------ */
 
+/* One that was killed lets go of its descriptors one after the other, and its socket may be the
+ * last of them. */
+static bool goes_on(pid_t pid)
+{
+	struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
+	bool alive = end.fd >= 0 && poll(&end, 1, GUARD_ENDING_MS) == 0;
+
+	close_fd(&end.fd);
+	return alive;
+}
+
 /* True: it was killed, and nobody has started another one. */
 static bool killed_await(const struct shim *shim)
 {
 	for (int i = 0; i < GUARD_LOOKS; i++) {
 		pid_t pid = daemon_ask(shim);
 
-		if (pid > 0 || shim_host_is_gone())
+		if (shim_host_is_gone() || (pid > 0 && goes_on(pid)))
 			return false; /* it became another program, or needs this process no more */
 		if (pid == 0 && daemon_was_killed(shim))
 			return true;

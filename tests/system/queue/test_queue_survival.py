@@ -1,4 +1,5 @@
 """No job is lost and none runs twice, whoever dies when: the daemon and the shim are killed between every two steps."""
+import ctypes
 import json
 import os
 import pathlib
@@ -6,6 +7,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import threading
@@ -14,7 +16,7 @@ import time
 import pytest
 
 from command import CARVE
-from conftest import BUILD, ROOT, clean_env, process_ended, run, wait_until
+from conftest import BUILD, PATIENCE, ROOT, clean_env, process_ended, run, wait_until
 from disk import fill, small_disk  # noqa: F401: fixtures
 from queueing import ENDED, queues  # noqa: F401: fixtures
 
@@ -555,6 +557,39 @@ def test_a_daemon_that_is_killed_just_after_a_job_ended_is_started_again(queues,
     queues.open_gate()
     wait_until(lambda: all(len(queues.runs(id)) == 2 for id in waiting))
     assert not token.exists()
+
+
+PIDFD_GETFD = 438
+
+
+def listener_of(pid, path):
+    """This process's own descriptor of the socket at which another one listens there."""
+    pidfd = os.pidfd_open(pid)
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        if os.readlink(f"/proc/{pid}/fd/{fd}").startswith("socket:"):
+            taken = socket.socket(fileno=ctypes.CDLL(None).syscall(PIDFD_GETFD, pidfd, int(fd), 0))
+            if taken.family == socket.AF_UNIX and taken.getsockname() == path and taken.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                os.close(pidfd)
+                return taken
+            taken.close()
+    raise AssertionError(f"nobody listens at {path}")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes a descriptor of the daemon's")
+def test_a_killed_daemon_whose_socket_is_the_last_to_close_is_started_again(queues):
+    """The kernel closes its pipe to the reviver at some moment of its end, and its socket at another."""
+    queues.agent("half=0.5")
+    wait_until(queues.revivers)
+    pid = queues.host.daemon_pid()
+    held = listener_of(pid, queues.host.env["CARVE_RUNTIME_DIR"] + "/attach.sock")
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: process_ended(pid))
+    held.settimeout(PATIENCE)
+    asking, _ = held.accept()  # the reviver, which sees a daemon's socket
+    asking.close()
+    held.close()
+    lock = pathlib.Path(queues.host.env["CARVE_RUNTIME_DIR"], "lock")
+    wait_until(lambda: lock.read_text().split()[:1] not in ([], [str(pid)]))
 
 
 def test_a_daemon_that_ends_in_order_or_has_no_agent_is_not_started_again(queues):
