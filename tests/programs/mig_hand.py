@@ -6,6 +6,7 @@ import json
 import sys
 
 KINDS = 32
+NOT_FOUND = 6
 nvml = c.CDLL("libnvidia-ml.so.1")
 gpu = c.c_void_p()
 
@@ -26,7 +27,11 @@ def computes(gi):
     for kind in range(KINDS):
         info, many, count = (c.c_uint * 32)(), (c.c_void_p * 16)(), c.c_uint(16)
         if nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(gi, kind, 0, info) == 0:
-            ok(nvml.nvmlGpuInstanceGetComputeInstances(gi, info[0], many, c.byref(count)), "computes")
+            status = nvml.nvmlGpuInstanceGetComputeInstances(gi, info[0], many, c.byref(count))
+            if status == NOT_FOUND:
+                # Somebody else removed the instance since it was listed.
+                return []
+            ok(status, "computes")
             found += [c.c_void_p(many[i]) for i in range(count.value)]
     return found
 
