@@ -177,6 +177,12 @@ static void disconnect(struct keep *keep)
 	queue_clear(keep);
 }
 
+/* Whether the next daemon would find the keeper. */
+static bool can_be_found(const struct keep *keep)
+{
+	return keep->socket && keeper_socket(keep->dir) == keep->socket;
+}
+
 static void put_all_again(struct keep *keep)
 {
 	keep->state = KEEP_NONE;
@@ -203,6 +209,7 @@ static void on_keeper(uv_poll_t *poll, int status, int events)
 		return;
 	}
 	log_event(LOG_WARNING, "keeper.ended");
+	keep->removed |= !can_be_found(keep);
 	disconnect(keep);
 	keep->state = KEEP_LOST;
 	if (may_start(keep))
@@ -329,11 +336,22 @@ void keep_tick(struct keep *keep)
 		queue_send(keep);
 }
 
+/* What was removed is there again: it is told once. */
+static bool removed_once(struct keep *keep)
+{
+	bool removed = keep->removed;
+
+	keep->removed = false;
+	return removed;
+}
+
 int keep_look(struct keep *keep)
 {
-	if (keep->state != KEEP_CONNECTED || !keep->socket ||
-	    keeper_socket(keep->dir) == keep->socket)
+	if (keep->state != KEEP_CONNECTED)
 		return 0;
+	if (can_be_found(keep))
+		return removed_once(keep);
+	keep->removed = true;
 	/* It is done with the next look. */
 	if (!may_start(keep))
 		return 0;
@@ -346,7 +364,7 @@ int keep_look(struct keep *keep)
 	if (!is_reachable(keep))
 		return -EIO;
 	keep->put_all(keep->arg);
-	return 1;
+	return can_be_found(keep) ? removed_once(keep) : 0;
 }
 
 void keep_stop(struct keep *keep)

@@ -3,11 +3,13 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import tempfile
 
 import pytest
 
 from conftest import BUILD, Host, ON_GPU, wait_until
+from daemon_client import keepers
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="needs a simulated host")
 
@@ -94,7 +96,8 @@ def test_removed_files_are_made_anew_and_logged(served, place, name):
     # The number of its inode is not to be given to the next file.
     held = os.open(path, os.O_PATH | os.O_NOFOLLOW)
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        # In one step: the daemon may make what is in it anew at any moment.
+        shutil.rmtree(path.rename(served.dir / "removed"))
     else:
         path.unlink()
     wait_until(lambda: inode(path) if name in SECOND_NAMES else inode(path) not in (None, before))
@@ -108,6 +111,17 @@ def test_removed_files_are_made_anew_and_logged(served, place, name):
         wait_until(lambda: (path / "attach.sock").samefile(served.runtime / "attach.sock"))
     if name == "keeper":
         wait_until(lambda: (path / "socket").exists())
+
+
+def test_a_removed_socket_of_the_keeper_is_told_where_the_keeper_ends_too(served):
+    told = "runtime.vanished file=keeper/socket made=anew"
+    count = served.log().count(told)
+    [keeper] = keepers(served.runtime)
+    (served.runtime / "keeper/socket").unlink()
+    os.kill(keeper, signal.SIGKILL)
+    wait_until(lambda: served.log().count(told) == count + 1)
+    wait_until(lambda: (served.runtime / "keeper/socket").exists())
+    assert served.session in served.sessions()
 
 
 def test_the_log_of_a_daemon_that_a_command_started_is_made_anew(host):
