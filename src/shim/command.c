@@ -174,7 +174,12 @@ void shim_signals_restore(const struct shim *shim)
 
 void shim_leave_unstarted(const struct shim *shim)
 {
-	(void)record_add(shim->record, json_pack("{s:s}", "kind", SHIM_KIND_UNSTARTED), true);
+	int rc = record_add(shim->record, json_pack("{s:s}", "kind", SHIM_KIND_UNSTARTED), true);
+
+	/* An empty record says the same, and needs no room on a full disk. The line of the start
+	 * alone would say that the job ran. */
+	if (rc < 0)
+		record_clear(shim->record);
 }
 
 _Noreturn void shim_command_become(const struct shim *shim, int gate, int failures)

@@ -62,6 +62,12 @@ int record_add(int fd, json_t *object, bool synced)
 	return rc;
 }
 
+void record_clear(int fd)
+{
+	if (ftruncate(fd, 0) == 0)
+		(void)fdatasync(fd);
+}
+
 /* After the file itself, whose making is on the disk by then on most file systems: no wait more. */
 int record_sync_name(const struct record_place *place)
 {

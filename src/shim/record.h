@@ -17,5 +17,8 @@ int record_look(const struct record_place *place, int *fd);
  * when this returns; else other processes see it, and a power cut may take it. Any process that has
  * the descriptor may. 0 or -errno: nothing that counts was written. */
 int record_add(int fd, json_t *object, bool synced);
+/* The file is empty from now on, which needs no room: nothing ran. Where that fails it is as it
+ * was. */
+void record_clear(int fd);
 /* The file's name is on the disk, too. 0 or -errno. */
 int record_sync_name(const struct record_place *place);

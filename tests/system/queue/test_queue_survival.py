@@ -59,6 +59,17 @@ def test_a_shim_killed_before_the_command_began_is_followed_by_another(queues, a
     assert queues.runs(id) == [f"{id} 1 start", f"{id} 1 end"]
 
 
+def test_a_job_that_never_began_is_started_again_though_its_record_cannot_grow(queues, armed):
+    """A limit of files' sizes (ulimit -f) fails writes as a full disk does: the start is recorded, and that nothing ran cannot be added.
+    The next start of root's job fails by the same limit, as its mount namespace needs files: then that is the reason."""
+    token = armed("shim.recorded")
+    done = queues.host.run(["sh", "-c", f"ulimit -Sf 0; exec {CARVE} enqueue --queue half -- true"])
+    assert done.returncode == 0, done.stderr
+    job = queues.ended(done.stdout.strip())
+    assert not token.exists()
+    assert job["state"] == "done" or (job["state"], job["reason"].endswith("File too large")) == ("failed", True), job
+
+
 @pytest.mark.parametrize("point", ENDED_POINTS)
 def test_a_shim_killed_after_the_end_was_recorded_changes_nothing(queues, armed, point):
     token = armed(point)
