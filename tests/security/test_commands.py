@@ -2,6 +2,8 @@
 import json
 import pathlib
 
+from conftest import wait_until
+
 from .lab import ALICE, MALLORY, ROOT
 
 
@@ -34,3 +36,41 @@ def test_a_command_is_the_callers_own_in_a_session_of_the_caller(lab):
         for process in sleeps.values():
             process.kill()
             process.wait()
+
+
+ASKS = """
+import socket
+
+def call(path, body):
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(LAB["http"])
+        text = json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1", "Host: x", "Connection: close", f"Content-Length: {len(text)}", "", ""
+        s.sendall("\\r\\n".join(head).encode() + text)
+        return json.loads(b"".join(iter(lambda: s.recv(65536), b"")).partition(b"\\r\\n\\r\\n")[2])
+
+session = call("/v1/sessions", {"vram_bytes": 2 << 30, "ephemeral": True})["id"]
+print(session, call("/v1/commands", {"session": session, "pid": int(sys.argv[1]), "instead": json.loads(sys.argv[2])})["pid"], flush=True)
+input()
+"""
+
+
+def test_a_session_is_the_commands_alone_where_its_asker_says_so(lab):
+    """A process that asked for a session, and that is never to end, keeps it no longer than the container lives."""
+    for instead in (True, False):
+        command = lab.popen(ALICE, "sleep", "600")
+        asker = lab.python(ALICE, ASKS, command.pid, json.dumps(instead), method=lab.popen)
+        session = asker.stdout.readline().split()[0]
+        # Another than the asker may not say it of the asker.
+        assert post(lab, ALICE, session, command.pid, instead=True)["pid"] == command.pid
+        assert lab.carve_json(ALICE, "session", "show", session)["state"] == "active"
+        command.kill()
+        command.wait()
+        if instead:
+            wait_until(lambda: not lab.carve_json(ALICE, "session", "list"))
+        else:
+            wait_until(lambda: not lab.carve_json(ALICE, "session", "show", session)["command_pids"])
+            assert lab.carve_json(ALICE, "session", "show", session)["state"] == "active"
+        assert asker.poll() is None
+        asker.communicate("\n")
+        wait_until(lambda: not lab.carve_json(ALICE, "session", "list"))

@@ -1,12 +1,15 @@
 """Attacks on containers of root's by a user of the host: on those who look after them (docs/containers.md)."""
+import contextlib
 import json
 import os
+import pathlib
 import signal
+import time
 
 import pytest
 
 from cgroups import MOUNT, cgroup_of
-from conftest import wait_until
+from conftest import PATIENCE, wait_until
 
 from .lab import BUILD, CARVE, MALLORY, ROOT
 from .silent import SilentFileSystem
@@ -118,20 +121,117 @@ open(f"{cdi}/carve.dev-slice_{session}.json", "w").write("{}")
 
 # ---- file systems that do not answer ----------------------------------------------------------
 
-@pytest.mark.attack("8", "a file system of a user's own that answers nothing, where the hook of containers looks")
-@pytest.mark.long
-def test_a_hook_ends_though_a_file_system_is_silent(lab):
-    """It handles no signal there: the kernel kills it."""
-    place = lab.home(MALLORY) / "fs"
-    place.mkdir()
+LIMIT_S = 20  # of carve-hook
+
+
+def mounted(place, takes):
+    place.mkdir(parents=True, exist_ok=True)
     try:
-        silent = SilentFileSystem(place)
+        return SilentFileSystem(place, takes)
     except OSError as error:
         pytest.skip(f"no FUSE file system can be mounted here: {error}")
-    try:
+
+
+class Hook:
+    """carve-hook for a container of root's that has made its mounts and not started. Its output is pipes, as a runtime has it."""
+
+    def __init__(self, lab, bundle, config=None):
+        self.lab = lab
+        self.container = lab.popen(ROOT, "unshare", "--mount", "sh", "-c", "echo; exec sleep 600")
+        self.container.stdout.readline()
+        if config:
+            (bundle / "config.json").write_text(json.dumps(config))
         state = lab.dir / "state"
-        state.write_text(json.dumps({"id": "x", "pid": os.getpid(), "bundle": str(place)}))
+        state.write_text(json.dumps({"id": "x", "pid": self.container.pid, "bundle": str(bundle)}))
+        self.begun = time.monotonic()
         with open(state) as text:
-            assert lab.run(ROOT, BUILD / "carve-hook", stdin=text, timeout=80).returncode == -signal.SIGKILL
+            self.process = lab.popen(ROOT, BUILD / "carve-hook", stdin=text)
+
+    def helpers(self):
+        """Its processes that have not ended, whoever is their parent now."""
+        found = []
+        for path in pathlib.Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                status = (path / "status").read_text()
+                if status.startswith("Name:\tcarve-hook\n") and "State:\tZ" not in status and int(path.name) != self.process.pid and \
+                        f"={self.lab.runtime}/".encode() in (path / "environ").read_bytes():
+                    found.append(int(path.name))
+        return found
+
+    def output(self, patience):
+        """What a runtime reads: until nobody holds the pipes any more."""
+        return self.process.communicate(timeout=patience)
+
+
+@pytest.fixture
+def place(lab):
+    """A directory of MALLORY's."""
+    made = lab.home(MALLORY) / "fs"
+    made.mkdir()
+    return made
+
+
+@pytest.mark.attack("8", "a file system of a user's own that takes a request of the hook of containers and never answers it")
+@pytest.mark.parametrize("victim", ["hook", "helper"])
+def test_nobody_waits_for_a_hook_that_a_file_system_keeps(lab, place, victim):
+    """The kernel ends no process that such a file system has a request of: not the hook is that process, and nothing of its output is there."""
+    silent = mounted(place, takes=True)
+    try:
+        hook = Hook(lab, place)
+        assert silent.taken.wait(PATIENCE)
+        helper, = wait_until(hook.helpers)
+        os.kill(hook.process.pid if victim == "hook" else helper, signal.SIGKILL)
+        if victim == "helper":
+            # The hook's limit is another test's.
+            assert hook.process.poll() is None
+            os.kill(hook.process.pid, signal.SIGTERM)
+        hook.output(PATIENCE)
+        assert hook.helpers() == [helper]
+        assert "SigPnd:\t0000000000000000" not in pathlib.Path(f"/proc/{helper}/status").read_text()
+        open_files = [os.readlink(path) for path in pathlib.Path(f"/proc/{helper}/fd").iterdir()]
+        assert all(path == "/dev/null" or path.startswith("pipe:") for path in open_files) and len(open_files) == 4, open_files
     finally:
         silent.close()
+    wait_until(lambda: not hook.helpers())
+
+
+@pytest.mark.attack("8", "a file system of a user's own that answers nothing, where the hook of containers looks")
+@pytest.mark.parametrize("takes", [False, True], ids=["silent", "takes"])
+@pytest.mark.parametrize("where", ["bundle", "root/lib64", "root/run"])
+@pytest.mark.long
+def test_a_hook_ends_in_time_though_a_file_system_is_silent(lab, place, where, takes):
+    """As its bundle, where the image's C library is looked for, and where the slice is mounted. Its session ends with its container."""
+    bundle = lab.dir / "bundle"
+    silent = mounted(place if where == "bundle" else bundle / where, takes)
+    try:
+        (bundle / "root").mkdir(parents=True, exist_ok=True)
+        hook = Hook(lab, place) if where == "bundle" else \
+            Hook(lab, bundle, {"root": {"path": "root"}, "annotations": {"carve.vram": "2GiB"}})
+        _, said = hook.output(LIMIT_S + PATIENCE)
+        took = time.monotonic() - hook.begun
+        assert hook.process.returncode == 1 and said == f"carve-hook: gave up after {LIMIT_S} s\n", said
+        assert LIMIT_S - 0.1 <= took < LIMIT_S + 1, took
+        assert not takes or hook.helpers()
+        sessions = lab.carve_json(ROOT, "session", "list")
+        assert len(sessions) == (where == "root/run"), sessions
+        hook.container.kill()
+        hook.container.wait()
+        wait_until(lambda: lab.carve_json(ROOT, "session", "list") == [])
+    finally:
+        silent.close()
+    wait_until(lambda: not hook.helpers())
+
+
+def test_a_hook_whose_helper_is_killed_says_so(lab):
+    """At its first question to the daemon, which is stopped."""
+    bundle = lab.dir / "bundle"
+    (bundle / "root").mkdir(parents=True)
+    os.kill(lab.daemon.pid, signal.SIGSTOP)
+    try:
+        hook = Hook(lab, bundle, {"root": {"path": "root"}, "annotations": {"carve.vram": "2GiB"}})
+        helper, = wait_until(hook.helpers)
+        os.kill(helper, signal.SIGKILL)
+        _, said = hook.output(PATIENCE)
+    finally:
+        os.kill(lab.daemon.pid, signal.SIGCONT)
+    assert hook.process.returncode == 1 and said == "carve-hook: the process that does its work was ended\n", said

@@ -130,6 +130,7 @@ void api_post_command(struct call *call, const char *id)
 	struct session *s;
 	int rc = root ? command_find(call, root, &process, &err) : -1;
 	const char *named = json_string_value(json_object_get(root, "session"));
+	bool instead = json_is_true(json_object_get(root, "instead"));
 
 	if (rc == 0 && !named)
 		rc = error_set(&err, EXIT_CODE_USAGE, "'session' takes a session's ID");
@@ -142,6 +143,8 @@ void api_post_command(struct call *call, const char *id)
 	if (!(s = api_session_or_reply(call, session)))
 		return;
 	rc = command_add(call, s, process);
+	if (rc == 0 && instead)
+		session_holder_leave(s, &call->peer.process);
 	if (rc < 0)
 		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
 			      "process %d cannot be in session %s: %s", (int)process.pid, session,

@@ -125,6 +125,8 @@ int session_restore(struct sessions *sessions, const struct store_session *recor
 
 /* Another holder. 0 or -errno. */
 int session_holder_add(struct session *session, const struct process_id *process);
+/* It holds the session no more, unless that has it for another reason than that it asked. */
+void session_holder_leave(struct session *session, const struct process_id *process);
 /* All of them, with what they took of their user's budget. */
 void session_holders_free(struct session *session);
 /* Likewise one that is a command, which goes to disk, too; `mount_fd` is the mount namespace that

@@ -118,6 +118,19 @@ int session_holder_add(struct session *s, const struct process_id *process)
 	return holder_get(s, process, &holder);
 }
 
+void session_holder_leave(struct session *s, const struct process_id *process)
+{
+	struct holder **at = &s->holders;
+
+	while (*at && !process_same((*at)->process, *process))
+		at = &(*at)->next;
+	struct holder *holder = *at;
+	if (!holder || holder->command || holder->unread)
+		return;
+	*at = holder->next;
+	holder_free(holder);
+}
+
 /* The number of a namespace; 0: it is none. */
 static uint64_t namespace_number(int fd)
 {

@@ -19,6 +19,7 @@
 #include "integrations/oci/again.h"
 #include "integrations/oci/devices.h"
 #include "integrations/oci/enter.h"
+#include "integrations/oci/helper.h"
 #include "integrations/oci/labels.h"
 #include "integrations/oci/libc.h"
 #include "integrations/oci/message.h"
@@ -29,7 +30,8 @@
 
 /* A runtime waits for its hooks, and its user for the runtime. */
 #define TIMEOUT_S 20
-/* A file system that does not answer keeps a signal from being handled, but not from killing. */
+/* The other stages have no helper. A file system that does not answer keeps a signal from being
+ * handled, but not from killing, as long as its server has not read the request. */
 #define KILL_S (TIMEOUT_S + 2)
 
 // clang-format off
@@ -196,12 +198,14 @@ static int slice_again(struct hook *hook, struct error *err)
 	return rc;
 }
 
-static int hook_run(struct hook *hook, struct error *err)
+/* All that opens files of the runtime's and of the image's, in the helper. */
+static int work(void *arg, struct error *err)
 {
+	struct hook *hook = arg;
 	json_t *wanted = NULL;
-	int rc = state_read(hook, err);
+	int rc = wanted_find(hook, &wanted, err);
 
-	if (rc < 0 || (rc = wanted_find(hook, &wanted, err)) < 0)
+	if (rc < 0)
 		return rc;
 	if (!wanted && !hook->registered)
 		return hook->container.in_slice && !oci_is_pods(&hook->container)
@@ -233,6 +237,16 @@ static int hook_run(struct hook *hook, struct error *err)
 		oci_session_give(session);
 	json_decref(wanted);
 	return rc;
+}
+
+static int hook_run(struct hook *hook, struct error *err)
+{
+	int rc = state_read(hook, err);
+
+	if (rc < 0)
+		return rc;
+	alarm(0);
+	return oci_helper_run(work, hook, TIMEOUT_S, err);
 }
 
 /* ---- the command line -------------------------------------------------------------------- */
@@ -307,8 +321,6 @@ int main(int argc, char **argv)
 		rc = hook_run(&hook, &err);
 	if (rc < 0 && *err.message)
 		error_print(&err);
-	json_decref(hook.config);
-	json_decref(hook.session.json);
 	json_decref(hook.given);
 	oci_container_clear(&hook.container);
 	return rc >= 0 ? EXIT_CODE_OK : err.code > 0 ? err.code : EXIT_CODE_FAILED;

@@ -192,8 +192,8 @@ int oci_session_get(struct oci_session *session, json_t *wanted, struct error *e
 int oci_session_register(const struct oci_session *session, const char *id,
 			 const struct oci_container *container, struct error *err)
 {
-	json_t *body = json_pack("{s:s, s:i, s:I}", "session", id, "pid", (int)container->pid,
-				 "birth", (json_int_t)container->birth);
+	json_t *body = json_pack("{s:s, s:i, s:I, s:b}", "session", id, "pid", (int)container->pid,
+				 "birth", (json_int_t)container->birth, "instead", 1);
 	struct oci_daemon daemon = session->daemon;
 
 	daemon.patience_s = REGISTER_PATIENCE_S;

@@ -32,7 +32,8 @@ int oci_session_get(struct oci_session *session, json_t *wanted, struct error *e
 int oci_session_lower(const struct oci_session *session, const char *id, struct error *err);
 /* "": none. */
 const char *oci_session_id(const struct oci_session *session);
-/* Has session `id` live as long as the container's first process; all users in there are in it.
+/* Has session `id` live as long as the container's first process, and no longer: a file system of
+ * the image may keep this process for ever. All users in there are in it.
  * oci_process_check() has looked at that. */
 int oci_session_register(const struct oci_session *session, const char *id,
 			 const struct oci_container *container, struct error *err);

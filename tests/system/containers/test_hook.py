@@ -253,8 +253,8 @@ def stand_in(make_host, tmp_path):
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
-def test_a_hook_is_one_process_and_reads_little_of_the_image(stand_in, tmp_path):
-    """Fresh memory for a whole C library, and a second process, cost more than all else that the hook does."""
+def test_a_hook_has_one_helper_and_reads_little_of_the_image(stand_in, tmp_path):
+    """Fresh memory for a whole C library, and more processes, cost more than all else that the hook does."""
     done, sessions = stand_in.hook(before=["strace", "-f", "-qq", "-o", tmp_path / "trace", "-e",
                                            "trace=clone,clone3,fork,vfork,connect,read"])
     if done.returncode != 0 and "ptrace" in done.stderr:
@@ -263,7 +263,7 @@ def test_a_hook_is_one_process_and_reads_little_of_the_image(stand_in, tmp_path)
     lines = (tmp_path / "trace").read_text().splitlines()
     calls = [(line.split(None, 1)[1].partition("(")[0], line.rsplit("= ", 1)[-1].split()[0]) for line in lines]
     names = [name for name, _ in calls]
-    assert "read" in names and not {"clone", "clone3", "fork", "vfork"} & set(names), names
+    assert "read" in names and sum(name in ("clone", "clone3", "fork", "vfork") for name in names) == 1, names
     assert names.count("connect") == 2, names  # a session, and its container's process
     assert sum(int(result) for name, result in calls if name == "read") < 512 << 10, calls
 
