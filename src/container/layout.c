@@ -17,8 +17,6 @@
 #include "container/nodes.h"
 
 #define SIMULATED_HOST "SIMGPU_HOST"
-/* Of a daemon: the directory with a second name of the attach socket (daemon/host/runtime.c). */
-#define ATTACH_DIRECTORY "containers"
 #define NVIDIA_SMI "/usr/bin/nvidia-smi"
 /* The driver's other libraries, which its libcuda loads by name. */
 #define DRIVER_PARTS \
@@ -137,7 +135,7 @@ static int attach_add(const struct container_slice *slice, json_t *edits, struct
 	char dir[PATH_MAX];
 	const char *slash = strrchr(slice->attach, '/');
 
-	snprintf(dir, sizeof(dir), "%.*s/" ATTACH_DIRECTORY,
+	snprintf(dir, sizeof(dir), "%.*s/" CONTAINER_ATTACH_HOST,
 		 (int)(slash ? slash - slice->attach : 0), slice->attach);
 	if (access(dir, X_OK) == 0)
 		return mount_add(edits, dir, CONTAINER_ATTACH, err);

@@ -152,6 +152,15 @@ static bool slice_is_named(const struct container *c)
 	return false;
 }
 
+/* As carve-hook does: an image's author chooses no session for whoever starts it. */
+static int session_refuse(struct error *err)
+{
+	error_set(err, EXIT_CODE_NOT_PERMITTED,
+		  CONTAINER_LABEL_SESSION ": an image names sizes, and no session");
+	error_hint(err, "name one yourself: --session ID");
+	return -err->code;
+}
+
 /* The image's labels as options: carve.gpu-compute=10% is --gpu-compute=10%. An image
  * that is not here yet has none. */
 static int labels_add(struct container *c, struct error *err)
@@ -168,10 +177,13 @@ static int labels_add(struct container *c, struct error *err)
 	cleanup_json json_t *labels = json_loads(text, 0, NULL);
 	const json_t *sources[] = {labels};
 	int rc = container_wanted(sources, 1, &wanted, err);
-	if (rc < 0 || !wanted)
+	if (rc == 0 && json_object_get(wanted, "session"))
+		rc = session_refuse(err);
+	if (rc < 0 || !wanted) {
+		json_decref(wanted);
 		return rc;
-	if (!json_object_get(wanted, "session"))
-		words_add(&c->args.slice, "--ephemeral");
+	}
+	words_add(&c->args.slice, "--ephemeral");
 	json_object_foreach(wanted, key, value)
 	{
 		char name[32];

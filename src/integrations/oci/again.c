@@ -1,13 +1,16 @@
 #include "integrations/oci/again.h"
 
+#include <limits.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "container/layout.h"
 #include "integrations/oci/session.h"
 #include "integrations/oci/state.h"
 #include "proto/attach.h"
@@ -31,6 +34,36 @@ const char *oci_again_id(const json_t *environment)
 			return text + sizeof(name) - 1;
 	}
 	return NULL;
+}
+
+bool oci_again_attaches(const json_t *config, const char *directory)
+{
+	char containers[PATH_MAX], attach[PATH_MAX];
+	json_t *mount;
+	size_t i;
+
+	snprintf(containers, sizeof(containers), "%s/" CONTAINER_ATTACH_HOST, directory);
+	snprintf(attach, sizeof(attach), "%s/attach.sock", directory);
+	json_array_foreach(json_object_get(config, "mounts"), i, mount)
+	{
+		const char *from = json_text(mount, "source"),
+			   *to = json_text(mount, "destination");
+
+		if ((!strcmp(to, CONTAINER_ATTACH) && !strcmp(from, containers)) ||
+		    (!strcmp(to, CONTAINER_SOCKET) && !strcmp(from, attach)))
+			return true;
+	}
+	return false;
+}
+
+/* The sources of carve's mounts are without links. */
+static bool is_ours(const struct oci_session *session, const json_t *config)
+{
+	const char *attach = session->daemon.attach, *slash = strrchr(attach, '/');
+	char directory[PATH_MAX], real[PATH_MAX];
+
+	snprintf(directory, sizeof(directory), "%.*s", slash ? (int)(slash - attach) : 0, attach);
+	return realpath(directory, real) && oci_again_attaches(config, real);
 }
 
 /* "0,3". False: one of them is a MIG instance, or there are none. */
@@ -120,7 +153,8 @@ static bool is_meant(const json_t *now)
 	       (!owner || json_integer_value(owner) == (json_int_t)geteuid());
 }
 
-int oci_again(struct oci_session *session, const struct oci_container *container, struct error *err)
+int oci_again(struct oci_session *session, const struct oci_container *container,
+	      const json_t *config, struct error *err)
 {
 	const char *id = oci_again_id(container->environment);
 	char path[128];
@@ -129,6 +163,8 @@ int oci_again(struct oci_session *session, const struct oci_container *container
 	if (!id || strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(id) ||
 	    (rc = oci_daemon_find(session->host, &session->daemon, err)) < 0)
 		return rc;
+	if (!is_ours(session, config))
+		return 0;
 	snprintf(path, sizeof(path), "/v1/sessions/%.64s", id);
 	for (int i = 0; i < LOOKS; i++) {
 		json_t *now = NULL;

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "container/json_file.h"
+#include "container/wanted.h"
 #include "integrations/oci/containerd.h"
 
 #define LIST_MAX (64u << 20)
@@ -89,29 +90,45 @@ static json_t *labels_of(json_t *json, const char *section)
 	return labels;
 }
 
-/* The bundle is STORAGE/DRIVER-containers/ID/userdata. */
-static json_t *podman_labels(const struct oci_container *container)
+/* Of the manifest of an image, in its directory. */
+static json_t *podman_annotations(const char *dir)
 {
-	char path[PATH_MAX + 32], file[160];
+	char path[PATH_MAX + 16];
+
+	snprintf(path, sizeof(path), "%s/manifest", dir);
+	json_t *manifest = oci_json_read(path, IMAGE_MAX);
+	json_t *annotations = json_incref(json_object_get(manifest, "annotations"));
+
+	json_decref(manifest);
+	return annotations;
+}
+
+/* The bundle is STORAGE/DRIVER-containers/ID/userdata. */
+static void podman_labels(const struct oci_container *container, struct oci_labels *ret)
+{
+	char path[PATH_MAX + 32], dir[PATH_MAX], file[160];
 	size_t length = strlen(container->bundle), tail = strlen(USERDATA);
 	const char *image, *at = NULL;
 
 	if (length < tail || strcmp(container->bundle + length - tail, USERDATA) != 0)
-		return NULL;
+		return;
 	for (const char *next = container->bundle; (next = strstr(next, CONTAINERS)); next++)
 		at = next;
 	if (!at)
-		return NULL;
+		return;
 	snprintf(path, sizeof(path), "%.*s" CONTAINERS "containers.json",
 		 (int)(at - container->bundle), container->bundle);
-	json_t *containers = oci_json_read(path, LIST_MAX), *labels = NULL;
+	json_t *containers = oci_json_read(path, LIST_MAX);
 	image = image_find(containers, container->id);
 	if (image && oci_labels_file(image, file, sizeof(file)) &&
-	    snprintf(path, sizeof(path), "%.*s-images/%s/%s", (int)(at - container->bundle),
-		     container->bundle, image, file) < (int)sizeof(path))
-		labels = labels_of(oci_json_read(path, IMAGE_MAX), "config");
+	    snprintf(dir, sizeof(dir), "%.*s-images/%s", (int)(at - container->bundle),
+		     container->bundle, image) < (int)sizeof(dir) &&
+	    snprintf(path, sizeof(path), "%s/%s", dir, file) < (int)sizeof(path)) {
+		ret->all = labels_of(oci_json_read(path, IMAGE_MAX), "config");
+		ret->image = ret->all ? json_incref(ret->all) : json_object();
+		ret->annotations = podman_annotations(dir);
+	}
 	json_decref(containers);
-	return labels;
 }
 
 /* CRI-O has podman's storage, and its bundles elsewhere: it names the image in an annotation, and
@@ -144,8 +161,37 @@ static bool is_dockers(const char *file, const char *slash, const char *id)
 	       !memcmp(slash - length, id, length);
 }
 
+/* docker has labels of the image and of `docker run` in one object. `length`: of its directory,
+ * DATA/containers/ID, in `path`. NULL: its images are elsewhere, as with containerd's store. */
+static json_t *docker_image(const char *path, size_t length, const json_t *record)
+{
+	static const char prefix[] = "sha256:";
+	const char *image = json_string_value(json_object_get(record, "Image"));
+	const char *driver = json_string_value(json_object_get(record, "Driver"));
+	char file[PATH_MAX + 256];
+
+	for (int i = 0; i < 2; i++)
+		while (length && path[--length] != '/')
+			;
+	if (!image || strncmp(image, prefix, sizeof(prefix) - 1) != 0 || !driver ||
+	    strspn(driver, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(driver))
+		return NULL;
+	image += sizeof(prefix) - 1;
+	if (strlen(image) != IMAGE_ID_LENGTH || strspn(image, "0123456789abcdef") != strlen(image))
+		return NULL;
+	snprintf(file, sizeof(file), "%.*s/image/%.64s/imagedb/content/sha256/%s", (int)length,
+		 path, driver, image);
+	json_t *json = oci_json_read(file, IMAGE_MAX);
+	if (!json_is_object(json_object_get(json, "config"))) {
+		json_decref(json);
+		return NULL;
+	}
+	json_t *labels = labels_of(json, "config");
+	return labels ? labels : json_object();
+}
+
 /* docker mounts the container's host name from beside its own record of it. */
-static json_t *docker_labels(const char *id, const json_t *config)
+static void docker_labels(const char *id, const json_t *config, struct oci_labels *ret)
 {
 	char path[PATH_MAX + 32];
 	json_t *mount;
@@ -160,26 +206,50 @@ static json_t *docker_labels(const char *id, const json_t *config)
 		if (!to || !slash || *from != '/' || strcmp(to, "/etc/hostname") != 0 ||
 		    strcmp(slash, "/hostname") != 0 || !is_dockers(from, slash, id))
 			continue;
-		if (snprintf(path, sizeof(path), "%.*s/config.v2.json", (int)(slash - from), from) <
-		    (int)sizeof(path))
-			return labels_of(oci_json_read(path, IMAGE_MAX), "Config");
+		if (snprintf(path, sizeof(path), "%.*s/config.v2.json", (int)(slash - from),
+			     from) >= (int)sizeof(path))
+			return;
+		json_t *record = oci_json_read(path, IMAGE_MAX);
+		ret->image = docker_image(from, (size_t)(slash - from), record);
+		ret->all = labels_of(record, "Config");
+		return;
 	}
-	return NULL;
 }
 
-int oci_labels_find(const struct oci_container *container, const json_t *config, json_t **ret,
-		    struct error *err)
+int oci_labels_find(const struct oci_container *container, const json_t *config,
+		    struct oci_labels *ret, struct error *err)
 {
 	struct containerd_place place;
 
-	*ret = podman_labels(container);
-	if (!*ret)
-		*ret = crio_labels(container);
-	if (!*ret)
-		*ret = docker_labels(container->id, config);
+	*ret = (struct oci_labels){0};
+	podman_labels(container, ret);
+	if (!ret->all)
+		ret->all = crio_labels(container);
+	if (!ret->all)
+		docker_labels(container->id, config, ret);
 	/* docker's containers are containerd's, too, which has none of their labels. */
-	if (*ret || !containerd_place(container->bundle, &place) ||
+	if (ret->all || !containerd_place(container->bundle, &place) ||
 	    !strcmp(place.namespace, DOCKER_NAMESPACE))
 		return 0;
-	return containerd_labels(&place, ret, err);
+	return containerd_labels(&place, &ret->all, err);
+}
+
+void oci_labels_clear(struct oci_labels *labels)
+{
+	json_decref(labels->all);
+	json_decref(labels->image);
+	json_decref(labels->annotations);
+	*labels = (struct oci_labels){0};
+}
+
+bool oci_labels_image_joins(const struct oci_labels *labels, const json_t *annotations)
+{
+	const json_t *annotation = json_object_get(annotations, CONTAINER_LABEL_SESSION);
+	const json_t *label = json_object_get(labels->all, CONTAINER_LABEL_SESSION);
+
+	if (annotation)
+		return json_equal(annotation,
+				  json_object_get(labels->annotations, CONTAINER_LABEL_SESSION));
+	return !labels->image ||
+	       json_equal(label, json_object_get(labels->image, CONTAINER_LABEL_SESSION));
 }

@@ -43,8 +43,9 @@ static const char help[] =
 	"A hook of OCI runtimes (stage createRuntime); carve hook install has podman run it.\n"
 	"It reads the annotations carve.vram, carve.gpu, carve.gpu-memory, carve.mig-profile,\n"
 	"carve.gpu-compute, carve.gpu-ids, carve.vram-strict and carve.session of the container, then\n"
-	"the labels of its image, then CUDA_DEVICE_MEMORY_LIMIT and CUDA_DEVICE_SM_LIMIT of its\n"
-	"environment, which also lower what the others say. Without any of them it does nothing.\n"
+	"the labels of its image, which name no session, then CUDA_DEVICE_MEMORY_LIMIT and\n"
+	"CUDA_DEVICE_SM_LIMIT of its environment, which also lower what the others say. Without any\n"
+	"of them it does nothing.\n"
 	"\n"
 	"  --host SOCKET        carved's socket (also CARVE_HOST)\n"
 	"  --label NAME=VALUE   counts before annotations and labels: carve.vram=8GiB\n"
@@ -192,7 +193,7 @@ static int slice_again(struct hook *hook, struct error *err)
 	if (rc < 0)
 		return rc;
 	hook->session.host = hook->host;
-	rc = oci_again(&hook->session, &hook->container, err);
+	rc = oci_again(&hook->session, &hook->container, hook->config, err);
 	if (rc < 0)
 		oci_session_give(&hook->session);
 	return rc;

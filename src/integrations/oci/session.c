@@ -26,27 +26,47 @@ static int join_refuse(struct error *err)
 	return -err->code;
 }
 
+static int image_refuse(struct error *err)
+{
+	error_set(err, EXIT_CODE_NOT_PERMITTED,
+		  CONTAINER_LABEL_SESSION ": an image names sizes, and no session");
+	error_hint(err,
+		   "whoever starts the container names one: --annotation " CONTAINER_LABEL_SESSION
+		   "=ID, or carve podman run --session ID");
+	return -err->code;
+}
+
+/* Who names the session that is to be joined. */
+static int join_check(const struct oci_container *container, const json_t *given,
+		      const struct oci_labels *labels, struct error *err)
+{
+	if (json_object_get(given, CONTAINER_LABEL_SESSION))
+		return 0;
+	/* Pods are of users who do not trust each other, and the hook may join any session. */
+	if (oci_is_pods(container))
+		return join_refuse(err);
+	return oci_labels_image_joins(labels, container->annotations) ? image_refuse(err) : 0;
+}
+
 int oci_session_wanted(const struct oci_session *session, const struct oci_container *container,
 		       const json_t *config, const json_t *given, json_t **ret, struct error *err)
 {
-	json_t *labels = NULL;
+	struct oci_labels labels;
 
 	*ret = NULL;
 	/* A pod's slice is its containers'. */
 	if (oci_is_sandbox(container))
 		return 0;
 	int rc = oci_labels_find(container, config, &labels, err);
-	const json_t *sources[] = {given, container->annotations, labels};
+	const json_t *sources[] = {given, container->annotations, labels.all};
 	if (rc == 0)
 		rc = container_wanted(sources, ARRAY_SIZE(sources), ret, err);
-	json_decref(labels);
-	/* Pods are of users who do not trust each other, and the hook may join any session. */
-	if (rc == 0 && json_object_get(*ret, "session") && oci_is_pods(container) &&
-	    !json_object_get(given, CONTAINER_LABEL_SESSION)) {
+	if (rc == 0 && json_object_get(*ret, "session") &&
+	    (rc = join_check(container, given, &labels, err)) < 0) {
 		json_decref(*ret);
 		*ret = NULL;
-		return join_refuse(err);
 	}
+	oci_labels_clear(&labels);
 	if (rc == 0 && !*ret && session->limits.any &&
 	    !container_limits_no_gpu(session->limits.visible))
 		*ret = json_object();

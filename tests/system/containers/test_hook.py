@@ -453,6 +453,71 @@ def test_containers_join_a_session_by_its_id(podman):
     assert [s["id"] for s in podman.sessions()] == [session]
 
 
+def test_an_image_names_sizes_and_no_session(podman):
+    """Its author is a stranger to whoever starts it, and the hook may join any session: by a label, and by an annotation of its manifest."""
+    session = podman.host.carve_json("session", "request", "--vram", "3")["id"]
+    joins, said = f"carve.session={session}", "an image names sizes, and no session"
+    labelled = build(podman, "localhost/joins:1", [f"LABEL {joins}"])
+    file = podman.directory / "Containerfile"
+    file.write_text(f"FROM {podman.IMAGE}\n")
+    done = podman("podman", "build", "-q", "--annotation", joins, "-t", "localhost/joins:2", "-f", file, podman.directory / "root/tmp")
+    assert done.returncode == 0, done.stderr
+    for image in (labelled, "localhost/joins:2"):
+        done = hooked(podman, "run", "--rm", image, "true")
+        assert done.returncode != 0 and said in done.stderr, (image, done)
+        # Whoever starts it chooses a size, or a session.
+        done = hooked(podman, "run", "--rm", "--annotation", "carve.vram=2GiB", image, "hog")
+        assert image != labelled or "this GPU has 2048 MiB" in done.stdout, (image, done)
+    done = hooked(podman, "run", "--rm", "--annotation", joins, labelled, "hog")
+    assert "this GPU has 3072 MiB" in done.stdout, done
+    done = podman.carve("--rm", labelled, "true")
+    assert done.returncode == 125 and said in done.stderr, done
+    done = podman.carve("--session", session, "--rm", labelled, "hog")
+    assert "this GPU has 3072 MiB" in done.stdout, done
+
+
+@pytest.mark.parametrize("source", ["volumes/1", "containers"])
+def test_an_image_joins_no_session_by_a_volume_and_a_variable(stand_in, source):
+    """As a container of carve's that is started again has them: that one mounts the daemon's own directory."""
+    host = stand_in.host
+    containers = [host.popen(["unshare", "--mount", "sh", "-c", "echo; exec sleep 1000"]) for _ in range(2)]
+    for container in containers:
+        container.stdout.readline()
+    stand_in.configure()
+    assert stand_in.hook_on(containers[0].pid).returncode == 0
+    session, = host.carve_json("session", "list")
+    stand_in.configure({"root": {"path": "root"}, "process": {"env": [f"CARVE_SESSION={session['id']}"]}, "mounts": [
+        {"destination": "/run/carve-slice/attach", "source": f"{os.path.realpath(host.env['CARVE_RUNTIME_DIR'])}/{source}"}]})
+    done = stand_in.hook_on(containers[1].pid)
+    assert done.returncode == 0, done.stderr
+    is_in = containers[1].pid in host.carve_json("session", "show", session["id"])["command_pids"]
+    assert is_in == (source == "containers")
+
+
+DOCKERS_ID = "a" * 64
+IMAGES_ID = "b" * 64
+
+
+@pytest.mark.parametrize("image, joins", [({}, True), ({"carve.session": "s-other"}, True), ({"carve.session": "s-mine"}, False), (None, False)],
+                         ids=["none", "another", "same", "unknown"])
+def test_a_label_of_docker_run_names_a_session_and_one_of_its_image_does_not(tmp_path, image, joins):
+    """docker has both in one object. What the image has is in its own record, or, with containerd's store of images, nowhere."""
+    record = tmp_path / "containers" / DOCKERS_ID
+    record.mkdir(parents=True)
+    (record / "config.v2.json").write_text(json.dumps({
+        "Image": f"sha256:{IMAGES_ID}", "Driver": "overlay2", "Config": {"Labels": {"carve.session": "s-mine"}}}))
+    content = tmp_path / "image/overlay2/imagedb/content/sha256"
+    content.mkdir(parents=True)
+    if image is not None:
+        (content / IMAGES_ID).write_text(json.dumps({"config": {"Labels": image or None}}))
+    (tmp_path / "config.json").write_text(json.dumps({
+        "root": {"path": "root"}, "mounts": [{"destination": "/etc/hostname", "source": str(record / "hostname")}]}))
+    state = json.dumps({"id": DOCKERS_ID, "pid": os.getpid(), "bundle": str(tmp_path)})
+    done = subprocess.run([BUILD / "carve-hook"], input=state, capture_output=True, text=True, timeout=60)
+    # A process that is not the container's is noticed after that.
+    assert ("is not the container's" in done.stderr) == joins and ("names sizes, and no session" in done.stderr) != joins, done
+
+
 @pytest.mark.parametrize("state", ["", "{", "{}", '{"id": "x", "pid": 1, "bundle": "relative"}',
                                    '{"id": "x", "pid": -1, "bundle": "/"}', '{"id": "x", "pid": 1, "bundle": "/nowhere"}'])
 def test_input_that_is_not_a_container_state_is_refused(state):
