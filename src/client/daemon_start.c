@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "client/service_like.h"
+#include "proto/guard.h"
 #include "slice/isolation.h"
 #include "slice/places.h"
 #include "slice/runtime_dir.h"
@@ -30,27 +31,95 @@
 /* Seconds without sessions and requests after which the daemon goes away by itself. */
 #define IDLE_EXIT_SECONDS "60"
 
+/* Every option that a daemon may have been started with, and NULL. */
+#define ARGUMENTS_MAX 20
+
 /* How the daemon was started that served the directory and did not end in order: the next one has
  * its settings. */
 struct successor {
-	bool system;
-	char config[PATH_MAX]; /* "": none */
+	bool system, is_known;
+	char config[PATH_MAX], state_dir[PATH_MAX], user[64], idle_exit[24]; /* "": none */
 };
 
+/* The value of a line such as "config /etc/carve.json". False: the line is another's. */
+static bool line_take(const char *line, const char *name, char *buf, size_t size)
+{
+	size_t length = strlen(name);
+
+	return !strncmp(line, name, length) && line[length] == ' ' &&
+	       snprintf(buf, size, "%s", line + length + 1) < (int)size;
+}
+
+static void lines_take(char *text, struct successor *ret)
+{
+	char *rest = NULL;
+
+	for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+		ret->system |= !strcmp(line, "system");
+		(void)(line_take(line, "config", ret->config, sizeof(ret->config)) ||
+		       line_take(line, "state-dir", ret->state_dir, sizeof(ret->state_dir)) ||
+		       line_take(line, "user", ret->user, sizeof(ret->user)) ||
+		       line_take(line, "idle-exit", ret->idle_exit, sizeof(ret->idle_exit)));
+	}
+}
+
+/* The daemon's file of its options. False: there is none, or it is not this user's. */
+static bool start_read(const char *dir, char *text, size_t size)
+{
+	char path[PATH_MAX];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/" RUNTIME_START_FILE, dir);
+	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	ssize_t n = -1;
+	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+	    !(st.st_mode & 022))
+		n = read_all(fd, text, size - 1);
+	text[n < 0 ? 0 : n] = '\0';
+	return n >= 0 && (size_t)n < size - 1;
+}
+
+/* The lock's file is empty where the daemon ended in order. That of a system daemon is open to the
+ * user that it became, so its words count only for daemons that have no other file. */
 static void successor_read(const char *dir, struct successor *ret)
 {
-	char path[PATH_MAX], text[PATH_MAX + 64], *rest = NULL;
+	char path[PATH_MAX], lock[PATH_MAX + 64], start[3 * PATH_MAX];
 
 	*ret = (struct successor){0};
 	snprintf(path, sizeof(path), "%s/lock", dir);
-	if (file_read(path, text, sizeof(text)) <= 0)
+	if (file_read(path, lock, sizeof(lock)) <= 0)
 		return;
-	for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-		if (!strcmp(line, "system"))
-			ret->system = true;
-		if (!strncmp(line, "config ", strlen("config ")))
-			snprintf(ret->config, sizeof(ret->config), "%s", line + strlen("config "));
-	}
+	ret->is_known = start_read(dir, start, sizeof(start));
+	lines_take(ret->is_known ? start : lock, ret);
+}
+
+static void argument_add(char **arguments, const char *option, char *value)
+{
+	size_t count = 0;
+
+	while (arguments[count])
+		count++;
+	if (!*value)
+		return;
+	arguments[count] = (char *)option;
+	arguments[count + 1] = value;
+}
+
+/* The daemon's arguments. One that no other was killed before goes when nobody needs it. */
+static void arguments_make(char *arguments[static ARGUMENTS_MAX], const char *dir, char *ready,
+			   struct successor *successor)
+{
+	arguments[0] = (char *)"carved";
+	if (successor->system)
+		arguments[1] = (char *)"--system";
+	argument_add(arguments, "--runtime-dir", (char *)dir);
+	argument_add(arguments, "--ready-fd", ready);
+	if (!successor->is_known)
+		snprintf(successor->idle_exit, sizeof(successor->idle_exit), IDLE_EXIT_SECONDS);
+	argument_add(arguments, "--idle-exit", successor->idle_exit);
+	argument_add(arguments, "--config", successor->config);
+	argument_add(arguments, "--state-dir", successor->state_dir);
+	argument_add(arguments, "--user", successor->user);
 }
 
 /* In the grandchild: becomes the daemon, with its words going to `out`. */
@@ -77,16 +146,8 @@ _Noreturn static void daemon_become(const struct places *places, const char *dir
 	service_like_begin();
 	if (chdir("/") < 0)
 		_exit(1);
-	char *arguments[] = {"carved",      "--runtime-dir",   (char *)dir, "--ready-fd", number,
-			     "--idle-exit", IDLE_EXIT_SECONDS, NULL,        NULL,         NULL,
-			     NULL};
-	size_t count = 7;
-	if (successor.system)
-		arguments[count++] = "--system";
-	if (*successor.config) {
-		arguments[count++] = "--config";
-		arguments[count++] = successor.config;
-	}
+	char *arguments[ARGUMENTS_MAX] = {0};
+	arguments_make(arguments, dir, number, &successor);
 	execv(places->daemon, arguments);
 	fprintf(stderr, "carved: cannot start %s: %s\n", places->daemon, strerrordesc_np(errno));
 	_exit(127);

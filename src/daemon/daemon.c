@@ -323,9 +323,12 @@ static int rights_settle(struct node *node, struct error *err)
 
 static int serve(struct node *node, bool background, struct error *err)
 {
-	if (!node->handover &&
-	    runtime_lock(&node->runtime, node->options.system, node->options.config_path, err) < 0)
-		return EXIT_CODE_FAILED;
+	if (!node->handover) {
+		if (runtime_lock(&node->runtime, node->options.system, node->options.config_path,
+				 err) < 0)
+			return EXIT_CODE_FAILED;
+		node_start_note(node);
+	}
 	int rc = background ? background_enter(&node->runtime) : 0;
 	if (!background)
 		log_take_up(&node->runtime);

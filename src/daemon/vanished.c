@@ -1,5 +1,6 @@
 #include "daemon/vanished.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,6 +19,7 @@
 #include "daemon/queue/queue.h"
 #include "daemon/store/store.h"
 #include "guard/containers.h"
+#include "proto/guard.h"
 
 /* All that is looked at, each with a bit in vanished.failing. */
 enum entry {
@@ -35,6 +37,7 @@ enum entry {
 	ENTRY_KEEPER,
 	ENTRY_CONFIG,
 	ENTRY_CONFIG_RUNTIME,
+	ENTRY_START,
 };
 
 /* `rc` > 0: it was made anew; 0: it is there; negative: it cannot be made, and `why`. Each second
@@ -170,6 +173,34 @@ static void link_look(struct node *node)
 	tell(node, ENTRY_LINK, "carve.db", rc, err.message);
 }
 
+void node_start_note(struct node *node)
+{
+	runtime_start_note(&node->runtime, &(struct runtime_start){
+						   .system = node->options.system,
+						   .config = node->options.config_path,
+						   .state_dir = node->options.state_dir,
+						   .user = node->options.user,
+						   .idle_exit_ns = node->options.idle_exit_ns,
+					   });
+}
+
+static void start_look(struct node *node)
+{
+	struct error err = {0};
+	int rc = 0;
+
+	if (runtime_start_missing(&node->runtime)) {
+		if (privileges_guarded(&node->privileges)) {
+			rc = guard_make_entry(node, GUARD_FILE_START, &err);
+		} else {
+			node_start_note(node);
+			rc = runtime_start_missing(&node->runtime) ? -EIO : 1;
+		}
+	}
+	tell(node, ENTRY_START, RUNTIME_START_FILE, rc,
+	     err.message[0] ? err.message : strerrordesc_np(EIO));
+}
+
 /* Only root can make it, as a service's start does: it keeps the sessions' descriptors. */
 static const char *claims_dir_look(struct node *node)
 {
@@ -214,6 +245,7 @@ static void others_look(struct node *node)
 	config_look(node, ENTRY_CONFIG, node->config_kept.state, node->state.dir);
 	config_look(node, ENTRY_CONFIG_RUNTIME, node->config_kept.runtime, node->runtime.dir);
 	containers_look(node);
+	start_look(node);
 }
 
 /* Those that were made when the daemon started; the log has them. */

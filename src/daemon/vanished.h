@@ -18,6 +18,8 @@ struct vanished {
 	char error[VANISHED_ERROR_SIZE];
 };
 
+/* Notes the options of the daemon for the next one, which is started where this one is killed. */
+void node_start_note(struct node *node);
 /* Called each second: makes anew what is not there, and says so. Where another has taken the place,
  * the daemon is to stop: returns why, else NULL. */
 const char *vanished_tick(struct node *node);

@@ -98,6 +98,31 @@ void guard_link_remember(struct guard_place *place)
 	place->database[n < 0 ? 0 : n] = '\0';
 }
 
+void guard_start_remember(struct guard_place *place)
+{
+	struct stat st;
+	cleanup_close int fd = openat(place->dir_fd, RUNTIME_START_FILE,
+				      O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	ssize_t n = -1;
+
+	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid())
+		n = read_all(fd, place->start, sizeof(place->start) - 1);
+	place->start[n < 0 ? 0 : n] = '\0';
+}
+
+/* A descriptor that the worker cannot write to. */
+static int start_make(const struct guard_place *place)
+{
+	if (!place->start[0])
+		return -ENOENT;
+	cleanup_close int fd = plain_make(place->dir_fd, RUNTIME_START_FILE, O_WRONLY | O_TRUNC);
+	int rc = fd < 0 ? fd : write_all(fd, place->start, strlen(place->start));
+	if (rc < 0)
+		return rc;
+	int again = openat(place->dir_fd, RUNTIME_START_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	return again < 0 ? -errno : again;
+}
+
 static int link_make(const struct guard_place *place)
 {
 	if (!place->database[0])
@@ -141,6 +166,8 @@ int guard_file_make(const struct guard_place *place, uint32_t file)
 		return plain_make(dir_fd, "carved.log", O_WRONLY | O_APPEND);
 	case GUARD_FILE_LINK:
 		return link_make(place);
+	case GUARD_FILE_START:
+		return start_make(place);
 	case GUARD_FILE_LAUNCHER:
 		return launcher_connect(dir_fd);
 	case GUARD_FILE_ATTACH:

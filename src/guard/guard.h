@@ -22,7 +22,8 @@ struct guard_place {
 	/* Its real user while it acts for another, who could else signal it: nobody's but the
 	 * worker's. */
 	uid_t real_uid;
-	char database[PATH_MAX]; /* where the runtime directory's link leads; "": there is none */
+	char database[PATH_MAX];  /* where the runtime directory's link leads; "": there is none */
+	char start[3 * PATH_MAX]; /* the daemon's options, as in their file; "": there is none */
 };
 
 /* Forks the guard, as root. Its worker is the caller, which gets the other end of the link. 0 or
@@ -53,6 +54,8 @@ int guard_signal(uid_t real_uid, uid_t uid, pid_t pid, uint64_t birth, int signa
 int guard_file_make(const struct guard_place *place, uint32_t file);
 /* Remembers where that link leads. */
 void guard_link_remember(struct guard_place *place);
+/* And the options of the daemon. */
+void guard_start_remember(struct guard_place *place);
 /* The program that process `worker` runs, opened, where it is called carved and root alone (or the
  * owner of this program) could have put it there. The descriptor, or -errno. */
 int guard_program_open(pid_t worker);

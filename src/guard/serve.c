@@ -133,6 +133,7 @@ static bool turn(const struct guard_place *place)
 static void guard_serve(struct guard_place *place)
 {
 	guard_link_remember(place);
+	guard_start_remember(place);
 	while (turn(place))
 		;
 }

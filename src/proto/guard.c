@@ -39,7 +39,7 @@ int guard_request_check(const struct guard_request *r, size_t size)
 	case GUARD_LEAVE:
 		return 0;
 	case GUARD_FILE:
-		return r->file >= GUARD_FILE_LOCK && r->file <= GUARD_FILE_LAUNCHER ? 0 : -EINVAL;
+		return r->file >= GUARD_FILE_LOCK && r->file <= GUARD_FILE_START ? 0 : -EINVAL;
 	}
 	return -EOPNOTSUPP;
 }

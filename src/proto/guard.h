@@ -28,6 +28,9 @@ enum guard_op {
 	GUARD_FILE = 5,
 };
 
+/* In the runtime directory: the options of the daemon (daemon/host/runtime.h). */
+#define RUNTIME_START_FILE "start"
+
 enum guard_file {
 	GUARD_FILE_LOCK = 1,
 	GUARD_FILE_ATTACH = 2,
@@ -40,6 +43,8 @@ enum guard_file {
 	GUARD_FILE_LINK = 6,
 	/* Of the launcher that is a service of its own: a connection to its socket. */
 	GUARD_FILE_LAUNCHER = 7,
+	/* The options of the daemon, as they were when the guard began; to be read alone. */
+	GUARD_FILE_START = 8,
 };
 
 struct guard_request {

@@ -25,7 +25,7 @@ static void request_look(const uint8_t *data, size_t size)
 	if (request.op <= GUARD_NAMESPACE && (request.pid <= 1 || !request.birth))
 		abort();
 	if (request.op == GUARD_FILE
-		    ? request.file < GUARD_FILE_LOCK || request.file > GUARD_FILE_LAUNCHER
+		    ? request.file < GUARD_FILE_LOCK || request.file > GUARD_FILE_START
 		    : request.file != 0)
 		abort();
 	if (request.op == GUARD_SIGNAL &&

@@ -1,4 +1,5 @@
 """Jobs of users in a system daemon: each runs as the user who enqueued it, and as nobody else (docs/queues.md, "Users")."""
+import contextlib
 import json
 import os
 import pathlib
@@ -7,13 +8,14 @@ import signal
 import sqlite3
 import stat
 import subprocess
+import tempfile
 
 import pytest
 
 from cgroups import MOUNT, cgroups_can_be_made
 from conftest import wait_until
 
-from .lab import ALICE, BOB, CARVE, CARVED, MALLORY, ROOT
+from .lab import ALICE, BOB, CARVE, CARVED, MALLORY, ROOT, peer_of
 from .test_restart import rights_of_the_unit
 
 ENDED = ("done", "failed", "cancelled", "timeout", "lost")
@@ -419,3 +421,69 @@ def test_a_users_job_has_a_cgroup_of_roots_making_and_leaves_nothing_in_it(jobs)
     jobs.output(ALICE, "true")
     jobs.output(ALICE, "true")
     assert not mine.exists()
+
+
+@pytest.mark.parametrize("who", ["shim", "command"])
+def test_a_killed_system_daemon_is_started_with_its_arguments(make_lab, who):
+    """By the shim of a job of root's, and by a command of root's. The lock's file is open to the user that the daemon became."""
+    with tempfile.TemporaryDirectory(prefix="carve-args-") as directory:
+        place = pathlib.Path(directory)
+        place.chmod(0o755)
+        (place / "config.json").write_text('{"over_tolerance": "77MiB"}')
+        arguments = ["--config", f"{place}/config.json", "--state-dir", f"{place}/state", "--user", "nobody"]
+        lab = make_lab(args=arguments)
+        jobs = Jobs(lab)
+        id = jobs.enqueue(ROOT, "sleep", "1000")
+        jobs.running(ROOT, id)
+        with open(lab.runtime / "lock", "a") as lock:
+            lock.write(f"config {place}/none.json\nstate-dir {place}/none\n")
+        # Whoever removes it, the guard has it still.
+        start, text = lab.runtime / "start", (lab.runtime / "start").read_text()
+        start.unlink()
+        wait_until(lambda: start.exists() and start.read_text() == text)
+        first = lab.daemon.pid
+        if who == "command":
+            shim = parent_of(next(pid for pid in processes_called("sleep") if parent_is(pid, "carve-shim", lab)))
+            os.kill(shim, signal.SIGSTOP)
+        lab.kill_daemon()
+        if who == "command":
+            done = lab.run(ROOT, CARVE, "job", "show", id, env={"CARVE_HOST": "", "CARVE_RUNTIME_DIR": str(lab.runtime)})
+            assert done.returncode == 0, done.stderr
+        pid = wait_until(lambda: serves(lab, first))
+        words = pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        assert all(any(words[i:i + 2] == arguments[k:k + 2] for i in range(len(words))) for k in (0, 2, 4)), words
+        assert "--system" in words and "--idle-exit" not in words and not (place / "none").exists(), words
+        if who == "command":
+            os.kill(shim, signal.SIGCONT)
+        wait_until(lambda: jobs.show(ROOT, id)["state"] == "running")
+        assert stat.S_IMODE(start.stat().st_mode) == 0o600 and start.stat().st_uid == 0
+
+
+def serves(lab, but):
+    """The process that listens for commands, unless it is `but`."""
+    try:
+        pid = peer_of(lab.runtime / "carved.sock")[0]
+        return pid if pid != but and os.path.exists(f"/proc/{pid}") else None
+    except OSError:
+        return None
+
+
+def processes_called(name):
+    for path in pathlib.Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):
+            if path.read_text() == f"{name}\n":
+                yield int(path.parent.name)
+
+
+def parent_of(pid):
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def parent_is(pid, name, lab):
+    """Whether it is the child of such a process of this lab's."""
+    try:
+        parent = parent_of(pid)
+        words = pathlib.Path(f"/proc/{parent}/cmdline").read_text()
+        return pathlib.Path(f"/proc/{parent}/comm").read_text() == f"{name}\n" and str(lab.args[3]) in words
+    except OSError:
+        return False

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,6 +21,7 @@
 #include "daemon/host/sole.h"
 #include "daemon/host/supervisor.h"
 #include "guard/containers.h"
+#include "proto/guard.h"
 
 #define LISTEN_BACKLOG 512
 /* A daemon that was killed may leave the lock to a child that it had just forked, until that execs.
@@ -160,6 +162,9 @@ bool runtime_take_over(struct runtime *runtime, struct handover *h)
 	if (runtime->lock_fd >= 0 && runtime->http_fd >= 0 && runtime->attach_fd >= 0) {
 		runtime->inode[RUNTIME_LOCK] = file_inode(runtime, RUNTIME_LOCK);
 		dir_hold(runtime);
+		/* An earlier version noted nothing. */
+		runtime->start_noted = true;
+		runtime->start_noted = !runtime_start_missing(runtime);
 		/* An earlier version took no name. */
 		runtime->sole_fd = handover_take(h, json_object_get(from, "sole"));
 		if (runtime->sole_fd < 0)
@@ -181,6 +186,54 @@ static void successor_note(int fd, bool system, const char *config)
 			      found ? "config " : "", found ? path : "", found ? "\n" : "");
 
 	(void)!write_all(fd, text, (size_t)length);
+}
+
+/* A line for each that was named. */
+static void start_line(FILE *to, const char *name, const char *value)
+{
+	if (value && *value && !strchr(value, '\n'))
+		fprintf(to, "%s %s\n", name, value);
+}
+
+void runtime_start_note(struct runtime *runtime, const struct runtime_start *start)
+{
+	char path[128], temporary[128];
+	cleanup_free char *text = NULL;
+	size_t size = 0;
+	FILE *to = open_memstream(&text, &size);
+
+	runtime_path(runtime, RUNTIME_START_FILE, path, sizeof(path));
+	runtime_path(runtime, "." RUNTIME_START_FILE ".new", temporary, sizeof(temporary));
+	/* One of an earlier daemon would be worse than none. */
+	unlink(path);
+	unlink(temporary);
+	if (!to)
+		return;
+	if (start->system)
+		fputs("system\n", to);
+	start_line(to, "config", start->config);
+	start_line(to, "state-dir", start->state_dir);
+	start_line(to, "user", start->user);
+	if (start->idle_exit_ns)
+		fprintf(to, "idle-exit %" PRIu64 "\n", start->idle_exit_ns / 1000000000);
+	if (fclose(to) != 0)
+		return;
+	cleanup_close int fd =
+		open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int rc = fd < 0 ? -errno : write_all(fd, text, size);
+	if (rc == 0 && rename(temporary, path) < 0)
+		rc = -errno;
+	runtime->start_noted |= rc == 0;
+	if (rc < 0)
+		log_event(LOG_WARNING, "runtime.no_start_file error=\"%s\"", strerrordesc_np(-rc));
+}
+
+bool runtime_start_missing(const struct runtime *runtime)
+{
+	char path[128];
+
+	runtime_path(runtime, RUNTIME_START_FILE, path, sizeof(path));
+	return runtime->start_noted && access(path, F_OK) < 0 && errno == ENOENT;
 }
 
 static int dir_make(const struct runtime *runtime, bool system, struct error *err)

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/stat.h>
 
 #include "backend/installed.h"
@@ -24,7 +25,8 @@ struct runtime {
 	/* Those of its sockets whose files were removed, a bit each (enum runtime_file): it hands
 	 * them over at each start, and nobody can reach them. */
 	unsigned orphaned;
-	int dir_fd; /* holds a shared lock: systemd-tmpfiles cleans no such directory */
+	int dir_fd;       /* holds a shared lock: systemd-tmpfiles cleans no such directory */
+	bool start_noted; /* this daemon, or the program before it, has noted its options */
 	ino_t inode[RUNTIME_FILES]; /* to notice when one is removed or replaced; 0: none yet */
 };
 
@@ -47,6 +49,19 @@ int runtime_lock_dir(const char *dir, const char *does, struct error *err);
  * to be started: a line "system" for the system's, a line "config PATH" (absolute) where `config`
  * is not NULL. */
 int runtime_lock(struct runtime *runtime, bool system, const char *config, struct error *err);
+/* The options of a daemon; NULL and 0 where one was not named. */
+struct runtime_start {
+	bool system;
+	const char *config, *state_dir, *user;
+	uint64_t idle_exit_ns;
+};
+
+/* Notes them for the next daemon, which a command starts after this one was killed, in a file that
+ * is this process's user's: root's, where the daemon becomes another user, who has the lock's open.
+ */
+void runtime_start_note(struct runtime *runtime, const struct runtime_start *start);
+/* Whether that file was removed. */
+bool runtime_start_missing(const struct runtime *runtime);
 /* Makes the two listening sockets, where they were not taken over (mode 0666 for the system's, else
  * 0600). */
 int runtime_listen(struct runtime *runtime, bool system, struct error *err);

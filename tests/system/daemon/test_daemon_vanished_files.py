@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(ON_GPU, reason="needs a simulated host")
 USER = str(os.getuid())
 # The files to remove, by directory, and their names in the log. A state directory of its own, so that all there is exists.
 RUNTIME = {"lock": "lock", "attach.sock": "attach.sock", "carved.sock": "carved.sock", "carved.log": "carved.log",
-           "carve.db": "carve.db", "carved.json.last": "carved.json.last",
+           "carve.db": "carve.db", "carved.json.last": "carved.json.last", "start": "start",
            "containers": "containers", "containers/attach.sock": "containers",
            "keeper": "keeper/socket", "keeper/socket": "keeper/socket"}
 STATE = {"lock": "state_dir/lock", "carved.json.last": "carved.json.last",
