@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from conftest import open_to_others
+from conftest import BUILD, open_to_others
 from podman_host import storage as podman  # noqa: F401: fixtures
 
 
@@ -122,3 +122,23 @@ def test_every_user_of_a_container_is_in_the_devices_slice(podman, specs):
 def test_refusals_have_one_line(make_host, argv, code, said):
     done = make_host("h100-80gb").carve("cdi", *argv)
     assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (code, True, False), done.stderr
+
+
+def test_a_slice_composes_with_nvidias_own_device(podman, specs):
+    """NVIDIA's spec, which a stand-in plays, mounts the driver at its own paths and names it to the dynamic linker. Carve's device comes after it."""
+    session = podman.host.carve_json("session", "request", "--vram", "3")["id"]
+    cdi(podman, specs, "generate")
+    libraries = [os.path.realpath(BUILD / "sim" / name) for name in ("libcuda.so.1", "libnvidia-ml.so.1")]
+    names = [str(BUILD / "sim" / name) for name in ("libcuda.so.1", "libnvidia-ml.so.1")]
+    (specs / "nvidia.json").write_text(json.dumps({"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [{"name": "0", "containerEdits": {
+        "env": ["NVIDIA_VISIBLE_DEVICES=void", f"LD_LIBRARY_PATH={BUILD}/sim"],
+        "mounts": [{"hostPath": real, "containerPath": to, "options": ["ro", "nosuid", "nodev", "bind"]}
+                   for real, to in zip(libraries, names)]}}]}))
+    devices = ["--device", "nvidia.com/gpu=0", "--device", f"carve.dev/slice={session}"]
+    done = podman.with_cdi(specs, "run", "--rm", *devices, podman.IMAGE, "hog")
+    assert done.returncode == 0 and "this GPU has 3072 MiB" in done.stdout and "CUDA_ERROR_OUT_OF_MEMORY" in done.stdout, done
+    # The stand-in's driver is what a program would find that knows of no slice.
+    host = "SIMGPU_HOST=" + podman.host.env["SIMGPU_HOST"]
+    done = podman.with_cdi(specs, "run", "--rm", "--env", host, "--volume", podman.host.env["SIMGPU_HOST"] + ":" + podman.host.env["SIMGPU_HOST"],
+                           "--device", "nvidia.com/gpu=0", podman.IMAGE, "hog")
+    assert "this GPU has 3072 MiB" not in done.stdout and "this GPU has" in done.stdout, done

@@ -231,3 +231,10 @@ def test_a_start_costs_few_processes_and_no_sync(podman, tmp_path):
     calls, processes = traced(trace.read_text(), "carve-hook")
     assert processes and calls.count("read") <= 100
     podman.nothing_is_left()
+
+
+def test_a_slice_shows_what_its_size_leaves_beside_the_drivers_own(podman):
+    """As the sizes of other tools: 8 GiB of which the driver's 64 MiB are a part."""
+    done = podman.carve("--vram", "8GiB", "--reserve", "64MiB", "--rm", podman.IMAGE, "hog")
+    assert "this GPU has 8128 MiB" in done.stdout, done.stderr
+    podman.nothing_is_left()
