@@ -157,7 +157,9 @@ static bool respell(const char *text, char buf[static RESPELLED_SIZE], struct de
 		commas += *text == ',';
 		changed |= *text == ',' || *text == ' ';
 		if (*text != ' ')
-			buf[used++] = *text == ',' ? '.' : *text;
+			buf[used++] = *text;
+		if (*text == ',')
+			buf[used - 1] = '.';
 	}
 	buf[used] = '\0';
 	return changed && !*text && commas < 2 && decimal_read(buf, number);

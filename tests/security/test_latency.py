@@ -81,6 +81,7 @@ threading.Thread(target=again, daemon=True).start()
 @pytest.mark.timed
 @pytest.mark.long
 @pytest.mark.alone
+@pytest.mark.once("it judges the time that the daemon takes")
 @pytest.mark.attack("6-10", "each attack on the service, beside another user's requests")
 def test_requests_take_no_longer_beside_each_attack(lab):
     attacks = {

@@ -14,5 +14,5 @@
  * control characters are escaped as in JSON. Control characters elsewhere are '?'. `size`: 2 bytes
  * at least. Returns the length without the final 0. `args` is indeterminate afterwards. Any thread.
  */
-size_t log_line(char *line, size_t size, const char *format, va_list args)
+size_t log_line(char *text, size_t size, const char *format, va_list args)
 	__attribute__((format(printf, 3, 0)));

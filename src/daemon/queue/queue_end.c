@@ -585,10 +585,13 @@ static void end_run(struct queues *q)
 	struct job *job = user->ends.first;
 
 	turns_pass(&q->ends, user->ends_turn.user);
-	job_move(job, &q->ending);
+	/* A user has turns while jobs of theirs end. */
+	if (job)
+		job_move(job, &q->ending);
 	if (!user->ends.first)
 		turns_remove(&q->ends, &user->ends_turn);
-	job_conclude(job);
+	if (job)
+		job_conclude(job);
 }
 
 void jobs_end_run(struct queues *q)

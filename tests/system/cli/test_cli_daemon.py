@@ -25,6 +25,7 @@ def test_a_command_loads_few_libraries():
 
 
 @pytest.mark.timed
+@pytest.mark.once("it judges the time that a command takes")
 @pytest.mark.parametrize("words, most_ms", [(["--version"], 3), (["gpu", "list"], 5)])
 def test_short_commands_take_a_few_milliseconds(host, words, most_ms):
     host.carve("gpu", "list")

@@ -282,6 +282,7 @@ def test_faults_say_what_goes_with_what(nvml):
 
 
 @pytest.mark.timed
+@pytest.mark.once("it judges the time that work of the simulated GPU takes")
 def test_counters_tell_how_busy_each_instance_and_the_gpu_is(nvml):
     lib = nvml("h100-80gb+mig")
     (half_gi, _, half), (small_gi, _, _) = create(lib, HALF), create(lib, SMALL)
