@@ -42,7 +42,7 @@ for line in sys.stdin:
 
     def __init__(self, daemon, session, stubborn=False):
         script = self.SCRIPT % (HERE, str(daemon.runtime), stubborn, session, session)
-        self.process = subprocess.Popen(["/usr/bin/python3", "-c", script], stdin=subprocess.PIPE,
+        self.process = subprocess.Popen(["/usr/bin/python3", "-S", "-c", script], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True, env=clean_env())
         self.status, self.slot, self.pid = map(int, self.process.stdout.readline().split())
 

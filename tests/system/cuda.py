@@ -3,15 +3,25 @@
 A program in tests/programs/NAME.py says `from cuda import *`. `cuda.py PROGRAM ARGUMENT...` runs one, so that a traceback
 names its lines; a test that has a few lines of its own puts BEGIN of in_slice.py before them."""
 import ctypes as c
-import json
 import os
 import sys
-import threading
 import time
 
 __all__ = ["Alloc", "Ipc", "Location", "MIB", "OOM", "Prop", "Props", "allocate_in", "begin", "c", "context", "create", "cuda",
            "export", "import_", "json", "ok", "os", "room", "sys", "take", "threading", "time"]
 
+
+class Later:
+    """A module that is imported when it is first used: these take as long as all else of a program's start."""
+
+    def __init__(self, name):
+        self.__name__ = name
+
+    def __getattr__(self, name):
+        return getattr(__import__(self.__name__), name)
+
+
+json, threading = Later("json"), Later("threading")
 cuda, MIB, OOM = c.CDLL("libcuda.so.1"), 1 << 20, 2
 context = c.c_void_p()
 
@@ -87,7 +97,9 @@ def allocate_in(graph, size, device):
 
 
 if __name__ == "__main__":
-    import runpy
+    sys.modules["cuda"] = sys.modules["__main__"]  # it is not to be loaded again
     del sys.argv[0]
     sys.path.insert(0, os.path.dirname(sys.argv[0]))
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    # Not by runpy, whose imports take longer than this module.
+    with open(sys.argv[0], encoding="utf-8") as source:
+        exec(compile(source.read(), sys.argv[0], "exec"), {"__name__": "__main__", "__file__": sys.argv[0]})

@@ -15,7 +15,7 @@ BEGIN = f"import sys; sys.path[:0] = {str(HERE)!r}, {str(SOURCES)!r}\nfrom cuda 
 
 def in_slice(host, code, *run, **kw):
     """The program's output, as JSON."""
-    done = host.carve("run", *(run or ("--vram", "3")), "--", sys.executable, "-c", BEGIN + code, **kw)
+    done = host.carve("run", *(run or ("--vram", "3")), "--", sys.executable, "-S", "-c", BEGIN + code, **kw)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -57,7 +57,7 @@ def ask_in_child(daemon, body, then):
               "c.request('POST', '/v1/sessions', %r); s = json.loads(c.getresponse().read())\n"
               "%s\nprint(json.dumps(s), flush=True)\ntime.sleep(1000)\n")
     script %= (HERE, str(daemon.runtime), json.dumps(body), then)
-    child = subprocess.Popen(["/usr/bin/python3", "-c", script], stdout=subprocess.PIPE, text=True,
+    child = subprocess.Popen(["/usr/bin/python3", "-S", "-c", script], stdout=subprocess.PIPE, text=True,
                              env=clean_env())
     return child, json.loads(child.stdout.readline())
 

@@ -154,8 +154,8 @@ def test_a_driver_of_two_parts(make_host, tmp_path):
     env = {"STORE_DRIVER": str(tmp_path / "store/libcuda.so.1.1"),
            "LD_LIBRARY_PATH": f"{tmp_path}/lib:{host.env['LD_LIBRARY_PATH']}"}
     begin = "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"
-    assert host.run([sys.executable, "-c", begin], env=env).stdout == "0\n"
-    done = host.carve("run", "--isolation", "preload", sys.executable, "-c", begin, env=env)
+    assert host.run([sys.executable, "-S", "-c", begin], env=env).stdout == "0\n"
+    done = host.carve("run", "--isolation", "preload", sys.executable, "-S", "-c", begin, env=env)
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 
 

@@ -340,7 +340,7 @@ def test_policy_ends_nobody_for_what_an_exporter_of_another_session_left(policed
     host = policed.host
 
     def start(vram, code):
-        return host.popen([CARVE, "run", "--isolation", "preload", "--ephemeral", "--vram", vram, "--", "/usr/bin/python3", "-c", code],
+        return host.popen([CARVE, "run", "--isolation", "preload", "--ephemeral", "--vram", vram, "--", "/usr/bin/python3", "-S", "-c", code],
                           stdin=subprocess.PIPE)
     exporter, importer = start("4", IPC_EXPORTER), start("1", IPC_IMPORTER)
     importer.stdin.write(exporter.stdout.readline())
@@ -399,7 +399,7 @@ class Heirs:
         self.id = next(s["id"] for s in host.carve_json("session", "list") if s["vram_bytes"] == 2 * GIB)
 
     def start(self, where, code, end):
-        return self.host.popen([CARVE, "run", "--isolation", "preload", *where, "--", sys.executable, "-c", BEGIN + code,
+        return self.host.popen([CARVE, "run", "--isolation", "preload", *where, "--", sys.executable, "-S", "-c", BEGIN + code,
                                 str(end.fileno())], stdin=subprocess.PIPE, pass_fds=[end.fileno()])
 
     def say(self, *words):

@@ -21,7 +21,7 @@ def mipmap(size):
     return cuda.cuMipmappedArrayCreate(c.byref(handle), c.byref(Descriptor(size, size, 0, 1, 4, 0)), 5), handle
 WAYS = [(array, cuda.cuArrayDestroy), (mipmap, cuda.cuMipmappedArrayDestroy)]
 begin()
-other = subprocess.Popen([sys.executable, "-c", OTHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+other = subprocess.Popen([sys.executable, "-S", "-c", OTHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 def others(line):
     other.stdin.write(line + "\n")
     other.stdin.flush()

@@ -64,9 +64,9 @@ assert time.monotonic() > began + 0.9
 low = room()
 print(json.dumps([before, high, low]), flush=True)
 """
-    process = host.popen([BUILD / "carve", "run", "--vram", "8", "--", sys.executable, "-c", code], stdin=subprocess.PIPE)
+    process = host.popen([BUILD / "carve", "run", "--vram", "8", "--", sys.executable, "-S", "-c", code], stdin=subprocess.PIPE)
     pid = process.stdout.readline().strip()
-    other = host.popen([sys.executable, "-c", BEGIN + r"""
+    other = host.popen([sys.executable, "-S", "-c", BEGIN + r"""
 begin()
 print("up", flush=True)
 sys.stdin.readline()

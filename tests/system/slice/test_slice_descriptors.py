@@ -52,7 +52,7 @@ import subprocess
 begin()
 result, handle = create(1024 * MIB)
 fd = export(handle)
-other = subprocess.Popen([sys.executable, "-c", IMPORTER, str(fd)], pass_fds=[fd], stdin=subprocess.PIPE,
+other = subprocess.Popen([sys.executable, "-S", "-c", IMPORTER, str(fd)], pass_fds=[fd], stdin=subprocess.PIPE,
                          stdout=subprocess.PIPE, text=True)
 assert result == 0 and other.stdout.readline() == "held\n"
 """
@@ -138,7 +138,7 @@ begin()
 before, fds = room(), []
 for _ in range(2):
     here, there = socket.socketpair()
-    subprocess.run([sys.executable, "-c", CHILD, str(there.fileno())], pass_fds=[there.fileno()], check=True)
+    subprocess.run([sys.executable, "-S", "-c", CHILD, str(there.fileno())], pass_fds=[there.fileno()], check=True)
     fds += socket.recv_fds(here, 1, 1)[1]
 at_once = come_back(before - 1024 * MIB)
 result, pointer = take(at_once + 2 * MIB)
@@ -189,14 +189,14 @@ print(json.dumps({"before": before, "kept": room()}))
 
 def test_a_session_does_not_pay_for_descriptors_of_another(host):
     """Though it has given something back so, and has descriptors open of memory that it has by handles."""
-    other = host.popen([BUILD / "carve", "run", "--ephemeral", "--vram", "3", "--", sys.executable, "-c", BEGIN + DESCRIBED + r"""
+    other = host.popen([BUILD / "carve", "run", "--ephemeral", "--vram", "3", "--", sys.executable, "-S", "-c", BEGIN + DESCRIBED + r"""
 begin()
 sys.stdin.readline()
 fd = described(1024 * MIB)
 print("kept", flush=True)
 sys.stdin.read()
 """], stdin=subprocess.PIPE)
-    mine = host.popen([BUILD / "carve", "run", "--ephemeral", "--vram", "3", "--", sys.executable, "-c", BEGIN + DESCRIBED + r"""
+    mine = host.popen([BUILD / "carve", "run", "--ephemeral", "--vram", "3", "--", sys.executable, "-S", "-c", BEGIN + DESCRIBED + r"""
 begin()
 before = room()
 os.close(described(1024 * MIB))
@@ -223,7 +223,7 @@ def test_a_daemon_that_finds_nobody_alive_knows_what_descriptors_keep(host):
     session = host.carve_json("session", "request", "--vram", "3")["id"]
     here, there = socket.socketpair()
     with there:
-        program = host.popen([BUILD / "carve", "run", "--session", session, "--", sys.executable, "-c", BEGIN + DESCRIBED + r"""
+        program = host.popen([BUILD / "carve", "run", "--session", session, "--", sys.executable, "-S", "-c", BEGIN + DESCRIBED + r"""
 begin()
 before, there = room(), socket.socket(fileno=int(sys.argv[1]))
 socket.send_fds(there, [b"x"], [described(1024 * MIB)])
@@ -255,7 +255,7 @@ while True:
 
 
 def test_the_locks_of_others_hide_no_descriptor(host, tmp_path):
-    churns = [subprocess.Popen([sys.executable, "-c", CHURN, str(tmp_path), str(cpu)], stdout=subprocess.PIPE)
+    churns = [subprocess.Popen([sys.executable, "-S", "-c", CHURN, str(tmp_path), str(cpu)], stdout=subprocess.PIPE)
               for cpu in sorted(os.sched_getaffinity(0))[:4]]
     try:
         for churn in churns:
@@ -298,7 +298,7 @@ def test_the_kernels_locks_are_listed_only_where_memory_was_exported(host, tmp_p
 
 
 def test_a_new_daemon_knows_what_descriptors_keep(host):
-    program = host.popen([BUILD / "carve", "run", "--vram", "3", "--", sys.executable, "-c", BEGIN + DESCRIBED + r"""
+    program = host.popen([BUILD / "carve", "run", "--vram", "3", "--", sys.executable, "-S", "-c", BEGIN + DESCRIBED + r"""
 begin()
 before, fd = room(), described(1024 * MIB)
 print(before, flush=True)
@@ -342,7 +342,7 @@ def test_memory_that_others_have_open_counts_when_it_is_freed(host, give):
     said = in_slice(host, f"OPENER = {BEGIN + OPENER!r}" + r"""
 import subprocess
 begin()
-other = subprocess.Popen([sys.executable, "-c", OPENER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+other = subprocess.Popen([sys.executable, "-S", "-c", OPENER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 assert other.stdout.readline() == "ready\n"
 before, taken = room(), 0
 while taken < 12:

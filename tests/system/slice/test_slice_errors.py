@@ -28,7 +28,7 @@ begin()
 
 
 def said_alone_and_in_slice(host, code):
-    alone = host.run([sys.executable, "-c", BEGIN + code])
+    alone = host.run([sys.executable, "-S", "-c", BEGIN + code])
     assert alone.returncode == 0, alone.stderr
     return json.loads(alone.stdout), in_slice(host, code)
 
@@ -120,7 +120,7 @@ def test_memory_that_the_driver_no_longer_reports_stays_charged(make_host, call)
     said = in_slice(make_host("h100-80gb"), f"CALL, SILENT, CARVE = {call!r}, {SILENT!r}, {str(BUILD / 'carve')!r}" + r"""
 import subprocess
 begin()
-other = subprocess.Popen([sys.executable, "-c", SILENT, CALL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+other = subprocess.Popen([sys.executable, "-S", "-c", SILENT, CALL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 assert other.stdout.readline().strip() == "up"
 before = room()
 subprocess.run([CARVE, "sim", "fault", "hang", "--call", CALL, "--error", "700", "--pid", str(other.pid)], check=True)

@@ -49,7 +49,7 @@ print(json.dumps(results))
 
 
 def test_calls_that_take_no_memory_yet_are_not_refused(host):
-    alone = host.run([sys.executable, "-c", BEGIN + LATER])
+    alone = host.run([sys.executable, "-S", "-c", BEGIN + LATER])
     assert alone.returncode == 0, alone.stderr
     said = in_slice(host, LATER)
     assert said == json.loads(alone.stdout)

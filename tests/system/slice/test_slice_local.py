@@ -103,7 +103,7 @@ while launch(f): pass
 
 
 def program(host, code, *run):
-    done = host.carve("run", *(run or ("--vram", "3")), "--", sys.executable, "-c", PROGRAM + code, GREEDY)
+    done = host.carve("run", *(run or ("--vram", "3")), "--", sys.executable, "-S", "-c", PROGRAM + code, GREEDY)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -140,7 +140,7 @@ print(json.dumps(rooms))
 def test_a_process_refused_all_the_time_does_not_slow_its_slice(host):
     """Another process of the session gets what there is room for, while one launches what does not fit."""
     said = program(host, r"""
-greedy = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE, text=True)
+greedy = subprocess.Popen([sys.executable, "-S", "-c", sys.argv[1]], stdout=subprocess.PIPE, text=True)
 context()
 assert greedy.stdout.readline() == "up\n"
 time.sleep(1.2) # what the contexts took is posted
@@ -309,13 +309,13 @@ while True:
     if not cuda.cuMemAlloc_v2(c.byref(at), c.c_size_t(64 * MIB)): cuda.cuMemFree_v2(at)
 """
     code = GRAPH_ELSEWHERE.replace("%d", "0").replace("ok(cuda.cuGraphInstantiateWithFlags", r"""
-beside = subprocess.Popen([sys.executable, "-c", sys.argv[2]], stdout=subprocess.PIPE, text=True)
+beside = subprocess.Popen([sys.executable, "-S", "-c", sys.argv[2]], stdout=subprocess.PIPE, text=True)
 beside.stdout.readline()
 for _ in range(50): ok(cuda.cuGraphInstantiateWithFlags(c.byref(run), graph, c.c_uint64(0)))
 beside.kill()
 beside.communicate()
 ok(cuda.cuGraphInstantiateWithFlags""")
-    done = host.carve("run", "--vram", "4", "--", sys.executable, "-c", PROGRAM + code, GREEDY, PROGRAM + noise)
+    done = host.carve("run", "--vram", "4", "--", sys.executable, "-S", "-c", PROGRAM + code, GREEDY, PROGRAM + noise)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == OOM
     assert gpu(host)["memory_peak_bytes"] <= 4 * GIB

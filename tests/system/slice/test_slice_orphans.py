@@ -25,7 +25,7 @@ carve, code = sys.argv[1:3]
 def carve_json(*argv):
     return json.loads(subprocess.run([carve, *argv, "--json"], stdout=subprocess.PIPE, check=True).stdout)
 def start(kind, *run):
-    p = subprocess.Popen([carve, "run", *run, "--", sys.executable, "-c", code, kind], stdin=subprocess.PIPE,
+    p = subprocess.Popen([carve, "run", *run, "--", sys.executable, "-S", "-c", code, kind], stdin=subprocess.PIPE,
                          stdout=subprocess.PIPE, text=True)
     return p, int(p.stdout.readline())
 def tell(p):
@@ -68,7 +68,7 @@ os.kill(keeper(), signal.SIGSTOP)  # it could be replaced, else
 crash()
 os.kill(keeper(), signal.SIGKILL)
 after = show()
-second = subprocess.run([carve, "run", "--session", session, "--", sys.executable, "-c", code, "open"],
+second = subprocess.run([carve, "run", "--session", session, "--", sys.executable, "-S", "-c", code, "open"],
                         stdin=subprocess.DEVNULL, capture_output=True, text=True)
 kept = subprocess.run([carve, "session", "release", session], capture_output=True, text=True)
 tell(closed)
@@ -89,7 +89,7 @@ def as_another_user(script):
     if os.geteuid() == 0 and not another_user_can_read():
         pytest.skip("a checkout that other users cannot read")
     user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
-    done = subprocess.run([*user, BUILD / "carve", "sim", "--gpus", "h100-80gb", "--", sys.executable, "-c", script,
+    done = subprocess.run([*user, BUILD / "carve", "sim", "--gpus", "h100-80gb", "--", sys.executable, "-S", "-c", script,
                            BUILD / "carve", BEGIN + CLOSED], env=clean_env(), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -61,7 +61,7 @@ print(json.dumps({"before": before, "after": room()}))
 def test_the_most_that_a_session_had_is_not_more_than_it_may_have(host):
     """Memory charged twice for a moment, as it goes from one to another, was never held twice."""
     session = host.carve_json("session", "request", "--vram", "3")["id"]
-    done = host.carve("run", "--session", session, "--", sys.executable, "-c", BEGIN + r"""
+    done = host.carve("run", "--session", session, "--", sys.executable, "-S", "-c", BEGIN + r"""
 begin()
 for _ in range(3):
     pool, pieces = c.c_void_p(), []

@@ -58,7 +58,7 @@ begin()
 class Slice:
     def __init__(self, host, code, *args):
         self.host = host
-        self.process = host.popen([BUILD / "carve", "run", "--vram", "3", "--", sys.executable, "-c", TALK + code, *args],
+        self.process = host.popen([BUILD / "carve", "run", "--vram", "3", "--", sys.executable, "-S", "-c", TALK + code, *args],
                                   stdin=subprocess.PIPE)
         self.ready()
 
@@ -226,7 +226,7 @@ def questions(host, code, limit):
     """How often a stand-in for the daemon was asked."""
     drivers = {"CARVE_DRIVER_CUDA": str(BUILD / "sim/libcuda.so.1"), "CARVE_DRIVER_NVML": str(BUILD / "sim/libnvidia-ml.so.1")}
     done = host.run([BUILD / "tests/programs/front_host", "--uuid", gpu(host)["uuid"], "--limit", str(limit), "--context",
-                     str(600 * MIB), "--preload", ":".join(map(str, FRONTS)), "--", sys.executable, "-c", TALK + code],
+                     str(600 * MIB), "--preload", ":".join(map(str, FRONTS)), "--", sys.executable, "-S", "-c", TALK + code],
                     env=drivers)
     assert done.returncode == 0, done.stderr
     books = json.loads(done.stderr.splitlines()[-1])
@@ -247,7 +247,7 @@ def test_excess_charges_for_modules_return_to_the_slice_within_a_second(host):
     """Nobody of the process asks: the room of the slice shows in another process."""
     s = Slice(host, r"""
 held = [module() for _ in range(10)]
-other = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+other = subprocess.Popen([sys.executable, "-S", "-c", sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 assert other.stdout.readline() == "ready\n"
 print("ready", flush=True)
 for line in sys.stdin:

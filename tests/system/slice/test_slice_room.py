@@ -70,7 +70,7 @@ socket.send_fds(calls, [data.raw], [fd.value])
 calls.recv(1)
 '''
 import subprocess
-exporter = subprocess.Popen([sys.executable, "-c", EXPORTER, str(others.fileno())], pass_fds=[others.fileno()])
+exporter = subprocess.Popen([sys.executable, "-S", "-c", EXPORTER, str(others.fileno())], pass_fds=[others.fileno()])
 data, fds, _, _ = socket.recv_fds(ours, 4096, 2)
 pool, pointer = c.c_void_p(), c.c_uint64()
 ok(cuda.cuMemPoolImportFromShareableHandle(c.byref(pool), c.c_void_p(fds[0]), 1, c.c_uint64(0)))
@@ -127,7 +127,7 @@ ok(cuda.cuCtxSetCurrent(context))
 
 
 def in_it(host, session, code):
-    process = host.popen([BUILD / "carve", "run", "--session", session, "--", sys.executable, "-c", code],
+    process = host.popen([BUILD / "carve", "run", "--session", session, "--", sys.executable, "-S", "-c", code],
                          stdin=subprocess.PIPE)
     return process
 
@@ -252,7 +252,7 @@ def test_memory_recorded_late_is_given_back_once(host, call):
 @pytest.mark.timed
 def test_a_process_stopped_in_a_call_is_waited_for_once(host):
     """Memory that it is asking the daemon about may be another's at once, but not while it is stopped: one refusal finds that out."""
-    done = host.carve("run", "--vram", "3", "--", sys.executable, "-c", BEGIN + r"""
+    done = host.carve("run", "--vram", "3", "--", sys.executable, "-S", "-c", BEGIN + r"""
 import signal, subprocess
 LOOP = r'''%s
 begin()
@@ -261,7 +261,7 @@ while True:
     other = c.c_void_p()
     if cuda.cuCtxCreate_v2(c.byref(other), 0, 0) == 0: assert cuda.cuCtxDestroy_v2(other) == 0
 '''
-other = subprocess.Popen([sys.executable, "-c", LOOP], stdout=subprocess.PIPE)
+other = subprocess.Popen([sys.executable, "-S", "-c", LOOP], stdout=subprocess.PIPE)
 other.stdout.readline()
 begin()
 def refused():

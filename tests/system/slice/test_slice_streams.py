@@ -53,7 +53,7 @@ def test_memory_freed_by_a_running_graph_is_the_slices_at_once(host):
     said = in_slice(host, f"OTHER = {BEGIN + OTHER!r}" + r"""
 import subprocess
 begin()
-other = subprocess.Popen([sys.executable, "-c", OTHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+other = subprocess.Popen([sys.executable, "-S", "-c", OTHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 def others_room():
     other.stdin.write("\n")
     other.stdin.flush()
@@ -94,7 +94,7 @@ def test_memory_freed_by_a_stream_returns_to_the_slice_when_the_driver_waited(ho
     """Though this process never asks, nor waits by a call of its own."""
     prepare, end = WAITING[call]
     session = host.carve_json("session", "request", "--vram", "3")["id"]
-    program = host.popen([BUILD / "carve", "run", "--session", session, "--", sys.executable, "-c", BEGIN + f"""
+    program = host.popen([BUILD / "carve", "run", "--session", session, "--", sys.executable, "-S", "-c", BEGIN + f"""
 begin()
 {prepare}
 freed = c.c_uint64()
