@@ -1,4 +1,5 @@
 """Hosts with agents, and jobs that leave a witness of each of their runs."""
+import contextlib
 import json
 import os
 import pathlib
@@ -90,7 +91,8 @@ class Queues:
     def open_gate(self, name="gate"):
         """Also for bodies that come to it later: the pipe stays open, with a line for each of them."""
         path = self.dir / name
-        if not path.exists():
+        # A body may come first.
+        with contextlib.suppress(FileExistsError):
             os.mkfifo(path)
         self.gates.append(open(path, "r+b", buffering=0))
         self.gates[-1].write(b"\n" * GATE_LINES)
