@@ -159,7 +159,7 @@ class Hook:
         return found
 
     def output(self, patience):
-        """What a runtime reads: until nobody holds the pipes any more."""
+        """The output as a runtime reads it: until nobody holds the pipes any more."""
         return self.process.communicate(timeout=patience)
 
 

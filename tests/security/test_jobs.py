@@ -437,7 +437,7 @@ def test_a_killed_system_daemon_is_started_with_its_arguments(make_lab, who):
         jobs.running(ROOT, id)
         with open(lab.runtime / "lock", "a") as lock:
             lock.write(f"config {place}/none.json\nstate-dir {place}/none\n")
-        # Whoever removes it, the guard has it still.
+        # The guard has it still, also where somebody removes it.
         start, text = lab.runtime / "start", (lab.runtime / "start").read_text()
         start.unlink()
         wait_until(lambda: start.exists() and start.read_text() == text)

@@ -336,7 +336,7 @@ void keep_tick(struct keep *keep)
 		queue_send(keep);
 }
 
-/* What was removed is there again: it is told once. */
+/* A removed socket is there again: it is told once. */
 static bool removed_once(struct keep *keep)
 {
 	bool removed = keep->removed;

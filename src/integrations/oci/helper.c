@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 
-/* What the child says when it has done its work. */
+/* The child's word when it has done its work. */
 struct outcome {
 	int rc;
 	struct error err;

@@ -36,7 +36,7 @@ static int image_refuse(struct error *err)
 	return -err->code;
 }
 
-/* Who names the session that is to be joined. */
+/* Whether the one who starts the container named the session, and not an image. */
 static int join_check(const struct oci_container *container, const json_t *given,
 		      const struct oci_labels *labels, struct error *err)
 {

@@ -465,7 +465,7 @@ def test_an_image_names_sizes_and_no_session(podman):
     for image in (labelled, "localhost/joins:2"):
         done = hooked(podman, "run", "--rm", image, "true")
         assert done.returncode != 0 and said in done.stderr, (image, done)
-        # Whoever starts it chooses a size, or a session.
+        # The one who starts it chooses a size, or a session.
         done = hooked(podman, "run", "--rm", "--annotation", "carve.vram=2GiB", image, "hog")
         assert image != labelled or "this GPU has 2048 MiB" in done.stdout, (image, done)
     done = hooked(podman, "run", "--rm", "--annotation", joins, labelled, "hog")
@@ -501,7 +501,7 @@ IMAGES_ID = "b" * 64
 @pytest.mark.parametrize("image, joins", [({}, True), ({"carve.session": "s-other"}, True), ({"carve.session": "s-mine"}, False), (None, False)],
                          ids=["none", "another", "same", "unknown"])
 def test_a_label_of_docker_run_names_a_session_and_one_of_its_image_does_not(tmp_path, image, joins):
-    """docker has both in one object. What the image has is in its own record, or, with containerd's store of images, nowhere."""
+    """docker has both in one object. The image's own labels are in its record, or, with containerd's store of images, nowhere."""
     record = tmp_path / "containers" / DOCKERS_ID
     record.mkdir(parents=True)
     (record / "config.v2.json").write_text(json.dumps({
