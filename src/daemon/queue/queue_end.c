@@ -216,7 +216,7 @@ static void usage_note(struct job *job)
 	const struct session *session =
 		session_find(job->queues->host.sessions, job->record.session);
 
-	job->record.gpu_ns = (now_monotonic_ns() - job->started_ns) * job->grant_count;
+	job->record.gpu_ns = queue_use_gpu_ns(job);
 	for (uint32_t i = 0; session && i < session->record.gpu_count; i++)
 		job->record.peak_bytes = MAX(job->record.peak_bytes, session_peak(session, i));
 }

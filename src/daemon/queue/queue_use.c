@@ -67,6 +67,11 @@ static double job_gpus(const struct job *job)
 	return gpus;
 }
 
+uint64_t queue_use_gpu_ns(const struct job *job)
+{
+	return (uint64_t)(job_gpus(job) * (double)(now_monotonic_ns() - job->started_ns));
+}
+
 double queue_use_of(const struct queue_use *user, int64_t now)
 {
 	const struct queue_use *owner = user->owner;
@@ -85,7 +90,7 @@ void queue_use_add(struct queues *q, const struct job *job, int64_t now)
 	struct queue_use *use = job->user->owner;
 
 	use->use = queue_decay(use->use, now > use->at ? (uint64_t)(now - use->at) : 0) +
-		   job_gpus(job) * (double)(now_monotonic_ns() - job->started_ns) / 1e9;
+		   (double)queue_use_gpu_ns(job) / 1e9;
 	use->at = now;
 	(void)job_store_use_put(q->store, use->uid, use->use, use->at);
 }

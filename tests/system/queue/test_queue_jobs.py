@@ -10,6 +10,7 @@ import sqlite3
 import stat
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -239,6 +240,17 @@ def test_a_jobs_figures_are_those_of_its_current_attempt(queues):
     ended = queues.ended(id)
     assert (ended["state"], ended["exit_code"], ended["session"]) == ("failed", 75, again["session"])
     assert min(ended[key] for key in ("gpu_ns", "rss_bytes")) > 0
+
+
+def test_a_jobs_gpu_time_is_of_a_whole_gpu(queues):
+    """Half a GPU for a second is half a second: less than the job took in all, as little as it took."""
+    queues.agent("half=0.5")
+    begin = time.monotonic()
+    id = queues.enqueue("sleep", "1")
+    used = queues.ended(id)["gpu_ns"] / 1e9
+    assert 0.49 <= used <= 0.51 * (time.monotonic() - begin)
+    shown = queues.host.carve("job", "show", id).stdout
+    assert re.search(r"^GPU time +\S+ m?s of a whole GPU$", shown, re.M), shown
 
 
 def test_a_time_limit_ends_a_job(queues):
