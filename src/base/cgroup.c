@@ -21,7 +21,8 @@
 
 /* A hierarchy of version 1 that every container's runtime uses, and where it is. */
 #define CONTROLLER_1 "devices"
-#define MOUNT_1 "/sys/fs/cgroup/" CONTROLLER_1
+#define MOUNTS_1 "/sys/fs/cgroup/"
+#define MOUNT_1 MOUNTS_1 CONTROLLER_1
 
 static bool is_mount(const struct mntent *entry)
 {
@@ -105,13 +106,12 @@ bool cgroup_is_named_by_root(pid_t pid, const char *name)
 		is_named_by_root(MOUNT_1, path, name));
 }
 
-int cgroup_of(pid_t pid, char *ret, size_t size)
+/* In the hierarchy of these controllers, whose mount `ret` has. */
+static int directory_of(pid_t pid, const char *controllers, char *ret, size_t size)
 {
 	char path[PATH_MAX];
-	int rc = cgroup_mount(ret, size);
+	int rc = cgroup_path(pid, controllers, path, sizeof(path));
 
-	if (rc == 0)
-		rc = cgroup_path(pid, "", path, sizeof(path));
 	/* One outside of what this process sees of cgroups, or a removed one. */
 	if (rc == 0 && (!strncmp(path, "/..", 3) || strstr(path, " (deleted)")))
 		rc = -ENOENT;
@@ -119,6 +119,29 @@ int cgroup_of(pid_t pid, char *ret, size_t size)
 	if (rc == 0 && strcmp(path, "/") != 0 &&
 	    snprintf(ret + used, size - used, "%s", path) >= (int)(size - used))
 		rc = -ENAMETOOLONG;
+	return rc;
+}
+
+int cgroup_of(pid_t pid, char *ret, size_t size)
+{
+	int rc = cgroup_mount(ret, size);
+
+	if (rc == 0)
+		rc = directory_of(pid, "", ret, size);
+	if (rc < 0)
+		ret[0] = '\0';
+	return rc;
+}
+
+int cgroup_of_1(const char *controller, char *ret, size_t size)
+{
+	int rc = snprintf(ret, size, MOUNTS_1 "%s", controller) < (int)size ? 0 : -ENAMETOOLONG;
+
+	if (rc == 0)
+		rc = directory_of(0, controller, ret, size);
+	/* One outside of what is mounted here, as in a container. */
+	if (rc == 0 && access(ret, F_OK) < 0)
+		rc = -errno;
 	if (rc < 0)
 		ret[0] = '\0';
 	return rc;

@@ -29,6 +29,8 @@ bool cgroup_is_named_by_root(pid_t pid, const char *name);
 /* The directory of the cgroup that a process (0: this one) is in. 0 or -errno, with "" then;
  * -ENOENT: none that is to be seen from here; -ENAMETOOLONG. */
 int cgroup_of(pid_t pid, char *ret, size_t size);
+/* Likewise, in the hierarchy of version 1 that has this controller alone, as systemd mounts it. */
+int cgroup_of_1(const char *controller, char *ret, size_t size);
 /* Makes the one of this name in another; one that is there is taken. 0 or -errno, with "" then. */
 int cgroup_make(const char *parent, const char *name, char ret[static PATH_MAX]);
 /* As fork(), but the child is born in that cgroup, where the kernel can do so (5.7). "": in this

@@ -28,6 +28,9 @@
 /* A job takes some 400 bytes: 1.6 GB, of the 2 that the service may have (MemoryMax). */
 #define LIVING_JOBS_DEFAULT 4000000
 
+/* A job has a shim, a shell and a few threads of its program. */
+#define JOB_TASKS_LEAST 16
+
 const struct config config_default = {
 	.over_policy = OVER_REPORT,
 	.over_after_ns = 3000000000ull,
@@ -125,6 +128,11 @@ static int take_text(const json_t *value, struct config *to, struct error *err)
 static int take_living_jobs(const json_t *value, struct config *to, struct error *err)
 {
 	return count_take(value, "living_jobs", 2, &to->living_jobs, err);
+}
+
+static int take_job_tasks(const json_t *value, struct config *to, struct error *err)
+{
+	return count_take(value, "job_tasks", JOB_TASKS_LEAST, &to->job_tasks, err);
 }
 
 static int take_rate(const json_t *value, struct config *to, struct error *err)
@@ -236,19 +244,13 @@ static const struct {
 	const char *name;
 	int (*take)(const json_t *value, struct config *to, struct error *err);
 } keys[] = {
-	{"over_policy", take_policy},
-	{"over_tolerance", take_tolerance},
-	{"over_seconds", take_seconds},
-	{"history_sessions", take_history},
-	{"history_per_minute", take_rate},
-	{"history_jobs", take_jobs},
-	{"history_text_mib", take_text},
-	{"living_sessions", take_living},
-	{"living_jobs", take_living_jobs},
-	{"state_dir", take_state_dir},
-	{"slicing_policy", take_slicing_policy},
-	{"timeSlicing", take_slicing},
-	{"global", take_global},
+	{"over_policy", take_policy},      {"over_tolerance", take_tolerance},
+	{"over_seconds", take_seconds},    {"history_sessions", take_history},
+	{"history_per_minute", take_rate}, {"history_jobs", take_jobs},
+	{"history_text_mib", take_text},   {"living_sessions", take_living},
+	{"living_jobs", take_living_jobs}, {"job_tasks", take_job_tasks},
+	{"state_dir", take_state_dir},     {"slicing_policy", take_slicing_policy},
+	{"timeSlicing", take_slicing},     {"global", take_global},
 };
 
 static int key_take(const char *name, const json_t *value, struct config *to, struct error *err)
@@ -261,7 +263,7 @@ static int key_take(const char *name, const json_t *value, struct config *to, st
 		err,
 		"there are over_policy, over_tolerance, over_seconds, history_sessions, "
 		"history_per_minute, history_jobs, history_text_mib, living_sessions, living_jobs, "
-		"state_dir, slicing_policy, timeSlicing, global");
+		"job_tasks, state_dir, slicing_policy, timeSlicing, global");
 	return -EXIT_CODE_USAGE;
 }
 

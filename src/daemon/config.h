@@ -9,15 +9,15 @@
  *    "living_sessions": 4096,     sessions at a time; one user has half of what others leave
  *    "living_jobs": 4000000,      jobs that have not ended, likewise; a request counts for some ten
  * more, and its text for one more each 400 bytes
- *    "history_jobs": 1000000,     ended jobs that are kept, with their logs
- *    "history_text_mib": 1024,    and so many MiB of their requests: environments and commands
- *    "state_dir": "/var/lib/carve", where sessions, quotas and history are kept (state.h); read
- * when the daemon starts
- *    "slicing_policy": "kill",    what becomes of processes that take more of a sliced GPU's time
- * than their turns: "report" (their user has no turns for a while), or "kill": they are killed,
- * too. A system daemon kills where nothing is said, a user's own reports "timeSlicing": {"mode":
- * "fair", "lease": "250ms", "granularity": "5%"}} for GPUs that nobody set with `carve
- * timeslicing`; also as
+ *    "job_tasks": 10000,          processes and threads of each job that a system daemon starts;
+ * else a third of what the machine can have; read when the launcher starts "history_jobs": 1000000,
+ * ended jobs that are kept, with their logs "history_text_mib": 1024,    and so many MiB of their
+ * requests: environments and commands "state_dir": "/var/lib/carve", where sessions, quotas and
+ * history are kept (state.h); read when the daemon starts "slicing_policy": "kill",    what becomes
+ * of processes that take more of a sliced GPU's time than their turns: "report" (their user has no
+ * turns for a while), or "kill": they are killed, too. A system daemon kills where nothing is said,
+ * a user's own reports "timeSlicing": {"mode": "fair", "lease": "250ms", "granularity": "5%"}} for
+ * GPUs that nobody set with `carve timeslicing`; also as
  *                                 {"global": {"core": {"timeSlicing": {...}}}}
  */
 #pragma once
@@ -42,6 +42,7 @@ struct config {
 	uint64_t over_after_ns;
 	uint32_t history_sessions, history_per_minute, history_jobs, history_text_mib;
 	uint32_t living_sessions, living_jobs;
+	uint32_t job_tasks;  /* 0: none are named */
 	char state_dir[512]; /* "": none is named */
 	enum slicing_policy slicing_policy;
 	struct lease_setting slicing;

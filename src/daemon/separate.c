@@ -280,7 +280,8 @@ static int guard_make(struct node *node, const struct worker *w, struct error *e
 	if (w->uid && guard_fork_other(LIMITS_NAME, 1u << CAP_SYS_ADMIN, limits_serve,
 				       &node->privileges.limits_fd) < 0)
 		log_event(LOG_WARNING, "limit.no_guard");
-	launcher_make(&node->launcher, node->state.wanted, &node->runtime, w->gid);
+	launcher_make(&node->launcher, node->state.wanted, &node->runtime, w->gid,
+		      node->config.job_tasks);
 	return 0;
 }
 
@@ -380,7 +381,8 @@ int separate_launcher(struct node *node, const char *user, struct error *err)
 	/* As for the daemon: its state in its runtime directory is in a directory there. */
 	int rc = state_prepare(&node->state, &node->runtime, w.uid, w.gid, err);
 	return rc < 0 ? EXIT_CODE_FAILED
-		      : -launcher_main(node->state.wanted, &node->runtime, w.gid, err);
+		      : -launcher_main(node->state.wanted, &node->runtime, w.gid,
+				       node->config.job_tasks, err);
 }
 
 // NOLINTEND(concurrency-mt-unsafe)

@@ -312,6 +312,7 @@ static bool turn(struct launcher_place *place)
 		.error = rc < 0 ? -rc : 0,
 		.pid = answer.process.pid,
 		.birth = answer.process.birth,
+		.tasks_max = place->tasks_max,
 	};
 	bool goes_on = descriptors_send_wait(place->link_fd, &reply, sizeof(reply), &answer.fd,
 					     answer.fd >= 0) == 0;

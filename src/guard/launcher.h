@@ -13,6 +13,11 @@
 
 #include "guard/warrant.h"
 
+/* Users pass through cgroups of shims to their own. */
+#define LAUNCHER_CGROUP_MODE 0711
+/* With its end, the name of the cgroup of all shims. */
+#define LAUNCHER_CGROUP_NAME_SIZE 64
+
 struct process_id;
 struct shim_head;
 
@@ -26,7 +31,13 @@ struct launcher_place {
 	/* The cgroup in which each shim gets one, called as its files are; "": they get none. Set
 	 * by the launcher itself. */
 	char cgroup[PATH_MAX];
-	bool left; /* one that is over could not be removed yet */
+	/* Likewise in version 1, for the limit of tasks alone; "": there is none, or version 2 has
+	 * the limit. */
+	char tasks_cgroup[PATH_MAX];
+	uint64_t
+		tasks_wanted; /* tasks, which are processes and threads, of a job; 0: the default */
+	uint64_t tasks_max;   /* the limit, set by the launcher itself; 0: there is none */
+	bool left;            /* one that is over could not be removed yet */
 	uint64_t swept_ns;
 };
 
@@ -61,8 +72,9 @@ int launcher_user_directory(const struct launcher_place *place, uid_t uid, char 
 int launcher_shim_start(const struct launcher_place *place, const struct warrant *warrant,
 			const char *name, int spec_fd, int *ret_go, struct process_id *ret);
 
-/* One cgroup for all shims of this daemon, in the launcher's own. The next launcher of the same
- * directory finds it by its name. */
+/* One cgroup for all shims of this daemon, in the launcher's own, or beside it where the service
+ * manager made that for the launcher alone. The next launcher of the same directory finds it by its
+ * name. */
 void launcher_shims_begin(struct launcher_place *place);
 /* Makes that of shim `name`, which is root's still. "": it gets none. */
 void launcher_cgroup_make(const struct launcher_place *place, const char *name,
@@ -70,6 +82,15 @@ void launcher_cgroup_make(const struct launcher_place *place, const char *name,
 /* From now on its user may make a few others in it, and move own processes there. Nobody may take
  * them out of it. */
 void launcher_cgroup_give(const char *path, const struct warrant *warrant);
+/* Where shims' cgroups are to be, and what they are called there. 0 or -errno. */
+int launcher_cgroup_place(const struct launcher_place *place, char parent[static PATH_MAX],
+			  char name[static LAUNCHER_CGROUP_NAME_SIZE]);
+/* Sees whether jobs can have a limit of tasks, and which: from now on each gets it. */
+void launcher_tasks_begin(struct launcher_place *place);
+/* Gives shim `name`, whose cgroup is `cgroup`, that limit. `ret`: the cgroup of version 1 that its
+ * process is to enter before it is its user's; "": none. */
+void launcher_tasks_limit(const struct launcher_place *place, const char *name, const char *cgroup,
+			  char ret[static PATH_MAX]);
 /* Removes cgroups of jobs that are over, which are empty. */
 void launcher_shims_sweep(struct launcher_place *place);
 /* The rest of `name` is killed. */

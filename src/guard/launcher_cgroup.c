@@ -14,27 +14,38 @@
 #include "guard/launcher.h"
 #include "proto/launcher.h"
 
-/* Users pass through to their own. */
-#define CGROUP_MODE 0711
+/* The unit's DelegateSubgroup: systemd from 254 on starts the launcher in a cgroup of this name, so
+ * that the one above, which is the launcher's too, has no processes and may have controllers. */
+#define OWN_NAME "/carve-launcher"
 /* So many a job may have below its own, for containers and the like. The daemon waits while they
  * are removed, about 0.1 ms each. */
 #define CGROUPS_MOST "64"
 /* All running jobs' are looked at: so often at most while requests come. */
 #define SWEEP_NS 1000000000ull
 
+int launcher_cgroup_place(const struct launcher_place *place, char parent[static PATH_MAX],
+			  char name[static LAUNCHER_CGROUP_NAME_SIZE])
+{
+	/* The directory itself may be made anew: its path stays. */
+	snprintf(name, LAUNCHER_CGROUP_NAME_SIZE, "carve-jobs-%" PRIx64,
+		 fnv_add(FNV_BASIS, place->jobs_path, strlen(place->jobs_path)));
+	int rc = cgroup_of(0, parent, PATH_MAX);
+	char *slash = rc == 0 ? strrchr(parent, '/') : NULL;
+	if (slash && !strcmp(slash, OWN_NAME))
+		*slash = '\0';
+	return rc;
+}
+
 void launcher_shims_begin(struct launcher_place *place)
 {
-	char own[PATH_MAX], name[64];
+	char parent[PATH_MAX], name[LAUNCHER_CGROUP_NAME_SIZE];
 
 	place->cgroup[0] = '\0';
 	place->left = true;
-	if (cgroup_of(0, own, sizeof(own)) < 0)
-		return;
-	/* The directory itself may be made anew: its path stays. */
-	snprintf(name, sizeof(name), "carve-jobs-%" PRIx64,
-		 fnv_add(FNV_BASIS, place->jobs_path, strlen(place->jobs_path)));
-	if (cgroup_make(own, name, place->cgroup) == 0)
-		(void)chmod(place->cgroup, CGROUP_MODE);
+	if (launcher_cgroup_place(place, parent, name) == 0 &&
+	    cgroup_make(parent, name, place->cgroup) == 0)
+		(void)chmod(place->cgroup, LAUNCHER_CGROUP_MODE);
+	launcher_tasks_begin(place);
 }
 
 /* The owner of both may make cgroups in it, and move its processes there. */
@@ -67,13 +78,13 @@ void launcher_cgroup_give(const char *path, const struct warrant *warrant)
 {
 	if (!*path || !warrant->uid)
 		return;
-	(void)chmod(path, CGROUP_MODE);
+	(void)chmod(path, LAUNCHER_CGROUP_MODE);
 	(void)owner_set(path, warrant->uid, warrant->gid);
 }
 
-void launcher_shims_sweep(struct launcher_place *place)
+static void sweep(const char *cgroup)
 {
-	DIR *dir = *place->cgroup ? opendir(place->cgroup) : NULL;
+	DIR *dir = *cgroup ? opendir(cgroup) : NULL;
 	const struct dirent *entry;
 	char path[PATH_MAX];
 
@@ -81,26 +92,37 @@ void launcher_shims_sweep(struct launcher_place *place)
 	while (dir && (entry = readdir(dir)))
 		/* A job that runs may just have made one, which is empty still. */
 		if (entry->d_type == DT_DIR && entry->d_name[0] != '.' &&
-		    snprintf(path, sizeof(path), "%s/%s", place->cgroup, entry->d_name) <
+		    snprintf(path, sizeof(path), "%s/%s", cgroup, entry->d_name) <
 			    (int)sizeof(path) &&
 		    cgroup_is_empty(path))
 			(void)cgroup_remove(path);
 	if (dir)
 		closedir(dir);
+}
+
+void launcher_shims_sweep(struct launcher_place *place)
+{
+	sweep(place->cgroup);
+	sweep(place->tasks_cgroup);
 	place->left = false;
 	place->swept_ns = now_monotonic_ns();
 }
 
-void launcher_shim_end(struct launcher_place *place, const char *name)
+static void cgroup_end(struct launcher_place *place, const char *cgroup, const char *name)
 {
 	char path[PATH_MAX];
 
-	if (!*place->cgroup ||
-	    snprintf(path, sizeof(path), "%s/%s", place->cgroup, name) >= (int)sizeof(path))
+	if (!*cgroup || snprintf(path, sizeof(path), "%s/%s", cgroup, name) >= (int)sizeof(path))
 		return;
-	if (place->left && now_monotonic_ns() - place->swept_ns > SWEEP_NS)
-		launcher_shims_sweep(place);
 	(void)cgroup_kill(path);
 	if (cgroup_remove(path) == -EBUSY)
 		place->left = true;
+}
+
+void launcher_shim_end(struct launcher_place *place, const char *name)
+{
+	if (place->left && now_monotonic_ns() - place->swept_ns > SWEEP_NS)
+		launcher_shims_sweep(place);
+	cgroup_end(place, place->cgroup, name);
+	cgroup_end(place, place->tasks_cgroup, name);
 }

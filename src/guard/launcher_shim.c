@@ -146,13 +146,16 @@ static void environment_make(char *ret[static 6])
 }
 
 _Noreturn static void child_run(const struct launcher_place *place, const struct warrant *warrant,
-				const char *name, int spec_fd, int go_fd, int word_fd)
+				const char *name, const char *tasks_cgroup, int spec_fd, int go_fd,
+				int word_fd)
 {
 	char dir[PATH_MAX], *environment[6];
 	char *argv[] = {(char *)place->shim, dir, (char *)name, NULL};
 	int rc;
 
 	setsid();
+	if (*tasks_cgroup)
+		(void)cgroup_write(tasks_cgroup, "cgroup.procs", "0");
 	rc = launcher_user_directory(place, warrant->uid, dir, sizeof(dir));
 	environment_make(environment);
 	if (rc == 0)
@@ -215,11 +218,12 @@ int launcher_shim_start(const struct launcher_place *place, const struct warrant
 	cleanup_close int go_in = go[0], go_out = go[1], in = word[0], out = word[1];
 	if (rc < 0 || spec < 0)
 		return rc < 0 ? rc : -EMFILE;
-	char cgroup[PATH_MAX];
+	char cgroup[PATH_MAX], tasks_cgroup[PATH_MAX];
 	launcher_cgroup_make(place, name, cgroup);
+	launcher_tasks_limit(place, name, cgroup, tasks_cgroup);
 	pid_t pid = cgroup_fork(cgroup);
 	if (pid == 0)
-		child_run(place, warrant, name, spec, go_in, out);
+		child_run(place, warrant, name, tasks_cgroup, spec, go_in, out);
 	if (pid < 0)
 		return -errno;
 	close_fd(&out);

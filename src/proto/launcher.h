@@ -75,7 +75,9 @@ struct launcher_reply {
 	int32_t error; /* 0, or an errno value */
 	int32_t pid;
 	uint64_t birth;
-	uint32_t reserved[8];
+	uint64_t tasks_max; /* processes and threads that each job may have; 0: they are not limited
+			     */
+	uint32_t reserved[6];
 };
 
 _Static_assert(sizeof(struct launcher_request) == 64, "launcher ABI");

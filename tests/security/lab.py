@@ -13,7 +13,7 @@ import socket
 import tempfile
 import time
 
-from cgroups import MOUNT, cgroup_of
+from cgroups import MOUNT, cgroup_of, pids_cgroup
 from conftest import BUILD, clean_env, run, wait_until
 
 CARVE = BUILD / "carve"
@@ -221,14 +221,15 @@ class Lab:
 
     def remove_cgroups(self):
         """Those that the launcher made, which is killed with its daemon."""
-        for jobs in self.runtime.rglob("jobs") if MOUNT else ():
-            top = cgroup_of("self") / f"carve-jobs-{fnv(str(jobs).encode()):x}"
-            if not top.exists():
-                continue
-            wait_until(lambda: "populated 0" in (top / "cgroup.events").read_text())  # noqa: B023
-            for path in sorted(top.rglob("*/"), reverse=True):
-                path.rmdir()
-            top.rmdir()
+        for jobs in self.runtime.rglob("jobs"):
+            name = f"carve-jobs-{fnv(str(jobs).encode()):x}"
+            for parent in filter(None, (MOUNT and cgroup_of("self"), pids_cgroup())):
+                top = parent / name
+                wait_until(lambda: not any(p.read_text() for p in top.rglob("cgroup.procs")))  # noqa: B023
+                for path in sorted(top.rglob("*/"), reverse=True):
+                    path.rmdir()
+                if top.exists():
+                    top.rmdir()
 
     def close(self):
         for process in self.started:

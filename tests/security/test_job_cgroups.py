@@ -6,10 +6,11 @@ import signal
 
 import pytest
 
-from cgroups import MOUNT, cgroups_can_be_made
+from cgroups import MOUNT, cgroups_can_be_made, pids_cgroup, tasks_can_be_limited
 from conftest import wait_until
 
-from .lab import ALICE, BOB
+from .lab import ALICE, BOB, ROOT
+from .test_budgets import settings
 from .test_jobs import Jobs
 from .test_launcher import launcher_start, service  # noqa: F401
 from .test_restart import rights_of_the_unit
@@ -105,6 +106,101 @@ def test_a_job_makes_few_cgroups(jobs):
     assert 0 < output.count("made") <= 64 and 0 < output.count("deep") < 8 and "raised" not in output, output
     mine = pathlib.Path(output[-1])
     wait_until(lambda: not mine.exists())
+
+
+# Forks until it may not, and tries again and again. It stops at 400, so that it does no harm where nothing bounds it.
+BOMB = r"""
+import os, time
+made = 0
+while made < 400:
+    try:
+        if os.fork() == 0:
+            time.sleep(1000)
+            os._exit(0)
+        made += 1
+    except BlockingIOError:
+        with open("new", "w") as file:
+            file.write(str(made))
+        os.rename("new", "full")
+        time.sleep(0.01)
+open("full", "w").write("never")
+time.sleep(1000)
+"""
+# Few, for a test: each job may have so many.
+TASKS = 64
+
+
+@pytest.mark.skipif(not tasks_can_be_limited(), reason="no cgroup with the controller pids can be made here")
+@pytest.mark.attack("8", "a job that forks without end")
+def test_a_fork_bomb_fills_its_own_job_alone(make_lab, tmp_path):
+    lab = make_lab(args=settings(tmp_path, job_tasks=TASKS))
+    jobs = Jobs(lab)
+    bomb = jobs.enqueue(ALICE, "/usr/bin/python3", "-c", BOMB, queue="sixth")
+    full = lab.home(ALICE) / "full"
+    wait_until(full.exists)
+    assert 0 < int(full.read_text()) < TASKS
+    # Others go on, and so do other jobs of the same user.
+    assert jobs.output(BOB, "id", "-u", queue="sixth").strip() == str(BOB)
+    assert jobs.output(ALICE, "sh", "-c", "sh -c 'id -u'", queue="sixth").strip() == str(ALICE)
+    assert lab.carve_json(ROOT, "check")["daemon"]["job_tasks"] == TASKS
+    assert lab.carve(ALICE, "job", "cancel", bomb).returncode == 0
+    assert jobs.ended(ALICE, bomb)["state"] == "cancelled"
+    assert lab.daemon.poll() is None and "launcher.tasks_unlimited" not in lab.log()
+
+
+@pytest.mark.skipif(not tasks_can_be_limited(), reason="no cgroup with the controller pids can be made here")
+@pytest.mark.attack("8", "a job that leaves the cgroup of its limit, or lifts the limit")
+def test_the_limit_of_tasks_is_not_the_users(make_lab, tmp_path):
+    lab = make_lab(args=settings(tmp_path, job_tasks=TASKS))
+    place = "/sys/fs/cgroup/pids$(sed -n 's/^[0-9]*:pids://p' /proc/self/cgroup)" if pids_cgroup() else "$mine"
+    output = Jobs(lab).output(ALICE, "sh", "-c", MINE + f"""exec 2>/dev/null
+        at={place}; cat $at/pids.max; echo max > $at/pids.max && echo lifted; echo 0 > $at/../cgroup.procs && echo left
+        mkdir $at/../mine && echo made; cat $at/pids.max; echo $at""").split()
+    assert output[:2] == [str(TASKS), str(TASKS)], output
+    wait_until(lambda: not pathlib.Path(output[2]).exists())
+
+
+@pytest.mark.skipif(not tasks_can_be_limited(), reason="no cgroup with the controller pids can be made here")
+def test_a_job_may_have_a_third_of_the_machines_tasks(lab):
+    """As a service of systemd's, where the configuration does not say how many."""
+    most = min(int(pathlib.Path(f"/proc/sys/kernel/{name}").read_text()) for name in ("pid_max", "threads-max"))
+    tasks = wait_until(lambda: lab.carve_json(ROOT, "check")["daemon"]["job_tasks"])
+    assert 0 < tasks <= most * 33 // 100
+
+
+@pytest.mark.skipif(not pids_cgroup(), reason="hides the hierarchy of pids, which is not of version 1 here")
+def test_a_machine_without_a_limit_of_tasks_says_so_once(make_lab):
+    """And nothing fails."""
+    hide = ["unshare", "--mount", "--propagation", "private", "sh", "-c", 'mount -t tmpfs -o ro none /sys/fs/cgroup/pids && exec "$@"', "sh"]
+    lab = make_lab(before=hide)
+    jobs = Jobs(lab)
+    assert jobs.output(BOB, "id", "-u").strip() == str(BOB)
+    wait_until(lambda: "launcher.tasks_unlimited" in lab.log())
+    assert jobs.output(ALICE, "id", "-u").strip() == str(ALICE)
+    assert lab.log().count("launcher.tasks_unlimited") == 1
+    note, = [c for c in lab.carve_json(ROOT, "check")["conditions"] if c["name"] == "job_tasks"]
+    assert note["state"] == "note" and "as many processes as the machine can" in note["message"]
+
+
+def test_jobs_are_beside_a_launcher_that_has_a_cgroup_of_its_own(lab):
+    """As systemd makes it for the unit's DelegateSubgroup: the cgroup above it has no processes."""
+    above = MOUNT / f"carve-test-{os.getpid()}"
+    own = above / "carve-launcher"
+    own.mkdir(parents=True)
+    try:
+        lab.kill_daemon()
+        lab.before_daemon = ["sh", "-c", f'echo $$ > {own}/cgroup.procs && exec "$@"', "sh"]
+        wait_until(lab.can_lock)
+        lab.start()
+        mine = pathlib.Path(Jobs(lab).output(ALICE, "sh", "-c", MINE + "echo $mine").strip())
+        assert mine.parent.parent == above and mine.parent.name.startswith("carve-jobs-")
+        assert not (above / "cgroup.procs").read_text()
+    finally:
+        lab.kill_daemon()
+        lab.end_left_behind()
+        wait_until(lambda: not any(p.read_text() for p in above.rglob("cgroup.procs")))
+        for path in [*sorted(above.rglob("*/"), reverse=True), above]:
+            path.rmdir()
 
 
 def test_an_empty_cgroup_of_a_running_job_stays(jobs):

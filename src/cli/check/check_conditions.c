@@ -447,6 +447,24 @@ static void check_configuration(const struct check_input *in, struct finding *f)
 	advise(f, "mend the file, then systemctl reload carved, or SIGHUP to the daemon");
 }
 
+/* A job that forks without end takes the machine's processes where they are not limited. */
+static void check_job_tasks(const struct check_input *in, struct finding *f)
+{
+	const json_t *most = json_object_get(in->daemon, "job_tasks");
+
+	find(f, OK, "the daemon starts no other users' jobs");
+	if (!json_is_integer(most))
+		return;
+	find(f, OK, "a job may have %" JSON_INTEGER_FORMAT " processes and threads",
+	     json_integer_value(most));
+	if (json_integer_value(most))
+		return;
+	find(f, NOTE,
+	     "a job may have as many processes as the machine can: the launcher has no cgroup with "
+	     "the pids controller");
+	advise(f, "run carve-launcher.service with systemd 254 or newer");
+}
+
 /* Where the daemon's database is: `dir` itself, or where the link there says. */
 static void state_dir(const char *dir, char buf[static PATH_MAX])
 {
@@ -627,6 +645,7 @@ static const struct {
 	{"versions", check_versions},
 	{"limits", check_limits},
 	{"configuration", check_configuration},
+	{"job_tasks", check_job_tasks},
 	{"disk", check_disk},
 	{"files", check_files},
 	{"permissions", check_permissions},

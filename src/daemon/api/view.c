@@ -68,18 +68,25 @@ static json_t *vanished_json(const struct vanished *vanished)
 			 vanished->failing ? json_string(vanished->error) : json_null());
 }
 
+/* Null: no launcher has answered yet, or jobs are the daemon's own user's. */
+static json_t *job_tasks_json(const struct launcher *launcher)
+{
+	return launcher->greeted ? json_integer((json_int_t)launcher->tasks_max) : json_null();
+}
+
 json_t *view_version(const struct node *node)
 {
 	const struct pool *pool = &node->pool;
 
-	return json_pack("{s:s, s:i, s:o, s:s, s:b, s:b, s:s, s:o, s:o, s:o, s:o}", "version",
+	return json_pack("{s:s, s:i, s:o, s:s, s:b, s:b, s:s, s:o, s:o, s:o, s:o, s:o}", "version",
 			 CARVE_VERSION, "pid", (int)getpid(), "started", view_time(node->started),
 			 "driver_version", pool->gpus ? gpus_driver_version(pool->gpus) : "",
 			 "system", node->options.system, "ready", node->ready, "no_gpu_reason",
 			 pool->state == POOL_NO_GPU ? pool->why.message : "", "limited",
 			 shortcomings_json(node), "limited_notes", limited_notes(), "config_error",
 			 *node->config_wrong ? json_string(node->config_wrong) : json_null(),
-			 "vanished", vanished_json(&node->vanished));
+			 "vanished", vanished_json(&node->vanished), "job_tasks",
+			 job_tasks_json(&node->launcher));
 }
 
 /* ---- GPUs -------------------------------------------------------------------------------- */

@@ -53,13 +53,14 @@ static int place_make(const char *state_dir, gid_t gid, struct launcher_place *r
 	return rc;
 }
 
-static int fork_one(struct launcher *l, const char *state_dir, gid_t gid)
+static int fork_one(struct launcher *l, const char *state_dir, gid_t gid, uint32_t job_tasks)
 {
 	struct launcher_place place;
 	int rc = place_make(state_dir, gid, &place);
 
 	if (rc < 0)
 		return rc;
+	place.tasks_wanted = job_tasks;
 	rc = launcher_fork(&place, &l->link_fd);
 	explicit_bzero(&place.key, sizeof(place.key));
 	close_fd(&place.jobs_fd);
@@ -90,12 +91,13 @@ static int connect_one(struct launcher *l, const struct runtime *runtime)
 	return 0;
 }
 
-static int make(struct launcher *l, const char *state_dir, const struct runtime *runtime, gid_t gid)
+static int make(struct launcher *l, const char *state_dir, const struct runtime *runtime, gid_t gid,
+		uint32_t job_tasks)
 {
 	l->link_fd = -1;
 	l->service = !launcher_may();
 	if (!l->service)
-		return fork_one(l, state_dir, gid);
+		return fork_one(l, state_dir, gid, job_tasks);
 	return connect_one(l, runtime) == 0 ? 0 : -EACCES;
 }
 
@@ -122,11 +124,13 @@ static int listen_at(void *arg, int *listen_fd)
 	return 0;
 }
 
-int launcher_main(const char *state_dir, struct runtime *runtime, gid_t gid, struct error *err)
+int launcher_main(const char *state_dir, struct runtime *runtime, gid_t gid, uint32_t job_tasks,
+		  struct error *err)
 {
 	struct launcher_place place = {.jobs_fd = -1};
 	int rc = launcher_may() ? place_make(state_dir, gid, &place) : -EPERM;
 
+	place.tasks_wanted = job_tasks;
 	if (rc == 0)
 		rc = launcher_serve(&place, listen_at, runtime);
 	return error_set(err, EXIT_CODE_FAILED, "cannot start users' jobs from %s: %s", state_dir,
@@ -134,9 +138,9 @@ int launcher_main(const char *state_dir, struct runtime *runtime, gid_t gid, str
 }
 
 void launcher_make(struct launcher *l, const char *state_dir, const struct runtime *runtime,
-		   gid_t gid)
+		   gid_t gid, uint32_t job_tasks)
 {
-	int rc = make(l, state_dir, runtime, gid);
+	int rc = make(l, state_dir, runtime, gid, job_tasks);
 
 	if (rc == 0)
 		return;
@@ -190,6 +194,14 @@ void launcher_leave(struct launcher *l)
 
 /* ---- asking ------------------------------------------------------------------------------- */
 
+static void limit_take(struct launcher *l, uint64_t tasks_max)
+{
+	if (!l->greeted && !tasks_max)
+		log_event(LOG_WARNING, "launcher.tasks_unlimited");
+	l->greeted = true;
+	l->tasks_max = tasks_max;
+}
+
 /* 0 with the answer to this request, whatever it says. */
 static int answer_await(struct launcher *l, uint64_t number, struct launcher_reply *ret,
 			int *ret_fd)
@@ -208,8 +220,10 @@ static int answer_await(struct launcher *l, uint64_t number, struct launcher_rep
 			close_fd(ret_fd);
 			return -EPIPE;
 		}
-		if (ret->number == number)
+		if (ret->number == number) {
+			limit_take(l, ret->tasks_max);
 			return 0;
+		}
 		close_fd(ret_fd);
 	}
 	return -ETIMEDOUT;
@@ -221,6 +235,7 @@ static int gone(struct launcher *l, int rc)
 	log_event(LOG_ERROR, "launcher.gone error=\"%s\"", strerrordesc_np(-rc));
 	close_fd(&l->link_fd);
 	l->lost = true;
+	l->greeted = false;
 	l->connect_ns = rc == -ETIMEDOUT ? now_monotonic_ns() + HUNG_NS : 0;
 	return rc;
 }
@@ -259,6 +274,9 @@ const char *launcher_tick(struct launcher *l)
 {
 	if (l->link_fd >= 0 || l->service)
 		(void)link_look(l);
+	/* Any request would do: this one makes nothing where nothing is missing. */
+	if (l->link_fd >= 0 && !l->greeted)
+		(void)launcher_files(l, LAUNCHER_NOBODY);
 	return l->lost && !l->service ? "its launcher ended" : NULL;
 }
 

@@ -24,23 +24,27 @@ struct launcher {
 	bool lost;           /* it was there, and has ended or does not answer */
 	uint64_t connect_ns; /* not before that is it connected to again; CLOCK_MONOTONIC */
 	struct privileges *privileges;
-	char why_not[160]; /* there is none in a system daemon of root's: why */
+	bool greeted;       /* it has answered, and the next field is what it says */
+	uint64_t tasks_max; /* processes and threads that each job may have; 0: no limit */
+	char why_not[160];  /* there is none in a system daemon of root's: why */
 };
 
 /* Before the process becomes the worker, whose group is `gid`: makes the directory of jobs' files
  * in the state directory, and forks the launcher. If that is not possible, launcher->why_not says
- * why, and the daemon runs without one. */
+ * why, and the daemon runs without one. `job_tasks`: tasks that each job may have; 0: the default.
+ */
 void launcher_make(struct launcher *launcher, const char *state_dir, const struct runtime *runtime,
-		   gid_t gid);
+		   gid_t gid, uint32_t job_tasks);
 /* The whole of `carved --launcher`, a service beside a daemon that has no rights to fork one:
  * serves until it is ended. `gid` as above. Returns the exit code, with *err. */
-int launcher_main(const char *state_dir, struct runtime *runtime, gid_t gid, struct error *err);
+int launcher_main(const char *state_dir, struct runtime *runtime, gid_t gid, uint32_t job_tasks,
+		  struct error *err);
 /* Whether this daemon has one; it may just be started anew, and then the calls below fail. */
 bool launcher_is_there(const struct launcher *launcher);
 /* Whether that is why a call below failed. */
 bool launcher_is_away(const struct launcher *launcher);
-/* Each second. Why the daemon has to end: its own part has ended, and the next daemon has a new
- * one. NULL: it goes on. */
+/* Each second: looks whether it is there, and asks a new one how it limits jobs. Why the daemon has
+ * to end: its own part has ended, and the next daemon has a new one. NULL: it goes on. */
 const char *launcher_tick(struct launcher *launcher);
 
 /* A warrant for `text` of the client at the other end of `socket_fd`. 0 or -errno. */

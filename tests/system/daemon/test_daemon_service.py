@@ -29,7 +29,7 @@ def units(tmp_path):
         text = re.sub(r"^(Exec(?:Start|StartPre|Reload)=[-+]*)/\S+/carved ", rf"\1{BUILD}/carved ", unit.read_text(), flags=re.M)
         text = re.sub(r"^Documentation=.*\n", "", text, flags=re.M)  # looked up with man, which knows no build tree
         if SYSTEMD < 254:  # it passes over what it does not know, with a warning
-            text = re.sub(r"^(FileDescriptorStorePreserve|RestartSteps|RestartMaxDelaySec)=.*\n", "", text, flags=re.M)
+            text = re.sub(r"^(FileDescriptorStorePreserve|DelegateSubgroup|RestartSteps|RestartMaxDelaySec)=.*\n", "", text, flags=re.M)
         (tmp_path / unit.name).write_text(text)
     return tmp_path
 
@@ -71,6 +71,8 @@ def test_one_users_job_does_not_end_the_launcher_of_all():
     assert directive("OOMPolicy", "carve-launcher.service") == ["continue"]
     assert directive("KillMode", "carve-launcher.service") == ["process"]
     assert directive("TasksMax", "carve-launcher.service") == ["infinity"]
+    # The launcher looks for this name when it makes jobs' cgroups with a limit of processes.
+    assert directive("DelegateSubgroup", "carve-launcher.service") == ["carve-launcher"]
 
 
 @pytest.mark.parametrize("unit", ["carved.service", "carve-launcher.service"])
