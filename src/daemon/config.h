@@ -1,24 +1,25 @@
-/* The daemon's configuration file: JSON, every key optional, unknown ones refused.
+/* The daemon's configuration file: JSON, every key optional, unknown ones refused. With examples:
  *
- *   {"over_policy": "report",     what becomes of a session that holds more than its slice, by the
- * driver's figures: "report" (shown and logged), or "kill": its processes are killed
- *    "over_tolerance": "64MiB",   so much more is nothing, in MiB or GiB
- *    "over_seconds": 3,           and it has to last so long
- *    "history_sessions": 10000,   ended sessions that are kept for `session list --all`
- *    "history_per_minute": 600,   and of these so many of one user that end within a minute
- *    "living_sessions": 4096,     sessions at a time; one user has half of what others leave
- *    "living_jobs": 4000000,      jobs that have not ended, likewise; a request counts for some ten
- * more, and its text for one more each 400 bytes
- *    "job_tasks": 10000,          processes and threads of each job that a system daemon starts;
- * else a third of what the machine can have; read when the launcher starts "history_jobs": 1000000,
- * ended jobs that are kept, with their logs "history_text_mib": 1024,    and so many MiB of their
- * requests: environments and commands "state_dir": "/var/lib/carve", where sessions, quotas and
- * history are kept (state.h); read when the daemon starts "slicing_policy": "kill",    what becomes
- * of processes that take more of a sliced GPU's time than their turns: "report" (their user has no
- * turns for a while), or "kill": they are killed, too. A system daemon kills where nothing is said,
- * a user's own reports "timeSlicing": {"mode": "fair", "lease": "250ms", "granularity": "5%"}} for
- * GPUs that nobody set with `carve timeslicing`; also as
- *                                 {"global": {"core": {"timeSlicing": {...}}}}
+ * - "over_policy": "report": what becomes of a session that holds more than its slice, by the
+ *   driver's figures: "report" (shown and logged), or "kill": its processes are killed
+ * - "over_tolerance": "64MiB": so much more is nothing, in MiB or GiB
+ * - "over_seconds": 3: and it has to last so long
+ * - "history_sessions": 10000: ended sessions that are kept for `session list --all`
+ * - "history_per_minute": 600: and of these so many of one user that end within a minute
+ * - "living_sessions": 4096: sessions at a time; one user has half of what others leave
+ * - "living_jobs": 4000000: jobs that have not ended, likewise; a request counts for some ten more,
+ *   and its text for one more each 400 bytes
+ * - "job_tasks": 10000: processes and threads of each job that a system daemon starts; else a third
+ *   of what the machine can have; read when the launcher starts
+ * - "history_jobs": 1000000: ended jobs that are kept, with their logs
+ * - "history_text_mib": 1024: and so many MiB of their requests: environments and commands
+ * - "state_dir": "/var/lib/carve": where sessions, quotas and history are kept (state.h); read when
+ *   the daemon starts
+ * - "slicing_policy": "kill": what becomes of processes that take more of a sliced GPU's time than
+ *   their turns: "report" (their user has no turns for a while), or "kill": they are killed, too. A
+ *   system daemon kills where nothing is said, a user's own reports
+ * - "timeSlicing": {"mode": "fair", "lease": "250ms", "granularity": "5%"}: for GPUs that nobody
+ * set with `carve timeslicing`; also as {"global": {"core": {"timeSlicing": {...}}}}
  */
 #pragma once
 
