@@ -23,7 +23,7 @@
 
 static const char stat_help[] =
 	"usage: {} stat [--json] [--watch]\n\n"
-	"what the simulated GPUs hold and did: memory by kind, peaks, kernels, busy time,\n"
+	"show what the simulated GPUs hold and did: memory by kind, peaks, kernels, busy time,\n"
 	"copies, calls that the simulated driver lacks. A GPU's own clock falls behind the host's\n"
 	"where work takes longer to play than on a GPU: shares are right by that clock "
 	"(clock_ns; globaltimer_ns: as kernels read it).\n\n"

@@ -327,7 +327,7 @@ static void draw_bottom(const struct top_view *view)
 static void draw_help(void)
 {
 	static const char *const lines[] = {
-		"carve top: GPUs, sessions, who waits, users. Sizes in powers of 1024.",
+		"carve top: GPUs, sessions, waiting requests, users. Sizes in powers of 1024.",
 		"",
 		"  Up Down PgUp PgDn Home End   move (also j k g G)",
 		"  Tab, 1 2 3 4                 next list; GPUs, sessions, waiting, users",
