@@ -1,4 +1,5 @@
 """Jobs of users in a system daemon: each runs as the user who enqueued it, and as nobody else (docs/queues.md, "Users")."""
+import collections
 import contextlib
 import json
 import os
@@ -261,6 +262,36 @@ def test_an_upgraded_daemon_keeps_its_launcher(jobs):
     assert done.returncode == 0, done.stderr
     assert jobs.output(ALICE, "id", "-u").strip() == str(ALICE)
     assert processes(lab, "carve-launcher") == before
+
+
+# More than a hook's list of one user's changes holds.
+FLOOD = 1200
+
+
+@pytest.mark.attack("9", "a user whose cancelled array keeps root's hook busy")
+def test_a_users_many_changes_hold_up_no_others_at_a_hook(lab, tmp_path):
+    """Users take turns. All ends are told; other changes of one user beyond a list's length are dropped, and counted."""
+    out, quick = tmp_path / "told", tmp_path / "quick"
+    lab.carve_json(ROOT, "agent", "--detached", "--gpus", "all", "--queue", "half=0.5", "--hook",
+                   f'[ -e {quick} ] || sleep 0.02; read -r change; echo "$CARVE_JOB_ID $CARVE_JOB_STATE $change" >> {out}')
+    jobs = Jobs.__new__(Jobs)
+    jobs.lab = lab
+
+    def told():
+        return [line.split(" ", 2) for line in out.read_text().splitlines()] if out.exists() else []
+
+    array = jobs.enqueue(ALICE, "true", options=("--array", f"0-{FLOOD - 1}", "--hold"))
+    assert lab.carve(ALICE, "job", "cancel", array).returncode == 0
+    of_bob = jobs.enqueue(BOB, "true")
+    wait_until(lambda: [state for id, state, _ in told() if id == of_bob] == ["queued", "starting", "running", "done"])
+    assert len(told()) < FLOOD / 4
+    quick.touch()
+    wait_until(lambda: sum(state == "cancelled" for _, state, _ in told()) == FLOOD)
+    states = collections.Counter(state for id, state, _ in told() if id.startswith(f"{array}_"))
+    dropped = sum(json.loads(change).get("dropped", 0) for *_, change in told())
+    assert set(states) == {"held", "cancelled"} and 0 < states["held"] < FLOOD and states["held"] + dropped == FLOOD, (states, dropped)
+    assert f"agent.hook_behind id=a-1 user={ALICE}" in lab.log()
+    assert f"agent.hook_dropped id=a-1 user={ALICE} changes={dropped}" in lab.log()
 
 
 def test_the_hook_of_roots_agent_runs_as_root_said_and_not_as_the_database_does(lab, tmp_path):

@@ -2,11 +2,15 @@
  * A shim starts it, as it starts jobs, so that it runs as the owner; its words come through a pipe
  * that never blocks. Where it is slow it hears late.
  *
+ * Each user's changes are in a list of their own (hook_pending.h), and users take turns: one who
+ * cancels a long array holds up what others' changes tell. Few lines at a time are in the pipe,
+ * about as many as the program deals with in a second.
+ *
  * It hears of a job's end at least once. The end has a number, written to disk with the job. The
  * program leaves a line in the pipe until it has dealt with it, so the bytes that are left there
- * say how far it is; the number of the last end that it dealt with goes to disk each second. Ends
- * behind that number are told again, from the disk, where the program or the daemon was killed, or
- * where more changes came than are remembered.
+ * say how far it is; the number up to which it has dealt with all ends goes to disk each second.
+ * Ends behind that number are told again, from the disk, where the daemon was killed. So are those
+ * of a user with more changes than are remembered.
  *
  * Of other changes it hears at most once where the daemon is killed: they are not on disk, as each
  * would be a transaction. */
@@ -25,22 +29,26 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/host/log.h"
+#include "daemon/host/owner.h"
+#include "daemon/queue/hook_pending.h"
 #include "daemon/queue/queue_private.h"
 #include "proto/shim.h"
 
 /* One that ends, or cannot be started, is started again after so long. */
 #define HOOK_AGAIN_NS 5000000000ull
 
-/* A pipe holds fewer. */
+/* Lines that the program has not dealt with: a pipe holds fewer than the most. */
+#define HOOK_LINES_LEAST 16u
 #define HOOK_LINES 1024u
+/* How long it takes to tell how many lines it deals with. */
+#define HOOK_PACE_NS 1000000000ull
 /* Jobs that are read from the disk at a time. */
 #define OWED_PART 64u
 
 /* One that the program has not dealt with. */
 struct hook_line {
-	uint64_t end;    /* bytes written up to its end */
-	uint64_t number; /* of the change; 0: it was read from the disk */
-	int64_t change;
+	uint64_t end; /* bytes written up to its end */
+	struct hook_event *event;
 };
 
 struct agent_hook {
@@ -49,13 +57,18 @@ struct agent_hook {
 	int fd;                      /* its standard input; -1: it does not run */
 	pid_t starter;               /* this process's child that started it, and ends at once */
 	struct process_watch *watch; /* of that */
-	uint64_t told;               /* the number of the last change that it was told of */
+	struct hook_pending pending; /* what it is to be told of */
+	uint64_t seen;               /* the number of the last change that is in there, or was */
 	struct hook_line line[HOOK_LINES];
 	uint32_t line_first, line_count;
+	uint32_t lines_most; /* for now */
+	uint32_t dealt;      /* lines, since paced_ns */
+	uint64_t paced_ns;
 	uint64_t written; /* bytes, to this process */
-	/* Numbers of ends, each up to that one: it has dealt with them; that is on disk; they are
-	 * in the pipe, or none of the agent's; and they are to be read from the disk first. */
-	int64_t heard, saved, passed, owed;
+	/* Numbers of ends, each up to that one: it is on disk that the program has dealt with them;
+	 * they are in the lists, or were, or are none of the agent's; and they are to be read from
+	 * the disk before they can be. */
+	int64_t saved, passed, owed;
 	uint64_t again_ns; /* it is not started before */
 	int failure;       /* -errno of the last start; 0: it succeeded */
 	bool behind;       /* it missed changes, and the log says so */
@@ -66,7 +79,8 @@ struct agent_hook *agent_hook_new(char *text, struct warrant *warrant)
 	struct agent_hook *hook = malloc(sizeof(*hook));
 
 	if (hook)
-		*hook = (struct agent_hook){.text = text, .warrant = warrant, .fd = -1};
+		*hook = (struct agent_hook){
+			.text = text, .warrant = warrant, .fd = -1, .lines_most = HOOK_LINES_LEAST};
 	return hook;
 }
 
@@ -85,6 +99,9 @@ void agent_hook_free(struct agent_hook *hook)
 		return;
 	starter_forget(hook);
 	close_fd(&hook->fd);
+	for (; hook->line_count; hook->line_count--, hook->line_first++)
+		free(hook->line[hook->line_first % HOOK_LINES].event);
+	hook_pending_clear(&hook->pending);
 	explicit_bzero(hook->text, strlen(hook->text));
 	free(hook->text);
 	free(hook->warrant);
@@ -159,8 +176,8 @@ void agent_hook_begin(struct agent *agent)
 
 	if (!hook)
 		return;
-	hook->told = agent->queues->events;
-	hook->heard = hook->passed = agent->queues->changes;
+	hook->seen = agent->queues->events;
+	hook->passed = agent->queues->changes;
 	hook->saved = -1;
 }
 
@@ -173,18 +190,34 @@ void agent_hook_resume(struct agent *agent)
 		agent_hook_begin(agent);
 		return;
 	}
-	hook->heard = hook->passed = hook->saved;
+	hook->passed = hook->saved;
 	hook->owed = agent->queues->changes;
+}
+
+/* The program has dealt with all ends up to this one. */
+static int64_t heard(const struct agent_hook *hook)
+{
+	int64_t lowest = hook_pending_lowest(&hook->pending, hook->passed + 1);
+
+	for (uint32_t i = 0; i < hook->line_count; i++) {
+		const struct hook_event *event =
+			hook->line[(hook->line_first + i) % HOOK_LINES].event;
+
+		if (event->event.change)
+			lowest = MIN(lowest, event->event.change);
+	}
+	return lowest - 1;
 }
 
 void agent_hooks_save(struct queues *q)
 {
 	for (struct agent *agent = q->agents; agent; agent = agent->next) {
 		struct agent_hook *hook = agent->hook;
+		int64_t number = hook ? heard(hook) : 0;
 
-		if (hook && hook->heard != hook->saved &&
-		    job_store_told_put(q->store, agent->id, hook->heard) == 0)
-			hook->saved = hook->heard;
+		if (hook && number != hook->saved &&
+		    job_store_told_put(q->store, agent->id, number) == 0)
+			hook->saved = number;
 	}
 }
 
@@ -192,7 +225,7 @@ void agent_hooks_save(struct queues *q)
 
 /* Its files are called as those of a job 0, whose attempt is the agent's number: no job has that
  * ID. */
-static struct shim_owner owner_of(const struct agent *agent)
+static struct shim_owner hook_owner(const struct agent *agent)
 {
 	return (struct shim_owner){agent->uid, 0,
 				   (uint32_t)strtoul(agent->id + strlen("a-"), NULL, 10)};
@@ -200,7 +233,7 @@ static struct shim_owner owner_of(const struct agent *agent)
 
 void agent_hook_log(const struct agent *agent, char buf[static PATH_MAX])
 {
-	const struct shim_owner owner = owner_of(agent);
+	const struct shim_owner owner = hook_owner(agent);
 	const struct job_record record = {.id = 0, .uid = owner.uid, .attempt = owner.attempt};
 
 	job_file(agent->queues, &record, SHIM_LOG, buf);
@@ -238,7 +271,7 @@ static void start_failed(const struct agent *agent, int rc)
 static int process_start(const struct agent *agent, int *ret_fd, struct process_id *ret)
 {
 	struct queues *q = agent->queues;
-	const struct shim_owner owner = owner_of(agent);
+	const struct shim_owner owner = hook_owner(agent);
 	cleanup_close int spec =
 		shim_spec_memfd(agent->hook->warrant, agent->hook->text, SHIM_RUN_HOOK, NULL);
 	int rc = spec < 0 ? spec : shim_launch(q, &owner, spec, ret_fd, ret);
@@ -292,17 +325,25 @@ bool agent_hooks_hear(const struct job *job)
 static void program_lost(struct agent_hook *hook)
 {
 	close_fd(&hook->fd);
-	for (; hook->line_count; hook->line_count--) {
-		const struct hook_line *line =
-			&hook->line[(hook->line_first + hook->line_count - 1) % HOOK_LINES];
-
-		if (line->number)
-			hook->told = line->number - 1;
-		else
-			hook->owed = MAX(hook->owed, line->change);
-	}
-	hook->passed = hook->heard;
+	for (; hook->line_count; hook->line_count--)
+		hook_pending_return(
+			&hook->pending,
+			hook->line[(hook->line_first + hook->line_count - 1) % HOOK_LINES].event);
 	hook->written = 0;
+}
+
+/* Changes of others come after what is in the pipe: a slow program has few lines there. A quick one
+ * has twice as many as it dealt with in the last second, and so never waits long for more. */
+static void pace_look(struct agent_hook *hook)
+{
+	uint64_t now = now_monotonic_ns(), took = now - hook->paced_ns;
+
+	if (took < HOOK_PACE_NS)
+		return;
+	uint64_t rate = hook->dealt * HOOK_PACE_NS / took;
+	hook->lines_most = (uint32_t)MAX(MIN(2 * rate, HOOK_LINES), HOOK_LINES_LEAST);
+	hook->dealt = 0;
+	hook->paced_ns = now;
 }
 
 /* Notes how far the program is by now. */
@@ -318,56 +359,44 @@ static void program_hear(struct agent_hook *hook)
 
 		if (line->end > hook->written - (uint64_t)left)
 			break;
-		hook->heard = MAX(hook->heard, line->change);
+		free(line->event);
+		hook->dealt++;
 	}
-	if (!hook->line_count)
-		hook->heard = hook->passed;
-	else if (poll(&gone, 1, 0) > 0 && gone.revents & POLLERR)
+	pace_look(hook);
+	if (hook->line_count && poll(&gone, 1, 0) > 0 && gone.revents & POLLERR)
 		program_lost(hook);
 }
 
-/* A line is shorter than what a pipe takes whole or not at all. 0; -EAGAIN: later. */
-static int event_write(struct agent_hook *hook, const struct queue_event *event)
+/* The first change of the user whose turn it is. A line is shorter than what a pipe takes whole or
+ * not at all. 0; -EAGAIN: later. */
+static int event_write(struct agent_hook *hook)
 {
-	json_t *object = queue_event_json(event);
+	const struct hook_user *user = hook->pending.first;
+	json_t *object = queue_event_json(&user->first->event);
+
+	if (user->dropped_untold)
+		json_object_set_new(object, "dropped",
+				    json_integer((json_int_t)user->dropped_untold));
 	cleanup_free char *text = json_dumps(object, JSON_COMPACT);
 	char line[PIPE_BUF];
 
 	json_decref(object);
 	int length = snprintf(line, sizeof(line), "%s\n", text ? text : "{}");
-	if (length >= (int)sizeof(line))
+	if (length >= (int)sizeof(line)) {
+		free(hook_pending_take(&hook->pending));
 		return 0;
-	if (hook->line_count == HOOK_LINES)
-		return -EAGAIN;
+	}
 	if (write(hook->fd, line, (size_t)length) < 0)
 		return -errno;
 	hook->written += (uint64_t)length;
 	hook->line[(hook->line_first + hook->line_count++) % HOOK_LINES] =
-		(struct hook_line){hook->written, event->number, event->change};
+		(struct hook_line){hook->written, hook_pending_take(&hook->pending)};
 	return 0;
 }
 
-/* True: it was told, or need not be. */
-static bool event_tell(struct agent *agent, const struct queue_event *event)
-{
-	struct agent_hook *hook = agent->hook;
+/* ---- what it is to hear ------------------------------------------------------------------- */
 
-	/* Others were read from the disk. */
-	if (concerns(agent, event->uid, event->queue) &&
-	    (!event->change || event->change > hook->passed)) {
-		if (!hook_runs(agent))
-			return false;
-		int rc = event_write(hook, event);
-		if (rc < 0 && rc != -EAGAIN)
-			program_lost(hook);
-		if (rc < 0)
-			return false;
-	}
-	hook->passed = MAX(hook->passed, event->change);
-	return true;
-}
-
-static int owed_tell_one(void *arg, const struct job_record *record)
+static struct queue_event event_of(const struct job_record *record)
 {
 	struct queue_event event = {
 		.id = record->id,
@@ -381,11 +410,39 @@ static int owed_tell_one(void *arg, const struct job_record *record)
 	};
 
 	snprintf(event.queue, sizeof(event.queue), "%s", record->queue);
-	return event_tell(arg, &event) ? 0 : -EAGAIN;
+	return event;
 }
 
-/* Of ends that are on disk alone, until `end`. True: of all. Most may be of other agents' jobs. */
-static bool owed_tell(struct queues *q, struct agent *agent, uint64_t end)
+/* Among what is to be told. 0 or -ENOMEM. */
+static int event_take(struct agent *agent, const struct queue_event *event)
+{
+	struct agent_hook *hook = agent->hook;
+	struct hook_user *user;
+
+	/* Others were read from the disk. */
+	if (concerns(agent, event->uid, event->queue) &&
+	    (!event->change || event->change > hook->passed)) {
+		int rc = hook_pending_add(&hook->pending, event, false, &user);
+
+		if (rc < 0)
+			return rc;
+		if (rc && user->dropped == 1)
+			log_event(LOG_WARNING, "agent.hook_behind id=%s user=%u", agent->id,
+				  user->owner);
+	}
+	hook->passed = MAX(hook->passed, event->change);
+	return 0;
+}
+
+static int owed_take_one(void *arg, const struct job_record *record)
+{
+	const struct queue_event event = event_of(record);
+
+	return event_take(arg, &event);
+}
+
+/* Ends that are on disk alone, until `end`. True: all. Most may be of other agents' jobs. */
+static bool owed_take(struct queues *q, struct agent *agent, uint64_t end)
 {
 	struct agent_hook *hook = agent->hook;
 
@@ -397,7 +454,7 @@ static bool owed_tell(struct queues *q, struct agent *agent, uint64_t end)
 			return false;
 		}
 
-		if (job_store_each_changed(q->store, before, OWED_PART, owed_tell_one, agent) < 0)
+		if (job_store_each_changed(q->store, before, OWED_PART, owed_take_one, agent) < 0)
 			return false;
 		if (hook->passed == before)
 			hook->passed = hook->owed;
@@ -409,32 +466,120 @@ static void skip_forgotten(const struct queues *q, const struct agent *agent)
 {
 	uint64_t first = q->events > QUEUE_EVENTS ? q->events - QUEUE_EVENTS : 0;
 
-	if (agent->hook->told >= first)
+	if (agent->hook->seen >= first)
 		return;
 	if (!agent->hook->behind)
 		log_event(LOG_WARNING, "agent.hook_behind id=%s changes=%llu", agent->id,
-			  (unsigned long long)(first - agent->hook->told));
+			  (unsigned long long)(first - agent->hook->seen));
 	agent->hook->behind = true;
-	agent->hook->told = first;
+	agent->hook->seen = first;
 	agent->hook->owed = q->changes;
+}
+
+static void changes_take(struct queues *q, struct agent *agent, uint64_t end)
+{
+	struct agent_hook *hook = agent->hook;
+
+	skip_forgotten(q, agent);
+	if (!owed_take(q, agent, end))
+		return;
+	for (; hook->seen < q->events; hook->seen++)
+		if (event_take(agent, &q->event[(hook->seen + 1) % QUEUE_EVENTS]) < 0)
+			return;
+	hook->behind = false;
+}
+
+/* ---- telling ------------------------------------------------------------------------------ */
+
+struct reading {
+	struct agent *agent;
+	struct hook_user *user;
+};
+
+static int user_read_one(void *arg, const struct job_record *record)
+{
+	const struct reading *r = arg;
+	const struct queue_event event = event_of(record);
+	struct hook_user *user;
+
+	if (record->change > r->user->owed_to)
+		return -EAGAIN;
+	/* The ranges of subordinate IDs may have become known since. */
+	if ((record->uid == r->user->owner || owner_of(record->uid) == r->user->owner) &&
+	    concerns(r->agent, record->uid, record->queue) &&
+	    hook_pending_add(&r->agent->hook->pending, &event, true, &user) < 0)
+		return -ENOMEM;
+	r->user->owed_from = record->change;
+	return 0;
+}
+
+/* Reads ends of this user's from the disk where none are here, until `end`. True: there are some,
+ * or none at all. */
+static bool user_read(struct queues *q, struct agent *agent, struct hook_user *user, uint64_t end)
+{
+	struct reading reading = {agent, user};
+
+	while (!user->first && user->owed_to) {
+		int64_t before = user->owed_from;
+
+		if (now_monotonic_ns() >= end) {
+			q->owes = true;
+			return false;
+		}
+		int rc = job_store_each_changed(q->store, before, OWED_PART, user_read_one,
+						&reading);
+		if (rc < 0 && rc != -EAGAIN)
+			return false;
+		if (user->owed_from == before || user->owed_from == user->owed_to)
+			user->owed_from = user->owed_to = 0;
+	}
+	return true;
+}
+
+static void user_told(const struct agent *agent)
+{
+	struct hook_pending *pending = &agent->hook->pending;
+
+	if (pending->first->dropped)
+		log_event(LOG_WARNING, "agent.hook_dropped id=%s user=%u changes=%llu", agent->id,
+			  pending->first->owner, (unsigned long long)pending->first->dropped);
+	hook_pending_forget(pending);
+}
+
+/* False: none can be told now. */
+static bool one_tell(struct agent *agent)
+{
+	struct agent_hook *hook = agent->hook;
+
+	if (!hook_runs(agent))
+		return false;
+	int rc = event_write(hook);
+	if (rc < 0 && rc != -EAGAIN)
+		program_lost(hook);
+	return rc == 0;
 }
 
 static void hook_tell(struct queues *q, struct agent *agent, uint64_t end)
 {
 	struct agent_hook *hook = agent->hook;
+	const struct hook_pending *pending = &hook->pending;
 
 	/* Nobody hears any more. */
 	if (hook->again_ns == UINT64_MAX) {
-		hook->told = q->events;
+		hook_pending_clear(&hook->pending);
+		hook->seen = q->events;
 		hook->passed = q->changes;
-	}
-	skip_forgotten(q, agent);
-	if (!owed_tell(q, agent, end))
 		return;
-	for (; hook->told < q->events; hook->told++)
-		if (!event_tell(agent, &q->event[(hook->told + 1) % QUEUE_EVENTS]))
+	}
+	changes_take(q, agent, end);
+	while (pending->first && hook->line_count < hook->lines_most) {
+		if (!user_read(q, agent, pending->first, end))
 			return;
-	hook->behind = false;
+		if (!pending->first->first)
+			user_told(agent);
+		else if (!one_tell(agent))
+			return;
+	}
 }
 
 void agent_hooks_tell(struct queues *q)
