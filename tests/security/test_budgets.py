@@ -201,6 +201,35 @@ def test_answers_that_are_not_read(lab):
     others_are_served(lab)
 
 
+# Requests whose bodies never end. Each connection says something more every few seconds, so that it stays.
+UNENDED = COMMON + """
+import threading
+kept, size = [], int(sys.argv[2])
+head = f'POST /v1/jobs HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: {size + 1000}\\r\\n\\r\\n'.encode()
+for i in range(int(sys.argv[1])):
+    s = http()
+    s.sendall(head + b'x' * size)
+    kept.append(s)
+while any(struct.unpack('i', fcntl.ioctl(s, termios.TIOCOUTQ, bytes(4)))[0] for s in kept): time.sleep(0.01)
+held()
+"""
+
+
+@pytest.mark.once("an instrumented build keeps what is freed for a while")
+@pytest.mark.attack("9", "long requests that do not end")
+def test_bodies_that_do_not_end(lab):
+    before = resident(lab)
+    attack(lab, "import fcntl, termios\n" + UNENDED, 600, 500000)
+    assert resident(lab) - before < 96 << 20
+    others_are_served(lab)
+    done = lab.python(ALICE, COMMON + """
+s = http()
+call(s, 'POST', '/v1/jobs', b'x' * 400000)
+assert b' 400 ' in answer(s)[0].split(b'\\r\\n')[0]  # it was read whole
+""")
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.attack("9", "descriptors in answers that nobody reads")
 def test_ledgers_that_are_not_read(make_lab):
     lab = make_lab(before=FEW)

@@ -27,6 +27,9 @@
  * has half of it. */
 #define ANSWERS_KIB_MAX (64u << 10)
 #define ANSWER_SMALL 16384u
+/* Of all bodies of requests that are not answered yet, those of BODY_SMALL and less left out. */
+#define BODIES_KIB_MAX (64u << 10)
+#define BODY_SMALL 4096u
 /* To be refused on. */
 #define CONNECTIONS_SPARE 64u
 #define CONNECTION_TIMEOUT_S 15u
@@ -159,6 +162,14 @@ void call_fairly(struct call *call, call_answer answer, void *arg)
 		call_defer(call, on_gone_from_line);
 }
 
+static void body_drop(struct http_call *c)
+{
+	if (c->body_kib)
+		crowd_leave_many(&c->call.node->http->bodies, c->body_owner, c->body_kib);
+	c->body_kib = 0;
+	free(steal_ptr(&c->buffer));
+}
+
 void http_call_free(struct http_call *c)
 {
 	watch_stop(c);
@@ -167,7 +178,7 @@ void http_call_free(struct http_call *c)
 		MHD_destroy_response(c->response);
 	close_fd(&c->fd);
 	json_decref(c->taken);
-	free(c->buffer);
+	body_drop(c);
 	free(c);
 }
 
@@ -320,10 +331,33 @@ static size_t body_max(const struct http_call *c)
 	return !strcmp(c->call.path, HTTP_JOBS_PATH) ? HTTP_BODY_JOB_MAX : HTTP_BODY_MAX;
 }
 
+/* Large bodies count against their user from their first bytes on, as a client decides how long the
+ * rest takes. False: there is no room for this one, and what was kept of it is freed. */
+static bool body_count(struct http_call *c)
+{
+	struct crowd *bodies = &c->call.node->http->bodies;
+	unsigned kib = (unsigned)(c->received / 1024 + 1);
+
+	if (c->received <= BODY_SMALL || kib == c->body_kib)
+		return true;
+	if (c->body_kib)
+		crowd_leave_many(bodies, c->body_owner, c->body_kib);
+	c->body_kib = 0;
+	if (crowd_enter_many(bodies, c->call.peer.uid, kib, &c->body_owner)) {
+		c->body_kib = kib;
+		return true;
+	}
+	c->body_refused = true;
+	body_drop(c);
+	return false;
+}
+
 static bool body_take(struct http_call *c, const char *data, size_t size)
 {
 	c->received += size;
 	if (c->received > body_max(c))
+		body_drop(c);
+	if (c->received > body_max(c) || c->body_refused || !body_count(c))
 		return c->received <= BODY_DISCARD_MAX;
 	char *buffer = realloc(c->buffer, c->received);
 	if (!buffer)
@@ -367,6 +401,13 @@ static void dispatch(struct http_call *c)
 		snprintf(err.message, sizeof(err.message),
 			 "the request's head is larger than %u bytes", HEADER_MAX);
 		call_reply_error(&c->call, status, &err);
+		return;
+	}
+	if (c->body_refused && c->received <= body_max(c)) {
+		error_set(&err, EXIT_CODE_USAGE,
+			  "you have too much in requests to carved that are not answered");
+		error_hint(&err, "send fewer of them at once");
+		call_reply_error(&c->call, MHD_HTTP_TOO_MANY_REQUESTS, &err);
 		return;
 	}
 	if (c->received <= body_max(c)) {
@@ -596,6 +637,7 @@ int http_server_start(struct node *node, int fd, call_answer answer, struct http
 	rights_refuse(fd);
 	crowd_begin(&server->crowd, CONNECTIONS_MAX);
 	crowd_begin_any(&server->answers, ANSWERS_KIB_MAX);
+	crowd_begin_any(&server->bodies, BODIES_KIB_MAX);
 	server->mhd = MHD_start_daemon(
 		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
 		on_access, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, server,
@@ -627,6 +669,7 @@ void http_server_release(struct http_server *server)
 	MHD_stop_daemon(server->mhd);
 	crowd_free(&server->crowd);
 	crowd_free(&server->answers);
+	crowd_free(&server->bodies);
 	free(server);
 }
 

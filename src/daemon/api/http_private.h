@@ -31,6 +31,7 @@ struct http_server {
 	unsigned open_handles;
 	struct crowd crowd;
 	struct crowd answers; /* KiB of answers that were not read yet */
+	struct crowd bodies;  /* KiB of bodies of requests that were not answered yet */
 	struct http_connection *open;
 	struct http_call *deferred; /* calls whose answer comes later */
 	struct http_call *spent;    /* those of the last program that have theirs, to be freed */
@@ -52,7 +53,10 @@ struct http_call {
 	int fd;                            /* and is answered on this descriptor */
 	json_t *taken;                     /* what `call` points into then */
 	char *buffer;
-	size_t received; /* bytes of body, kept or not */
+	size_t received;   /* bytes of body, kept or not */
+	unsigned body_kib; /* of those kept, as counted */
+	uid_t body_owner;  /* to whom they count */
+	bool body_refused; /* for want of room: the rest is read and dropped */
 	struct MHD_Response *response;
 	unsigned status;
 	bool dispatched, deferred;
