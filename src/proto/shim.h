@@ -76,6 +76,9 @@ _Static_assert(sizeof(struct shim_go) == 40, "shim ABI");
 #define SHIM_KIND_EXIT "exit"           /* code, started, ended, rss, cpu_ns, why, error */
 #define SHIM_KIND_SIGNAL "signal"       /* the same; `code` is the signal */
 #define SHIM_KIND_UNSTARTED "unstarted" /* nothing ran: the job may be started anew */
+/* The shim gave up: no end can be recorded. A symbolic link, as that takes no room on most file
+ * systems; its text is the errno value. */
+#define SHIM_GIVEN_UP ".given-up"
 #define SHIM_LOG ".log"
 #define SHIM_ERR ".err" /* a link to its standard error, where that is not in the log */
 #define SHIM_CID ".cid" /* the ID of the job's container */

@@ -424,6 +424,7 @@ static bool exit_record(struct shim *shim, json_t *object)
 		fprintf(stderr, "carve-shim: the end of job %s is not recorded: %s/%s%s: %s\n",
 			shim->spec.job, shim->place.dir, shim->place.name, SHIM_RECORD,
 			strerrordesc_np(-rc));
+		record_give_up(&shim->place, rc);
 		json_decref(object);
 		return false;
 	}

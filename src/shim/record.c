@@ -68,6 +68,15 @@ void record_clear(int fd)
 		(void)fdatasync(fd);
 }
 
+void record_give_up(const struct record_place *place, int rc)
+{
+	char path[PATH_MAX], text[16];
+
+	snprintf(text, sizeof(text), "%d", -rc);
+	if (snprintf(path, sizeof(path), "%s/%s" SHIM_GIVEN_UP, place->dir, place->name) < PATH_MAX)
+		(void)!symlink(text, path);
+}
+
 /* After the file itself, whose making is on the disk by then on most file systems: no wait more. */
 int record_sync_name(const struct record_place *place)
 {

@@ -20,5 +20,7 @@ int record_add(int fd, json_t *object, bool synced);
 /* The file is empty from now on, which needs no room: nothing ran. Where that fails it is as it
  * was. */
 void record_clear(int fd);
+/* The end cannot be recorded, by that -errno: says so to whoever looks for the record. */
+void record_give_up(const struct record_place *place, int rc);
 /* The file's name is on the disk, too. 0 or -errno. */
 int record_sync_name(const struct record_place *place);

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -84,6 +85,22 @@ ssize_t job_file_read(const struct queues *q, const struct job_record *record, c
 		return -EFBIG;
 	text[n] = '\0';
 	return n;
+}
+
+int job_file_link(const struct queues *q, const struct job_record *record, const char *suffix)
+{
+	char name[NAME_MAX], text[16];
+	struct stat st;
+	cleanup_close int dir = directory_open(q, record->uid);
+
+	file_name(record, suffix, name);
+	if (dir < 0 || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_uid != record->uid)
+		return 0;
+	ssize_t n = readlinkat(dir, name, text, sizeof(text) - 1);
+	if (n < 0)
+		return 0;
+	text[n] = '\0';
+	return (int)strtol(text, NULL, 10);
 }
 
 void job_files_remove(const struct queues *q, const struct job_record *record,

@@ -31,6 +31,14 @@
 
 /* ---- records ------------------------------------------------------------------------------ */
 
+/* The shim could not record the end, by this errno value; 0: it did not say so. */
+static int given_up(const struct queues *q, const struct job_record *record)
+{
+	int error = job_file_link(q, record, SHIM_GIVEN_UP);
+
+	return strerrordesc_np(error) ? error : 0;
+}
+
 int job_record_read(const struct queues *q, const struct job_record *record, json_t **ret_start,
 		    json_t **ret_end)
 {
@@ -38,8 +46,10 @@ int job_record_read(const struct queues *q, const struct job_record *record, jso
 
 	*ret_start = *ret_end = NULL;
 	ssize_t n = job_file_read(q, record, SHIM_RECORD, text, sizeof(text));
-	if (n < 0)
-		return n == -ENOENT ? 0 : (int)n;
+	if (n < 0 && n != -ENOENT)
+		return (int)n;
+	if (n <= 0)
+		return -given_up(q, record);
 	/* Lines that are whole. */
 	for (; (end = strchr(at, '\n')); at = end + 1) {
 		json_t *line = json_loadb(at, (size_t)(end - at), 0, NULL);
@@ -51,12 +61,13 @@ int job_record_read(const struct queues *q, const struct job_record *record, jso
 		else
 			json_decref(line);
 	}
-	return !n || *ret_start || *ret_end ? 0 : -EBADMSG;
+	return *ret_start || *ret_end ? 0 : -EBADMSG;
 }
 
-static const char *const record_files[] = {SHIM_RECORD, SHIM_CID, SHIM_POD, SHIM_POD_STATE};
+static const char *const record_files[] = {SHIM_RECORD, SHIM_CID, SHIM_GIVEN_UP, SHIM_POD,
+					   SHIM_POD_STATE};
 /* How far a pod is must outlive a shim that was killed. */
-#define RECORD_FILES_BUT_POD 2
+#define RECORD_FILES_BUT_POD 3
 
 static void records_remove(const struct job *job, bool all)
 {
@@ -465,8 +476,12 @@ static bool orphan_watch(struct job *job, const json_t *start)
 static void lost(struct job *job, int unread)
 {
 	struct outcome outcome = {.state = JOB_LOST, .ended = now_realtime_ns()};
+	int error = given_up(job->queues, &job->record);
 
-	if (unread)
+	if (error)
+		snprintf(outcome.reason, sizeof(outcome.reason),
+			 "its shim could not record its end: %s", strerrordesc_np(error));
+	else if (unread)
 		snprintf(outcome.reason, sizeof(outcome.reason),
 			 "its record of start and end cannot be read: %s",
 			 strerrordesc_np(-unread));

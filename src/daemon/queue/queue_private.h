@@ -286,6 +286,8 @@ int job_files_look(const struct queues *q, uid_t uid);
  * -errno (-EPERM: it is no file of his, -EFBIG: it is no smaller than `size`). */
 ssize_t job_file_read(const struct queues *q, const struct job_record *record, const char *suffix,
 		      char *text, size_t size);
+/* The number that is the text of a symbolic link of theirs; 0: there is none. */
+int job_file_link(const struct queues *q, const struct job_record *record, const char *suffix);
 /* Removes those of them that are there. */
 void job_files_remove(const struct queues *q, const struct job_record *record,
 		      const char *const *suffixes, size_t count);

@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -453,6 +454,25 @@ def test_a_shim_whose_record_nobody_will_read_ends_and_says_so(queues, tmp_path,
     wait_until(lambda: len(queues.runs(id)) == 2)
     wait_until(lambda: process_ended(shim) or (asked and os.kill(shim, signal.SIGTERM)))
     assert f"carve-shim: the end of job {id} is not recorded: {record}: No such file or directory" in log.read_text()
+
+
+@pytest.mark.parametrize("removed", [False, True], ids=["record", "no record"])
+def test_a_job_whose_end_cannot_be_recorded_says_so(queues, removed):
+    """Its shim tries for long; a second SIGTERM ends that. A limit of files' sizes fails writes as a full disk does."""
+    queues.agent("half=0.5")
+    id = queues.witnessed(queues.gate())
+    wait_until(lambda: queues.runs(id))
+    record = pathlib.Path(queues.job(id)["log"]).with_suffix(".record")
+    shim = parent_of_command(record)
+    resource.prlimit(shim, resource.RLIMIT_FSIZE, (0, 0))
+    if removed:
+        record.unlink()
+    queues.open_gate()
+    wait_until(lambda: len(queues.runs(id)) == 2)
+    wait_until(lambda: process_ended(shim) or os.kill(shim, signal.SIGTERM))
+    job = queues.ended(id)
+    assert job["state"] == "lost" and job["reason"] == "its shim could not record its end: File too large", job
+    wait_until(lambda: not list(record.parent.glob(f"{record.stem}.[!l]*")))
 
 
 def test_a_shim_ends_with_its_simulated_host(queues):
