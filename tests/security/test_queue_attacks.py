@@ -370,7 +370,7 @@ def test_output_that_fills_the_disk_keeps_nobody_out(disk, make_lab):
     assert lab.carve(MALLORY, "job", "cancel", fills).returncode == 0
     assert jobs.ended(MALLORY, fills)["state"] == "cancelled"
     assert lab.run(MALLORY, "rm", log).returncode == 0
-    assert jobs.ended(ALICE, waits)["state"] == "done"
+    assert jobs.ended(ALICE, waits)["state"] == "done", jobs.ended(ALICE, waits)
 
 
 # ---- many at one moment ----------------------------------------------------------------------
