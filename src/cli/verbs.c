@@ -153,8 +153,8 @@ const struct cli_option cli_options[] = {
 	{OPT_RESERVE, "reserve", "SIZE", "leave this part of the size out of the slice: 64MiB"},
 	{OPT_IMAGE_FROM, "from", "IMAGE", "the image to limit"},
 	{OPT_IMAGE_TAG, "tag", "IMAGE", "(-t) the name of the image that is made"},
-	{OPT_IMAGE_RUNTIME, "runtime", "NAME", "podman or docker (the one that is there)"},
-	{OPT_CDI_ALL, "all", NULL, "for all sessions"},
+	{OPT_IMAGE_RUNTIME, "runtime", "NAME", "podman or docker (the one that has the image)"},
+	{OPT_CDI_ALL, "all", NULL, "for all sessions; remove: all specs"},
 	{OPT_COUNT, NULL, NULL, NULL},
 };
 
@@ -200,11 +200,11 @@ const struct cli_verb cli_verbs[] = {
 	 BIT(OPT_CDI_DIR) | BIT(OPT_CDI_ALL) | BIT(OPT_CDI_LABEL) | BIT(OPT_GPU_IDS) |
 		 LABEL_OPTIONS,
 	 0, -1, CLI_SYNTAX_MIXED, cli_cdi_generate},
-	{"cdi list", "", "list the CDI specs of sessions", "carve cdi list", BIT(OPT_CDI_DIR), 0, 0,
-	 CLI_SYNTAX_MIXED, cli_cdi_list},
-	{"cdi remove", "[ID]...", "remove specs (those of ended sessions, where none is named)",
-	 "carve cdi remove s-7k2m9q", BIT(OPT_CDI_DIR) | BIT(OPT_CDI_ALL), 0, -1, CLI_SYNTAX_MIXED,
-	 cli_cdi_remove},
+	{"cdi list", "", "list the CDI specs of sessions and sizes", "carve cdi list",
+	 BIT(OPT_CDI_DIR), 0, 0, CLI_SYNTAX_MIXED, cli_cdi_list},
+	{"cdi remove", "[ID|NAME]...",
+	 "remove specs (those of ended sessions, where none is named)", "carve cdi remove s-7k2m9q",
+	 BIT(OPT_CDI_DIR) | BIT(OPT_CDI_ALL), 0, -1, CLI_SYNTAX_MIXED, cli_cdi_remove},
 	{"image build", "", "make an image whose containers have a slice",
 	 "carve image build --from IMAGE --vram 8GiB -t IMAGE:8gb",
 	 BIT(OPT_IMAGE_FROM) | BIT(OPT_IMAGE_TAG) | BIT(OPT_IMAGE_RUNTIME) | LABEL_OPTIONS, 0, 0,

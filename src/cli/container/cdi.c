@@ -35,6 +35,15 @@
 /* Leaves room for the names of what is below it. */
 #define DIR_MAX (PATH_MAX - 128)
 
+static const struct {
+	enum cli_option_id id;
+	const char *name;
+} size_options[] = {
+	{OPT_VRAM, "vram"},       {OPT_GPU_MEMORY, "gpu-memory"},
+	{OPT_GPU, "gpu"},         {OPT_MIG_PROFILE, "mig-profile"},
+	{OPT_RESERVE, "reserve"},
+};
+
 /* ---- the directory ----------------------------------------------------------------------- */
 
 /* The directory that container runtimes read and that is empty after a boot, as sessions are. */
@@ -175,15 +184,24 @@ static const json_t *only_gpu(const json_t *gpus, const char *index)
 	return NULL;
 }
 
+/* A GPU that is named has to be there: no slice could be on it, and the spec would have no nodes.
+ */
+static int gpu_check(const struct cli *cli, const json_t *gpus, struct error *err)
+{
+	const char *ids = cli->value[OPT_GPU_IDS];
+
+	if (!ids || only_gpu(gpus, ids))
+		return 0;
+	error_set(err, EXIT_CODE_FAILED, "--gpu-ids: there is no GPU %.16s", ids);
+	error_hint(err, "`carve gpu list` shows the GPUs");
+	return -EXIT_CODE_FAILED;
+}
+
 /* With them in the spec the runtime itself lets the container open the nodes, also where no hook
  * can (version 2 of cgroups). */
-static void nodes_add(const struct generation *g, json_t *edits)
+static void nodes_add(const struct generation *g, const json_t *gpus, json_t *edits)
 {
-	cleanup_json json_t *gpus = NULL;
-	struct error ignored;
-
-	if (g->cli->value[OPT_MIG_PROFILE] ||
-	    client_call(&g->client, "GET", "/v1/gpus", NULL, NULL, &gpus, &ignored) < 0)
+	if (g->cli->value[OPT_MIG_PROFILE])
 		return;
 	const json_t *gpu = only_gpu(gpus, g->cli->value[OPT_GPU_IDS]);
 	if (!gpu || json_is_true(json_object_get(gpu, "mig")))
@@ -230,8 +248,32 @@ static int named_make(const struct cli *cli, struct named *ret, struct error *er
 		 size.value, ids ? "-on-" : "", ids ? ids : "");
 	for (char *c = ret->device; *c; c++)
 		*c = (char)tolower((unsigned char)*c);
-	if (!cdi_name_valid(ret->device))
-		return error_set(err, EXIT_CODE_USAGE, "'%s' can be no device's name", ret->device);
+	if (cdi_name_valid(ret->device))
+		return 0;
+	return cli->value[OPT_MIG_PROFILE]
+		       ? error_set(err, EXIT_CODE_USAGE, "--mig-profile: '%s' is no MIG profile",
+				   size.value)
+		       : error_set(err, EXIT_CODE_USAGE, "'%s' can be no device's name",
+				   ret->device);
+}
+
+/* What goes with no size. */
+static int named_check(const struct cli *cli, struct error *err)
+{
+	if (cli->argument_count || cli->value[OPT_CDI_ALL]) {
+		error_set(err, EXIT_CODE_USAGE,
+			  "cdi generate: a session has its size: leave %s out",
+			  cli->argument_count ? "its ID or the size" : "--all or the size");
+		error_hint(err, "`carve cdi generate --vram 8GiB`, or `carve cdi generate ID`");
+		return -EXIT_CODE_USAGE;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(size_options) && cli->value[OPT_CDI_LABEL]; i++)
+		if (cli->value[size_options[i].id])
+			return error_set(
+				err, EXIT_CODE_USAGE,
+				"--image and --%s are both given; the size is the image's: "
+				"leave one of them out",
+				size_options[i].name);
 	return 0;
 }
 
@@ -248,13 +290,16 @@ static int named_generate(const struct generation *g, struct error *err)
 				    named.on,
 				    NULL};
 	const char *const of_image[] = {"--host", g->client.socket, "--required", NULL};
+	cleanup_json json_t *gpus = NULL;
 
-	if (rc < 0 || (rc = directory_make(g->dir, err)) < 0)
+	if (rc < 0 ||
+	    (rc = client_call(&g->client, "GET", "/v1/gpus", NULL, NULL, &gpus, err)) < 0 ||
+	    (rc = gpu_check(g->cli, gpus, err)) < 0 || (rc = directory_make(g->dir, err)) < 0)
 		return rc;
 	json_t *edits = container_edits_new();
 	container_edits_hook(edits, g->hook, g->cli->value[OPT_CDI_LABEL] ? of_image : hook,
 			     hook_environment(g->cli));
-	nodes_add(g, edits);
+	nodes_add(g, gpus, edits);
 	named_file(file, named.device);
 	rc = device_write(g, file, named.device, edits, err);
 	if (rc == 0)
@@ -265,8 +310,21 @@ static int named_generate(const struct generation *g, struct error *err)
 /* Whether a size is asked for, or the image's. */
 static bool is_named(const struct cli *cli)
 {
-	return cli->value[OPT_VRAM] || cli->value[OPT_GPU_MEMORY] || cli->value[OPT_GPU] ||
-	       cli->value[OPT_MIG_PROFILE] || cli->value[OPT_RESERVE] || cli->value[OPT_CDI_LABEL];
+	bool named = cli->value[OPT_CDI_LABEL] != NULL;
+
+	for (size_t i = 0; i < ARRAY_SIZE(size_options); i++)
+		named = named || cli->value[size_options[i].id];
+	return named;
+}
+
+/* Some, or all. */
+static int all_check(const struct cli *cli, struct error *err)
+{
+	if (!cli->value[OPT_CDI_ALL] || !cli->argument_count)
+		return 0;
+	return error_set(err, EXIT_CODE_USAGE,
+			 "--all and %.64s are both given: leave one of them out",
+			 cli->arguments[0]);
 }
 
 static int session_generate(const struct generation *g, const json_t *session, struct error *err)
@@ -325,7 +383,8 @@ int cli_cdi_generate(struct cli *cli, struct error *err)
 		return error_set(err, EXIT_CODE_FAILED,
 				 "this is inside slice %.64s already; run it from outside",
 				 slice_env_session());
-	if ((rc = directory_choose(cli, g.dir, err)) < 0 ||
+	if ((rc = is_named(cli) ? named_check(cli, err) : all_check(cli, err)) < 0 ||
+	    (rc = directory_choose(cli, g.dir, err)) < 0 ||
 	    (rc = directory_check(g.dir, err)) < 0 || (rc = places_find(&g.places, err)) < 0 ||
 	    (rc = places_check(&g.places, err)) < 0 || (rc = driver_find(&g.driver, err)) < 0 ||
 	    (rc = hook_program(g.hook, err)) < 0 ||
@@ -374,13 +433,19 @@ static int spec_list(const char *dir, const char *id, bool named, void *context)
 {
 	struct listing *listing = context;
 
-	json_array_append_new(
-		listing->specs,
-		json_pack("{s:o, s:s?, s:s, s:o}", "device", json_sprintf(CDI_SLICE_KIND "=%s", id),
-			  "session", named ? NULL : id, "state",
-			  named ? "on demand" : state_find(listing->sessions, id), "file",
-			  json_sprintf("%s/%s%s.json", dir, named ? CDI_NAMED_FILE : CDI_SLICE_FILE,
-				       id)));
+	json_t *spec = json_pack(
+		"{s:o, s:s?, s:s, s:o}", "device", json_sprintf(CDI_SLICE_KIND "=%s", id),
+		"session", named ? NULL : id, "state",
+		named ? "on demand" : state_find(listing->sessions, id), "file",
+		json_sprintf("%s/%s%s.json", dir, named ? CDI_NAMED_FILE : CDI_SLICE_FILE, id));
+	size_t at = 0;
+
+	/* A directory has its files in no order that anybody would look for. */
+	while (at < json_array_size(listing->specs) &&
+	       strcmp(session_text(json_array_get(listing->specs, at), "device"),
+		      session_text(spec, "device")) < 0)
+		at++;
+	json_array_insert_new(listing->specs, at, spec);
 	return 0;
 }
 
@@ -499,8 +564,11 @@ int cli_cdi_remove(struct cli *cli, struct error *err)
 {
 	struct listing listing;
 	char dir[DIR_MAX];
-	int rc = listing_make(cli, dir, &listing, err);
+	int rc = all_check(cli, err);
 
+	if (rc < 0)
+		return rc;
+	rc = listing_make(cli, dir, &listing, err);
 	if (rc == 0)
 		rc = directory_check(dir, err);
 	for (int i = 0; rc == 0 && i < cli->argument_count; i++) {

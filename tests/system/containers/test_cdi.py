@@ -75,7 +75,8 @@ def test_a_device_of_a_size_makes_a_slice_for_each_container(podman, specs):
         done = podman.with_cdi(specs, "run", "--rm", "--env", host, *options, podman.IMAGE, "hog")
         assert f"this GPU has {size} MiB" in done.stdout, done.stderr + done.stdout
     podman.nothing_is_left()
-    assert {s["state"] for s in podman.host.carve_json("cdi", "list", "--cdi-dir", specs)} == {"on demand"}
+    listed = podman.host.carve_json("cdi", "list", "--cdi-dir", specs)
+    assert [(s["device"], s["state"]) for s in listed] == [(f"carve.dev/slice={name}", "on demand") for name in ("2gib", "gpu-0.25", "image")]
     cdi(podman, specs, "remove")
     cdi(podman, specs, "remove", "2gib")
     assert sorted(p.name for p in specs.iterdir()) == ["carve.dev-slice-gpu-0.25.json", "carve.dev-slice-image.json"]
@@ -116,12 +117,22 @@ def test_every_user_of_a_container_is_in_the_devices_slice(podman, specs):
     (["generate"], 1, "you have no active session"),
     (["generate", "s-nosuch"], 1, "s-nosuch"),
     (["generate", "../../x"], 1, "../../x"),
+    (["generate", "--vram", "8", "s-7k2m9q"], 2, "a session has its size"),
+    (["generate", "--vram", "8", "--all"], 2, "a session has its size"),
+    (["generate", "--image", "--vram", "8"], 2, "--image and --vram are both given"),
+    (["generate", "--image", "--reserve", "64MiB"], 2, "--image and --reserve are both given"),
+    (["generate", "--mig-profile", "../../x"], 2, "--mig-profile: '../../x' is no MIG profile"),
+    (["generate", "--vram", "8", "--gpu-ids", "9"], 1, "there is no GPU 9"),
+    (["generate", "--all", "s-7k2m9q"], 2, "--all and s-7k2m9q"),
+    (["remove", "--all", "s-7k2m9q"], 2, "--all and s-7k2m9q"),
     (["list", "--cdi-dir", ""], 2, "the path is empty"),
     (["list", "--cdi-dir", "x" * 4096], 2, "too long"),
 ])
-def test_refusals_have_one_line(make_host, argv, code, said):
-    done = make_host("h100-80gb").carve("cdi", *argv)
+def test_refusals_have_one_line(make_host, tmp_path, argv, code, said):
+    directory = () if "--cdi-dir" in argv else ("--cdi-dir", tmp_path)
+    done = make_host("h100-80gb").carve("cdi", *argv, *directory)
     assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (code, True, False), done.stderr
+    assert not any(tmp_path.glob("*.json"))
 
 
 def test_a_slice_composes_with_nvidias_own_device(podman, specs):
