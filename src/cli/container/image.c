@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/cli.h"
+#include "cli/container/container_watch.h"
 #include "cli/container/size_label.h"
 
 /* Whether there is a program of this name. */
@@ -24,6 +25,24 @@ static bool is_installed(const char *program)
 		    access(path, X_OK) == 0)
 			return true;
 	return false;
+}
+
+static bool has_image(const char *runtime, const char *image)
+{
+	const char *const inspect[] = {"image", "inspect", "--format", "{{.Id}}", image, NULL};
+	char said[256];
+
+	return is_installed(runtime) && runtime_ask(runtime, said, sizeof(said), inspect);
+}
+
+/* The runtime that has the image; where none has, one that may fetch it. */
+static const char *runtime_choose(const char *image)
+{
+	if (!is_installed("podman"))
+		return "docker";
+	return !is_installed("docker") || has_image("podman", image) || !has_image("docker", image)
+		       ? "podman"
+		       : "docker";
 }
 
 /* A line of the file ends where a reference does. */
@@ -69,15 +88,15 @@ int cli_image_build(struct cli *cli, struct error *err)
 	struct size_label label;
 	int rc;
 
-	if (!runtime)
-		runtime = is_installed("podman") ? "podman" : "docker";
-	if (strcmp(runtime, "podman") != 0 && strcmp(runtime, "docker") != 0)
+	if (runtime && strcmp(runtime, "podman") != 0 && strcmp(runtime, "docker") != 0)
 		return error_set(err, EXIT_CODE_USAGE, "--runtime: '%.64s' is not podman or docker",
 				 runtime);
 	if ((rc = reference_check("--from", from, err)) < 0 ||
 	    (rc = reference_check("--tag", tag, err)) < 0 ||
 	    (rc = size_label_read(cli, &label, err)) < 0)
 		return rc;
+	if (!runtime)
+		runtime = runtime_choose(from);
 	if ((rc = input_set(from, &label)) < 0)
 		return error_set(err, EXIT_CODE_FAILED, "cannot write the build file: %s",
 				 strerrordesc_np(-rc));
