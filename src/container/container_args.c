@@ -65,7 +65,7 @@ static const char *const valued[] = {
 	"vram",     "gpu-memory",      "gpu",     "mig-profile", "mig",  "gpu-compute", "gpu-ids",
 	"wait-for", "session-timeout", "session", "priority",    "host", "reserve",
 };
-static const char *const unvalued[] = {"vram-strict", "ephemeral"};
+static const char *const unvalued[] = {"vram-strict", "ephemeral", "json"};
 
 void words_add(struct words *w, const char *format, ...)
 {

@@ -102,6 +102,24 @@ static int source_take(const json_t *source, json_t *body, bool *sized, struct e
 	return 0;
 }
 
+/* Labels that only say more of a slice, as its share of time. The first of them is named. */
+static int size_error(const json_t *const *sources, size_t count, struct error *err)
+{
+	const char *first = "", *key;
+	json_t *entry;
+
+	for (size_t i = count; i-- > 0;)
+		json_object_foreach((json_t *)sources[i], key, entry)
+		{
+			if (!strncmp(key, CONTAINER_LABEL_PREFIX, strlen(CONTAINER_LABEL_PREFIX)))
+				first = key;
+		}
+	error_set(err, EXIT_CODE_USAGE, "%.60s: the slice has no size", first);
+	error_hint(err,
+		   "add " CONTAINER_LABEL_PREFIX "vram=8GiB or " CONTAINER_LABEL_PREFIX "gpu=0.25");
+	return -EXIT_CODE_USAGE;
+}
+
 int container_wanted(const json_t *const *sources, size_t count, json_t **ret, struct error *err)
 {
 	json_t *body = json_object();
@@ -111,7 +129,7 @@ int container_wanted(const json_t *const *sources, size_t count, json_t **ret, s
 	for (size_t i = 0; i < count && rc == 0; i++)
 		rc = source_take(sources[i], body, &sized, err);
 	if (rc == 0 && !sized && json_object_size(body))
-		rc = unknown_error("vram, its size, is missing", err);
+		rc = size_error(sources, count, err);
 	if (rc < 0 || !sized) {
 		json_decref(body);
 		*ret = NULL;

@@ -251,12 +251,16 @@ static int image_check(const struct container *c, const struct cli *options, str
 	return -EXIT_CODE_USAGE;
 }
 
-static int session_choose(struct container *c, struct error *err)
+static int session_choose(struct container *c, struct cli *cli, struct error *err)
 {
 	cleanup_request struct slice_request request = {0};
 	struct cli options = {0};
 	int rc = labels_add(c, err);
 
+	/* carve's own refusals are JSON then; what the runtime says stays its own. */
+	for (size_t i = 0; i < c->args.slice.count; i++)
+		if (!strcmp(c->args.slice.list[i], "--json"))
+			cli->value[OPT_JSON] = "";
 	snprintf(c->name, sizeof(c->name), "%s %s", c->runtime, c->verb);
 	c->choice.verb = c->name;
 	c->choice.operands = "IMAGE CMD";
@@ -384,7 +388,8 @@ static int run_with(const char *runtime, const char *verb, enum container_syntax
 		error_hint(err, "for example: %s", cli->verb->example);
 	else if ((rc = places_find(&c.places, err)) >= 0 &&
 		 (rc = places_check(&c.places, err)) >= 0 &&
-		 (rc = driver_find(&c.driver, err)) >= 0 && (rc = session_choose(&c, err)) >= 0) {
+		 (rc = driver_find(&c.driver, err)) >= 0 &&
+		 (rc = session_choose(&c, cli, err)) >= 0) {
 		rc = container_run(&c, cli, err);
 		give_up(&c);
 	}

@@ -115,7 +115,9 @@ int docker_runtime_remove(const char *dir, struct error *err)
 		else
 			json_object_del(settings, "default-runtime");
 	}
-	if (json_object_get(runtimes, RUNTIME)) {
+	if (!json_object_get(runtimes, RUNTIME)) {
+		rc = 1;
+	} else {
 		json_object_del(runtimes, RUNTIME);
 		if (!json_object_size(runtimes))
 			json_object_del(settings, "runtimes");

@@ -116,11 +116,13 @@ static int docker_remove(const char *dir, struct error *err)
 {
 	int rc = docker_runtime_remove(dir, err);
 
-	if (rc == 0)
+	if (rc > 0)
+		printf("%s/daemon.json has no runtime of carve's\n", dir);
+	else if (rc == 0)
 		printf("%s/daemon.json: carve's runtime is removed, after `systemctl reload "
 		       "docker`\n",
 		       dir);
-	return rc;
+	return MIN(rc, 0);
 }
 
 /* CRI-O refuses to start where a hook has podman's own stage, and reads podman's directories. */
@@ -170,11 +172,15 @@ int cli_hook_remove(struct cli *cli, struct error *err)
 	if (cli->value[OPT_DOCKER_DIR])
 		return docker_remove(cli->value[OPT_DOCKER_DIR], err);
 	const char *dir = directory_of(cli);
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/" HOOK_FILE ".json", dir);
+	bool was_there = access(path, F_OK) == 0;
 	int rc = json_file_remove(dir, HOOK_FILE, err);
 
 	if (rc == 0)
 		rc = json_file_remove(dir, HOOK_FILE_DEVICES, err);
 	if (rc == 0)
-		printf("%s/" HOOK_FILE ".json: removed\n", dir);
+		printf("%s%s\n", path, was_there ? ": removed" : " is not there");
 	return rc;
 }

@@ -180,6 +180,7 @@ def test_a_program_that_cannot_load_the_front_gets_no_gpu(podman):
     (["--vrm", "2", "IMAGE", "true"], 125, "did you mean --vram?"),
     (["--vram", "2", "--rmm", "IMAGE"], 125, "was taken for the value of --rmm"),
     (["--vram", "900", "IMAGE"], 125, "more than there is"),
+    (["--vram", "900", "--json", "IMAGE"], 125, '{"error":{"code":3,"message":"900 GiB is more than there is'),
 ])
 def test_refusals_have_one_line(podman, argv, code, said):
     done = podman.carve(*[podman.IMAGE if word == "IMAGE" else word for word in argv])

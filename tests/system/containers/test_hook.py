@@ -418,11 +418,35 @@ def test_image_build_says_what_is_missing(argv, said):
     assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
+def test_image_build_takes_the_runtime_that_has_the_image(make_host, tmp_path):
+    """podman and docker are both there; where neither has the image, podman fetches it."""
+    for name, its in ("podman", "one"), ("docker", "two"):
+        (tmp_path / name).write_text(f'''#!/bin/sh
+if [ "$1 $2" = "image inspect" ]; then for last; do :; done; [ "$last" = {its} ]; exit; fi
+echo {name} "$@"; cat
+''')
+        (tmp_path / name).chmod(0o755)
+    host = make_host("h100-80gb")
+    for image, runtime in ("one", "podman"), ("two", "docker"), ("three", "podman"):
+        done = host.run([BUILD / "carve", "image", "build", "--from", image, "--vram", "3", "-t", "x"], env={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+        assert done.stdout == f'{runtime} build -t x -\nFROM {image}\nLABEL carve.vram="3GiB"\n', done.stderr
+
+
+def test_removing_says_whether_there_was_a_hook(make_host, tmp_path):
+    host = make_host("h100-80gb")
+    for option, removed, nothing in ("--hooks-dir", "removed", "is not there"), ("--docker-dir", "carve's runtime is removed", "has no runtime of carve's"):
+        assert nothing in host.carve("hook", "remove", option, tmp_path).stdout
+        assert host.carve("hook", "install", option, tmp_path).returncode == 0
+        assert removed in host.carve("hook", "remove", option, tmp_path).stdout
+        done = host.carve("hook", "remove", option, tmp_path)
+        assert done.returncode == 0 and nothing in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize("annotation, said", rest_long([
     ("carve.vram=900GiB", "more than there is"),
     ("carve.vram=much", "much"),
     ("carve.vrma=2", "there is no such label"),
-    ("carve.gpu-compute=10%", "its size, is missing"),
+    ("carve.gpu-compute=10%", "carve.gpu-compute: the slice has no size"),
     ("carve.session=s-nosuch", "there is no session s-nosuch"),
     ("carve.session=../gpus", "there is no session ../gpus"),
 ], 2))
