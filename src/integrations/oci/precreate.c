@@ -36,7 +36,7 @@ static json_t *wanted_find(struct oci_session *session, const char *text, size_t
 	struct error ignored = {0};
 	json_t *wanted = NULL;
 
-	if (!oci_devices_are_settled())
+	if (!oci_devices_have_rules())
 		return NULL;
 	json_t *config = json_loadb(text, size, JSON_DECODE_INT_AS_REAL, NULL);
 	if (oci_podman_container(config, &container) &&
