@@ -1,5 +1,6 @@
 """The calls by which a kubelet has a CRI runtime make pods (runtime.v1), and a containerd of a test's own that answers them."""
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -22,29 +23,31 @@ def pairs(number, values):
 
 
 class Containerd:
-    """containerd 1.6 or 1.7 with its files in `directory`, whose name is short. Each container has the OCI hook `hook`."""
+    """containerd with its files in `directory`, whose name is short. Each container has the OCI hook `hook`; None: none."""
 
-    def __init__(self, directory, hook, labels):
-        """`labels`: of the image."""
-        self.dir = pathlib.Path(directory)
+    def __init__(self, directory, hook, labels, programs="", cdi=None):
+        """`labels`: of the image. `programs`: a directory of a containerd, "": the one of PATH. `cdi`: where it reads CDI specs, from 1.7."""
+        self.dir, self.cdi = pathlib.Path(directory), cdi
+        self.env = clean_env({"PATH": f"{programs}:{os.environ['PATH']}" if programs else os.environ["PATH"]})
         self.state, self.socket = self.dir / "s", self.dir / "s/containerd.sock"
         self.configure(hook)
         with open(self.dir / "log", "w") as log:
-            self.process = subprocess.Popen(["containerd", "-c", self.dir / "config.toml"], env=clean_env({}), stdin=subprocess.DEVNULL,
+            self.process = subprocess.Popen(["containerd", "-c", self.dir / "config.toml"], env=self.env, stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=log)
         wait_until(lambda: self.socket.exists() or self.process.poll() is not None)
         root_file_system(self.dir / "root")
         for name, command, its in ((PAUSE, ["sleep", "inf"], {}), (IMAGE, ["hog"], labels)):
             image_make(self.dir / "image.tar", name, self.dir / "root", command, its)
-            done = run(["ctr", "-a", self.socket, "-n", "k8s.io", "images", "import", "--snapshotter", "native", self.dir / "image.tar"])
+            done = run(["ctr", "-a", self.socket, "-n", "k8s.io", "images", "import", *(["--local"] if programs else []),
+                        "--snapshotter", "native", self.dir / "image.tar"], env=self.env)
             assert done.returncode == 0, done.stderr
         self.channel = grpc.insecure_channel(f"unix:{self.socket}")
         self.pods = []
 
     def configure(self, hook):
-        spec = json.loads(run(["ctr", "oci", "spec"]).stdout)
-        del spec["process"]["rlimits"]
-        spec["hooks"] = {"createRuntime": [hook]}
+        spec = json.loads(run(["ctr", "oci", "spec"], env=self.env).stdout)
+        spec["process"].pop("rlimits", None)
+        spec["hooks"] = {"createRuntime": [hook]} if hook else {}
         (self.dir / "base.json").write_text(json.dumps(spec))
         (self.dir / "cni").mkdir()
         cri = 'plugins."io.containerd.grpc.v1.cri"'
@@ -61,6 +64,7 @@ state = "{self.state}"
 [{cri}]
   sandbox_image = "{PAUSE}"
   restrict_oom_score_adj = true
+  {f'enable_cdi = true; cdi_spec_dirs = ["{self.cdi}"]'.replace("; ", chr(10)) if self.cdi else ""}
 [{cri}.cni]
   conf_dir = "{self.dir}/cni"
 [{cri}.containerd]
@@ -83,10 +87,10 @@ state = "{self.state}"
         self.pods.append(made)
         return made
 
-    def container(self, pod, command=(), env=None):
-        """Runs one container; its output once it has ended."""
+    def container(self, pod, command=(), env=None, annotations=None):
+        """Runs one container; its output once it has ended. `annotations`: the container's own."""
         config = (field(1, field(1, "main")) + field(2, field(1, IMAGE)) + b"".join(field(3, word) for word in command) +
-                  pairs(6, env or {}) + pairs(9, {"io.kubernetes.container.name": "main"}) + field(11, f"{pod['name']}.log") +
+                  pairs(6, env or {}) + pairs(9, {"io.kubernetes.container.name": "main"}) + pairs(10, annotations or {}) + field(11, f"{pod['name']}.log") +
                   field(15, field(2, b"")))
         made = text(self.call("CreateContainer", field(1, pod["id"]) + field(2, config) + field(3, pod["config"])), 1)
         self.call("StartContainer", field(1, made))

@@ -10,7 +10,9 @@ import pytest
 pytest.importorskip("grpc", reason="needs python3-grpcio")
 
 from conftest import BUILD
+from control_plane import PROGRAMS
 from cri import HAS_CONTAINERD, Containerd
+from kubelet_node import HAS_KUBELET
 from podman_host import BUSYBOX
 
 BUNDLE = "io.containerd.runtime.v2.task/k8s.io/c1"
@@ -53,6 +55,34 @@ def test_an_annotation_of_a_pod_makes_slices_for_its_containers_alone(containerd
     pod = containerd.pod("annotated", annotations={"carve.vram": "1GiB"})
     assert sizes(containerd) == []
     assert "this GPU has 1024 MiB" in containerd.container(pod, env=of_the_simulated_host(containerd))
+
+
+@pytest.fixture
+def with_cdi(make_host):
+    """A containerd that reads CDI specs, which Debian 12's is too old for: of the programs of a control plane."""
+    if os.geteuid() != 0 or not HAS_KUBELET or not BUSYBOX:
+        pytest.skip("needs root, runc, busybox and containerd 2.0 or newer in CARVE_TEST_CONTROL_PLANE")
+    host = make_host("h100-80gb")
+    with tempfile.TemporaryDirectory(prefix="cd-", ignore_cleanup_errors=True) as directory:
+        os.mkdir(f"{directory}/cdi")
+        made = Containerd(directory, None, {}, PROGRAMS, f"{directory}/cdi")
+        made.host = host
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+@pytest.mark.needs_sim("knows the driver's libraries")
+def test_an_annotation_of_cdi_gives_a_container_the_slice(with_cdi):
+    """There is no hook, no label and no option for devices: what a device plugin says to a kubelet that knows of no CDI devices."""
+    session = with_cdi.host.carve_json("session", "request", "--vram", "3")["id"]
+    for argv in (), ("--vram", "2"):
+        done = with_cdi.host.carve("cdi", "generate", "--cdi-dir", with_cdi.cdi, *argv)
+        assert done.returncode == 0, done.stderr
+    for name, device, mib in ("session", session, 3072), ("size", "2gib", 2048):
+        said = with_cdi.container(with_cdi.pod(name), env=of_the_simulated_host(with_cdi), annotations={"cdi.k8s.io/carve_0": f"carve.dev/slice={device}"})
+        assert f"this GPU has {mib} MiB" in said, said
 
 
 @pytest.fixture
