@@ -4,8 +4,12 @@
 usage: bench/container_start.py [ROUNDS]     as root, with podman, runc and busybox; CARVE_BUILD names the build (build/)
 
 All ways take turns in one run; printed are least and median times, the median of the CPU time of the client and of all that it
-waits for (carve, podman, the runtime, the hook), and what each is above the runtime's own. On a busy machine go by the CPU time: the
-others are mostly waiting for a processor."""
+waits for (carve, podman, the runtime, the hook), the least of the peaks of their memory, and what each is above the runtime's own. On
+a busy machine go by the CPU time: the times are mostly waiting for a processor.
+
+The memory is that of a cgroup in which the client starts: of all its processes, of the kernel for them, and of the files that they
+read first. podman puts the container's own processes elsewhere. At the end comes what stays while a container runs."""
+import os
 import pathlib
 import resource
 import statistics
@@ -37,18 +41,41 @@ def command(podman, session, hooks):
     }
 
 
-def figures(pairs):
-    """Of all rounds but the first, in ms."""
-    times, cpus = zip(*pairs[1:])
-    return [("least", 1000 * min(times)), ("median", 1000 * statistics.median(times)), ("CPU", 1000 * statistics.median(cpus))]
+def figures(rounds):
+    """Of all rounds but the first: (what, value, unit)."""
+    times, cpus, peaks = zip(*rounds[1:])
+    return [("least", 1000 * min(times), "ms"), ("median", 1000 * statistics.median(times), "ms"), ("CPU", 1000 * statistics.median(cpus), "ms"),
+            ("memory", min(peaks) / 1e6, "MB")]
 
 
 def measure(podman, argv):
-    before, start = cpu(), time.monotonic()
-    done = podman(*argv)
-    took = time.monotonic() - start, cpu() - before
-    assert done.returncode == 0, done.stderr
-    return took
+    with Memory() as memory:
+        before, start = cpu(), time.monotonic()
+        done = podman(*memory.enter, *argv)
+        took = time.monotonic() - start, cpu() - before
+        assert done.returncode == 0, done.stderr
+        podman_settled(podman)
+        return *took, memory.peak()
+
+
+class Memory:
+    """A cgroup that counts the memory of what starts in it."""
+
+    def __enter__(self):
+        old = pathlib.Path("/sys/fs/cgroup/memory")
+        self.directory = (old if old.is_dir() else pathlib.Path("/sys/fs/cgroup")) / f"carve-bench-{os.getpid()}"
+        self.file = "memory.max_usage_in_bytes" if old.is_dir() else "memory.peak"
+        self.directory.mkdir()
+        self.enter = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', self.directory / "cgroup.procs"]
+        return self
+
+    def peak(self):
+        return int((self.directory / self.file).read_text())
+
+    def __exit__(self, *_):
+        while (self.directory / "cgroup.procs").read_text():
+            time.sleep(0.01)
+        self.directory.rmdir()
 
 
 def cpu():
@@ -70,13 +97,32 @@ def main():
             for _ in range(rounds + 1):
                 for name, argv in ways.items():
                     took[name].append(measure(podman, argv))
-                    podman_settled(podman)
             own = figures(took["podman run"])
             for name, pairs in took.items():
-                print(f"{name:28}", *(f"{what} {value:6.1f} ms ({value - base:+.1f})"
-                                      for (what, value), (_, base) in zip(figures(pairs), own)))
+                print(f"{name:28}", *(f"{what} {value:6.1f} {unit} ({value - base:+.1f})"
+                                      for (what, value, unit), (_, base, _) in zip(figures(pairs), own)))
+            for name in "hook, carve.vram", "carve podman run --vram":
+                print(f"{name:28} {staying(podman, ways[name]) / 1e6:.2f} MB while the container runs")
     finally:
         host.close()
+
+
+def staying(podman, argv):
+    """What carve's processes hold while a container runs, shared pages taken apart: those that look after it, and what the daemon has more."""
+    daemon = pathlib.Path("/proc", pathlib.Path(podman.host.env["CARVE_RUNTIME_DIR"], "lock").read_text().split()[0])
+    before = own_bytes(daemon)
+    detached = [word for word in argv if word != "--rm"]
+    at = detached.index("run") + 1
+    assert podman(*detached[:at], "--detach", *detached[at:-1], "sleep", "600").returncode == 0
+    held = sum(own_bytes(status.parent) for status in watchers(podman.directory)) + own_bytes(daemon) - before
+    podman.clean()
+    podman_settled(podman)
+    return held
+
+
+def own_bytes(process):
+    lines = (process / "smaps_rollup").read_text().splitlines()
+    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
 def podman_settled(podman):
