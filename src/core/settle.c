@@ -60,7 +60,7 @@ int64_t settle_least(unsigned count, int64_t least, int64_t beyond)
 
 bool settle_is_enough(unsigned count)
 {
-	return count + 1 >= SETTLE_RESTLESS_COMPARISONS;
+	return count + 1 >= SETTLE_MOVING_COMPARISONS;
 }
 
 bool settle_may_have_less(int64_t beyond, int64_t posted, int64_t floor, int64_t maybe_freed)

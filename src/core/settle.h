@@ -59,7 +59,7 @@ uint64_t settle_over(const struct settle_reading *reading, uint64_t charged);
 
 /* So many comparisons in a row give a verdict. Fewer than there are while the process waits for an
  * answer. */
-#define SETTLE_RESTLESS_COMPARISONS 16u
+#define SETTLE_MOVING_COMPARISONS 16u
 
 /* The least by which the driver's figure was beyond the charges: by the higher of those before and
  * after the sample, and the lower of what is in no figure. */

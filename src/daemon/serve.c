@@ -87,7 +87,7 @@ static void node_stop(struct node *node, const char *why)
 	close_handle(&node->tick);
 	close_handle(&node->sole);
 	close_handle(&node->sessions.reap);
-	close_handle(&node->settling.hurry);
+	close_handle(&node->settling.quiesce_timer);
 	close_handle(&node->on_term);
 	close_handle(&node->on_int);
 	close_handle(&node->on_hup);

@@ -151,7 +151,7 @@ static void side_end(struct side *side)
 static void end(void)
 {
 	orphans_free(&node.settling);
-	uv_timer_stop(&node.settling.hurry);
+	uv_timer_stop(&node.settling.quiesce_timer);
 	side_end(&honest);
 	side_end(&hostile);
 }

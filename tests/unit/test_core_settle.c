@@ -179,7 +179,7 @@ static void the_least_of_a_fixed_number_of_comparisons_counts(void **state)
 
 	for (; !settle_is_enough(count); count++)
 		least = settle_least(count, least, 100 - (int64_t)count);
-	assert_int_equal(count + 1, SETTLE_RESTLESS_COMPARISONS);
+	assert_int_equal(count + 1, SETTLE_MOVING_COMPARISONS);
 	assert_int_equal(settle_least(count, least, 200), 100 - (int64_t)count + 1);
 }
 

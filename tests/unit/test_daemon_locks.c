@@ -20,7 +20,7 @@
 #define OTHERS_MOST 160
 #define OTHERS_STEP 2
 /* Of those that come and go together. */
-#define RESTLESS 24
+#define MOVING 24
 #define READINGS 20
 /* A reading waits for the kernel, 2 ms on an idle machine and 100 ms on a busy one. After this time
  * each further place is read once. */
@@ -76,16 +76,16 @@ static void on_cpu(bool last)
 
 static void *come_and_go(void *arg)
 {
-	int fds[RESTLESS];
+	int fds[MOVING];
 
 	(void)arg;
 	on_cpu(false);
-	for (int i = 0; i < RESTLESS; i++)
+	for (int i = 0; i < MOVING; i++)
 		fds[i] = file_with(0);
 	while (!over)
-		for (int k = 0; k < 2 * RESTLESS; k++)
-			lock(fds[k % RESTLESS], k < RESTLESS ? F_UNLCK : F_RDLCK, 0);
-	for (int i = 0; i < RESTLESS; i++)
+		for (int k = 0; k < 2 * MOVING; k++)
+			lock(fds[k % MOVING], k < MOVING ? F_UNLCK : F_RDLCK, 0);
+	for (int i = 0; i < MOVING; i++)
 		close(fds[i]);
 	return NULL;
 }

@@ -270,7 +270,7 @@ static void check_outside(const struct check_input *in, struct finding *f)
 	}
 }
 
-/* Programs of sessions that hold more than their slices: those that got round carve's library. */
+/* Programs of sessions that hold more than their slices: those that bypassed carve's library. */
 static void check_beyond(const struct check_input *in, struct finding *f)
 {
 	char text[UNITS_TEXT_SIZE];

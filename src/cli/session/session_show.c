@@ -88,7 +88,7 @@ static void around_print(const json_t *session)
 	char size[UNITS_TEXT_SIZE];
 
 	if (json_array_size(strays))
-		pids_print("not held:  processes that got round the slice:", strays);
+		pids_print("not held:  processes that bypassed the slice:", strays);
 	if (over)
 		printf("beyond:    %s more than the slice is held, by the driver's figures\n",
 		       units_format_bytes(over, size));

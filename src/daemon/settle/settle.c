@@ -449,7 +449,7 @@ static bool kept_give(struct session *s)
 }
 
 /* Where something has to be known, its processes stand still for another look, or have a pause. */
-static void hurry(struct session *s, bool wanted)
+static void quiesce(struct session *s, bool wanted)
 {
 	_Atomic uint64_t *until = &s->books.limits->still_until_ns;
 
@@ -459,7 +459,7 @@ static void hurry(struct session *s, bool wanted)
 		*until = next;
 }
 
-static void on_hurry_timer(uv_timer_t *timer)
+static void on_quiesce_timer(uv_timer_t *timer)
 {
 	struct settling *settling = timer->data;
 	uint64_t mask = 0;
@@ -473,7 +473,7 @@ static void on_hurry_timer(uv_timer_t *timer)
 		pool_refresh(settling->pool, mask);
 }
 
-static uint64_t hurry_every_ms(const struct settling *settling)
+static uint64_t quiesce_every_ms(const struct settling *settling)
 {
 	return HURRY_EVERY_MS + pool_pause_ns(settling->pool, HURRY_PARTS, HURRY_MOST_NS) / 1000000;
 }
@@ -483,8 +483,8 @@ static uint64_t exported_fd_every_ms(const struct descriptors *d)
 	return MAX(DESCRIBED_EVERY_MS, DESCRIBED_EVERY_READINGS * d->read_ns / 1000000);
 }
 
-/* The next look at those who hurry, or have a pause. */
-static void hurry_all(struct settling *settling)
+/* The next look at sessions that are made quiescent, or have a pause. */
+static void quiesce_all(struct settling *settling)
 {
 	uint64_t delay = UINT64_MAX, now = 0;
 
@@ -492,7 +492,7 @@ static void hurry_all(struct settling *settling)
 		if (s->fd_bytes_kept)
 			delay = MIN(delay, exported_fd_every_ms(&settling->descriptors));
 		if (s->quiesce.state == SETTLE_HELD || s->room_looks)
-			delay = MIN(delay, hurry_every_ms(settling));
+			delay = MIN(delay, quiesce_every_ms(settling));
 		if (s->quiesce.state != SETTLE_PAUSED)
 			continue;
 		now = now ? now : now_monotonic_ns();
@@ -500,7 +500,7 @@ static void hurry_all(struct settling *settling)
 		delay = MIN(delay, left / 1000000 + 1);
 	}
 	if (delay != UINT64_MAX)
-		uv_timer_start(&settling->hurry, on_hurry_timer, delay, 0);
+		uv_timer_start(&settling->quiesce_timer, on_quiesce_timer, delay, 0);
 }
 
 static bool somebody_waits(const struct session *s)
@@ -522,8 +522,8 @@ static void session_settle(struct session *s)
 	s->spared = session_post(s);
 	bool gave = kept_give(s);
 
-	hurry(s, !s->quiet && (s->spared || !gave || somebody_waits(s) ||
-			       (s->less && room_is_waited_for(s))));
+	quiesce(s, !s->quiet && (s->spared || !gave || somebody_waits(s) ||
+				 (s->less && room_is_waited_for(s))));
 }
 
 static bool is_lowerable(const struct session *s)
@@ -555,10 +555,10 @@ static uint64_t look_again(struct session *s)
 	if (!pool_pause_ns(settling->pool, HURRY_PARTS, HURRY_MOST_NS))
 		return pool_refresh(settling->pool, session_gpu_mask(s));
 	s->room_looks = true;
-	uint64_t delay = hurry_every_ms(settling);
-	if (!uv_is_active((uv_handle_t *)&settling->hurry) ||
-	    uv_timer_get_due_in(&settling->hurry) > delay)
-		uv_timer_start(&settling->hurry, on_hurry_timer, delay, 0);
+	uint64_t delay = quiesce_every_ms(settling);
+	if (!uv_is_active((uv_handle_t *)&settling->quiesce_timer) ||
+	    uv_timer_get_due_in(&settling->quiesce_timer) > delay)
+		uv_timer_start(&settling->quiesce_timer, on_quiesce_timer, delay, 0);
 	return settling->pool->started + 1;
 }
 
@@ -626,13 +626,13 @@ void settle_begin(struct settling *settling, struct sessions *sessions)
 	settling->sessions = sessions;
 	settling->pool = sessions->pool;
 	sessions->settling = settling;
-	uv_timer_init(sessions->loop, &settling->hurry);
-	settling->hurry.data = settling;
+	uv_timer_init(sessions->loop, &settling->quiesce_timer);
+	settling->quiesce_timer.data = settling;
 }
 
 void settle_all(struct settling *settling)
 {
 	for (struct session *s = settling->sessions->attached; s; s = s->next_attached)
 		session_settle(s);
-	hurry_all(settling);
+	quiesce_all(settling);
 }

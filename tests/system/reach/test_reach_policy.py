@@ -101,7 +101,7 @@ def test_memory_that_bypasses_preloading_is_shown_and_logged(policed):
     shown = show(host, session)
     assert len(shown["pids"]) == 1 and len(shown["stray_pids"]) == 1
     text = host.carve("session", "show", session).stdout
-    assert f"got round the slice: {shown['stray_pids'][0]}" in text and "beyond: " in text
+    assert f"bypassed the slice: {shown['stray_pids'][0]}" in text and "beyond: " in text
     # All that they hold is shown as used, and not what goes beyond alone.
     used = shown["gpus"][0]["used_bytes"]
     assert used == 2 * GIB + shown["over_bytes"] and used >= 4 * GIB
