@@ -359,7 +359,8 @@ def test_output_that_fills_the_disk_keeps_nobody_out(disk, make_lab):
     assert done.returncode == 0, done.stderr
     assert lab.carve(ALICE, "run", "--ephemeral", "--vram", "1", "--", "true").returncode == 0
     assert lab.carve(ALICE, "job", "cancel", alices).returncode == 0
-    waits = jobs.enqueue(ALICE, "echo", "mine", queue="sixth")
+    # The other job's record may be removed first, which is room for this one's, but none for its output.
+    waits = jobs.enqueue(ALICE, "sh", "-c", "until echo mine; do sleep 0.02; done", queue="sixth")
     wait_until(lambda: "No space left" in jobs.show(ALICE, waits)["reason"])
     # What is ended is on the disk: the next daemon knows it, and has as much room.
     lab.restart()
