@@ -126,9 +126,57 @@ def test_a_spelling_becomes_a_slice(make_cluster, plane, words, gib):
     (pod("p", {"gpu-fraction": "0.5", "gpu-fraction-container-name": "other"}), "this pod has no container 'other'"),
     (pod("p", limits={"clear.ml/fraction-1": "2"}), "limit clear.ml/fraction-1: 2 is no fraction of a GPU; right would be 0.5"),
     (pod("p", labels={"clearml-injector/fraction": "0.500", "required-resources": "half"}), "label required-resources: 'half' is no number of GPUs"),
+    (pod("p", {"gpu-fraction": "0.0001"}), "'0.0001' is no fraction of a GPU; right would be 0.5 (0.001 to 1, with six digits"),
+    (pod("p", {"gpu-fraction": "0.5"}, containers=[{"name": name, "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+                                                   for name in ("main", "side")]),
+     "limit nvidia.com/gpu of container 'side' beside annotation gpu-fraction: the slice is another container's"),
+    (pod("p", {"gpu-fraction": "0.5"}, nodeSelector={"nvidia.com/gpu.product": "A100-SXM4-40GB-MIG-1g.5gb"}),
+     "annotation gpu-fraction and nodeSelector nvidia.com/gpu.product: A100-SXM4-40GB-MIG-1g.5gb are two slices"),
 ])
 def test_a_size_that_is_none_is_refused_by_name(plane, object, why):
     assert why in plane.refusal(object)
+
+
+def copied(template, claim=True, annotations=None):
+    """A pod that was written down while it ran, with the label of the policy, and changed."""
+    claims = {"resourceClaims": [{"name": "carve-gpu", "resourceClaimTemplateName": "carve-fraction-0.5"}]} if claim else {}
+    return pod("p", annotations, {"carve.dev/template": template}, containers=[
+        {"name": "main", "image": "x", "resources": {"claims": [{"name": "carve-gpu"}]} if claim else {}}], **claims)
+
+
+@pytest.mark.parametrize("object, why", [
+    (copied("carve-fraction-0.5", annotations={"gpu-fraction": "0.5"}), ""),
+    (copied("carve-fraction-0.5"), ""),
+    (copied("carve-fraction-0.5", annotations={"gpu-fraction": "0.25"}), "is not the size of annotation gpu-fraction; take out this label"),
+    (copied("carve-fraction-0.5", annotations={"gpu-memory": "4096"}), "is not the size of annotation gpu-memory"),
+    (copied("carve-fraction-0.5", annotations={"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}), "is not the size of annotation"),
+    (copied("carve-fraction-0.25", annotations={"gpu-fraction": "0.25"}), "label carve.dev/template: 'carve-fraction-0.25' has no claim in this pod"),
+    (copied("carve-fraction-0.5", claim=False, annotations={"gpu-fraction": "0.5"}), "has no claim in this pod"),
+    (copied("carve-fraction-0.5", claim=False), "has no claim in this pod"),
+])
+def test_a_pod_that_was_copied_gets_the_size_that_it_names_or_none(plane, object, why):
+    refusal = plane.refusal(object)
+    assert why in refusal and bool(why) == bool(refusal)
+
+
+@pytest.mark.parametrize("object, words", [
+    (pod("p", labels={"gpu-fraction": "0.5"}), "label gpu-fraction gets no slice: gpu-fraction is an annotation"),
+    (pod("p", labels={"gpu-memory": "4096"}), "label gpu-memory gets no slice: gpu-memory is an annotation"),
+    (pod("p", {"clearml-injector/fraction": "0.500"}), "annotation clearml-injector/fraction gets no slice: clearml-injector/fraction is a label"),
+])
+def test_a_spelling_in_the_wrong_place_is_warned_of(plane, object, words):
+    assert words in plane.apply(object, verb="create", dry=True).stderr
+
+
+def test_a_spelling_without_the_policy_that_makes_claims_is_refused(plane):
+    binding = "mutatingadmissionpolicybinding", "carve-spellings"
+    kept = plane.get(*binding)
+    plane.kubectl("delete", *binding)
+    try:
+        wait_until(lambda: "annotation gpu-fraction made no claim" in plane.refusal(pod("p", {"gpu-fraction": "0.5"})), step=0.2)
+    finally:
+        plane.apply({"apiVersion": kept["apiVersion"], "kind": kept["kind"], "metadata": {"name": binding[1]}, "spec": kept["spec"]})
+        wait_until(lambda: not plane.refusal(pod("p", {"gpu-fraction": "0.5"})), step=0.2)
 
 
 def test_slices_share_a_gpu_until_it_is_full(make_cluster, plane):
