@@ -124,6 +124,8 @@ enum {
 	OPTION_VERSION,
 };
 
+_Static_assert(OPTION_VERSION - OPTION_NODE < 64, "a bit for each option");
+
 static const struct option options[] = {
 	{"node-name", required_argument, NULL, OPTION_NODE},
 	{"kubelet-dir", required_argument, NULL, OPTION_KUBELET},
@@ -164,6 +166,7 @@ struct arguments {
 	struct run_options run;
 	const char *grace, *replicas, *collect, *collect_pods, *follow;
 	const char *namespace;
+	uint64_t taken; /* a bit for each option that was given */
 	bool json;
 };
 
@@ -242,6 +245,8 @@ static bool option_take(int option, struct arguments *to, int *ret_code, struct 
 	const char **place = text_place(option, to);
 
 	*ret_code = EXIT_CODE_OK;
+	if (option >= OPTION_NODE)
+		to->taken |= UINT64_C(1) << (option - OPTION_NODE);
 	if (place) {
 		*place = optarg;
 		return true;
@@ -390,6 +395,121 @@ static int run_main(const struct arguments *to, bool only_template, char *const 
 	return rc < 0 ? rc : only_template ? run_template(&run, err) : run_pod(&run, err);
 }
 
+/* ---- parts -------------------------------------------------------------------------------- */
+
+enum {
+	PART_NODE = 1,
+	PART_CONTROLLER = 2,
+	PART_RUN = 4,
+	PART_TEMPLATE = 8,
+	PART_CHECK = 16,
+	PART_HOLD = 32,
+};
+
+static const struct {
+	const char *name;
+	unsigned bit;
+} parts[] = {
+	{"node", PART_NODE},         {"controller", PART_CONTROLLER}, {"run", PART_RUN},
+	{"template", PART_TEMPLATE}, {"check", PART_CHECK},           {"hold", PART_HOLD},
+};
+
+#define PARTS "node, controller, run, template or check"
+
+/* 0: there is no such part. */
+static unsigned part_bit(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
+		if (!strcmp(parts[i].name, name))
+			return parts[i].bit;
+	return 0;
+}
+
+/* The parts that an option is for. */
+static unsigned option_parts(int option)
+{
+	switch (option) {
+	case OPTION_NODE:
+	case OPTION_KUBELET:
+	case OPTION_CDI:
+	case OPTION_FRONT:
+	case OPTION_HOOK:
+	case OPTION_HOST:
+	case OPTION_REPLICAS:
+	case OPTION_RESERVE:
+	case OPTION_RESERVE_IMAGE:
+	case OPTION_RESERVE_RESOURCE:
+	case OPTION_RESERVE_LABEL:
+		return PART_NODE;
+	case OPTION_COLLECT:
+	case OPTION_COLLECT_PODS:
+		return PART_CONTROLLER;
+	case OPTION_NAMESPACE:
+		return PART_CONTROLLER | PART_RUN | PART_TEMPLATE;
+	case OPTION_TEMPLATE:
+	case OPTION_IMAGE:
+	case OPTION_FRACTION:
+	case OPTION_MEMORY:
+	case OPTION_ENV:
+	case OPTION_NAME:
+		return PART_RUN | PART_TEMPLATE;
+	case OPTION_FOLLOW:
+	case OPTION_STATE:
+	case OPTION_LOG_ANEW:
+	case OPTION_GRACE:
+		return PART_RUN;
+	case OPTION_JSON:
+		return PART_CHECK | PART_TEMPLATE;
+	case OPTION_DRIVER:
+		return PART_NODE | PART_CONTROLLER | PART_CHECK;
+	default:
+		return PART_NODE | PART_CONTROLLER | PART_RUN | PART_TEMPLATE | PART_CHECK;
+	}
+}
+
+/* An option of another part would count for nothing. */
+static int options_check(const char *part, uint64_t taken, struct error *err)
+{
+	for (const struct option *o = options; o->name; o++)
+		if (taken >> (o->val - OPTION_NODE) & 1 && !(option_parts(o->val) & part_bit(part)))
+			return error_set(err, EXIT_CODE_USAGE, "--%s does not go with %s", o->name,
+					 part);
+	return 0;
+}
+
+static int reserve_options_check(const struct node_options *node, uint64_t taken, struct error *err)
+{
+	for (const struct option *o = options; o->name && !node->reserve_namespace; o++)
+		if (o->val >= OPTION_RESERVE_IMAGE && o->val <= OPTION_RESERVE_LABEL &&
+		    taken >> (o->val - OPTION_NODE) & 1)
+			return error_set(err, EXIT_CODE_USAGE,
+					 "--%s only goes with --reserve-namespace", o->name);
+	return 0;
+}
+
+/* `words`: the part and what stands behind it. */
+static int words_check(int count, char *const *words, const struct arguments *to, struct error *err)
+{
+	const char *part = count > 0 ? words[0] : "";
+	int rc = 0;
+
+	if (!*part)
+		rc = error_set(err, EXIT_CODE_USAGE, "say which part to run: %s", PARTS);
+	else if (!part_bit(part))
+		rc = error_set(err, EXIT_CODE_USAGE, "'%.64s' is no part; say which to run: %s",
+			       part, PARTS);
+	else if (count > 1 && part_bit(part) != PART_RUN)
+		rc = error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is one word too many", part,
+			       words[1]);
+	if (rc == 0)
+		rc = options_check(part, to->taken, err);
+	if (rc == 0)
+		rc = reserve_options_check(&to->node, to->taken, err);
+	if (rc < 0)
+		error_hint(err, "carve-kubernetes --help");
+	return rc;
+}
+
 static int part_main(const char *part, const struct arguments *to, char *const *command,
 		     struct error *err)
 {
@@ -423,15 +543,8 @@ int main(int argc, char **argv)
 		if (!option_take(option, &to, &code, &err))
 			return code;
 	const char *part = optind < argc ? argv[optind] : "";
-	if (strcmp(part, "run") != 0 &&
-	    (argc - optind != 1 || (strcmp(part, "node") != 0 && strcmp(part, "controller") != 0 &&
-				    strcmp(part, "check") != 0 && strcmp(part, "template") != 0 &&
-				    strcmp(part, "hold") != 0))) {
-		error_set(&err, EXIT_CODE_USAGE,
-			  "say which part to run: node, controller, run, template or check");
-		error_hint(&err, "carve-kubernetes --help");
+	if (words_check(argc - optind, argv + optind, &to, &err) < 0)
 		return fail(&err);
-	}
 	if (!strcmp(part, "hold"))
 		return reserve_pod_run();
 	if (curl_global_init(CURL_GLOBAL_DEFAULT) != 0)

@@ -366,6 +366,15 @@ def test_carved_becomes_the_plugin_where_it_is_told_to():
     (["node", "--node-name", "n", "--api", "ftp://x"], "is no URL"),
     (["node", "--node-name", "n"], "this is no pod of a cluster"),
     (["controller", "--namespace", "A"], "--namespace: 'A' is no name"),
+    (["chek"], "'chek' is no part; say which to run: node"),
+    (["check", "more"], "check: 'more' is one word too many"),
+    (["controller", "--replicas", "3"], "--replicas does not go with controller"),
+    (["controller", "--grace", "3"], "--grace does not go with controller"),
+    (["node", "--fraction", "0.5"], "--fraction does not go with node"),
+    (["node", "--collect-every", "5"], "--collect-every does not go with node"),
+    (["check", "--namespace", "a"], "--namespace does not go with check"),
+    (["run", "--json", "--", "true"], "--json does not go with run"),
+    (["node", "--node-name", "n", "--reserve-label", "a=b"], "--reserve-label only goes with --reserve-namespace"),
 ])
 def test_wrong_usage_is_told_in_one_line(words, message):
     done = run([BUILD / "carve-kubernetes", *words])
