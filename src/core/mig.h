@@ -273,6 +273,8 @@ enum mig_reason {
 	MIG_FULL,             /* sessions' instances are in the way */
 	MIG_FULL_FOREIGN,     /* instances that carve did not make are: without them it would fit */
 	MIG_FULL_CHANGING,    /* instances that are being made or removed are */
+	MIG_FULL_LIMIT,       /* there is a place, but no more of the profile may be there */
+	MIG_FULL_REFUSED,     /* there is a place, but the driver refused it lately */
 };
 
 enum mig_reason mig_check(struct mig_pool *pool, uint32_t gpu, const struct mig_request *request);

@@ -12,7 +12,21 @@ uint8_t mig_wanted(const struct mig_pool *pool, uint32_t gpu, const struct mig_r
 	return match.less_count ? match.less[0] : MIG_NO_PROFILE;
 }
 
-/* Units of the instances in any of the states (a bit each). */
+#define CHANGING (1u << MIG_CREATING | 1u << MIG_REMOVING | 1u << MIG_DEBT)
+#define FOREIGN (1u << MIG_FOREIGN)
+#define BUSY (1u << MIG_BUSY)
+#define IDLE (1u << MIG_IDLE)
+
+/* The instances in any of the states (a bit each). */
+static uint32_t instances_in(const struct mig_gpu *gpu, uint32_t states)
+{
+	uint32_t mask = 0;
+
+	for (uint32_t i = 0; i < gpu->instance_count; i++)
+		mask |= (states >> gpu->instances[i].state & 1) << i;
+	return mask;
+}
+
 static uint32_t units_in(const struct mig_gpu *gpu, uint32_t states)
 {
 	uint32_t units = 0;
@@ -23,15 +37,31 @@ static uint32_t units_in(const struct mig_gpu *gpu, uint32_t states)
 	return units;
 }
 
-/* Nothing fits now. */
-static enum mig_reason why_full(const struct mig_gpu *gpu, const struct mig_profile *p)
+/* Nothing but idle instances stands at some of the starts. */
+static enum mig_reason why_unused(const struct mig_gpu *gpu, const struct mig_die *die,
+				  uint8_t profile, uint32_t starts)
 {
-	uint32_t changing = 1 << MIG_CREATING | 1 << MIG_REMOVING | 1 << MIG_DEBT;
-	uint32_t foreign = 1 << MIG_FOREIGN, busy = 1 << MIG_BUSY;
+	if (!mig_allows(gpu, die, profile, instances_in(gpu, IDLE)))
+		return mig_allows(gpu, die, profile, instances_in(gpu, IDLE | CHANGING))
+			       ? MIG_FULL_CHANGING
+			       : MIG_FULL_LIMIT;
+	return gpu->refused && !(starts & ~gpu->refused[profile]) ? MIG_FULL_REFUSED
+								  : MIG_FULL_CHANGING;
+}
 
-	if (mig_free_starts(p, ~units_in(gpu, busy | foreign)))
+/* Nothing fits now at the starts that are wanted. */
+static enum mig_reason why_full(const struct mig_gpu *gpu, const struct mig_die *die,
+				uint8_t profile, uint32_t wanted)
+{
+	const struct mig_profile *p = &die->profile[profile];
+	uint32_t starts = mig_free_starts(p, ~units_in(gpu, BUSY | FOREIGN | CHANGING)) & wanted;
+
+	if (starts)
+		return why_unused(gpu, die, profile, starts);
+	if (mig_free_starts(p, ~units_in(gpu, BUSY | FOREIGN)) & wanted)
 		return MIG_FULL_CHANGING;
-	return mig_free_starts(p, ~units_in(gpu, busy | changing)) ? MIG_FULL_FOREIGN : MIG_FULL;
+	return mig_free_starts(p, ~units_in(gpu, BUSY | CHANGING)) & wanted ? MIG_FULL_FOREIGN
+									    : MIG_FULL;
 }
 
 /* No profile of the die fulfils it. */
@@ -71,8 +101,11 @@ enum mig_reason mig_check(struct mig_pool *pool, uint32_t gpu, const struct mig_
 	if (profile == MIG_NO_PROFILE)
 		return why_never(die, only->die, request);
 	one.allowed = NULL;
+	/* The GPU is the first of the pool that it is alone in. */
+	if (request->starts_on)
+		one.starts_on = &request->starts_on[gpu];
 	one.count = 1;
 	if (mig_decide(&alone, &one, &decision) == 0)
 		return MIG_FITS;
-	return why_full(only, &die->profile[profile]);
+	return why_full(only, die, profile, mig_starts_wanted(&one, 0));
 }

@@ -61,14 +61,6 @@ static uint32_t gpu_occupancy(const struct search *s, const struct mig_gpu *gpu)
 	       (uint32_t)__builtin_popcount(gpu->live);
 }
 
-/* Starts that the request does not rule out. */
-static uint32_t starts_wanted(const struct search *s, uint32_t index)
-{
-	if (s->request->starts_on)
-		return s->request->starts_on[index];
-	return s->request->starts ? s->request->starts : UINT32_MAX;
-}
-
 /* Starts that are legal, that the driver has not refused, and whose units are all in `free`. */
 static uint32_t starts_of(const struct mig_gpu *gpu, const struct mig_die *die, uint8_t profile,
 			  uint32_t free)
@@ -135,7 +127,7 @@ static void reuse_on(const struct search *s, uint32_t index, struct best *best)
 		const struct mig_instance *in = &gpu->instances[i];
 
 		if (in->state != MIG_IDLE || in->profile != profile || gpu->taken_mask >> i & 1 ||
-		    !(starts_wanted(s, index) >> in->start & 1))
+		    !(mig_starts_wanted(s->request, index) >> in->start & 1))
 			continue;
 		double cost = mig_cost(die, gpu->live, profile, in->start);
 
@@ -174,8 +166,8 @@ static void create_on(const struct search *s, uint32_t index, bool doubtful, str
 	struct mig_die *die = &s->pool->dies[gpu->die];
 	uint32_t occupancy = gpu_occupancy(s, gpu);
 	uint8_t profile = s->profile[gpu->die];
-	uint32_t starts =
-		starts_of(gpu, die, profile, ~(gpu->live | gpu->idle)) & starts_wanted(s, index);
+	uint32_t starts = starts_of(gpu, die, profile, ~(gpu->live | gpu->idle)) &
+			  mig_starts_wanted(s->request, index);
 
 	for (; starts; starts &= starts - 1) {
 		uint8_t start = (uint8_t)__builtin_ctz(starts);
@@ -291,8 +283,8 @@ static void replace_on(const struct search *s, uint32_t index, struct best *best
 	struct mig_die *die = &s->pool->dies[gpu->die];
 	uint32_t occupancy = gpu_occupancy(s, gpu);
 	uint8_t profile = s->profile[gpu->die];
-	uint32_t starts =
-		mig_free_starts(&die->profile[profile], ~gpu->live) & starts_wanted(s, index);
+	uint32_t starts = mig_free_starts(&die->profile[profile], ~gpu->live) &
+			  mig_starts_wanted(s->request, index);
 
 	for (; starts; starts &= starts - 1) {
 		uint8_t start = (uint8_t)__builtin_ctz(starts);
@@ -349,8 +341,8 @@ static void best_find(const struct search *s, struct best *best)
 		struct mig_die *die = &s->pool->dies[gpu->die];
 		uint32_t occupancy = gpu_occupancy(s, gpu);
 		uint8_t profile = s->profile[gpu->die];
-		uint32_t starts =
-			mig_free_starts(&die->profile[profile], ~gpu->live) & starts_wanted(s, i);
+		uint32_t starts = mig_free_starts(&die->profile[profile], ~gpu->live) &
+				  mig_starts_wanted(s->request, i);
 
 		for (; starts; starts &= starts - 1) {
 			double cost =

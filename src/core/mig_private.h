@@ -40,6 +40,14 @@ static inline bool mig_considers(const struct mig_request *request, const struct
 	return gpu->offered && (!request->allowed || request->allowed[index]);
 }
 
+/* Starts that the request does not rule out on the GPU with this number in the pool. */
+static inline uint32_t mig_starts_wanted(const struct mig_request *request, uint32_t index)
+{
+	if (request->starts_on)
+		return request->starts_on[index];
+	return request->starts ? request->starts : UINT32_MAX;
+}
+
 void mig_demand_reset(struct mig_die *die);
 
 /* How many instances of the profile an empty GPU holds at once. */

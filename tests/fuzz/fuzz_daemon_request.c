@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		char text[REQUEST_TEXT_SIZE];
 
 		check_taken(&request.place);
-		if (!request_text(&request.place, text)[0])
+		if (!request_text(&request.place, request.profile, text)[0])
 			abort();
 	} else if (err.code != EXIT_CODE_USAGE || !err.message[0]) {
 		abort();

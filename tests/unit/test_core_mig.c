@@ -221,11 +221,42 @@ static void a_place_that_the_driver_refused_is_not_tried_again(void **state)
 		t.refused[0][profile] |= 1u << d.choice[0].start;
 	}
 	assert_int_equal(mig_decide(&t.pool, &request, &d), -EAGAIN);
+	assert_int_equal(mig_check(&t.pool, 0, &request), MIG_FULL_REFUSED);
 	/* Where an idle instance goes, the driver may think otherwise. */
 	test_instance(&t, 0, test_profile(&t, 0, "2g.12gb"), 0, MIG_IDLE, 1);
 	assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
 	assert_int_equal(d.choice[0].step, MIG_REPLACE);
 	assert_int_equal(d.choice[0].destroy, 1);
+}
+
+static void a_limit_that_is_reached_is_told_from_a_change_that_ends(void **state)
+{
+	struct mig_request request;
+	uint8_t profile;
+
+	pool_of("h100-80gb", 1);
+	request = named("1g.10gb+me");
+	profile = request.profile[0];
+	t.gpus[0].refused = t.refused[0];
+	test_instance(&t, 0, profile, 3, MIG_BUSY, 0);
+	t.refused[0][profile] = UINT32_MAX;
+	assert_int_equal(mig_check(&t.pool, 0, &request), MIG_FULL_LIMIT);
+	t.instances[0][0].state = MIG_REMOVING;
+	test_gpu_update(&t, 0);
+	assert_int_equal(mig_check(&t.pool, 0, &request), MIG_FULL_CHANGING);
+}
+
+static void a_gpu_is_asked_why_for_the_places_that_are_wanted_on_it(void **state)
+{
+	const uint32_t places[2] = {0, 1 << 5};
+	struct mig_request request;
+
+	pool_of("h100-80gb", 2);
+	request = named("1g.10gb");
+	request.starts_on = places;
+	assert_int_equal(mig_check(&t.pool, 1, &request), MIG_FITS);
+	test_instance(&t, 1, request.profile[0], 5, MIG_FOREIGN, 0);
+	assert_int_equal(mig_check(&t.pool, 1, &request), MIG_FULL_FOREIGN);
 }
 
 static void several_instances_are_all_granted_or_none(void **state)
@@ -493,6 +524,8 @@ int main(void)
 		cmocka_unit_test(the_fewest_and_least_recently_used_instances_are_destroyed),
 		cmocka_unit_test(instances_of_others_are_neither_free_nor_touched),
 		cmocka_unit_test(a_place_that_the_driver_refused_is_not_tried_again),
+		cmocka_unit_test(a_limit_that_is_reached_is_told_from_a_change_that_ends),
+		cmocka_unit_test(a_gpu_is_asked_why_for_the_places_that_are_wanted_on_it),
 		cmocka_unit_test(several_instances_are_all_granted_or_none),
 		cmocka_unit_test(several_instances_do_not_share_what_they_find),
 		cmocka_unit_test(a_request_may_name_its_gpus),

@@ -273,6 +273,8 @@ static const char *const instance_reasons[] = {
 	[MIG_FULL] = "no_memory",
 	[MIG_FULL_FOREIGN] = "no_memory",
 	[MIG_FULL_CHANGING] = "no_memory",
+	[MIG_FULL_LIMIT] = "no_memory",
+	[MIG_FULL_REFUSED] = "no_memory",
 };
 
 /* The answer of one GPU to a request. */
@@ -324,9 +326,9 @@ json_t *view_explain(const struct node *node, const struct slice_request *reques
 				      (int)node->pool.gpu[result->grant[i].gpu].info.index,
 				      "vram_bytes", answer_number(result->grant[i].bytes)));
 	return json_pack("{s:s, s:b, s:b, s:o, s:s, s:s, s:o}", "asked",
-			 request_text(&request->place, asked), "granted", !err->code,
-			 "tolerance_applied", !err->code && result->tolerance_applied, "on", on,
-			 "message", err->message, "hint", err->hint, "gpus", gpus);
+			 request_text(&request->place, request->profile, asked), "granted",
+			 !err->code, "tolerance_applied", !err->code && result->tolerance_applied,
+			 "on", on, "message", err->message, "hint", err->hint, "gpus", gpus);
 }
 
 /* ---- sessions ---------------------------------------------------------------------------- */
@@ -610,15 +612,15 @@ json_t *view_waiter(const struct waiter *waiter, unsigned position, const struct
 {
 	bool permitted = peer_permitted(viewer, waiter->peer.uid);
 	char asked[REQUEST_TEXT_SIZE];
-	json_t *json =
-		json_pack("{s:o, s:s, s:o, s:s, s:o, s:i, s:[]}", "id",
-			  permitted ? json_string(waiter->id) : json_null(), "state", "waiting",
-			  "owner", permitted ? user_json(waiter->peer.uid) : json_null(), "asked",
-			  request_text(&waiter->request.place, asked), "vram_bytes",
-			  waiter->request.place.kind == PLACE_BYTES
-				  ? answer_number(waiter->request.place.bytes)
-				  : json_null(),
-			  "position", (int)position, "gpus");
+	json_t *json = json_pack(
+		"{s:o, s:s, s:o, s:s, s:o, s:i, s:[]}", "id",
+		permitted ? json_string(waiter->id) : json_null(), "state", "waiting", "owner",
+		permitted ? user_json(waiter->peer.uid) : json_null(), "asked",
+		request_text(&waiter->request.place, waiter->request.profile, asked), "vram_bytes",
+		waiter->request.place.kind == PLACE_BYTES
+			? answer_number(waiter->request.place.bytes)
+			: json_null(),
+		"position", (int)position, "gpus");
 	if (!permitted)
 		return json;
 	json_object_set_new(json, "uid", json_integer(waiter->peer.uid));

@@ -189,6 +189,11 @@ static const char *reason_text(enum mig_reason reason)
 		return "instances that carve did not make are in the way";
 	case MIG_FULL_CHANGING:
 		return "instances are being made or removed there";
+	case MIG_FULL_LIMIT:
+		return "it allows no more of that profile beside the instances that are there";
+	case MIG_FULL_REFUSED:
+		return "the driver refuses it, though there is a place; carve asks the driver "
+		       "again every 30 s";
 	default:
 		return "not offered";
 	}
@@ -240,7 +245,7 @@ static const char *says_text(const struct mig *mig, uint32_t gpu, enum mig_reaso
 	char bytes[UNITS_TEXT_SIZE];
 	const char *known = NULL;
 
-	if (reason == MIG_FULL || reason == MIG_FULL_CHANGING)
+	if (reason == MIG_FULL_REFUSED)
 		known = refused_text(mig, gpu, ask, buf, size);
 	if (reason == MIG_FULL && !known)
 		known = held_text(&mig->board[gpu], buf, size);
@@ -336,7 +341,7 @@ int mig_would(struct mig *mig, const struct slice_request *request, const uint8_
 		error_hint(err, "there are %.400s", names);
 		return -EDOM;
 	}
-	explain(mig, &ask, request_text(&request->place, asked), err);
+	explain(mig, &ask, request_text(&request->place, request->profile, asked), err);
 	if (err->code == EXIT_CODE_USAGE)
 		return -EDOM;
 	if (rc == -EAGAIN)

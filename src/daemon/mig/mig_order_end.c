@@ -93,6 +93,20 @@ static void op_learn(struct mig *mig, const struct mig_op *op)
 	}
 }
 
+/* What the driver said, in words: a number of errno would be read as the daemon's own trouble. */
+static const char *driver_text(int rc)
+{
+	switch (rc) {
+	case -ENXIO:
+	case -ENODEV:
+		return "the driver has lost the GPU";
+	case -EIO:
+		return "the driver reports an error of its own";
+	default:
+		return strerrordesc_np(-rc);
+	}
+}
+
 static int order_error(const struct mig_order *o, struct error *err)
 {
 	for (uint32_t i = 0; i < o->op_count; i++) {
@@ -133,7 +147,7 @@ static int order_error(const struct mig_order *o, struct error *err)
 			error_set(err, EXIT_CODE_FAILED,
 				  "GPU %u: its MIG instance cannot be %s: %s", index,
 				  op->kind == MIG_OP_MAKE ? "made" : "removed",
-				  strerrordesc_np(-op->rc));
+				  driver_text(op->rc));
 		}
 		return op->rc;
 	}

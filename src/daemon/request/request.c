@@ -408,6 +408,7 @@ static int parse_mig_share(const json_t *value, struct slice_request *to, struct
 {
 	const char *why = to->place.kind != PLACE_BYTES ? "sizes in memory alone share an instance"
 			  : to->place.count > 1         ? "it is for one instance"
+			  : to->backend == BACKEND_FRACTION ? "a fraction is no MIG instance"
 			  : to->compute_given ? "compute of a shared instance is nobody's alone"
 					      : NULL;
 
@@ -582,7 +583,8 @@ int request_resolve(struct slice_request *request, const struct pool *pool, stru
 	return 0;
 }
 
-const char *request_text(const struct place_request *place, char buf[static REQUEST_TEXT_SIZE])
+const char *request_text(const struct place_request *place, const char *profile,
+			 char buf[static REQUEST_TEXT_SIZE])
 {
 	char size[UNITS_TEXT_SIZE];
 
@@ -590,8 +592,8 @@ const char *request_text(const struct place_request *place, char buf[static REQU
 		snprintf(buf, REQUEST_TEXT_SIZE, "%s",
 			 units_format_count(place->count, "whole GPU", size));
 	else if (place->kind == PLACE_PROFILE)
-		snprintf(buf, REQUEST_TEXT_SIZE, "%s of that profile",
-			 units_format_count(place->count, "instance", size));
+		snprintf(buf, REQUEST_TEXT_SIZE, "%s %s",
+			 units_format_count(place->count, "MIG instance", size), profile);
 	else if (place->kind == PLACE_FRACTION && place->count == 1)
 		snprintf(buf, REQUEST_TEXT_SIZE, "%g of a GPU", place->share / (double)SHARE_ONE);
 	else if (place->kind == PLACE_FRACTION)

@@ -54,6 +54,8 @@ int request_parse_size(const json_t *root, struct place_request *ret, struct err
 int request_parse_gpu_ids(const json_t *value, struct slice_request *to, struct error *err);
 /* Finds the named GPUs in the pool. 0, or negative with *err where one does not exist. */
 int request_resolve(struct slice_request *request, const struct pool *pool, struct error *err);
-/* The size that was asked for, for people: "4 GiB", "0.25 of a GPU", "2 whole GPUs". */
+/* The size that was asked for, for people: "4 GiB", "0.25 of a GPU", "2 whole GPUs". `profile`: the
+ * name that a PLACE_PROFILE asks for. */
 #define REQUEST_TEXT_SIZE 96
-const char *request_text(const struct place_request *place, char buf[static REQUEST_TEXT_SIZE]);
+const char *request_text(const struct place_request *place, const char *profile,
+			 char buf[static REQUEST_TEXT_SIZE]);

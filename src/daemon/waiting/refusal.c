@@ -63,20 +63,30 @@ void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_
 		snprintf(buf, size, "%s of %s free", left, total);
 }
 
+static bool all_give_instances(const struct pool *pool)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < pool->count; i++)
+		count += pool->gpu[i].gives_instances;
+	return count == pool->count;
+}
+
 /* Appends what each GPU says, as many as there is room for. */
 static void gpus_explain(const struct pool *pool, const struct place_gpu *gpus,
 			 const struct place_request *request, char *buf, size_t size)
 {
 	size_t used = strlen(buf);
-	bool any = false;
+	bool any = false, all_mig = all_give_instances(pool);
 
 	for (uint32_t i = 0; i < pool->count; i++) {
 		enum place_reason reason = place_check(gpus, i, request);
 		const struct gpu_info *info = &pool->gpu[i].info;
 		char says[192], part[320];
 
-		if (pool->gpu[i].gives_instances)
-			continue; /* it says so itself: mig_ask.c */
+		/* Beside others it is asked for instances, and says so itself: mig_ask.c. */
+		if (pool->gpu[i].gives_instances && !all_mig)
+			continue;
 		refusal_of_gpu(pool, i, &gpus[i], request, reason, says, sizeof(says));
 		snprintf(part, sizeof(part), "GPU %u (%s): %s", info->index, info->name, says);
 		if (used + strlen(part) + 32 > size) {
@@ -176,6 +186,8 @@ static const char *not_offered_hint(const struct pool *pool, const struct place_
 {
 	const char *mig = NULL;
 
+	if (pool->count && all_give_instances(pool))
+		return "leave out --backend fraction";
 	for (uint32_t i = 0; i < pool->count; i++) {
 		const struct pool_gpu *gpu = &pool->gpu[i];
 		enum claim_state state = gpu->claim.state;
@@ -227,7 +239,7 @@ void refusal_explain(const struct pool *pool, const struct place_request *reques
 	char asked[REQUEST_TEXT_SIZE], text[sizeof(err->message)];
 
 	pool_place_gpus(pool, gpus);
-	request_text(request, asked);
+	request_text(request, "", asked);
 	bool possible = place_possible(gpus, pool->count, request);
 	const char *hint = NULL;
 	if (rc == -EDOM)

@@ -228,6 +228,21 @@ def test_each_model_gives_what_it_has(make_host, model):
     assert f"; instances here are {by_size[0]}, " in large.stderr
 
 
+def test_a_fraction_of_a_pool_of_instances_is_refused_with_the_reason(make_host):
+    host = with_role(make_host)
+    refused = carve(host, "session", "request", "--vram", "5", "--backend", "fraction", status=3).stderr
+    assert "GPU 0 (NVIDIA H100 80GB HBM3): it gives out MIG instances" in refused
+    assert "leave out --backend fraction" in refused
+    both = carve(host, "session", "request", "--vram", "5", "--backend", "fraction", "--mig-share", status=2).stderr
+    assert "--mig-share: a fraction is no MIG instance" in both
+
+
+def test_a_node_without_a_name_is_refused_without_a_command_for_it(make_host):
+    host = make_host("h100-80gb+mig")
+    refused = carve(host, "node", "set-role", "--dynamic-mig-enabled", "", status=2).stderr
+    assert "'' is not this host" in refused and "leave NODE out, or name a host" in refused and "kubectl" not in refused
+
+
 def test_a_pool_of_both_says_why_neither_has_room(make_host):
     host = with_role(make_host, "h100-80gb+mig,a100-40gb")
     refused = carve(host, "run", "--vram", "500", "--", "true", status=125).stderr
