@@ -100,7 +100,8 @@ static json_t *gpu_check(const json_t *gpu)
 	const struct means *memory = means_find(memory_means, ARRAY_SIZE(memory_means), backend);
 	const struct means *compute = means_find(compute_means, ARRAY_SIZE(compute_means), mode);
 
-	if (*session_text(gpu, "role"))
+	/* A GPU may have the role and no MIG mode. */
+	if (*session_text(gpu, "role") && !strcmp(backend, "mig"))
 		compute = &means_instance;
 	else if (json_is_true(json_object_get(gpu, "mig")))
 		memory = compute = &means_none;

@@ -106,7 +106,7 @@ static int seconds_parse(const struct reader *r, const char *text, double *ret, 
 		if (*ret <= SECONDS_MAX)
 			return 0;
 		snprintf(why.message, sizeof(why.message),
-			 "seconds: '%.64s' is more than 9000000000, of 285 years", text);
+			 "seconds: '%.64s' is more than 9000000000 (285 years)", text);
 		return line_fail(r, err, why.message);
 	}
 	if (units_parse_seconds(text, "seconds", &ns, &why) < 0)

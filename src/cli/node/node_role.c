@@ -66,6 +66,10 @@ static int node_check(const struct cli *cli, const char *role, struct error *err
 	    !cli->value[OPT_ENABLE_MODE] && !cli->value[OPT_HOST])
 		return cluster_label(node, role, err);
 	error_set(err, EXIT_CODE_USAGE, "'%.64s' is not this host, which is '%.64s'", node, name);
+	if (!is_node_name(node)) {
+		error_hint(err, "leave NODE out, or name a host");
+		return -EXIT_CODE_USAGE;
+	}
 	error_hint(err,
 		   "run the command on %.64s; for a node of a cluster: kubectl label node "
 		   "%.64s " NODE_LABEL "=true",

@@ -118,12 +118,12 @@ void api_get_mig(struct call *call, const char *id)
 
 /* ---- changing ---------------------------------------------------------------------------- */
 
-static bool may_change(struct call *call)
+static bool may(struct call *call, const char *what)
 {
 	if (call->peer.admin || call->peer.uid == geteuid())
 		return true;
 	answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
-		      "only root and members of group carve may change what GPUs are used for");
+		      "only root and members of group carve may %s", what);
 	return false;
 }
 
@@ -253,7 +253,7 @@ void api_put_mig_roles(struct call *call, const char *id)
 {
 	struct error err = {0};
 
-	if (!may_change(call))
+	if (!may(call, "change what GPUs are used for"))
 		return;
 	struct wish *wish = calloc(1, sizeof(*wish));
 	json_t *root = answer_body(call, &err);
@@ -287,7 +287,7 @@ void api_post_mig_gc(struct call *call, const char *id)
 	struct error err = {0};
 	uint64_t older_ns;
 
-	if (!may_change(call))
+	if (!may(call, "remove idle MIG instances"))
 		return;
 	json_t *root = answer_body(call, &err);
 	int rc = root ? older_read(root, &older_ns, &err) : -1;

@@ -3,7 +3,7 @@ work, GPUs are reset. Afterwards the books are what NVML lists."""
 import pytest
 
 from conftest import rest_long, wait_until
-from mig_hands import by_hand, carve, instances, look, with_role
+from mig_hands import CARVE, by_hand, carve, instances, look, with_role
 
 MAKING = ["mig.intent", "mig.half_made", "mig.made", "mig.learned", "mig.granted"]
 REMOVING = ["mig.taken_apart", "mig.destroyed"]
@@ -129,6 +129,21 @@ def test_a_place_that_the_driver_refuses_is_not_tried_again(make_host):
     assert books_are_nvmls(host)
 
 
+def test_a_driver_that_refuses_every_place_is_told_as_that(make_host):
+    host = with_role(make_host)
+    carve(host, "sim", "fault", "mig-create")
+    refused = carve(host, "session", "request", "--mig-profile", "7g.80gb", status=3).stderr
+    assert "no room for 1 MIG instance 7g.80gb" in refused
+    assert "GPU 0: the driver refuses it, though there is a place; carve asks the driver again every 30 s" in refused
+
+
+def test_a_driver_that_loses_the_gpu_is_told_in_words(make_host):
+    host = with_role(make_host)
+    carve(host, "sim", "fault", "mig-create", "--count", "1", "--error", "15")
+    refused = carve(host, "session", "request", "--vram", "5", status=1).stderr
+    assert "GPU 0: its MIG instance cannot be made: the driver has lost the GPU" in refused
+
+
 @pytest.mark.parametrize("after", rest_long([[], ["--after"]]))
 def test_a_driver_that_times_out_is_told_and_tried_again(make_host, after):
     """NVML's calls give up after ten seconds without the driver's lock; some have done their work all the same."""
@@ -252,6 +267,8 @@ def test_a_reboot_that_takes_the_mode_ends_sessions_and_the_role_waits(make_host
     carve(host, "sim", "fault", "reboot")
     wait_until(lambda: look(host, "session", "show", id)["state"] == "ended")
     assert "its MIG instance is gone" in look(host, "session", "show", id)["reason"] and not instances(host)
+    shown = host.run([CARVE, "check"]).stdout
+    assert "its MIG mode is off" in shown and "compute:  nothing" in shown and "a MIG instance: binds" not in shown
     carve(host, *ROLE, "--enable-mode")
     carve(host, "run", "--vram", "5", "--", "true")
     assert books_are_nvmls(host)
