@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -69,6 +70,22 @@ void container_dir_keep(const char *dir, const char *runtime, const char *cid)
 		(void)write_all(fd, text, (size_t)length);
 }
 
+void container_dir_hold(const char *dir)
+{
+	int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	/* The descriptor stays open: the lock ends with its last process, however that ends. */
+	if (fd >= 0)
+		(void)flock(fd, LOCK_EX | LOCK_NB);
+}
+
+static bool is_held(const char *dir)
+{
+	cleanup_close int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+
+	return fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0;
+}
+
 /* The container that a directory was kept for. False: it is not this user's, or not this runtime's,
  * or in use by a container that another command of carve's watches. */
 static bool note_read(const char *dir, const char *own, char cid[static 81])
@@ -78,7 +95,7 @@ static bool note_read(const char *dir, const char *own, char cid[static 81])
 
 	snprintf(path, sizeof(path), "%.4000s/" NOTE, dir);
 	if (lstat(dir, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
-	    file_read(path, text, sizeof(text)) < 0)
+	    file_read(path, text, sizeof(text)) < 0 || is_held(dir))
 		return false;
 	size_t length = strcspn(text, "\n");
 	if (length < 12 || length > 80 || text[length] != '\n' ||

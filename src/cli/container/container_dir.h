@@ -13,6 +13,8 @@ int container_dir_make(char dir[static PATH_MAX], struct error *err);
 void container_dir_remove(const char *dir);
 /* Notes whose it is, for container_dirs_collect(). */
 void container_dir_keep(const char *dir, const char *runtime, const char *cid);
+/* This process and those that it forks use it: nobody else removes it until they have ended. */
+void container_dir_hold(const char *dir);
 /* Removes those of this user that were kept for containers of this runtime, as far as these are
  * gone. Waits for the runtime's list of containers. */
 void container_dirs_collect(const char *runtime);

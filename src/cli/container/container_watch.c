@@ -348,6 +348,8 @@ _Noreturn static void watch(const struct container_watch *w, int client)
 	char cid[CID_SIZE];
 	sigset_t before;
 	cleanup_close int signals = signals_open(&before);
+
+	container_dir_hold(w->dir);
 	pid_t waiter = fork();
 
 	if (waiter == 0) {
@@ -355,8 +357,11 @@ _Noreturn static void watch(const struct container_watch *w, int client)
 
 		sigprocmask(SIG_SETMASK, &before, NULL);
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (container_appears(w, client, cid))
+		if (container_appears(w, client, cid)) {
+			/* For the case that nobody is left to do so at its end. */
+			container_dir_keep(w->dir, w->runtime, cid);
 			state = container_wait(w, client, cid);
+		}
 		_exit(state == CONTAINER_GONE ? EXIT_CODE_OK : EXIT_CODE_FAILED);
 	}
 	int status = waiter > 0 ? watch_until_end(w, signals, waiter) : -1;

@@ -11,7 +11,7 @@ import pytest
 
 import attach_client
 from conftest import open_to_others, wait_until
-from podman_host import CARVE, podman, storage  # noqa: F401: fixtures
+from podman_host import CARVE, podman, storage, watchers  # noqa: F401: fixtures
 
 
 def test_a_containers_gpu_is_the_slice(podman):
@@ -43,6 +43,28 @@ def test_a_detached_container_keeps_its_slice_until_it_is_gone(podman):
     wait_until(lambda: podman.sessions() and podman.sessions()[0]["id"] == session["id"])
     inside()
     assert podman("podman", "stop", "--time", "0", "one").returncode == 0
+    podman.nothing_is_left()
+
+
+def test_files_of_a_container_whose_watcher_was_killed_go_after_the_container(podman):
+    """Its watcher would remove them; the next one does, and not while the container, which mounts them, is there."""
+    assert podman.carve("--vram", "2", "--detach", "--name", "orphan", podman.IMAGE, "sleep", "600").returncode == 0
+    mounts = json.loads(podman("podman", "inspect", "orphan").stdout)[0]["Mounts"]
+    files, = {pathlib.Path(*pathlib.Path(mount["Source"]).parts[:4]) for mount in mounts if "/carve-container-" in mount["Source"]}
+    wait_until(lambda: (files / "kept").exists())
+    watching = [int(status.parent.name) for status in watchers(podman.directory)]
+    for _ in range(2):
+        assert podman.carve("--vram", "2", "--rm", podman.IMAGE, "true").returncode == 0
+        wait_until(lambda: sorted(int(status.parent.name) for status in watchers(podman.directory)) == sorted(watching))
+        assert files.exists()
+        for pid in watching:
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not list(watchers(podman.directory)))
+        watching = []
+    podman("podman", "rm", "--force", "--time", "0", "orphan")
+    assert podman.carve("--vram", "2", "--rm", podman.IMAGE, "true").returncode == 0
+    wait_until(lambda: not list(watchers(podman.directory)))
+    assert not files.exists()
     podman.nothing_is_left()
 
 
