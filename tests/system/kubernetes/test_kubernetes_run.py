@@ -254,9 +254,10 @@ def test_values_of_clearmls_chart_are_a_template_for_each_queue(api, tmp_path):
     ("queues: {'a b': {}}", "a b"),
     ("queues: []", "queues is no object"),
     ("", "it is empty"),
+    ("{kind: Deployment, spec: {template: {spec: {containers: [{name: a, image: i}]}}}}", "kind is neither Pod nor PodTemplate"),
     ("7", "no object"),
     ("a: !!binary aGk=", "tags"),
-], ids=range(14))
+], ids=range(15))
 def test_bad_templates_are_refused_with_one_line(api, tmp_path, text, what):
     file = tmp_path / "pod.yaml"
     file.write_text(text)

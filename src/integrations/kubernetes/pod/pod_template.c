@@ -262,9 +262,14 @@ int pod_template_parse(const json_t *file, json_t **ret, struct error *err)
 	const json_t *glue = json_object_get(file, "agentk8sglue");
 	const json_t *inner = json_object_get(file, "template");
 	const json_t *from = json_is_object(glue) ? glue : json_is_object(inner) ? inner : file;
-	json_t *to = json_pack("{s:{}, s:{}}", "pod", "queues");
+	const char *kind = json_string_value(json_object_get(file, "kind"));
 
 	*ret = NULL;
+	/* The pods of others, such as a Deployment's, are not where a pod has its containers. */
+	if (kind && strcmp(kind, "Pod") != 0 && strcmp(kind, "PodTemplate") != 0)
+		return refuse(err, "kind", "is neither Pod nor PodTemplate");
+	json_t *to = json_pack("{s:{}, s:{}}", "pod", "queues");
+
 	bool values = json_object_get(from, "queues") || json_object_get(from, "basePodTemplate");
 	int rc = !json_is_object(from) ? refuse(err, "it", "is no object")
 		 : values              ? values_take(to, from, err)
