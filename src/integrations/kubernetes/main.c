@@ -1,5 +1,6 @@
 /* carve-kubernetes: what a cluster runs of carve beside carved. One word says which part. */
 #include <curl/curl.h>
+#include <errno.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -487,6 +488,22 @@ static int reserve_options_check(const struct node_options *node, uint64_t taken
 	return 0;
 }
 
+static int file_check(const char *option, const char *path, struct error *err)
+{
+	return !path || access(path, R_OK) == 0 ? 0
+						: error_set(err, EXIT_CODE_USAGE, "%s %.200s: %s",
+							    option, path, strerrordesc_np(errno));
+}
+
+/* A pod that is taken up again outlives a token file that is away for a moment. */
+static int files_check(const struct arguments *to, struct error *err)
+{
+	if (to->run.state_file)
+		return 0;
+	int rc = file_check("--token-file", to->node.token, err);
+	return rc < 0 ? rc : file_check("--ca-file", to->node.ca, err);
+}
+
 /* `words`: the part and what stands behind it. */
 static int words_check(int count, char *const *words, const struct arguments *to, struct error *err)
 {
@@ -507,7 +524,7 @@ static int words_check(int count, char *const *words, const struct arguments *to
 		rc = reserve_options_check(&to->node, to->taken, err);
 	if (rc < 0)
 		error_hint(err, "carve-kubernetes --help");
-	return rc;
+	return rc < 0 ? rc : files_check(to, err);
 }
 
 static int part_main(const char *part, const struct arguments *to, char *const *command,

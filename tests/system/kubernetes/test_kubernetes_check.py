@@ -62,6 +62,20 @@ def test_the_check_tells_what_is_missing(api):
         assert words in found
 
 
+@pytest.mark.parametrize("option", ["--token-file", "--ca-file"])
+def test_a_file_that_cannot_be_read_is_named_and_nothing_is_asked_without_it(api, option):
+    done = run([BUILD / "carve-kubernetes", "check", "--api", api.url, option, "/nowhere"])
+    assert done.returncode == 2 and done.stderr == f"carve-kubernetes: {option} /nowhere: No such file or directory\n"
+    assert api.calls == []
+
+
+@pytest.mark.parametrize("actions", [["Warn"], ["Audit"]])
+def test_a_binding_that_does_not_refuse_is_named(api, actions):
+    binding = "validatingadmissionpolicybindings/carve-spellings"
+    api.put(f"{ADMISSION}/{binding}", {"metadata": {"name": "carve-spellings"}, "spec": {"validationActions": actions}})
+    assert bad(api) == [(f"{binding} refuses nothing", "kubectl apply -k packaging/kubernetes/base")]
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_policy_is_there_and_in_force(api, policy):
     api.delete(f"{ADMISSION}/{policy}")

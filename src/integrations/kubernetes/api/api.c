@@ -96,23 +96,34 @@ static void handle_give(struct api *api, CURL *curl, bool keep)
 		curl_easy_cleanup(curl);
 }
 
-static struct curl_slist *headers_make(const struct api *api, const char *content_type)
+/* NULL with *err: the token that is named cannot be read, for example. Without it the call would be
+ * nobody's, and the answer that nobody may do it. */
+static struct curl_slist *headers_make(const struct api *api, const char *content_type,
+				       struct error *err)
 {
 	char header[TOKEN_MAX + 64];
 	char token[TOKEN_MAX];
 	struct curl_slist *list = NULL;
+	ssize_t n = *api->token ? file_read(api->token, token, sizeof(token)) : 0;
 
+	if (n < 0) {
+		error_set(err, EXIT_CODE_UNREACHABLE, "--token-file %.200s: %s", api->token,
+			  strerrordesc_np((int)-n));
+		return NULL;
+	}
 	snprintf(header, sizeof(header), "Content-Type: %s",
 		 content_type ? content_type : "application/json");
 	list = curl_slist_append(list, header);
 	list = curl_slist_append(list, "Accept: application/json");
-	if (*api->token && file_read(api->token, token, sizeof(token)) > 0) {
+	if (n > 0) {
 		token[strcspn(token, "\r\n")] = '\0';
 		snprintf(header, sizeof(header), "Authorization: Bearer %s", token);
 		list = curl_slist_append(list, header);
 		explicit_bzero(token, sizeof(token));
 		explicit_bzero(header, sizeof(header));
 	}
+	if (!list)
+		error_set(err, EXIT_CODE_UNREACHABLE, "not enough memory for a call");
 	return list;
 }
 
@@ -168,22 +179,25 @@ static int reach_error(const struct api *api, CURLcode code, struct error *err)
 {
 	error_set(err, EXIT_CODE_UNREACHABLE, "the API server at %.200s does not answer: %s",
 		  api->url, curl_easy_strerror(code));
+	if (code == CURLE_PEER_FAILED_VERIFICATION)
+		error_hint(err, "--ca-file FILE names the authority of its certificate");
 	return -EXIT_CODE_UNREACHABLE;
 }
 
 int api_call(struct api *api, const struct api_call *call, long *ret_status, json_t **ret,
 	     struct error *err)
 {
-	CURL *curl = handle_take(api);
-	struct curl_slist *headers = headers_make(api, call->content_type);
+	struct curl_slist *headers = headers_make(api, call->content_type, err);
+	CURL *curl = headers ? handle_take(api) : NULL;
 	cleanup_free char *url = NULL, *body = NULL;
 	struct text answer = {.max = ANSWER_MAX};
 	CURLcode code = CURLE_OUT_OF_MEMORY;
 
 	*ret = NULL;
+	if (!headers)
+		return -EXIT_CODE_UNREACHABLE;
 	body = call->body ? json_dumps(call->body, JSON_COMPACT) : NULL;
-	if (curl && headers && (body || !call->body) &&
-	    asprintf(&url, "%s%s", api->url, call->path) > 0) {
+	if (curl && (body || !call->body) && asprintf(&url, "%s%s", api->url, call->path) > 0) {
 		handle_prepare(curl, api, url, headers);
 		curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, call->method);
 		curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, call->timeout_ms);
@@ -267,13 +281,15 @@ static size_t on_streamed(char *data, size_t unit, size_t count, void *arg)
 static int stream(struct api *api, const char *path, long timeout_ms, struct watch *watch,
 		  curl_write_callback on_data, long *ret_status, struct error *err)
 {
-	CURL *curl = handle_take(api);
-	struct curl_slist *headers = headers_make(api, NULL);
+	struct curl_slist *headers = headers_make(api, NULL, err);
+	CURL *curl = headers ? handle_take(api) : NULL;
 	cleanup_free char *url = NULL;
 	CURLcode code = CURLE_OUT_OF_MEMORY;
 
 	*ret_status = 0;
-	if (curl && headers && asprintf(&url, "%s%s", api->url, path) > 0) {
+	if (!headers)
+		return -EXIT_CODE_UNREACHABLE;
+	if (curl && asprintf(&url, "%s%s", api->url, path) > 0) {
 		handle_prepare(curl, api, url, headers);
 		curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, timeout_ms);
 		curl_easy_setopt(curl, CURLOPT_FAILONERROR, on_data == on_streamed ? 1L : 0L);

@@ -221,6 +221,24 @@ static void check_gates(struct check *check)
 	      "");
 }
 
+/* A binding of a policy that was set to warn, or to note what it would refuse. */
+static bool is_without_refusals(const json_t *object)
+{
+	const json_t *actions =
+			     json_object_get(json_object_get(object, "spec"), "validationActions"),
+		     *action;
+	bool refuses = !actions;
+	size_t i;
+
+	json_array_foreach((json_t *)actions, i, action)
+	{
+		const char *text = json_string_value(action);
+
+		refuses |= text && !strcmp(text, "Deny");
+	}
+	return !refuses;
+}
+
 static void check_object(struct check *check, const char *name, const char *path)
 {
 	cleanup_json json_t *object = NULL;
@@ -235,8 +253,12 @@ static void check_object(struct check *check, const char *name, const char *path
 		found(check, name, false, err.message, "whether it is there is not known");
 		return;
 	}
-	snprintf(text, sizeof(text), "%.200s %s", kind, there ? "is there" : "is missing");
-	found(check, name, there, text, "kubectl apply -k packaging/kubernetes/base");
+	const char *what = !there                        ? "is missing"
+			   : is_without_refusals(object) ? "refuses nothing"
+							 : "is there";
+	snprintf(text, sizeof(text), "%.200s %s", kind, what);
+	found(check, name, there && !is_without_refusals(object), text,
+	      "kubectl apply -k packaging/kubernetes/base");
 }
 
 /* carve's classes, but for those that claims name. */
