@@ -105,6 +105,22 @@ static int setup(void **state)
 	return launcher_fork(&place, &link_fd);
 }
 
+/* Its cgroups outlive a launcher. Processes that were killed leave them a moment later. */
+static void cgroups_remove(void)
+{
+	launcher_shims_begin(&place);
+	for (int i = 0; i < 500; i++) {
+		launcher_shim_end(&place, "5.1");
+		launcher_shim_end(&place, "6.1");
+		bool gone = !*place.cgroup || rmdir(place.cgroup) == 0 || errno == ENOENT;
+		bool tasks_gone =
+			!*place.tasks_cgroup || rmdir(place.tasks_cgroup) == 0 || errno == ENOENT;
+		if (gone && tasks_gone)
+			return;
+		(void)poll(NULL, 0, 10);
+	}
+}
+
 static int teardown(void **state)
 {
 	char command[128];
@@ -113,6 +129,7 @@ static int teardown(void **state)
 		return 0;
 	close(link_fd);
 	(void)wait(NULL);
+	cgroups_remove();
 	snprintf(command, sizeof(command), "rm -rf %s", dir);
 	return system(command);
 }
