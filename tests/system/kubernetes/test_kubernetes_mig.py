@@ -165,7 +165,7 @@ def test_several_instances_are_made_all_or_none(cluster):
     # One of the places is free.
     names = [device(cluster, "1g.10gb", start)["name"] for start in (other["start"], (other["start"] + 4) % 8)]
     claim = cluster.api.claim("c", [("a", name) for name in names])
-    assert "no room for 2 instances" in cluster.kubelet.prepare(claim)[claim["uid"]][1]
+    assert "no room for 2 MIG instances 1g.10gb" in cluster.kubelet.prepare(claim)[claim["uid"]][1]
     assert [i["uuid"] for i in instances(cluster.host, "busy")] == [other["uuid"]]
     assert [s["id"] for s in cluster.sessions()] == [other["session"]]
     mixed = cluster.api.claim("mixed", [("a", names[0]), ("a", device(cluster, "2g.20gb", 0)["name"])])
