@@ -160,6 +160,54 @@ def test_a_wake_descriptor_that_blocks_stops_no_lease(lab, how):
     assert attacker.poll() is None
 
 
+# ---- what is read ---------------------------------------------------------------------------
+
+# What libmicrohttpd looks at piece by piece, on each of 400 connections, as fast as the daemon reads it.
+READING = {
+    "chunks": (b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * 10000),
+    "empty lines": (b"", b"\r\n" * 30000),
+    "fields": (b"", b"GET /v1/gpus HTTP/1.1\r\nHost: x\r\n" + b"a:\r\n" * 3500 + b"\r\n"),
+}
+READ = """
+import socket, threading, time
+head, more = (bytes.fromhex(text) for text in sys.argv[1:3])
+def connected():
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(LAB['http'])
+    s.setblocking(False)
+    return [s, head + more]
+def go_on(c):
+    try:
+        while True: c[1] = c[1][c[0].send(c[1]):] or more
+    except BlockingIOError: pass
+    try:
+        while c[0].recv(1 << 18): pass
+        raise BrokenPipeError
+    except BlockingIOError: pass
+def again():
+    while True:
+        for i, c in enumerate(connections):
+            try:
+                go_on(c)
+            except OSError:  # the daemon ended it
+                c[0].close()
+                try:
+                    connections[i] = connected()
+                except BlockingIOError: pass  # as many wait to be accepted as may
+connections = [connected() for _ in range(400)]
+threading.Thread(target=again, daemon=True).start()
+time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize("kind", rest_long(READING, 1))
+@pytest.mark.attack("8", "much to be looked at on many connections")
+def test_what_is_read_on_many_connections_delays_nobody(lab, kind):
+    under = attack_beside(lab, READ, *(text.hex() for text in READING[kind]), count=60)
+    print(under)
+    assert under.served_p(50) < MORE_MS, str(under)
+
+
 # ---- names ---------------------------------------------------------------------------------
 
 @pytest.fixture

@@ -493,6 +493,9 @@ static struct http_connection *connection_begin(struct http_server *server,
 	if (open->next)
 		open->next->previous = open;
 	server->open = open;
+	open->reading =
+		(struct http_reading){.connection = connection, .fd = fd, .owner = open->owner};
+	http_reading_add(&open->reading);
 	return open;
 }
 
@@ -509,6 +512,7 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **s
 	rights_drain(http_connection_fd(connection));
 	if (!open)
 		return;
+	http_reading_remove(&open->reading);
 	answer_read(server, open);
 	crowd_leave(&server->crowd, open->owner);
 	if (open->next)
@@ -553,16 +557,12 @@ void http_tick(struct http_server *server)
 
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
-	struct http_server *server = poll->data;
-
-	MHD_run(server->mhd);
+	http_reading_run();
 }
 
 static void on_timer(uv_timer_t *timer)
 {
-	struct http_server *server = timer->data;
-
-	MHD_run(server->mhd);
+	http_reading_run();
 }
 
 /* With it the loop looks at its descriptors, and goes on. */
@@ -586,7 +586,7 @@ static void ended_follow(struct http_server *server)
 
 	for (; now < before; now = connections_count(server)) {
 		before = now;
-		MHD_run(server->mhd);
+		http_reading_run();
 	}
 	server->connections = now;
 }
@@ -595,10 +595,7 @@ void http_prepare(struct http_server *server)
 {
 	MHD_UNSIGNED_LONG_LONG timeout;
 
-	if (fair_run(&server->node->turns))
-		uv_idle_start(&server->more_calls, on_more_calls);
-	else
-		uv_idle_stop(&server->more_calls);
+	(void)fair_run(&server->node->turns);
 	while (server->spent) {
 		struct http_call *c = server->spent;
 
@@ -606,11 +603,18 @@ void http_prepare(struct http_server *server)
 		http_call_free(c);
 	}
 	/* Driven from outside, it is not woken by MHD_resume_connection(). */
-	while (server->resumed) {
-		server->resumed = false;
-		MHD_run(server->mhd);
-	}
-	ended_follow(server);
+	do {
+		if (server->resumed) {
+			server->resumed = false;
+			http_reading_run();
+		}
+		ended_follow(server);
+	} while (server->resumed);
+	/* Those of the runs above are among them. */
+	if (fair_waits(&server->node->turns))
+		uv_idle_start(&server->more_calls, on_more_calls);
+	else
+		uv_idle_stop(&server->more_calls);
 	if (MHD_get_timeout(server->mhd, &timeout) == MHD_YES)
 		uv_timer_start(&server->timer, on_timer, timeout, 0);
 	else
@@ -658,6 +662,7 @@ int http_server_start(struct node *node, int fd, call_answer answer, struct http
 	server->more_calls.data = server;
 	server->poll.data = server->timer.data = server;
 	uv_poll_start(&server->poll, UV_READABLE, on_readable);
+	http_reading_begin(server->mhd, &server->node->turns, &server->resumed);
 	*ret = server;
 	return 0;
 }
@@ -729,6 +734,9 @@ void http_server_stop(struct http_server *server)
 	listener_close(server);
 	while (server->deferred)
 		call_abort(server->deferred, "carved is stopping");
+	for (struct http_connection *open = server->open; open; open = open->next)
+		http_reading_release(&open->reading);
+	http_reading_end();
 	http_prepare(server); /* sends what was just answered */
 	server->stopping = true;
 	http_sendings_look(server, true);

@@ -7,6 +7,7 @@
 #include <uv.h>
 
 #include "daemon/api/http.h"
+#include "daemon/api/http_reading.h"
 #include "daemon/host/crowd.h"
 #include "daemon/host/fair.h"
 
@@ -18,6 +19,7 @@ struct http_connection {
 	uid_t answer_owner;  /* to whom answer_kib counts: subordinate ranges may have changed */
 	unsigned answer_kib; /* of an answer that is not read yet */
 	bool in_call;        /* a request came, and its answer is not out yet */
+	struct http_reading reading;
 };
 
 struct http_server {

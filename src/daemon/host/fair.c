@@ -62,18 +62,24 @@ bool fair_waits(const struct fair *f)
 
 bool fair_do(struct fair *f, uid_t owner, struct fair_work *work)
 {
-	struct fair_line *line = fair_waits(f) ? line_get(f, owner) : NULL;
+	if (fair_waits(f) && fair_line_up(f, owner, work))
+		return false;
+	run(f, work);
+	return true;
+}
 
-	if (!line) {
-		run(f, work);
-		return true;
-	}
+bool fair_line_up(struct fair *f, uid_t owner, struct fair_work *work)
+{
+	struct fair_line *line = line_get(f, owner);
+
+	if (!line)
+		return false;
 	work->line = line;
 	work->next = NULL;
 	work->previous = line->last;
 	*(line->last ? &line->last->next : &line->first) = work;
 	line->last = work;
-	return false;
+	return true;
 }
 
 void fair_withdraw(struct fair_work *work)

@@ -29,6 +29,8 @@ struct fair {
 /* Runs it at once, or puts it behind the user's others. True: it has run. False: fair_run() runs
  * it, unless fair_withdraw() takes it out. Where there is no memory for a line, it runs at once. */
 bool fair_do(struct fair *fair, uid_t owner, struct fair_work *work);
+/* Puts it behind the user's others in every case. False: there is no memory for a line. */
+bool fair_line_up(struct fair *fair, uid_t owner, struct fair_work *work);
 /* Whether fair_do() would let it wait. */
 bool fair_waits(const struct fair *fair);
 /* Takes it out of its line, if it stands in one. */
