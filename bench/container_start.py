@@ -108,7 +108,7 @@ def main():
 
 
 def staying(podman, argv):
-    """What carve's processes hold while a container runs, shared pages taken apart: those that look after it, and what the daemon has more."""
+    """Memory that carve's processes hold while a container runs, shared pages taken apart: those that look after it, and what the daemon has more."""
     daemon = pathlib.Path("/proc", pathlib.Path(podman.host.env["CARVE_RUNTIME_DIR"], "lock").read_text().split()[0])
     before = own_bytes(daemon)
     detached = [word for word in argv if word != "--rm"]

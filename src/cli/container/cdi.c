@@ -257,7 +257,7 @@ static int named_make(const struct cli *cli, struct named *ret, struct error *er
 				   ret->device);
 }
 
-/* What goes with no size. */
+/* Options that go with no size. */
 static int named_check(const struct cli *cli, struct error *err)
 {
 	if (cli->argument_count || cli->value[OPT_CDI_ALL]) {

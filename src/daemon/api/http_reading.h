@@ -1,4 +1,4 @@
-/* What libmicrohttpd may read when: users' turns (host/fair.h). One server a process. Loop thread
+/* Users take turns in what libmicrohttpd reads (host/fair.h). One server a process. Loop thread
  * only. */
 #pragma once
 
@@ -30,5 +30,5 @@ void http_reading_add(struct http_reading *open);
 void http_reading_remove(struct http_reading *open);
 /* One that waits for its turn goes on at once. */
 void http_reading_release(struct http_reading *open);
-/* As MHD_run(): reads for FAIR_NS. What is left then stands in lines, for fair_run(). */
+/* As MHD_run(): reads for FAIR_NS. The rest then stands in lines, for fair_run(). */
 void http_reading_run(void);

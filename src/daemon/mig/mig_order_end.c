@@ -93,7 +93,7 @@ static void op_learn(struct mig *mig, const struct mig_op *op)
 	}
 }
 
-/* What the driver said, in words: a number of errno would be read as the daemon's own trouble. */
+/* The driver's error, in words: a number of errno would be read as the daemon's own trouble. */
 static const char *driver_text(int rc)
 {
 	switch (rc) {

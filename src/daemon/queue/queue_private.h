@@ -405,7 +405,7 @@ void queue_history_trim(struct queues *q, const struct job_history *keep);
 /* ---- queue_use.c */
 struct queue_use *queue_use_get(struct queues *q, uid_t uid, bool make);
 double queue_use_of(const struct queue_use *user, int64_t now);
-/* What a running job has had so far: ns of a whole GPU. A quarter of one for 4 s is 1 s. */
+/* GPU time of a running job so far, in ns of a whole GPU. A quarter of one for 4 s is 1 s. */
 uint64_t queue_use_gpu_ns(const struct job *job);
 void queue_use_add(struct queues *q, const struct job *job, int64_t now);
 int queue_use_load(struct queues *q);
