@@ -104,6 +104,25 @@ static bool changes_text(const json_t *changes)
 						   (json_object_get(changes, "priority") != NULL);
 }
 
+static int round_check(const struct job *job, const struct job_spec *spec, struct error *err)
+{
+	char id[JOB_ID_TEXT], other[JOB_ID_TEXT];
+	bool known;
+	const struct job_after *round = job_comes_round(job, spec, &known);
+
+	if (!round)
+		return 0;
+	job_id_text(&job->record, id);
+	job_after_text(round, other);
+	if (known)
+		error_set(err, EXIT_CODE_USAGE,
+			  "after: job %s would wait for itself, by way of job %s", id, other);
+	else
+		error_set(err, EXIT_CODE_USAGE, "after: job %s waits for too many others", other);
+	error_hint(err, "`carve queue explain JOB` says what a job waits for");
+	return -EXIT_CODE_USAGE;
+}
+
 static int edit(struct change *change, struct job *job, const char *queue, const int *priority)
 {
 	bool rewrites = changes_text(change->body);
@@ -122,6 +141,8 @@ static int edit(struct change *change, struct job *job, const char *queue, const
 					queue ? queue : job->record.queue, &spec, &change->err);
 	if (rc == 0 && rewrites)
 		rc = api_job_after_check(change->node, &change->peer, &spec, &change->err);
+	if (rc == 0 && json_object_get(change->body, "after"))
+		rc = round_check(job, &spec, &change->err);
 	/* The command that runs as a user is that user's alone to say. */
 	if (rc == 0 && rewrites && job->record.uid != change->peer.uid &&
 	    launcher_is_there(job->queues->host.launcher))

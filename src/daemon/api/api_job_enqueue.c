@@ -119,6 +119,7 @@ static int after_check_one(const struct node *node, const struct peer *peer,
 			   const struct job_after *after, struct error *err)
 {
 	struct job_store *store = node->queues->store;
+	char id[JOB_ID_TEXT];
 	uid_t uid;
 	int rc = after->index < 0
 			 ? job_store_each_part(store, after->job, -1, 1, user_note, &uid)
@@ -127,11 +128,11 @@ static int after_check_one(const struct node *node, const struct peer *peer,
 	if (rc == 0 && peer_permitted(peer, uid))
 		return 0;
 	if (rc == 0) {
-		error_set(err, EXIT_CODE_NOT_PERMITTED, "after: job %" PRId64 " is another user's",
-			  after->job);
+		error_set(err, EXIT_CODE_NOT_PERMITTED, "after: job %s is another user's",
+			  job_after_text(after, id));
 		return -EXIT_CODE_NOT_PERMITTED;
 	}
-	error_set(err, EXIT_CODE_USAGE, "after: there is no job %" PRId64, after->job);
+	error_set(err, EXIT_CODE_USAGE, "after: there is no job %s", job_after_text(after, id));
 	error_hint(err, "`carve job list` shows them");
 	return -EXIT_CODE_USAGE;
 }

@@ -92,6 +92,9 @@ struct job_spec {
 	struct job_list after_list, begin_list;
 	struct queue_time begin_wait;
 	struct queue_after group; /* in the list of those that have such jobs */
+	/* When job_comes_round() came here last, and what it looks at next. */
+	uint64_t looked;
+	struct job_spec *look_next;
 	/* Its part in its user's budget of jobs (queue_private.h); NULL: nothing. */
 	struct crowd *crowd;
 	uid_t owner;
@@ -141,3 +144,5 @@ struct job_record {
 
 #define JOB_ID_TEXT 32
 const char *job_id_text(const struct job_record *record, char buf[static JOB_ID_TEXT]);
+/* The job that is named. */
+const char *job_after_text(const struct job_after *after, char buf[static JOB_ID_TEXT]);

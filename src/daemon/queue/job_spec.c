@@ -77,6 +77,15 @@ const char *job_id_text(const struct job_record *record, char buf[static JOB_ID_
 	return buf;
 }
 
+const char *job_after_text(const struct job_after *after, char buf[static JOB_ID_TEXT])
+{
+	const struct job_record named = {.id = after->job,
+					 .array = after->index < 0 ? 0 : after->job,
+					 .index = after->index};
+
+	return job_id_text(&named, buf);
+}
+
 /* ---- fields ------------------------------------------------------------------------------ */
 
 /* A text that is being read: into `spec`, with what comes out besides. */

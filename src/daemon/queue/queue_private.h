@@ -153,6 +153,7 @@ struct queues {
 	size_t left_syncing; /* so many wait for the disk; 0: none */
 	struct job_store *store;
 	struct job *by_id[QUEUE_ID_BUCKETS];
+	uint64_t looks; /* of job_comes_round() */
 	uint64_t seed;  /* of tables by what users choose, so that nobody fills one place of them */
 	size_t buckets; /* of all users */
 	struct queue_bucket *bucket_of[QUEUE_TABLE_BUCKETS]; /* by what is alike */
@@ -238,6 +239,10 @@ int queue_load(struct queues *q);
 /* Puts a job that waits where it belongs: among the ready ones, those that wait for others or for a
  * time, or the pending ones. It may end here, where what it waits for cannot come. */
 void job_settle(struct job *job);
+/* Of those that the job would come after, the first that is this job or waits for it. NULL: none.
+ * *ret_known false: as many jobs come before that one as are looked at. */
+const struct job_after *job_comes_round(const struct job *job, const struct job_spec *spec,
+					bool *ret_known);
 /* The last job that waited for these has left the list. */
 void job_waits_end(struct queues *q, struct job_spec *spec);
 /* Looks at jobs whose time has come, or whose job that they come after has ended: for a while, and

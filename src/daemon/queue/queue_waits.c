@@ -65,14 +65,88 @@ static enum after_answer after_all(struct queues *q, const struct job_spec *spec
 static void never_comes(struct job *job, const struct job_after *after)
 {
 	static const char *const kinds[] = {"did not succeed", "is not known", "did not fail"};
-	const struct job_record named = {.id = after->job,
-					 .array = after->index < 0 ? 0 : after->job,
-					 .index = after->index};
 	char reason[JOB_REASON_SIZE], id[JOB_ID_TEXT];
 
 	snprintf(reason, sizeof(reason), "job %s, which it comes after, %s",
-		 job_id_text(&named, id), kinds[after->kind]);
+		 job_after_text(after, id), kinds[after->kind]);
 	job_finish(job, JOB_CANCELLED, reason);
+}
+
+/* ---- what would come after itself --------------------------------------------------------- */
+
+/* Jobs that one call looks at. */
+#define ROUND_LOOKS 10000u
+
+struct round_look {
+	struct queues *q;
+	struct job_spec *next; /* linked by `look_next` */
+	unsigned looks;
+};
+
+static bool means(const struct job_after *after, const struct job_record *record)
+{
+	return after->job == (record->array ? record->array : record->id) &&
+	       (after->index < 0 || after->index == record->index);
+}
+
+static void round_look_at(struct round_look *look, const struct job *job)
+{
+	look->looks++;
+	if (!job || job->spec->looked == look->q->looks)
+		return;
+	job->spec->looked = look->q->looks;
+	job->spec->look_next = look->next;
+	look->next = job->spec;
+}
+
+/* Those of an array have one request, but for those that were changed by themselves. */
+static void round_look_after(struct round_look *look, const struct job_after *after)
+{
+	const struct job_array *array =
+		after->index < 0 ? job_array_find(look->q, after->job) : NULL;
+
+	if (!array) {
+		round_look_at(look, job_meant(look->q, after->job, after->index));
+		return;
+	}
+	for (const struct job *job = array->jobs; job && look->looks < ROUND_LOOKS;
+	     job = job->next_of) {
+		round_look_at(look, job);
+		if (job->spec->uses >= array->living)
+			break;
+	}
+}
+
+static bool comes_to(struct round_look *look, const struct job_after *after,
+		     const struct job_record *record)
+{
+	bool found = means(after, record);
+
+	round_look_after(look, after);
+	while (look->next && !found && look->looks < ROUND_LOOKS) {
+		const struct job_spec *spec = look->next;
+
+		look->next = spec->look_next;
+		for (unsigned i = 0; i < spec->after_count && !found; i++) {
+			found = means(&spec->after[i], record);
+			round_look_after(look, &spec->after[i]);
+		}
+	}
+	return found;
+}
+
+const struct job_after *job_comes_round(const struct job *job, const struct job_spec *spec,
+					bool *ret_known)
+{
+	struct round_look look = {.q = job->queues};
+
+	job->queues->looks++;
+	for (unsigned i = 0; i < spec->after_count; i++) {
+		*ret_known = comes_to(&look, &spec->after[i], &job->record);
+		if (*ret_known || look.looks >= ROUND_LOOKS)
+			return &spec->after[i];
+	}
+	return NULL;
 }
 
 /* ---- where jobs wait ----------------------------------------------------------------------- */

@@ -86,3 +86,23 @@ def test_the_daemon_answers_while_a_long_array_ends_with_what_it_waited_for(queu
     queues.open_gate()
     wait_until(all_ended, step=0)
     assert [count for count in waiting if 0 < count < LONG], waiting
+
+
+def test_no_job_comes_after_itself(queues):
+    first = queues.enqueue("true", options=["--hold"])
+    second = queues.enqueue("true", options=["--after", f"any:{first}"])
+    array = queues.enqueue("true", options=["--array", "0-2", "--after", f"ok:{second}"])
+
+    def edit(job, *after):
+        done = queues.host.carve("job", "edit", job, *(word for one in after for word in ("--after", one)))
+        return done.returncode, done.stderr
+
+    for job, after in ((first, first), (first, second), (second, f"notok:{array}_1"), (first, array), (f"{array}_1", array)):
+        code, said = edit(job, after)
+        assert code == 2 and "would wait for itself" in said and said.count("\n") == 1, (job, after, said)
+    assert edit(f"{array}_0", f"{array}_1") == (0, "")
+    code, said = edit(f"{array}_1", second, f"any:{array}_0")
+    assert code == 2 and f"job {array}_0" in said, said
+    queues.agent("half=0.5")
+    assert queues.host.carve("job", "release", first).returncode == 0
+    assert {job["state"] for job in queues.ended(array)} == {"done"}
