@@ -277,7 +277,7 @@ static int exchange_error(const struct http_request *request, enum outcome outco
 		return error_set(err, EXIT_CODE_FAILED, "out of memory");
 	case OUTCOME_FOREIGN:
 		error_set(err, EXIT_CODE_UNREACHABLE,
-			  "what answers at %s is no daemon that carve understands",
+			  "%s answers, but not as a daemon that carve understands",
 			  request->socket);
 		break;
 	}

@@ -152,7 +152,7 @@ static int size_put(json_t *body, const carve_request_t *r, struct error *err)
 		return -EXIT_CODE_USAGE;
 	}
 	if (bytes > SLICE_BYTES_MAX)
-		return error_set(err, EXIT_CODE_USAGE, "vram_bytes: no GPU has so many");
+		return error_set(err, EXIT_CODE_USAGE, "vram_bytes: more than any GPU has");
 	if (r->vram)
 		rc = units_parse_vram(r->vram, &bytes, err);
 	else if (r->gpu_memory)
@@ -287,8 +287,7 @@ int carve_session_release_with(carve_t *carve, const char *id, unsigned flags)
 		return carve->error.code;
 	if (flags & ~CARVE_RELEASE_FORCE)
 		return -error_set(&carve->error, EXIT_CODE_USAGE,
-				  "release: of the flags 0x%x only CARVE_RELEASE_FORCE is known",
-				  flags);
+				  "release: flags 0x%x: only CARVE_RELEASE_FORCE is known", flags);
 	if (session_locate(&carve->client, id, path, &carve->error) < 0)
 		return carve->error.code;
 	snprintf(query, sizeof(query), "%s%s", path, flags ? "?force=1" : "");

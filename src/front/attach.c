@@ -312,7 +312,8 @@ static int attach_once(enum attach_kind kind, const char *path, struct attachmen
 	struct attach_request request = request_make(kind, LEDGER_SLOT_DAEMON);
 	cleanup_close int fd = connect_daemon(path, CONNECT_TRIES);
 	if (fd == -EPERM) {
-		snprintf(why, why_size, "what listens at %s is neither root's nor its own user's",
+		snprintf(why, why_size,
+			 "the process that listens at %s is neither root's nor its own user's",
 			 path);
 		return fd;
 	}

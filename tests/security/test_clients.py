@@ -156,7 +156,7 @@ def test_an_upgrade_is_asked_of_no_server_of_another_user(lab, victim, user):
     directory = own_directory(lab.dir / "evil")
     heard = listen(lab, directory)
     done = client(lab, ROOT if user == "root" else victim, BUILD / "carved", "--takeover", CARVE_RUNTIME_DIR=directory)
-    assert done.returncode == 5 and f"is user {MALLORY}, not root or you" in done.stderr
+    assert done.returncode == 5 and f"user {MALLORY} listens at {directory}/carved.sock, not root or you" in done.stderr
     assert heard() == ""
 
 
@@ -173,7 +173,7 @@ def test_the_front_attaches_to_no_server_of_another_user(lab, victim, user, plac
     done = client(lab, ROOT if user == "root" else victim, REACH, "path", "libcuda.so.1", str(1 << 30), LD_PRELOAD=FRONT,
                   CARVE_SESSION="s-evil", CARVE_ATTACH=attach)
     assert done.returncode != 0
-    assert f"what listens at {attach} is neither root's nor its own user's" in done.stderr
+    assert f"the process that listens at {attach} is neither root's nor its own user's" in done.stderr
     assert heard() == ""
 
 

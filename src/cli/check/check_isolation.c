@@ -91,8 +91,9 @@ static json_t *not_reached(const struct finding *finding)
 		add(lines, "programs that become another user and keep the environment (su, "
 			   "setpriv): they get no GPU memory, as the slice is not that user's");
 	}
-	add(lines, "what runs elsewhere: in containers, chroots with a driver of their own, and "
-		   "through services (docker, systemd-run, ssh)");
+	add(lines,
+	    "programs that run elsewhere: in containers, chroots with a driver of their own, "
+	    "and through services (docker, systemd-run, ssh)");
 	return lines;
 }
 
@@ -109,8 +110,8 @@ static json_t *advice(const struct finding *finding)
 		add(lines, "run as root, `carve run` reaches them");
 	else if (!finding->mount && finding->driver)
 		add(lines, "give the container CAP_SYS_ADMIN, or run carve outside of it");
-	add(lines, "what takes memory past them shows in `carve session show`; carved's "
-		   "over_policy can end it");
+	add(lines, "`carve session show` shows memory that they take; carved's over_policy can "
+		   "end them");
 	return lines;
 }
 

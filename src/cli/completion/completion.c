@@ -90,7 +90,7 @@ int cli_completion(struct cli *cli, struct error *err)
 		return refuse("completion: unexpected argument '%.64s'", cli->arguments[1],
 			      "carve completion bash", err);
 	if (cli->value[OPT_JSON])
-		return refuse("completion: what it prints is for the shell, and never JSON%s", "",
+		return refuse("completion: it prints text for the shell, and never JSON%s", "",
 			      "carve completion bash, or for programs: carve help --json", err);
 	for (size_t i = 0; i < ARRAY_SIZE(shells); i++)
 		if (!strcmp(shell, shells[i].name)) {

@@ -76,7 +76,7 @@ int job_paths_check(const json_t *body, struct error *err)
 		return 0;
 	if (path_make(body, in, path) && (rc = file_look(path, R_OK)) < 0) {
 		refuse("input", in, rc, err);
-		error_hint(err, "where another job makes it: --after ok:JOB");
+		error_hint(err, "if another job makes it, name that one: --after ok:JOB");
 		return -EXIT_CODE_USAGE;
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(outputs); i++) {

@@ -157,8 +157,8 @@ static void summary_show(const struct mig_simulation *s)
 
 	printf("\n%s in %s on %s; %s.\n", units_format_count(ours->jobs, "request", count),
 	       units_format_duration(ns_of(ours->span), span), s->gpus,
-	       s->waits ? "what finds no room waits"
-			: "what finds no room is turned away (--wait: it waits)");
+	       s->waits ? "a request that finds no room waits"
+			: "a request that finds no room is turned away (--wait: it waits)");
 	if (ours->never)
 		printf("%" PRIu64 " of them ask for more than any of these GPUs can give.\n",
 		       ours->never);

@@ -168,7 +168,7 @@ static int away_error(struct error *err)
 {
 	error_set(err, EXIT_CODE_FAILED,
 		  "carve-launcher.service, which starts users' jobs, does not answer now");
-	error_hint(err, "where it is just being started anew, try again; "
+	error_hint(err, "try again, as it may be starting; "
 			"`systemctl status carve-launcher.service` tells");
 	return -EXIT_CODE_FAILED;
 }

@@ -58,8 +58,8 @@ static int daemon_connect(const char *dir, struct error *err)
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	if (server_check(fd, address.sun_path, 0, &uid) == 0)
 		return steal_fd(&fd);
-	error_set(err, EXIT_CODE_NOT_PERMITTED, "who listens at %s is user %u, not root or you",
-		  address.sun_path, (unsigned)uid);
+	error_set(err, EXIT_CODE_NOT_PERMITTED, "user %u listens at %s, not root or you",
+		  (unsigned)uid, address.sun_path);
 	error_hint(err, "name the daemon's directory with --runtime-dir");
 	return -1;
 }

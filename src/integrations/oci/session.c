@@ -31,7 +31,7 @@ static int image_refuse(struct error *err)
 	error_set(err, EXIT_CODE_NOT_PERMITTED,
 		  CONTAINER_LABEL_SESSION ": an image names sizes, and no session");
 	error_hint(err,
-		   "whoever starts the container names one: --annotation " CONTAINER_LABEL_SESSION
+		   "name one when you start the container: --annotation " CONTAINER_LABEL_SESSION
 		   "=ID, or carve podman run --session ID");
 	return -err->code;
 }

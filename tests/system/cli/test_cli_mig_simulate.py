@@ -80,7 +80,7 @@ def test_tables_and_a_picture(trace, tmp_path):
     picture = tmp_path / "fit.svg"
     done = simulate(trace, "--svg", picture, "--wait")
     assert done.returncode == 0, done.stderr
-    for words in ("ASKED", "4 GiB to 9 GiB", "POLICY", "MEAN WAIT", "repacking", "4000 requests in", "what finds no room waits",
+    for words in ("ASKED", "4 GiB to 9 GiB", "POLICY", "MEAN WAIT", "repacking", "4000 requests in", "a request that finds no room waits",
                   str(picture)):
         assert words in done.stdout, words
     root = xml.etree.ElementTree.parse(picture).getroot()

@@ -96,3 +96,19 @@ def test_help_names_things_and_amounts():
         options = re.findall(r"^  --\S+(?: [A-Z][A-Z=,|]*)?\s\s+(?:\(-\w\) )?(.*)", text, re.M)
         wrong += [f"{verb['name']}: {line}" for line in what + options if OPENS.search(line) or VAGUE.search(line)]
     assert wrong == []
+
+
+def test_messages_begin_with_their_subject():
+    """Texts of the programs; those that begin with a blank go on with another one."""
+    wrong, found = [], 0
+    for file in sorted((ROOT / "src").rglob("*.[ch]")):
+        code = re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m[0]), file.read_text().replace("'\"'", "'q'"), flags=re.S)
+        for text in re.finditer(r'"((?:[^"\\\n]|\\.)*)"', code):
+            before = code[:text.start()].rstrip()[-1:]
+            if before == '"' or " " not in text[1] or len(text[1]) < 20:
+                continue
+            found += 1
+            if OPENS.search(text[1]) and not text[1].startswith(" "):
+                wrong.append(f"{file.relative_to(ROOT)}:{code[:text.start()].count(chr(10)) + 1}: {text[1]}")
+    assert found > 1000
+    assert wrong == []

@@ -87,7 +87,8 @@ int claim_parse(const json_t *json, const char *driver, struct claim *ret, struc
 
 	ret->count = 0;
 	if (label_take(json_object_get(json, "metadata"), "uid", ret->uid) < 0)
-		return error_set(err, EXIT_CODE_FAILED, "what the API server sent is no claim");
+		return error_set(err, EXIT_CODE_FAILED,
+				 "the API server sent something that is no claim");
 	if (!json_is_object(allocation))
 		return error_set(err, EXIT_CODE_FAILED, "the claim is not allocated");
 	json_array_foreach((json_t *)results, i, result)
