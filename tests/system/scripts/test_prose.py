@@ -10,7 +10,7 @@ from conftest import BUILD, ROOT, clean_env
 
 # ADRs tell of their own time, and are left as they were written.
 PAGES = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "src/daemon/README.md",
-                                                  *(ROOT / "docs").glob("*.md")))
+                                                  ROOT / "sim/host/README.md", *(ROOT / "docs").glob("*.md")))
 MANUALS = sorted(p.name for p in (ROOT / "docs/man").iterdir())
 WORDS_MOST = 30
 README_LINES_MOST = 150
@@ -77,6 +77,22 @@ def test_sections_that_are_named_elsewhere_are_there():
             if not pages or title not in titles(pages[0].read_text()):
                 wrong.append((name, page, title))
     assert found > 20
+    assert wrong == []
+
+
+def test_files_that_pages_name_are_there():
+    """Below the project's folder, or shortened as pages do; DATE-GPU.md and the like stand for any name."""
+    path = re.compile(r"(?<![\w/.<>$}-])([a-z_][\w-]*(?:/[\w*.-]+)+\.(?:c|h|py|md|svg|service))\b(?![/*])")
+    folders = [ROOT, BUILD, *(ROOT / f for f in ("src", "src/front", "src/daemon", "include", "tests", "sim", "docs"))]
+    wrong, found = [], 0
+    for page in [*(ROOT / "docs/adr").glob("*.md"), *(ROOT / page for page in PAGES), *(ROOT / "docs/man").iterdir()]:
+        for name in path.findall(page.read_text()):
+            if re.search(r"[A-Z]{4}", re.sub("README|ARCHITECTURE|GLOSSARY|CONTRIBUTING", "", name)):
+                continue
+            found += 1
+            if not any(any(folder.glob(name)) for folder in (*folders, page.parent)):
+                wrong.append((page.name, name))
+    assert found > 100
     assert wrong == []
 
 
