@@ -104,14 +104,24 @@ def carve(*words):
     return subprocess.run([str(BUILD / "carve"), *words], capture_output=True, text=True, env=clean_env(), check=True).stdout
 
 
+def unclear(text):
+    """Lines of a --help that tell what an option does, or its first line: those that do not name the thing or the amount."""
+    first = [line for line in text.splitlines()[1:] if line[:1].isalpha() and not line.startswith("usage:")][:1]
+    options = re.findall(r"^  --\S+(?: [A-Z][A-Z=,|]*)?\s\s+(?:\(-\w\) )?(.*)", text, re.M)
+    return [line for line in first + options if OPENS.search(line) or VAGUE.search(line)]
+
+
 def test_help_names_things_and_amounts():
-    wrong = []
-    for verb in json.loads(carve("help", "--json")):
-        text = carve("help", *verb["name"].split())
-        what = [line for line in text.splitlines()[1:] if line[:1].isalpha() and not line.startswith("usage:")][:1]
-        options = re.findall(r"^  --\S+(?: [A-Z][A-Z=,|]*)?\s\s+(?:\(-\w\) )?(.*)", text, re.M)
-        wrong += [f"{verb['name']}: {line}" for line in what + options if OPENS.search(line) or VAGUE.search(line)]
-    assert wrong == []
+    verbs = [verb["name"] for verb in json.loads(carve("help", "--json"))]
+    wrong = {verb: unclear(carve("help", *verb.split())) for verb in verbs}
+    assert {verb: lines for verb, lines in wrong.items() if lines} == {}
+
+
+@pytest.mark.parametrize("program", ["carved", "carve-hook", "carve-kubernetes"])
+def test_help_of_other_programs_names_things_and_amounts(program):
+    text = subprocess.run([str(BUILD / program), "--help"], capture_output=True, text=True, env=clean_env(), check=True).stdout
+    assert re.search(r"^  --\S+", text, re.M)
+    assert unclear(text) == []
 
 
 def test_messages_begin_with_their_subject():
