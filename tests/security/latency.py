@@ -6,7 +6,7 @@ from .lab import ALICE
 # Each request on a connection of its own, as a command makes it. Prints the times, and for how much of each the client or the
 # daemon's loop waited for a processor (proc(5): schedstat), in milliseconds.
 REQUESTS = """
-import json, re, socket, time
+import json, re, socket, struct, time
 count, path = int(sys.argv[1]), sys.argv[2]
 def waited(pid):
     try:
@@ -15,8 +15,10 @@ def waited(pid):
         return 0
 def request(path):
     s = socket.socket(socket.AF_UNIX)
-    s.settimeout(60)
+    # As the command connects: where too many wait to be accepted, the kernel lets it wait for so long.
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack('ll', 5, 0))
     s.connect(LAB['http'])
+    s.settimeout(60)
     s.sendall(f'GET {path} HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n'.encode())
     text = b''
     while part := s.recv(1 << 20):

@@ -15,7 +15,6 @@
 #include "base/units.h"
 #include "daemon/api/http_private.h"
 #include "daemon/host/limited.h"
-#include "daemon/host/listener.h"
 #include "daemon/host/log.h"
 #include "daemon/host/names.h"
 #include "daemon/host/owner.h"
@@ -30,7 +29,7 @@
 /* Of all bodies of requests that are not answered yet, those of BODY_SMALL and less left out. */
 #define BODIES_KIB_MAX (64u << 10)
 #define BODY_SMALL 4096u
-/* To be refused on. */
+/* libmicrohttpd is given connections that were counted: it is never the one that has too many. */
 #define CONNECTIONS_SPARE 64u
 #define CONNECTION_TIMEOUT_S 15u
 /* The part of a request that libmicrohttpd may keep. A request that does not fit in it gets the
@@ -457,9 +456,9 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
 	*state = NULL;
 }
 
-/* The library has no way to refuse a connection that knows its user: the answer is written past it,
- * and it finds the connection ended. */
-static void connection_refuse(int fd)
+/* The library has no way to refuse a connection that knows its user: the answer is written past it.
+ */
+static void on_too_many(void *arg, int fd)
 {
 	static const char body[] =
 		"{\"error\":{\"code\":4,\"message\":\"you have too many connections to carved\","
@@ -471,7 +470,6 @@ static void connection_refuse(int fd)
 			      sizeof(body) - 1, body);
 
 	(void)!send(fd, answer, (size_t)length, MSG_NOSIGNAL | MSG_DONTWAIT);
-	rights_drain(fd);
 }
 
 static struct http_connection *connection_begin(struct http_server *server,
@@ -484,7 +482,11 @@ static struct http_connection *connection_begin(struct http_server *server,
 
 	(void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size);
 	if (!open || !crowd_enter(&server->crowd, credentials.uid, &open->owner)) {
-		connection_refuse(fd);
+		/* One of before an upgrade, or that a taken call leaves. The library finds it
+		 * ended.
+		 */
+		on_too_many(server, fd);
+		rights_drain(fd);
 		free(open);
 		return NULL;
 	}
@@ -520,6 +522,14 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **s
 	*(open->previous ? &open->previous->next : &server->open) = open->next;
 	free(open);
 	*state = NULL;
+	arrivals_go_on(&server->arrivals);
+}
+
+/* What it has said already is read in the same turn. */
+static void on_arrival(void *arg, int fd)
+{
+	http_connection_adopt(arg, fd);
+	http_reading_first(fd);
 }
 
 __attribute__((format(printf, 2, 0))) static void on_log(void *arg, const char *format,
@@ -546,6 +556,7 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *arg, const char *
 void http_tick(struct http_server *server)
 {
 	http_sendings_look(server, false);
+	arrivals_go_on(&server->arrivals);
 	/* A line about those is this second's. */
 	server->logged = server->unlogged > 0;
 	if (server->unlogged)
@@ -570,32 +581,14 @@ static void on_more_calls(uv_idle_t *idle)
 {
 }
 
-static unsigned connections_count(const struct http_server *server)
-{
-	const union MHD_DaemonInfo *info =
-		MHD_get_daemon_info(server->mhd, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
-
-	return info ? info->num_connections : 0;
-}
-
-/* A connection that waits for the place or the descriptor of another is accepted by the run after
- * the one in which that ended. */
-static void ended_follow(struct http_server *server)
-{
-	unsigned before = server->connections, now = connections_count(server);
-
-	for (; now < before; now = connections_count(server)) {
-		before = now;
-		http_reading_run();
-	}
-	server->connections = now;
-}
-
 void http_prepare(struct http_server *server)
 {
 	MHD_UNSIGNED_LONG_LONG timeout;
+	struct fair *turns = &server->node->turns;
+	/* Requests that are taken here may want what the loop does before this: it comes again. */
+	bool again = fair_waits(turns) || server->resumed;
 
-	(void)fair_run(&server->node->turns);
+	(void)fair_run(turns);
 	while (server->spent) {
 		struct http_call *c = server->spent;
 
@@ -603,15 +596,12 @@ void http_prepare(struct http_server *server)
 		http_call_free(c);
 	}
 	/* Driven from outside, it is not woken by MHD_resume_connection(). */
-	do {
-		if (server->resumed) {
-			server->resumed = false;
-			http_reading_run();
-		}
-		ended_follow(server);
-	} while (server->resumed);
+	while (server->resumed) {
+		server->resumed = false;
+		http_reading_run();
+	}
 	/* Those of the runs above are among them. */
-	if (fair_waits(&server->node->turns))
+	if (again || fair_waits(turns))
 		uv_idle_start(&server->more_calls, on_more_calls);
 	else
 		uv_idle_stop(&server->more_calls);
@@ -619,14 +609,6 @@ void http_prepare(struct http_server *server)
 		uv_timer_start(&server->timer, on_timer, timeout, 0);
 	else
 		uv_timer_stop(&server->timer);
-}
-
-/* Where descriptors are few, more connections wait until one of these ends. */
-static unsigned connections_most(const struct http_server *server)
-{
-	unsigned last = limited_last();
-
-	return last ? last : server->crowd.most + CONNECTIONS_SPARE;
 }
 
 int http_server_start(struct node *node, int fd, call_answer answer, struct http_server **ret)
@@ -637,15 +619,14 @@ int http_server_start(struct node *node, int fd, call_answer answer, struct http
 		return -ENOMEM;
 	server->node = node;
 	server->answer = answer;
-	server->listen_fd = -1;
-	rights_refuse(fd);
 	crowd_begin(&server->crowd, CONNECTIONS_MAX);
 	crowd_begin_any(&server->answers, ANSWERS_KIB_MAX);
 	crowd_begin_any(&server->bodies, BODIES_KIB_MAX);
 	server->mhd = MHD_start_daemon(
-		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-		on_access, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, server,
-		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, connections_most(server),
+		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
+			MHD_USE_NO_LISTEN_SOCKET,
+		0, NULL, NULL, on_access, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, server,
+		MHD_OPTION_CONNECTION_LIMIT, server->crowd.most + CONNECTIONS_SPARE,
 		MHD_OPTION_CONNECTION_TIMEOUT, CONNECTION_TIMEOUT_S,
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
 		MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_NOTIFY_CONNECTION,
@@ -658,11 +639,18 @@ int http_server_start(struct node *node, int fd, call_answer answer, struct http
 	uv_poll_init(&node->loop, &server->poll, epoll_fd);
 	uv_timer_init(&node->loop, &server->timer);
 	uv_idle_init(&node->loop, &server->more_calls);
-	server->open_handles = 3;
+	server->open_handles = 4;
 	server->more_calls.data = server;
 	server->poll.data = server->timer.data = server;
 	uv_poll_start(&server->poll, UV_READABLE, on_readable);
 	http_reading_begin(server->mhd, &server->node->turns, &server->resumed);
+	/* Where descriptors are few, more connections wait until one of these ends. */
+	server->arrivals = (struct arrivals){
+		.turns = &node->turns,
+		.crowd = &server->crowd,
+		.to = {.open = on_arrival, .refuse = on_too_many, .most = limited_last()},
+		.arg = server};
+	arrivals_begin(&server->arrivals, &node->loop, fd);
 	*ret = server;
 	return 0;
 }
@@ -683,55 +671,20 @@ static void on_closed(uv_handle_t *handle)
 	http_server_release(handle->data);
 }
 
-static void on_listener(uv_poll_t *poll, int status, int events)
-{
-	struct http_server *server = poll->data;
-	int fd = accept4(server->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-	if (fd >= 0)
-		http_connection_adopt(server, fd);
-}
-
-/* Listens no more. Not closed by the library: rights_close_listener(). */
-static void listener_close(struct http_server *server)
-{
-	int listener = server->listen_fd;
-
-	if (listener < 0) {
-		listener = MHD_quiesce_daemon(server->mhd);
-	} else {
-		uv_poll_stop(&server->listener);
-		uv_close((uv_handle_t *)&server->listener, on_closed);
-	}
-	rights_close_listener(&listener);
-}
-
 int http_server_listen(struct http_server *server, int fd)
 {
-	if (server->listen_fd >= 0) {
-		int rc = listener_replace(&server->listener, on_listener, server->listen_fd, fd);
+	int rc = arrivals_listen(&server->arrivals, fd);
 
-		if (rc == 0)
-			server->node->runtime.http_fd = server->listen_fd;
-		return rc;
-	}
-	int rc = uv_poll_init(&server->node->loop, &server->listener, fd);
-	if (rc < 0)
-		return rc;
-	int before = MHD_quiesce_daemon(server->mhd);
-	rights_close_listener(&before);
-	server->listener.data = server;
-	server->listen_fd = fd;
-	server->open_handles++;
-	rights_refuse(fd);
-	return uv_poll_start(&server->listener, UV_READABLE, on_listener);
+	if (rc == 0)
+		server->node->runtime.http_fd = server->arrivals.fd;
+	return rc;
 }
 
 void http_server_stop(struct http_server *server)
 {
 	if (!server)
 		return;
-	listener_close(server);
+	arrivals_open(&server->arrivals);
 	while (server->deferred)
 		call_abort(server->deferred, "carved is stopping");
 	for (struct http_connection *open = server->open; open; open = open->next)
@@ -740,6 +693,7 @@ void http_server_stop(struct http_server *server)
 	http_prepare(server); /* sends what was just answered */
 	server->stopping = true;
 	http_sendings_look(server, true);
+	arrivals_end(&server->arrivals, on_closed);
 	uv_close((uv_handle_t *)&server->poll, on_closed);
 	uv_close((uv_handle_t *)&server->timer, on_closed);
 	uv_close((uv_handle_t *)&server->more_calls, on_closed);

@@ -116,6 +116,8 @@ void http_hand_over(struct http_server *server, struct handover *h, const struct
 		if (!o->in_call)
 			handover_add(h, "connections",
 				     handover_fd(h, http_connection_fd(o->connection)));
+	for (const struct arrival *a = server->arrivals.first; a; a = a->next)
+		handover_add(h, "connections", handover_fd(h, a->fd));
 }
 
 /* ---- going on ---------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 
 #include "daemon/api/http.h"
 #include "daemon/api/http_reading.h"
+#include "daemon/host/arrivals.h"
 #include "daemon/host/crowd.h"
 #include "daemon/host/fair.h"
 
@@ -28,8 +29,7 @@ struct http_server {
 	struct MHD_Daemon *mhd;
 	uv_poll_t poll;
 	uv_timer_t timer;
-	uv_poll_t listener; /* of a socket that libmicrohttpd does not know; */
-	int listen_fd;      /* -1: it knows the socket */
+	struct arrivals arrivals;
 	unsigned open_handles;
 	struct crowd crowd;
 	struct crowd answers; /* KiB of answers that were not read yet */
@@ -43,7 +43,6 @@ struct http_server {
 	struct http_sending
 		*sendings; /* answers of the last program's calls that are not out yet */
 	bool stopping;
-	unsigned connections; /* when they were last counted */
 	bool resumed;         /* some have theirs; libmicrohttpd has not seen it */
 	uv_idle_t more_calls; /* runs while calls stand in lines: the loop does not sleep */
 };

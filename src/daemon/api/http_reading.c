@@ -78,16 +78,29 @@ static void late_line_up(void)
 	}
 }
 
+static void turn_run(struct http_reading *open)
+{
+	reading.turn = open;
+	MHD_run(reading.mhd);
+	reading.turn = NULL; /* it may be gone */
+	late_line_up();
+}
+
 static void on_turn(struct fair_work *turn)
 {
 	struct http_reading *open =
 		(struct http_reading *)((char *)turn - offsetof(struct http_reading, turn));
 
-	reading.turn = open;
 	MHD_resume_connection(open->connection);
-	MHD_run(reading.mhd);
-	reading.turn = NULL; /* it may be gone */
-	late_line_up();
+	turn_run(open);
+}
+
+void http_reading_first(int fd)
+{
+	struct http_reading *open = connection_at(fd);
+
+	if (open)
+		turn_run(open);
 }
 
 void http_reading_run(void)

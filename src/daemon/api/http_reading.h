@@ -28,6 +28,8 @@ void http_reading_end(void);
 /* A connection of libmicrohttpd's, until it is closed; its first three fields are set. */
 void http_reading_add(struct http_reading *open);
 void http_reading_remove(struct http_reading *open);
+/* Reads from one that libmicrohttpd was just given, as in its turn. */
+void http_reading_first(int fd);
 /* One that waits for its turn goes on at once. */
 void http_reading_release(struct http_reading *open);
 /* As MHD_run(): reads for FAIR_NS. The rest then stands in lines, for fair_run(). */

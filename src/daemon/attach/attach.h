@@ -36,7 +36,7 @@ void attach_swept(struct attach_server *server);
 /* A sample is in: answers those who asked to be settled. */
 void attach_sampled(struct attach_server *server);
 /* All connections are left to the next program, and taken up from the last one. */
-void attach_hand_over(const struct attach_server *server, struct handover *handover);
+void attach_hand_over(struct attach_server *server, struct handover *handover);
 void attach_take_over(struct attach_server *server, struct handover *handover);
 /* Ends connections that have said nothing for too long. Called about once a second. */
 void attach_tick(struct attach_server *server);

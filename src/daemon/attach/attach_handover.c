@@ -10,8 +10,9 @@
 #include "daemon/session/session.h"
 #include "daemon/session/sessions.h"
 
-void attach_hand_over(const struct attach_server *server, struct handover *h)
+void attach_hand_over(struct attach_server *server, struct handover *h)
 {
+	arrivals_open(&server->arrivals);
 	for (const struct attach_connection *c = server->connections; c; c = c->next) {
 		json_t *left = json_pack(
 			"{s:o, s:o, s:b, s:I, s:I}", "fd", handover_fd(h, c->fd), "peer",

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "daemon/host/arrivals.h"
 #include "daemon/host/crowd.h"
 #include "daemon/host/fair.h"
 #include "daemon/host/peer.h"
@@ -42,11 +43,9 @@ struct attach_server {
 	struct fair *turns; /* those of HTTP, too */
 	uint64_t heard_ns;  /* CLOCK_MONOTONIC, when anybody last said something */
 	uint64_t bindings;  /* so many were begun */
-	uv_poll_t poll;
-	int fd;
+	struct arrivals arrivals;
 	struct attach_connection *connections;
 	struct crowd crowd;
-	bool full; /* no descriptor was left: nothing is accepted until the next tick */
 };
 
 /* A connection of this peer. The descriptor becomes the connection's. 0 or -errno; -EMFILE: its

@@ -12,7 +12,6 @@
 #include "daemon/attach/attach.h"
 #include "daemon/attach/attach_private.h"
 #include "daemon/host/limited.h"
-#include "daemon/host/listener.h"
 #include "daemon/host/rights.h"
 #include "daemon/session/process.h"
 #include "daemon/session/sessions.h"
@@ -140,27 +139,26 @@ static void connection_refuse(int fd, int rc)
 			 ? limited_descriptors_text("this user has too many connections to carved")
 			 : strerrordesc_np(-rc));
 	(void)!send(fd, &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT);
-	rights_drain(fd);
 }
 
-static void on_connection(uv_poll_t *poll, int status, int events)
+static void on_too_many(void *arg, int fd)
 {
-	struct attach_server *server = poll->data;
-	cleanup_close int fd = accept4(server->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	connection_refuse(fd, -EMFILE);
+}
 
-	if (fd < 0) {
-		server->full = errno == EMFILE || errno == ENFILE;
-		if (server->full)
-			uv_poll_stop(&server->poll);
-		return;
-	}
+static void on_connection(void *arg, int connected_fd)
+{
+	cleanup_close int fd = connected_fd;
 	struct attach_connection *c;
 	struct peer peer;
-	int rc = limited_is_last(fd) ? -EMFILE : peer_identify(fd, &peer);
+	int rc = peer_identify(fd, &peer);
+
 	if (rc == 0)
-		rc = attach_connection_open(server, &fd, &peer, &c);
-	if (rc < 0)
+		rc = attach_connection_open(arg, &fd, &peer, &c);
+	if (rc < 0) {
 		connection_refuse(fd, rc);
+		rights_drain(fd);
+	}
 }
 
 int attach_server_start(struct sessions *sessions, struct fair *turns, int fd,
@@ -172,13 +170,13 @@ int attach_server_start(struct sessions *sessions, struct fair *turns, int fd,
 		return -ENOMEM;
 	server->sessions = sessions;
 	server->turns = turns;
-	server->fd = fd;
-	server->poll.data = server;
-	rights_refuse(fd);
 	crowd_begin(&server->crowd, CONNECTIONS_MAX);
-	int rc = uv_poll_init(sessions->loop, &server->poll, fd);
-	if (rc == 0)
-		rc = uv_poll_start(&server->poll, UV_READABLE, on_connection);
+	server->arrivals = (struct arrivals){
+		.turns = turns,
+		.crowd = &server->crowd,
+		.to = {.open = on_connection, .refuse = on_too_many, .leaves_last = true},
+		.arg = server};
+	int rc = arrivals_begin(&server->arrivals, sessions->loop, fd);
 	if (rc < 0) {
 		free(server);
 		return rc;
@@ -189,14 +187,13 @@ int attach_server_start(struct sessions *sessions, struct fair *turns, int fd,
 
 int attach_server_listen(struct attach_server *server, int fd)
 {
-	return listener_replace(&server->poll, on_connection, server->fd, fd);
+	return arrivals_listen(&server->arrivals, fd);
 }
 
 static void on_server_closed(uv_handle_t *handle)
 {
 	struct attach_server *server = handle->data;
 
-	rights_close_listener(&server->fd);
 	crowd_free(&server->crowd);
 	free(server);
 }
@@ -210,7 +207,7 @@ void attach_server_stop(struct attach_server *server)
 		c->process = NULL; /* not disconnected: the daemon is going, not they */
 		attach_connection_close(c);
 	}
-	uv_close((uv_handle_t *)&server->poll, on_server_closed);
+	arrivals_end(&server->arrivals, on_server_closed);
 }
 
 unsigned attach_connections(const struct attach_server *server)
@@ -225,17 +222,14 @@ uint64_t attach_heard_ns(const struct attach_server *server)
 
 int attach_listening(const struct attach_server *server)
 {
-	return server->fd;
+	return server->arrivals.fd;
 }
 
 void attach_tick(struct attach_server *server)
 {
 	uint64_t now = now_monotonic_ns();
 
-	if (server->full) {
-		server->full = false;
-		uv_poll_start(&server->poll, UV_READABLE, on_connection);
-	}
+	arrivals_go_on(&server->arrivals);
 	for (struct attach_connection *c = server->connections, *next; c; c = next) {
 		next = c->next;
 		if (c->binding && now - c->heard_ns > BINDING_MAX_NS)

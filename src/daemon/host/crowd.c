@@ -44,7 +44,7 @@ static bool fits(const struct crowd *c, const struct crowd_user *user, unsigned 
 	/* crowd_add() goes beyond it, and so does a setting that was lowered. */
 	if (c->total > c->most || count > c->most - c->total)
 		return false;
-	return user->uid == 0 || user->uid == geteuid() || user->has + count <= left / 2;
+	return user->has + count <= left / 2 || user->uid == 0 || user->uid == geteuid();
 }
 
 static void remove_empty(struct crowd *c, struct crowd_user *user)

@@ -260,6 +260,13 @@ void rights_drain(int fd)
 			break;
 }
 
+void rights_close(int *fd)
+{
+	if (!refused)
+		rights_drain(*fd);
+	close_fd(fd);
+}
+
 void rights_close_listener(int *fd)
 {
 	if (refused)

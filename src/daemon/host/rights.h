@@ -27,6 +27,9 @@ void rights_recv_asks(bool (*may)(int fd));
  * is dropped. */
 void rights_drain(int fd);
 
+/* Closes a connection that nobody has read from. */
+void rights_close(int *fd);
+
 /* Closes a listening socket. Connections that nobody accepted may have descriptors: where those
  * cannot be refused, the socket stays open until the process ends. */
 void rights_close_listener(int *fd);

@@ -1,0 +1,147 @@
+#include "daemon/host/arrivals.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "daemon/host/limited.h"
+#include "daemon/host/rights.h"
+
+/* So long are connections accepted in one pass of the loop: a hundred or so. */
+#define ARRIVALS_NS FAIR_NS
+
+/* The descriptor becomes the caller's. */
+static int arrival_take(struct arrival *arrival)
+{
+	struct arrivals *a = arrival->of;
+	int fd = arrival->fd;
+
+	fair_withdraw(&arrival->turn);
+	if (arrival->next)
+		arrival->next->previous = arrival->previous;
+	*(arrival->previous ? &arrival->previous->next : &a->first) = arrival->next;
+	crowd_leave(a->crowd, arrival->owner);
+	free(arrival);
+	return fd;
+}
+
+static void on_turn(struct fair_work *turn)
+{
+	struct arrival *arrival = CONTAINER_OF(turn, struct arrival, turn);
+	struct arrivals *a = arrival->of;
+
+	a->to.open(a->arg, arrival_take(arrival));
+}
+
+static void refuse(struct arrivals *a, int fd)
+{
+	a->to.refuse(a->arg, fd);
+	rights_close(&fd);
+}
+
+static void arrive(struct arrivals *a, int fd)
+{
+	struct ucred credentials = {.uid = (uid_t)-1};
+	socklen_t size = sizeof(credentials);
+	struct arrival *arrival = calloc(1, sizeof(*arrival));
+
+	(void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size);
+	if (!arrival || (a->to.leaves_last && limited_is_last(fd)) ||
+	    !crowd_enter(a->crowd, credentials.uid, &arrival->owner)) {
+		free(arrival);
+		refuse(a, fd);
+		return;
+	}
+	arrival->of = a;
+	arrival->fd = fd;
+	arrival->turn.run = on_turn;
+	arrival->next = a->first;
+	if (a->first)
+		a->first->previous = arrival;
+	a->first = arrival;
+	/* Not at once: others may be there to be accepted. */
+	if (!fair_line_up(a->turns, arrival->owner, &arrival->turn))
+		on_turn(&arrival->turn);
+}
+
+static bool is_full(const struct arrivals *a)
+{
+	return a->to.most && a->crowd->total >= a->to.most;
+}
+
+static void on_connection(uv_poll_t *poll, int status, int events)
+{
+	struct arrivals *a = CONTAINER_OF(poll, struct arrivals, poll);
+	uint64_t end = now_monotonic_ns() + ARRIVALS_NS;
+
+	do {
+		int fd = is_full(a) ? -1 : accept4(a->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+		a->full = fd < 0 && (is_full(a) || errno == EMFILE || errno == ENFILE);
+		if (a->full)
+			uv_poll_stop(&a->poll);
+		if (fd < 0)
+			return;
+		arrive(a, fd);
+	} while (now_monotonic_ns() < end);
+}
+
+int arrivals_begin(struct arrivals *a, uv_loop_t *loop, int fd)
+{
+	int rc = uv_poll_init(loop, &a->poll, fd);
+
+	if (rc < 0)
+		return rc;
+	a->poll.data = a->arg;
+	a->fd = fd;
+	rights_refuse(fd);
+	return uv_poll_start(&a->poll, UV_READABLE, on_connection);
+}
+
+int arrivals_listen(struct arrivals *a, int fd)
+{
+	int before = dup(a->fd);
+
+	/* The loop has to forget what the number was. */
+	uv_poll_stop(&a->poll);
+	if (before < 0 || dup3(fd, a->fd, O_CLOEXEC) < 0) {
+		close_fd(&before);
+		return -errno;
+	}
+	rights_close_listener(&before);
+	close_fd(&fd);
+	rights_refuse(a->fd);
+	a->full = false;
+	return uv_poll_start(&a->poll, UV_READABLE, on_connection);
+}
+
+void arrivals_go_on(struct arrivals *a)
+{
+	if (!a->full || uv_is_closing((uv_handle_t *)&a->poll))
+		return;
+	a->full = false;
+	(void)uv_poll_start(&a->poll, UV_READABLE, on_connection);
+}
+
+void arrivals_open(struct arrivals *a)
+{
+	while (a->first)
+		on_turn(&a->first->turn);
+}
+
+void arrivals_end(struct arrivals *a, uv_close_cb cb)
+{
+	while (a->first) {
+		int fd = arrival_take(a->first);
+
+		rights_close(&fd);
+	}
+	uv_poll_stop(&a->poll);
+	uv_close((uv_handle_t *)&a->poll, cb);
+	rights_close_listener(&a->fd);
+}
