@@ -1,6 +1,7 @@
-"""The spellings of Run:ai, KAI and ClearML, by the API server's own engine for admission policies.
+"""The spellings of Run:ai, KAI and ClearML, by the policies of the manifests (admission.py).
 
-CARVE_TEST_POLEVAL names a program that takes policies and pods, and prints each pod as mutated and each refusal."""
+CARVE_TEST_POLEVAL names a program that does the same with the API server's own engine: it takes policies and pods, and prints each
+pod as mutated and each refusal."""
 import json
 import os
 import re
@@ -9,31 +10,23 @@ import pytest
 
 yaml = pytest.importorskip("yaml", reason="needs python3-yaml")
 
+from admission import Admission
+from cel import CelError, compile
 from conftest import ROOT, run
 
 POLEVAL = os.environ.get("CARVE_TEST_POLEVAL")
-pytestmark = pytest.mark.skipif(not POLEVAL, reason="needs CARVE_TEST_POLEVAL, a program that evaluates admission policies")
 PACKAGING = ROOT / "packaging" / "kubernetes"
 POLICIES = [PACKAGING / "base" / "policies.yaml", PACKAGING / "mig-limits" / "policies.yaml"]
 FRACTION, LABEL, PRODUCT = "clear.ml/fraction-1", "clearml-injector/fraction", "nvidia.com/gpu.product"
 
 
-@pytest.fixture
-def admit(tmp_path):
-    """admit(containers' limits, labels, annotations): (the pod as mutated, [refusals])"""
-    policies = tmp_path / "policies.yaml"
-    # The other policy is for slices; the program does not look which resources a policy is for.
+def by_poleval(directory):
+    policies, file = directory / "policies.yaml", directory / "pod.yaml"
+    # The other policies are for slices and for warnings; the program does not look which resources a policy is for.
     policies.write_text(yaml.safe_dump_all(p for file in POLICIES for p in yaml.safe_load_all(file.read_text())
                                            if p["metadata"]["name"] in ("carve-spellings", "carve-mig-products")))
 
-    def admit(*limits, labels=None, annotations=None, product=None, init=None):
-        pod = {"apiVersion": "v1", "kind": "Pod",
-               "metadata": {"name": "p"} | ({"labels": labels} if labels else {}) | ({"annotations": annotations} if annotations else {}),
-               "spec": {"containers": [{"name": f"c{i}", "image": "x"} | ({"resources": {"limits": l, "requests": l}} if l else {})
-                                       for i, l in enumerate(limits)]} | ({"nodeSelector": {PRODUCT: product, "zone": "a"}} if product else {})}
-        if init:
-            pod["spec"]["initContainers"] = [{"name": "init", "image": "x", "resources": {"limits": init}}]
-        file = tmp_path / "pod.yaml"
+    def admit(pod):
         file.write_text(json.dumps(pod))
         done = run([POLEVAL, policies, file])
         assert done.returncode == 0 and "error" not in done.stdout, done.stdout + done.stderr
@@ -41,6 +34,29 @@ def admit(tmp_path):
         return json.loads(mutated[1]), re.findall(r": deny deny (.*)$", done.stdout, re.M)
 
     return admit
+
+
+@pytest.fixture(scope="module")
+def admission():
+    return Admission(*POLICIES)
+
+
+@pytest.fixture(params=["here", pytest.param("poleval", marks=pytest.mark.skipif(not POLEVAL, reason="needs CARVE_TEST_POLEVAL, a program "
+                                                                                        "that evaluates admission policies"))])
+def admit(request, tmp_path, admission):
+    """admit(containers' limits, labels, annotations): (the pod as mutated, [refusals])"""
+    judge = by_poleval(tmp_path) if request.param == "poleval" else lambda pod: admission.admit(pod)[:2]
+    return lambda *limits, **words: judge(a_pod(*limits, **words))
+
+
+def a_pod(*limits, labels=None, annotations=None, product=None, init=None):
+    pod = {"apiVersion": "v1", "kind": "Pod",
+           "metadata": {"name": "p"} | ({"labels": labels} if labels else {}) | ({"annotations": annotations} if annotations else {}),
+           "spec": {"containers": [{"name": f"c{i}", "image": "x"} | ({"resources": {"limits": l, "requests": l}} if l else {})
+                                   for i, l in enumerate(limits)]} | ({"nodeSelector": {PRODUCT: product, "zone": "a"}} if product else {})}
+    if init:
+        pod["spec"]["initContainers"] = [{"name": "init", "image": "x", "resources": {"limits": init}}]
+    return pod
 
 
 def claimed(pod):
@@ -100,6 +116,15 @@ def test_a_spelling_is_a_claim_of_one_container(admit, limits, labels, annotatio
     ([None], None, {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "33"}, "'33' is no number from 1 to 32"),
     ([None], None, {"gpu-fraction-num-devices": "2"}, "need a size"),
     ([None], None, {"gpu-fraction": "0.5", "gpu-fraction-container-name": "z"}, "this pod has no container 'z'"),
+    ([None], None, {"gpu-fraction": "0.5", "gpu-fraction-container-name": ""}, "this pod has no container ''"),
+    *[([None], None, {"gpu-fraction": text}, f"'{text}' is no fraction") for text in ("0", "abc", "0.5 ", "½", "٠.٥", "+0.5", "0,5", "50%", "1.1")],
+    *[([None], None, {"gpu-memory": text}, f"'{text}' is no number of MiB") for text in ("4Gi", "0.5", "1000000000", "4096 ", "４０９６")],
+    *[([None], None, {"gpu-fraction": "0.5", "gpu-fraction-num-devices": text}, f"'{text}' is no number from 1 to 32") for text in ("0", "", "-1", "2.0")],
+    # Texts of several lines.
+    ([None], None, {"gpu-fraction": "0.5\n"}, "annotation gpu-fraction is no fraction of a GPU; right would be 0.5"),
+    ([None], None, {"gpu-memory": "4096\n"}, "annotation gpu-memory is no number of MiB; right would be 4096"),
+    ([None], None, {"gpu-memory": "4096", "gpu-fraction-num-devices": "2\n"}, "annotation gpu-fraction-num-devices is no number from 1 to 32"),
+    ([None], None, {"gpu-memory": "4096", "gpu-fraction-container-name": "c0\n"}, "annotation gpu-fraction-container-name: this pod has no such"),
 ])
 def test_a_wrong_value_is_refused_by_its_name(admit, limits, labels, annotations, words):
     _, refusals = admit(*limits, labels=labels, annotations=annotations)
@@ -157,3 +182,106 @@ def test_other_products_are_left_alone(admit, limits, product, annotations):
     pod, _ = admit(limits, product=product, annotations=annotations)
     assert not any("mig" in resource for resource in pod["spec"]["containers"][0]["resources"].get("limits", {}))
     assert pod["spec"].get("nodeSelector", {}).get(PRODUCT) == product
+
+
+def copied(template, claim=True, annotations=None):
+    """A pod that was written down while it ran, with the label of the policy, and changed."""
+    pod = a_pod(None, labels={"carve.dev/template": template}, annotations=annotations)
+    if claim:
+        pod["spec"]["resourceClaims"] = [{"name": "carve-gpu", "resourceClaimTemplateName": "carve-fraction-0.5"}]
+        pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "carve-gpu"}]}
+    return pod
+
+
+@pytest.mark.parametrize("pod, why", [
+    (copied("carve-fraction-0.5", annotations={"gpu-fraction": "0.5"}), None),
+    (copied("carve-fraction-0.5"), None),
+    (copied("carve-fraction-0.5", annotations={"gpu-fraction": "0.25"}), "is not the size of annotation gpu-fraction; take out this label"),
+    (copied("carve-fraction-0.5", annotations={"gpu-memory": "4096"}), "is not the size of annotation gpu-memory"),
+    (copied("carve-fraction-0.5", annotations={"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}), "is not the size of annotation"),
+    (copied("carve-fraction-0.25", annotations={"gpu-fraction": "0.25"}), "label carve.dev/template: 'carve-fraction-0.25' has no claim in this pod"),
+    (copied("carve-fraction-0.5", claim=False), "has no claim in this pod"),
+])
+def test_a_pod_that_was_copied_gets_the_size_that_it_names_or_none(admission, pod, why):
+    mutated, refusals, _ = admission.admit(pod)
+    assert why in refusals[0] if why else (refusals, mutated["spec"]) == ([], pod["spec"])
+
+
+@pytest.mark.parametrize("annotations, labels, words", [
+    (None, {"gpu-fraction": "0.5"}, "label gpu-fraction gets no slice: gpu-fraction is an annotation"),
+    (None, {"gpu-memory": "4096"}, "label gpu-memory gets no slice: gpu-memory is an annotation"),
+    ({LABEL: "0.500"}, None, "annotation clearml-injector/fraction gets no slice: clearml-injector/fraction is a label"),
+])
+def test_a_spelling_in_the_wrong_place_is_warned_of(admission, annotations, labels, words):
+    mutated, refusals, warnings = admission.admit(a_pod(None, annotations=annotations, labels=labels))
+    assert (claimed(mutated), refusals, warnings) == ({}, [], [words])
+
+
+@pytest.mark.parametrize("annotations, labels, words", [
+    ({"gpu-fraction": "0.5"}, None, "annotation gpu-fraction made no claim"),
+    ({"gpu-memory": "4096"}, None, "annotation gpu-memory made no claim"),
+    (None, {LABEL: "0.500"}, "label clearml-injector/fraction made no claim"),
+])
+def test_a_spelling_without_the_policy_that_makes_claims_is_refused(annotations, labels, words):
+    admission = Admission(*POLICIES)
+    admission.policies = [p for p in admission.policies if p.kind == "ValidatingAdmissionPolicy"]
+    [refusal] = admission.admit(a_pod(None, annotations=annotations, labels=labels))[1]
+    assert words in refusal and "`carve kubernetes check`" in refusal
+
+
+def test_a_limit_of_another_container_beside_a_slice_is_refused(admit):
+    _, refusals = admit({"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1"}, annotations={"gpu-fraction": "0.5"})
+    assert len(refusals) == 1 and "limit nvidia.com/gpu of container 'c1' beside annotation gpu-fraction" in refusals[0]
+
+
+def test_the_product_of_mig_single_beside_a_slice_is_refused(admit):
+    _, refusals = admit(None, annotations={"gpu-fraction": "0.5"}, product="A100-SXM4-40GB-MIG-1g.5gb")
+    assert len(refusals) == 1 and "A100-SXM4-40GB-MIG-1g.5gb are two slices" in refusals[0]
+
+
+def test_a_claim_is_added_to_those_that_a_pod_has(admission):
+    pod = a_pod({"cpu": "1"}, annotations={"gpu-fraction": "0.5"})
+    pod["spec"]["resourceClaims"] = [{"name": "net", "resourceClaimTemplateName": "net"}]
+    pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "net"}]
+    mutated, refusals, _ = admission.admit(pod)
+    assert refusals == [] and [c["name"] for c in mutated["spec"]["resourceClaims"]] == ["net", "carve-gpu"]
+    assert mutated["spec"]["containers"][0]["resources"]["claims"] == [{"name": "net"}, {"name": "carve-gpu"}]
+
+
+def test_a_sidecar_that_is_named_has_the_slice(admission):
+    pod = a_pod(None, annotations={"gpu-fraction": "0.5", "gpu-fraction-container-name": "init"}, init={"cpu": "1"})
+    pod["spec"]["initContainers"][0]["restartPolicy"] = "Always"
+    mutated, refusals, _ = admission.admit(pod)
+    assert (claimed(mutated), refusals) == ({"init": "carve-fraction-0.5"}, [])
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE", "DELETE"])
+@pytest.mark.parametrize("user, node, refused", [
+    ("system:serviceaccount:carve:carve-node", "n1", False),
+    ("system:serviceaccount:carve:carve-node", "n2", True),
+    ("system:serviceaccount:carve:carve-node", None, True),
+    ("system:admin", None, False),
+])
+def test_a_plugin_changes_the_slices_of_its_own_node_alone(admission, operation, user, node, refused):
+    slice = {"metadata": {"name": "s"}, "spec": {"nodeName": "n1"}}
+    extra = {"authentication.kubernetes.io/node-name": [node]} if node else {}
+    _, refusals, _ = admission.admit(None if operation == "DELETE" else slice, operation, "resourceslices", user, extra, slice)
+    assert refusals == (["carve's plugin of a node changes the slices of that node only"] if refused else [])
+
+
+@pytest.mark.parametrize("text, value", [
+    ("'a' in {'a': 1} && !('b' in {'a': 1})", True), ("{'a': 1}.b == 2 || true", True), ("false && {'a': 1}.b == 2", False),
+    ("[1, 2].exists(x, x / 0 == 1 || x == 2)", True), ("'0.5\\n'.matches('^0.5$')", False), ("string(1000.0 / 1000.0) + string(0.25)", "10.25"),
+    ("string(quantity('9m').asApproximateFloat())", "0.009"), ("true ? 1 : {'a': 1}.b", 1), ("1 == 1.0 && '1' != 1", True),
+    ("double(int(2.7)) - 1.0 * 2.0", 0.0), ("[1] + [2, 3].filter(x, x > 2)", [1, 3]),
+])
+def test_expressions_mean_what_cel_says(text, value):
+    assert compile(text, ())({}) == value
+
+
+@pytest.mark.parametrize("text", ["1 + 1.0", "1 + '1'", "'1' < 2", "[1][1]", "{'a': 1}.b", "1 ? 2 : 3", "double('0.5 ')", "quantity('one')",
+                                  "string([1])", "{'a': 1}.b == 2 || false", "1.startsWith('1')", "other", "lower('A')", "'a'.lower()",
+                                  "variables.none", "(1", "'a", "1 1", "object.?a"])
+def test_an_expression_that_means_nothing_is_no_value(text):
+    with pytest.raises(CelError):
+        compile(text, ("variables", "object"))({"object": {}})
