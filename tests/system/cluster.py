@@ -346,6 +346,12 @@ class ApiServer:
             return {f"{o['metadata']['namespace']}/{o['metadata']['name']}": o["spec"]["spec"]["devices"]
                     for p, o in self.objects.items() if "/resourceclaimtemplates/" in p}
 
+    def warnings(self):
+        """[(reason, message)] of the events, in their order."""
+        with self.lock:
+            return [(o["reason"], o["message"]) for p, o in self.objects.items() if p.startswith("/api/v1/namespaces/default/events/")
+                    and o["type"] == "Warning" and o["involvedObject"]["kind"] == "Node"]
+
     def gpus(self, node, *sizes):
         """A node's slice with GPUs of so many MiB."""
         path = f"/apis/resource.k8s.io/v1/resourceslices/{node}"

@@ -5,6 +5,7 @@ import re
 TEXT, FLAG = str, bool
 QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|[kMGTPE]|[KMGTPE]i)?")
 MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+SECOND = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 ANY = object()
@@ -47,6 +48,10 @@ SCHEMAS = {
     "leases": of_kind("coordination.k8s.io/v1", "Lease", spec={
         "holderIdentity": TEXT, "leaseDurationSeconds": int, "acquireTime": MICRO_TIME, "renewTime": MICRO_TIME,
         "leaseTransitions": int}),
+    "events": of_kind("v1", "Event", **{
+        "involvedObject!": {"apiVersion": TEXT, "kind": TEXT, "name": TEXT, "uid": TEXT, "namespace": TEXT}, "type": one_of("Normal", "Warning"),
+        "reason": TEXT, "message": TEXT, "source": {"component": TEXT, "host": TEXT}, "firstTimestamp": SECOND, "lastTimestamp": SECOND,
+        "count": int}),
     "pods": of_kind("v1", "Pod", **{"spec!": {
         "nodeName": TEXT, "terminationGracePeriodSeconds": int, "automountServiceAccountToken": bool,
         "tolerations": [{"operator": one_of("Exists", "Equal")}],

@@ -21,6 +21,7 @@
 #include "integrations/kubernetes/node/calls.h"
 #include "integrations/kubernetes/node/role.h"
 #include "integrations/kubernetes/object/claim.h"
+#include "integrations/kubernetes/object/node_labels.h"
 #include "integrations/kubernetes/object/quantity.h"
 #include "integrations/kubernetes/object/slices.h"
 #include "integrations/kubernetes/object/template.h"
@@ -187,12 +188,41 @@ static void test_replicas_of_one_share_no_gpu(void **state)
 	} cases[] = {{"4", 4}, {"2", 2}, {"1", 0}, {"0", 0}, {"-3", 0}, {"1001", 0}, {"4x", 0}};
 
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-		json_t *labels = json_pack("{s:s}", ROLE_LABEL_REPLICAS, cases[i].text);
+		json_t *labels = json_pack("{s:s}", NODE_LABEL_REPLICAS, cases[i].text);
 
-		assert_int_equal(role_replicas(labels), cases[i].replicas);
+		assert_int_equal(node_labels_replicas(labels), cases[i].replicas);
 		json_decref(labels);
 	}
-	assert_int_equal(role_replicas(NULL), 0);
+	assert_int_equal(node_labels_replicas(NULL), 0);
+}
+
+static void test_a_label_of_a_node_whose_value_means_nothing_is_named(void **state)
+{
+	static const struct {
+		const char *key, *value;
+		bool good;
+	} cases[] = {
+		{NODE_LABEL_REPLICAS, "4", true},     {NODE_LABEL_REPLICAS, "1000", true},
+		{NODE_LABEL_REPLICAS, "1", true},     {NODE_LABEL_REPLICAS, "0", true},
+		{NODE_LABEL_REPLICAS, "1001", false}, {NODE_LABEL_REPLICAS, "many", false},
+		{NODE_LABEL_REPLICAS, "", false},     {NODE_LABEL_REPLICAS, "4.5", false},
+		{NODE_LABEL_RUNAI, "true", true},     {NODE_LABEL_RUNAI, "false", true},
+		{NODE_LABEL_RUNAI, "", false},        {NODE_LABEL_RUNAI, "True", false},
+		{NODE_LABEL_CLEARML, "mig", true},    {NODE_LABEL_CLEARML, "none", true},
+		{NODE_LABEL_CLEARML, "MIG", false},   {"other", "many", true},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		cleanup_json json_t *labels = json_pack("{s:s}", cases[i].key, cases[i].value);
+		struct error err = {0};
+
+		assert_int_equal(node_labels_check(labels, true, &err) == 0, cases[i].good);
+		assert_int_equal(!strstr(err.message, cases[i].key), cases[i].good);
+		assert_int_equal(!strstr(err.hint, cases[i].key), cases[i].good);
+		if (!strcmp(cases[i].key, NODE_LABEL_REPLICAS))
+			assert_int_equal(node_labels_check(labels, false, &err), 0);
+	}
+	assert_int_equal(node_labels_check(NULL, true, NULL), 0);
 }
 
 static void test_a_role_that_no_label_set_is_left_alone(void **state)
@@ -202,11 +232,11 @@ static void test_a_role_that_no_label_set_is_left_alone(void **state)
 		enum role_order without, with; /* a label that set it before */
 	} cases[] = {
 		{"{}", ROLE_KEEP, ROLE_REMOVE},
-		{"{\"" ROLE_LABEL_RUNAI "\": \"true\"}", ROLE_SET, ROLE_SET},
-		{"{\"" ROLE_LABEL_RUNAI "\": \"false\"}", ROLE_KEEP, ROLE_REMOVE},
-		{"{\"" ROLE_LABEL_CLEARML "\": \"mig\"}", ROLE_SET, ROLE_SET},
-		{"{\"" ROLE_LABEL_CLEARML "\": \"none\"}", ROLE_KEEP, ROLE_REMOVE},
-		{"{\"" ROLE_LABEL_RUNAI "\": 1}", ROLE_KEEP, ROLE_REMOVE},
+		{"{\"" NODE_LABEL_RUNAI "\": \"true\"}", ROLE_SET, ROLE_SET},
+		{"{\"" NODE_LABEL_RUNAI "\": \"false\"}", ROLE_KEEP, ROLE_REMOVE},
+		{"{\"" NODE_LABEL_CLEARML "\": \"mig\"}", ROLE_SET, ROLE_SET},
+		{"{\"" NODE_LABEL_CLEARML "\": \"none\"}", ROLE_KEEP, ROLE_REMOVE},
+		{"{\"" NODE_LABEL_RUNAI "\": 1}", ROLE_KEEP, ROLE_REMOVE},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -448,6 +478,7 @@ int main(void)
 		cmocka_unit_test(test_a_taint_that_is_over_is_a_difference),
 		cmocka_unit_test(
 			test_names_of_profiles_that_differ_by_a_sign_are_different_devices),
+		cmocka_unit_test(test_a_label_of_a_node_whose_value_means_nothing_is_named),
 		cmocka_unit_test(test_a_role_that_no_label_set_is_left_alone),
 		cmocka_unit_test(test_replicas_of_one_share_no_gpu),
 		cmocka_unit_test(test_a_lease_is_taken_by_this_clock_alone),

@@ -20,7 +20,6 @@
 #include "integrations/kubernetes/controller/controller.h"
 #include "integrations/kubernetes/node/calls.h"
 #include "integrations/kubernetes/node/node.h"
-#include "integrations/kubernetes/node/role.h"
 #include "integrations/kubernetes/pod/follow.h"
 #include "integrations/kubernetes/pod/run.h"
 
@@ -291,7 +290,7 @@ static int name_check(const char *option, const char *name, size_t max, struct e
 static int replicas_read(const char *text, unsigned *ret, struct error *err)
 {
 	uint64_t replicas = 0;
-	int rc = text ? units_parse_count(text, "--replicas", 1, ROLE_REPLICAS_MAX, &replicas, err)
+	int rc = text ? units_parse_count(text, "--replicas", 1, NODE_REPLICAS_MAX, &replicas, err)
 		      : 0;
 
 	*ret = (unsigned)replicas;

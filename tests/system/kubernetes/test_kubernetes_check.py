@@ -113,6 +113,26 @@ def test_a_node_without_slices_is_told_with_where_its_plugin_logs(api):
     assert bad(api) == [("node n2 has GPUs and no slices", "kubectl -n gpus logs -l app.kubernetes.io/name=carve-node -c plugin")]
 
 
+@pytest.mark.parametrize("key, value, right", [("nvidia.com/gpu.replicas", "many", "4"), ("nvidia.com/gpu.replicas", "1001", "4"),
+                                               ("node-role.kubernetes.io/runai-mig-enabled", "yes", "true"),
+                                               ("cdmo.clear.ml/gpu-partitioning", "MIG", "mig")])
+def test_a_label_whose_value_means_nothing_is_told(api, key, value, right):
+    node = api.objects["/api/v1/nodes/n1"]
+    node["metadata"]["labels"][key] = value
+    [(message, hint)] = bad(api)
+    assert message.startswith(f"node n1: label {key}: '{value}' ") and hint == f"kubectl label --overwrite node NODE {key}={right}"
+    node["metadata"]["labels"][key] = right
+    assert check(api).returncode == 0
+
+
+def test_a_label_that_an_option_takes_the_place_of_is_not_told(api):
+    api.objects["/api/v1/nodes/n1"]["metadata"]["labels"]["nvidia.com/gpu.replicas"] = "many"
+    api.put("/apis/apps/v1/namespaces/carve/daemonsets/carve-node", {
+        "metadata": {"name": "carve-node", "labels": {"app.kubernetes.io/name": "carve-node"}},
+        "spec": {"template": {"spec": {"containers": [{"name": "plugin", "command": ["carve-kubernetes", "node", "--replicas", "4"]}]}}}})
+    assert check(api).returncode == 0
+
+
 @pytest.mark.parametrize("what", ["deviceclasses", "mutatingadmissionpolicies", "deployments", "nodes", "daemonsets"])
 def test_what_the_user_may_not_see_is_not_told_to_be_missing(api, what):
     api.forbidden = f"/{what}"

@@ -48,7 +48,9 @@ def test_a_nodes_plugin_has_the_rights_that_it_uses(objects, make_host):
         claim = cluster.api.claim("c", [("gpu", cluster.api.devices()[0]["name"], "1Gi", "0")])
         cluster.kubelet.prepare(claim)
         cluster.host.carve("session", "request", "--vram", "8")
-        wait_until(lambda: "update" in {verb for _, _, verb in used(cluster.api.calls)})
+        cluster.api.put("/api/v1/nodes/n1", {"kind": "Node", "metadata": {"name": "n1", "labels": {"nvidia.com/gpu.replicas": "many"}}})
+        cluster.kubelet.register()
+        wait_until(lambda: {"update", "create"} <= {verb for _, _, verb in used(cluster.api.calls)} and cluster.api.warnings())
         given = rights(objects, "carve-node")
         assert used(cluster.api.calls) <= given
         # Slices are deleted where a feature gate is off; a test of the plugin shows it.

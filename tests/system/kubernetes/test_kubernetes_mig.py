@@ -241,7 +241,7 @@ def test_labels_of_a_node_give_the_role_and_take_it_back(make_cluster, label, va
     assert cluster.host.carve_json("gpu", "list")[0]["role"] == "dynamic-mig"
 
 
-def test_a_label_without_mig_mode_is_one_line_in_the_log(make_cluster):
+def test_a_label_without_mig_mode_is_one_line_in_the_log_and_an_event(make_cluster):
     cluster = make_cluster("h100-80gb", role=False)
     cluster.api.put("/api/v1/nodes/n1", {"kind": "Node", "metadata": {
         "name": "n1", "labels": {"node-role.kubernetes.io/runai-mig-enabled": "true"}}})
@@ -250,6 +250,8 @@ def test_a_label_without_mig_mode_is_one_line_in_the_log(make_cluster):
         cluster.kubelet.register()
     wait_until(lambda: "role.failed" in cluster.log())
     assert "no GPU here is in MIG mode" in cluster.log() and cluster.log().count("role.failed") == 1
+    [(reason, message)] = wait_until(cluster.api.warnings)
+    assert reason == "NoRole" and "no GPU here is in MIG mode; carve node set-role --dynamic-mig-enabled --enable-mode" in message
 
 
 @pytest.mark.parametrize("call", rest_long(["nvmlGpuInstanceCreateComputeInstance", "nvmlDeviceCreateGpuInstance"]))

@@ -158,11 +158,41 @@ def test_replicas_are_the_most_slices_of_a_gpu(make_cluster):
         wait_until(lambda: parts(cluster) and parts(cluster)["value"] == "3")
 
 
+@pytest.mark.parametrize("key, value, words", [
+    ("nvidia.com/gpu.replicas", "many", "'many' is no number from 1 to 1000; the GPUs have no such limit of slices"),
+    ("node-role.kubernetes.io/runai-mig-enabled", "", "'' sets no role; right would be true"),
+    ("cdmo.clear.ml/gpu-partitioning", "MIG", "'MIG' sets no role; right would be mig"),
+])
+def test_a_label_whose_value_means_nothing_is_an_event_of_its_node(make_cluster, key, value, words):
+    cluster = make_cluster()
+    node = {"kind": "Node", "metadata": {"name": "n1", "labels": {key: value}}}
+    cluster.api.put("/api/v1/nodes/n1", node)
+    cluster.started()
+    event = ("WrongLabel", f"label {key}: {words}; kubectl label --overwrite node NODE {key}=" +
+             {"many": "4", "": "true", "MIG": "mig"}[value])
+    wait_until(lambda: cluster.api.warnings() == [event])
+    # It is told once, and again where another value was there meanwhile.
+    for labels, told in (({key: value}, 1), ({}, 1), ({key: value}, 2)):
+        node["metadata"]["labels"] = labels
+        cluster.api.put("/api/v1/nodes/n1", node)
+        reads = cluster.api.calls.count(("GET", "/api/v1/nodes/n1"))
+        cluster.kubelet.register()  # the plugin looks at once
+        # It reads the node for the labels, and then for the slices.
+        wait_until(lambda: cluster.api.calls.count(("GET", "/api/v1/nodes/n1")) >= reads + 2)
+        assert cluster.api.warnings() == [event] * told
+    assert cluster.log().count("label.wrong") == 2
+
+
 def test_an_option_counts_before_the_label_of_replicas(make_cluster):
     cluster = make_cluster()
     cluster.api.put("/api/v1/nodes/n1", {"kind": "Node", "metadata": {"name": "n1", "labels": {"nvidia.com/gpu.replicas": "4"}}})
     cluster.started("--replicas", "2")
     assert parts(cluster)["value"] == "2"
+    labels = {"nvidia.com/gpu.replicas": "many", "cdmo.clear.ml/gpu-partitioning": "MIG"}
+    cluster.api.put("/api/v1/nodes/n1", {"kind": "Node", "metadata": {"name": "n1", "labels": labels}})
+    cluster.kubelet.register()
+    [(_, message)] = wait_until(cluster.api.warnings)
+    assert "gpu-partitioning" in message
     done = run([BUILD / "carve-kubernetes", "node", "--replicas", "0"])
     assert done.returncode == 2 and "--replicas" in done.stderr
 

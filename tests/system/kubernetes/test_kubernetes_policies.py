@@ -75,6 +75,8 @@ def claimed(pod):
     *[([{FRACTION: str(n / 8)}], {LABEL: f"{n / 8:.3f}"}, None, {"c0": f"carve-fraction-{n / 8:.3f}"}) for n in range(1, 8)],
     ([None], None, {"gpu-fraction": "0.5"}, {"c0": "carve-fraction-0.5"}),
     ([None], None, {"gpu-memory": "4096", "gpu-fraction-num-devices": "2"}, {"c0": "carve-memory-4096-x2"}),
+    ([None], None, {"gpu-memory": "4096", "gpu-fraction-num-devices": "1"}, {"c0": "carve-memory-4096"}),
+    *[([None], None, {"gpu-fraction": text}, {"c0": f"carve-fraction-{text}"}) for text in ("1", "1.0", "0.001")],
     ([None, None], None, {"gpu-fraction": ".5", "gpu-fraction-container-name": "c1"}, {"c1": "carve-fraction-0.5"}),
     *[([{FRACTION: text}], None, None, {"c0": f"carve-fraction-{number}"})
       for text, number in (("0.7", "0.7"), ("0.104", "0.104"), ("9m", "0.009"))],
@@ -98,7 +100,7 @@ def test_a_spelling_is_a_claim_of_one_container(admit, limits, labels, annotatio
     ([{FRACTION: "0.5"}, None], None, {"gpu-fraction-container-name": "c1", "gpu-fraction": "0.5"},
      "limit clear.ml/fraction-1: annotation gpu-fraction-container-name names another container"),
     ([{FRACTION: "-1"}], None, None, "limit clear.ml/fraction-1: -1 is no fraction"),
-    ([{FRACTION: "0.25"}], {LABEL: "0.500"}, None, "limit clear.ml/fraction-1: 0.25 and 0.500 are two sizes"),
+    *[([{FRACTION: text}], {LABEL: "0.500"}, None, f"limit clear.ml/fraction-1: {text} and 0.500 are two sizes") for text in ("0.25", "0.498", "0.502")],
     ([None, {FRACTION: "0.25"}], None, {"gpu-fraction": "0.5"}, "limit clear.ml/fraction-1: 0.25 and 0.5 are two sizes"),
     ([{FRACTION: "0.5"}], None, {"gpu-memory": "4096"}, "limit clear.ml/fraction-1: 0.5 and 4096 MiB are two sizes"),
     *[([{FRACTION: text}], None, None, f"limit clear.ml/fraction-1: {text} is no fraction") for text in ("1000", "1.001")],
@@ -267,6 +269,19 @@ def test_a_plugin_changes_the_slices_of_its_own_node_alone(admission, operation,
     extra = {"authentication.kubernetes.io/node-name": [node]} if node else {}
     _, refusals, _ = admission.admit(None if operation == "DELETE" else slice, operation, "resourceslices", user, extra, slice)
     assert refusals == (["carve's plugin of a node changes the slices of that node only"] if refused else [])
+
+
+@pytest.mark.parametrize("key, good, wrong", [
+    ("nvidia.com/gpu.replicas", ["0", "4", "1000"], ["many", "1001", "", "-1", "4.5"]),
+    ("node-role.kubernetes.io/runai-mig-enabled", ["true", "false"], ["", "yes", "True"]),
+    ("cdmo.clear.ml/gpu-partitioning", ["mig", "none"], ["MIG"]),
+])
+def test_a_label_of_a_node_whose_value_means_nothing_is_warned_of(admission, key, good, wrong):
+    for operation in ("CREATE", "UPDATE"):
+        for value in good + wrong:
+            node = {"metadata": {"name": "n1", "labels": {key: value}}}
+            _, refusals, warnings = admission.admit(node, operation, "nodes", old=node)
+            assert refusals == [] and [w.startswith(f"label {key}: '{value}' ") for w in warnings] == [True] * (value in wrong)
 
 
 @pytest.mark.parametrize("text, value", [

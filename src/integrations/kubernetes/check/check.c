@@ -13,6 +13,7 @@
 #include "client/client.h"
 #include "client/text.h"
 #include "integrations/kubernetes/api/api.h"
+#include "integrations/kubernetes/object/node_labels.h"
 #include "integrations/kubernetes/object/slices.h"
 
 #define TIMEOUT_MS 15000L
@@ -20,6 +21,7 @@
 /* Of kubectl, when it fails. */
 #define WORDS_SIZE 256
 #define RESERVE "--reserve-namespace"
+#define REPLICAS "--replicas"
 #define SLICES "/apis/resource.k8s.io/v1/resourceslices"
 
 /* The server that is asked, and the findings. */
@@ -370,8 +372,8 @@ static void check_controller(struct check *check)
 			   : "kubectl apply -k packaging/kubernetes/base");
 }
 
-/* Whether the nodes' plugins make reservations, beside which a device plugin may stay. */
-static bool has_reservations(const json_t *plugins)
+/* Whether the nodes' plugins run with an option. */
+static bool has_option(const json_t *plugins, const char *option)
 {
 	const json_t *spec = json_object_get(
 		json_object_get(json_object_get(plugins, "spec"), "template"), "spec");
@@ -387,7 +389,7 @@ static bool has_reservations(const json_t *plugins)
 			{
 				const char *text = json_string_value(word);
 
-				if (text && !strncmp(text, RESERVE, strlen(RESERVE)))
+				if (text && !strncmp(text, option, strlen(option)))
 					return true;
 			}
 	}
@@ -418,6 +420,20 @@ struct nodes {
 	bool reserved;         /* a device plugin may stay, or it is not known */
 };
 
+/* Labels of a node whose values the plugin cannot follow. */
+static void check_labels(struct check *check, const json_t *metadata, const char *name,
+			 const struct nodes *all)
+{
+	struct error err = {0};
+	char text[sizeof(err.message) + 260];
+
+	if (node_labels_check(json_object_get(metadata, "labels"),
+			      !has_option(all->plugins, REPLICAS), &err) == 0)
+		return;
+	snprintf(text, sizeof(text), "node %.250s: %s", name, err.message);
+	found(check, "label", false, text, err.hint);
+}
+
 /* A node's GPUs are carve's or a device plugin's. */
 static void check_node(struct check *check, const json_t *node, const struct nodes *all)
 {
@@ -445,6 +461,7 @@ static void check_node(struct check *check, const json_t *node, const struct nod
 			       "packaging/kubernetes/reservation"
 	      : all->plugins ? look
 			     : "kubectl apply -k packaging/kubernetes/base");
+	check_labels(check, metadata, name, all);
 }
 
 static void check_nodes(struct check *check)
@@ -463,7 +480,7 @@ static void check_nodes(struct check *check)
 	}
 	all.slices = json_object_get(slices, "items");
 	all.plugins = object_named(check, "daemonsets", "carve-node", &daemons, &err);
-	all.reserved = err.code || has_reservations(all.plugins);
+	all.reserved = err.code || has_option(all.plugins, RESERVE);
 	if (err.code)
 		found(check, "node", false, err.message, "the user who checks must see daemonsets");
 	json_array_foreach(json_object_get(nodes, "items"), i, node) check_node(check, node, &all);

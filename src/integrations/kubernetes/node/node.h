@@ -2,6 +2,8 @@
  * ResourceSlices. */
 #pragma once
 
+#include "integrations/kubernetes/object/node_labels.h" /* NODE_REPLICAS_MAX */
+
 struct error;
 
 struct node_options {

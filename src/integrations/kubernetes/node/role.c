@@ -5,36 +5,21 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/units.h"
 #include "client/client.h"
 #include "container/json_file.h"
+#include "integrations/kubernetes/object/node_labels.h"
 
 #define TIMEOUT_MS 15000L
 #define FILE_NAME "role-by-label"
 
 enum role_order role_of_labels(const json_t *labels, bool by_label)
 {
-	const char *runai = json_string_value(json_object_get(labels, ROLE_LABEL_RUNAI));
-	const char *clearml = json_string_value(json_object_get(labels, ROLE_LABEL_CLEARML));
-
-	if ((runai && !strcmp(runai, "true")) || (clearml && !strcmp(clearml, "mig")))
+	if (node_labels_mig(labels))
 		return ROLE_SET;
 	return by_label ? ROLE_REMOVE : ROLE_KEEP;
 }
 
-unsigned role_replicas(const json_t *labels)
-{
-	const char *text = json_string_value(json_object_get(labels, ROLE_LABEL_REPLICAS));
-	uint64_t replicas;
-	struct error ignored;
-
-	if (!text || units_parse_count(text, ROLE_LABEL_REPLICAS, 2, ROLE_REPLICAS_MAX, &replicas,
-				       &ignored) < 0)
-		return 0;
-	return (unsigned)replicas;
-}
-
-static int labels_read(const struct role *role, json_t **ret_node, struct error *err)
+int role_node_read(const struct role *role, json_t **ret_node, struct error *err)
 {
 	char path[512];
 	struct api_call call = {.method = "GET", .path = path, .timeout_ms = TIMEOUT_MS};
@@ -70,23 +55,17 @@ static int role_put(const struct role *role, bool on, struct error *err)
 	return carved_call(role->carved, "PUT", "/v1/mig/roles", body, NULL, err);
 }
 
-int role_follow(const struct role *role, const json_t *gpus, bool *ret_changed,
-		unsigned *ret_replicas, struct error *err)
+int role_follow(const struct role *role, const json_t *labels, const json_t *gpus,
+		bool *ret_changed, struct error *err)
 {
-	cleanup_json json_t *node = NULL, *file = NULL, *mark = json_object();
+	cleanup_json json_t *file = NULL, *mark = json_object();
 	size_t missing = 0;
 	int rc = json_file_read(role->dir, FILE_NAME, &file, err);
 
 	*ret_changed = false;
 	if (rc < 0 && rc != -ENOENT)
 		return rc;
-	bool by_label = rc == 0;
-	if ((rc = labels_read(role, &node, err)) < 0)
-		return rc;
-	const json_t *metadata = json_object_get(node, "metadata");
-	enum role_order order = role_of_labels(json_object_get(metadata, "labels"), by_label);
-
-	*ret_replicas = role_replicas(json_object_get(metadata, "labels"));
+	enum role_order order = role_of_labels(labels, rc == 0);
 
 	if (order == ROLE_KEEP)
 		return 0;

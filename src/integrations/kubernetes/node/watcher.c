@@ -13,8 +13,10 @@
 #include "daemon/host/log.h"
 #include "integrations/kubernetes/api/retry.h"
 #include "integrations/kubernetes/claim/prepare.h"
+#include "integrations/kubernetes/node/event.h"
 #include "integrations/kubernetes/node/publish.h"
 #include "integrations/kubernetes/node/role.h"
+#include "integrations/kubernetes/object/node_labels.h"
 
 /* Between two looks at carved, which costs one call each to a socket of this host. */
 #define LOOK_SECONDS 5
@@ -46,8 +48,8 @@ struct watcher {
 	/* The thread's own: */
 	struct watcher_view last;
 	long long list_at_ms, collect_at_ms, retry_at_ms, labels_at_ms;
-	unsigned list_gap_s;     /* until the look after the next one */
-	struct error role_error; /* that was logged last */
+	unsigned list_gap_s;                              /* until the look after the next one */
+	struct error read_error, label_error, role_error; /* that were told last */
 	unsigned failures;
 	bool restored;
 };
@@ -82,9 +84,36 @@ static void offered_settle(const struct watcher_view *last, struct watcher_view 
 	}
 }
 
+/* How a failure is named in the log, and in an event. */
+struct words {
+	const char *log, *reason;
+};
+
+/* Logs a failure, and writes it as an event of `node` (NULL: only logs it), where it is not the one
+ * that was told last. */
+static void tell(struct watcher *watcher, const json_t *node, const struct words *words, int rc,
+		 const struct error *err, struct error *last)
+{
+	struct error failure = {0};
+	char text[sizeof(err->message) + sizeof(err->hint) + 2];
+
+	if (rc == 0 || !strcmp(last->message, err->message)) {
+		*last = rc == 0 ? (struct error){0} : *last;
+		return;
+	}
+	*last = *err;
+	snprintf(text, sizeof(text), "%s%s%s", err->message, *err->hint ? "; " : "", err->hint);
+	log_event(LOG_WARNING, "%s error=\"%s\"", words->log, text);
+	if (node && event_write(watcher->prepare->api, node, words->reason, text, &failure) < 0)
+		log_event(LOG_WARNING, "event.failed error=\"%s\"", failure.message);
+}
+
 /* The labels' order is carried out; the next look sees what came of it. */
 static void labels_look(struct watcher *watcher, const json_t *gpus, bool look)
 {
+	static const struct words unread = {.log = "labels.failed"},
+				  wrong = {"label.wrong", "WrongLabel"},
+				  no_role = {"role.failed", "NoRole"};
 	const struct prepare *prepare = watcher->prepare;
 	struct role role = {.api = prepare->api,
 			    .carved = prepare->carved,
@@ -92,25 +121,27 @@ static void labels_look(struct watcher *watcher, const json_t *gpus, bool look)
 			    .dir = prepare->state};
 	long long now = now_monotonic_ms();
 	struct error err = {0};
-	unsigned replicas = watcher->publish->replicas;
+	cleanup_json json_t *node = NULL;
 	bool changed;
 
 	if (now < watcher->labels_at_ms && !look)
 		return;
 	watcher->labels_at_ms =
 		now + (LABELS_SECONDS * 1000LL) + random() % (LABELS_JITTER_SECONDS * 1000LL);
-	int rc = role_follow(&role, gpus, &changed, &replicas, &err);
+	int rc = role_node_read(&role, &node, &err);
+	tell(watcher, NULL, &unread, rc, &err, &watcher->read_error);
+	if (rc < 0)
+		return;
+	const json_t *labels = json_object_get(json_object_get(node, "metadata"), "labels");
+
+	rc = node_labels_check(labels, !prepare->replicas, &err);
+	tell(watcher, node, &wrong, rc, &err, &watcher->label_error);
 	if (!prepare->replicas)
-		watcher->publish->replicas = replicas;
-	if (rc == 0) {
-		watcher->role_error = (struct error){0};
-		if (changed)
-			log_event(LOG_INFO, "role.followed node=%s", prepare->node);
-	} else if (strcmp(watcher->role_error.message, err.message) != 0) {
-		watcher->role_error = err;
-		log_event(LOG_WARNING, "role.failed error=\"%s%s%s\"", err.message,
-			  *err.hint ? "; " : "", err.hint);
-	}
+		watcher->publish->replicas = node_labels_replicas(labels);
+	rc = role_follow(&role, labels, gpus, &changed, &err);
+	tell(watcher, node, &no_role, rc, &err, &watcher->role_error);
+	if (rc == 0 && changed)
+		log_event(LOG_INFO, "role.followed node=%s", prepare->node);
 }
 
 static int gpus_look(struct watcher *watcher, struct watcher_view *view, bool look,

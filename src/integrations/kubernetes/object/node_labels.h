@@ -1,0 +1,23 @@
+/* The labels of a node that say what carve makes of its GPUs. Pure. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+
+struct error;
+
+#define NODE_LABEL_RUNAI "node-role.kubernetes.io/runai-mig-enabled" /* "true" */
+#define NODE_LABEL_CLEARML "cdmo.clear.ml/gpu-partitioning"          /* "mig" */
+
+/* How many pods NVIDIA's device plugin shares a GPU among: its feature discovery writes the
+ * `replicas` of its time-slicing there, 1 where that is off, and 0 where no GPU is whole. */
+#define NODE_LABEL_REPLICAS "nvidia.com/gpu.replicas"
+#define NODE_REPLICAS_MAX 1000
+
+/* Whether one of them asks for the MIG role. `labels` may be NULL. */
+bool node_labels_mig(const json_t *labels);
+/* The most slices of a GPU that they name; 0: none. */
+unsigned node_labels_replicas(const json_t *labels);
+/* 0, or negative with *err for the first of them whose value means nothing. `replicas`: that label
+ * counts, too. */
+int node_labels_check(const json_t *labels, bool replicas, struct error *err);
