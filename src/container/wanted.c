@@ -2,23 +2,24 @@
 
 #include <ctype.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/macros.h"
 
 static const struct label {
-	const char *name, *field;
+	const char *name, *field, *example;
 	bool size, flag;
 } labels[] = {
-	{"vram", "vram", .size = true},
-	{"gpu-memory", "gpu_memory", .size = true},
-	{"gpu", "gpu", .size = true},
-	{"mig-profile", "mig_profile", .size = true},
-	{"session", "session", .size = true},
-	{"gpu-compute", "gpu_compute"},
-	{"gpu-ids", "gpu_ids"},
-	{"vram-strict", "vram_strict", .flag = true},
+	{"vram", "vram", "8GiB", .size = true},
+	{"gpu-memory", "gpu_memory", "8Gi", .size = true},
+	{"gpu", "gpu", "0.25", .size = true},
+	{"mig-profile", "mig_profile", "1g.10gb", .size = true},
+	{"session", "session", "s-7k2m9q", .size = true},
+	{"gpu-compute", "gpu_compute", "25%"},
+	{"gpu-ids", "gpu_ids", "0"},
+	{"vram-strict", "vram_strict", "true", .flag = true},
 };
 
 static const struct label *label_find(const char *name)
@@ -137,4 +138,36 @@ int container_wanted(const json_t *const *sources, size_t count, json_t **ret, s
 	}
 	*ret = body;
 	return 0;
+}
+
+/* How much of the message names the label's field or option, 0: nothing. */
+static size_t message_names(const struct label *label, const char *message)
+{
+	bool option = !strncmp(message, "--", 2);
+	const char *name = option ? label->name : label->field;
+	size_t dashes = option ? 2 : 0, length = strlen(name);
+
+	return !strncmp(message + dashes, name, length) && message[dashes + length] == ':'
+		       ? dashes + length
+		       : 0;
+}
+
+void container_error_name_label(const json_t *wanted, struct error *err)
+{
+	char rest[sizeof(err->message)];
+
+	for (size_t i = 0; i < ARRAY_SIZE(labels); i++) {
+		size_t length = message_names(&labels[i], err->message);
+
+		if (!length || !json_object_get(wanted, labels[i].field))
+			continue;
+		snprintf(rest, sizeof(rest), "%s", err->message + length);
+		snprintf(err->message, sizeof(err->message), CONTAINER_LABEL_PREFIX "%s%.400s",
+			 labels[i].name, rest);
+		/* An example of the other notation. */
+		if (strstr(err->hint, " takes a ") || strstr(err->hint, "--"))
+			error_hint(err, "for example " CONTAINER_LABEL_PREFIX "%s=%s",
+				   labels[i].name, labels[i].example);
+		return;
+	}
 }

@@ -16,3 +16,6 @@ struct error;
  * for. Negative with *err set: a label of carve's that there is not, or no size. The caller owns
  * *ret. Pure. */
 int container_wanted(const json_t *const *sources, size_t count, json_t **ret, struct error *err);
+/* The daemon names a field of the request that is wrong, and the command line an option: where
+ * `wanted` has it, the message names the label instead. */
+void container_error_name_label(const json_t *wanted, struct error *err);

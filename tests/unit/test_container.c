@@ -13,6 +13,7 @@
 #include "container/edits.h"
 #include "container/env_limits.h"
 #include "container/layout.h"
+#include "container/wanted.h"
 
 static void device_names_are_those_of_cdi(void **state)
 {
@@ -208,6 +209,36 @@ static void visible_devices_name_gpus_of_the_host(void **state)
 	json_decref(gpus);
 }
 
+static void a_wrong_value_of_a_label_is_told_by_the_labels_name(void **state)
+{
+	static const struct {
+		const char *message, *hint, *told, *hinted;
+	} cases[] = {
+		{"vram: 'x' is wrong", "'vram' takes a text", "carve.vram: 'x' is wrong",
+		 "for example carve.vram=8GiB"},
+		{"--vram: 'x' is wrong", "for example: --vram 4", "carve.vram: 'x' is wrong",
+		 "for example carve.vram=8GiB"},
+		{"gpu_ids: there is no GPU 9", "see `carve gpu list`",
+		 "carve.gpu-ids: there is no GPU 9", "see `carve gpu list`"},
+		{"gpu: not asked for", "--gpu", "gpu: not asked for", "--gpu"},
+		{"vramp: other", "h", "vramp: other", "h"},
+		{"vram", "h", "vram", "h"},
+		{"", "", "", ""},
+	};
+	json_t *wanted = json_pack("{s:s, s:s}", "vram", "x", "gpu_ids", "9");
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct error err = {0};
+
+		error_set(&err, EXIT_CODE_USAGE, "%s", cases[i].message);
+		error_hint(&err, "%s", cases[i].hint);
+		container_error_name_label(wanted, &err);
+		assert_string_equal(err.message, cases[i].told);
+		assert_string_equal(err.hint, cases[i].hinted);
+	}
+	json_decref(wanted);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -218,6 +249,7 @@ int main(void)
 		cmocka_unit_test(the_portion_of_kai_is_that_part_of_each_gpu),
 		cmocka_unit_test(limits_that_make_no_sense_are_refused_by_name),
 		cmocka_unit_test(visible_devices_name_gpus_of_the_host),
+		cmocka_unit_test(a_wrong_value_of_a_label_is_told_by_the_labels_name),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,6 +45,7 @@ struct container {
 	char dir[PATH_MAX]; /* what is written for the container; "": nothing yet */
 	struct words command;
 	struct words parsed; /* what the options of the session point into */
+	json_t *labels;      /* what the image's labels ask for; NULL: they do not count */
 };
 
 /* ---- what the container gets ------------------------------------------------------------- */
@@ -183,6 +184,7 @@ static int labels_add(struct container *c, struct error *err)
 		json_decref(wanted);
 		return rc;
 	}
+	c->labels = wanted;
 	words_add(&c->args.slice, "--ephemeral");
 	json_object_foreach(wanted, key, value)
 	{
@@ -196,7 +198,6 @@ static int labels_add(struct container *c, struct error *err)
 		else if (json_is_true(value))
 			words_add(&c->args.slice, "--%s", name);
 	}
-	json_decref(wanted);
 	return 0;
 }
 
@@ -269,7 +270,9 @@ static int session_choose(struct container *c, struct cli *cli, struct error *er
 	    (rc = slice_request_read(&options, &request, err)) < 0 ||
 	    (rc = client_open(&c->client, options.value[OPT_HOST], err)) < 0 ||
 	    (rc = run_choose(&options, &c->client, &request, &c->choice, err)) < 0) {
-		if (!slice_is_named(c))
+		if (c->labels)
+			container_error_name_label(c->labels, err);
+		else if (!slice_is_named(c))
 			misspelt_hint(c, err);
 		return rc;
 	}
@@ -397,6 +400,7 @@ static int run_with(const char *runtime, const char *verb, enum container_syntax
 	container_args_free(&c.args);
 	words_free(&c.command);
 	words_free(&c.parsed);
+	json_decref(c.labels);
 	return rc;
 }
 

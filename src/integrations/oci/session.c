@@ -200,12 +200,15 @@ int oci_session_get(struct oci_session *session, json_t *wanted, struct error *e
 
 	if (joined)
 		return session_join(session, joined, err);
-	int rc = json_object_size(wanted) ? 0 : wanted_of_limits(session, wanted, err);
+	bool by_labels = json_object_size(wanted) != 0;
+	int rc = by_labels ? 0 : wanted_of_limits(session, wanted, err);
 	if (rc < 0)
 		return rc;
 	session->one_off = true;
 	json_object_set_new(wanted, "ephemeral", json_true());
 	rc = oci_daemon_call(&session->daemon, "POST", "/v1/sessions", wanted, &session->json, err);
+	if (rc < 0 && by_labels)
+		container_error_name_label(wanted, err);
 	return rc < 0 ? rc : oci_session_lower(session, oci_session_id(session), err);
 }
 

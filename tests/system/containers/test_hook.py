@@ -444,7 +444,7 @@ def test_removing_says_whether_there_was_a_hook(make_host, tmp_path):
 
 @pytest.mark.parametrize("annotation, said", rest_long([
     ("carve.vram=900GiB", "more than there is"),
-    ("carve.vram=much", "much"),
+    ("carve.vram=much", "carve-hook: carve.vram: 'much' is not a number; for example carve.vram=8GiB"),
     ("carve.vrma=2", "there is no such label"),
     ("carve.gpu-compute=10%", "carve.gpu-compute: the slice has no size"),
     ("carve.session=s-nosuch", "there is no session s-nosuch"),
@@ -454,6 +454,12 @@ def test_refusals_name_what_is_wrong(podman, annotation, said):
     done = hooked(podman, "run", "--rm", "--annotation", annotation, podman.IMAGE, "true")
     assert done.returncode != 0 and said in done.stderr, done.stderr
     podman.nothing_is_left()
+
+
+def test_a_wrong_label_is_named_where_no_option_was_given(podman):
+    wrong = build(podman, "localhost/wrong:1", ["LABEL carve.vram=much"])
+    done = podman.carve("--rm", wrong, "true")
+    assert done.returncode == 125 and done.stderr == "carve: carve.vram: 'much' is not a number; for example carve.vram=8GiB\n", done.stderr
 
 
 @pytest.mark.long
