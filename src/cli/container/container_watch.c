@@ -20,6 +20,7 @@
 #include "base/macros.h"
 #include "base/process.h"
 #include "cli/container/container_dir.h"
+#include "cli/session/session_grant.h"
 #include "client/client.h"
 #include "client/daemon_watch.h"
 #include "client/sessions.h"
@@ -290,6 +291,23 @@ static void session_give(const struct container_watch *w)
 		session_give_back(w->client, w->session);
 }
 
+/* A client says nothing of why its container was stopped. `error`: the client's standard error. One
+ * that nobody reads at present is not waited for. */
+static void end_tell(const struct container_watch *w, int error)
+{
+	struct pollfd writable = {.fd = error, .events = POLLOUT};
+	char text[SESSION_END_SIZE];
+	json_t *session = NULL;
+	struct error ignored;
+
+	if (error >= 0 && session_get(w->client, w->session, &session, &ignored) == 0 &&
+	    session_end_text(session, text) && poll(&writable, 1, 0) == 1 &&
+	    writable.revents == POLLOUT)
+		/* A terminal's line may begin anywhere, as its client has it in raw mode. */
+		(void)dprintf(error, isatty(error) ? "\r\n%s\r\n" : "%s\n", text);
+	json_decref(session);
+}
+
 /* A release by force ends all that is in the session: this process, as far as the daemon knows.
  */
 static void container_stop(const struct container_watch *w)
@@ -309,14 +327,18 @@ static int signals_open(sigset_t *before)
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGCHLD);
+	/* Whoever reads the client's standard error may have gone. */
+	sigaddset(&set, SIGPIPE);
 	sigprocmask(SIG_BLOCK, &set, before);
 	return signalfd(-1, &set, SFD_CLOEXEC);
 }
 
 /* Until `waiter` has ended, or somebody ends this. Returns the waiter's status; -1: not known.
- * Meanwhile a user's daemon that is killed is
- * started again, as for a command of `carve run`: what the container starts later has to attach. */
-static int watch_until_end(const struct container_watch *w, int signals, pid_t waiter)
+ * Meanwhile a user's daemon that is killed is started again, as for a command of `carve run`: what
+ * the container starts later has to attach. The client's standard error, `error`, is closed when
+ * the client has ended: who reads it waits for its end. */
+static int watch_until_end(const struct container_watch *w, int signals, pid_t waiter, int client,
+			   int error)
 {
 	int status = -1;
 	struct signalfd_siginfo info;
@@ -325,25 +347,30 @@ static int watch_until_end(const struct container_watch *w, int signals, pid_t w
 	daemon_watch_begin(&daemon, w->client);
 	while (waitpid(waiter, &status, WNOHANG) == 0) {
 		struct pollfd fds[] = {{.fd = signals, .events = POLLIN},
-				       {.fd = daemon_watch_fd(&daemon), .events = POLLIN}};
+				       {.fd = daemon_watch_fd(&daemon), .events = POLLIN},
+				       {.fd = error < 0 ? -1 : client, .events = POLLIN}};
 
 		(void)poll(fds, ARRAY_SIZE(fds), -1);
 		if (fds[1].revents)
 			daemon_watch_ended(&daemon);
+		if (fds[2].revents && !fds[0].revents)
+			close_fd(&error);
 		if (!fds[0].revents || read(signals, &info, sizeof(info)) != sizeof(info))
 			continue;
 		daemon_watch_reap(&daemon);
 		if (info.ssi_signo == SIGTERM) {
 			kill(waiter, SIGKILL);
+			end_tell(w, error);
 			container_stop(w);
 			break;
 		}
 	}
+	close_fd(&error);
 	daemon_watch_end(&daemon);
 	return status;
 }
 
-_Noreturn static void watch(const struct container_watch *w, int client)
+_Noreturn static void watch(const struct container_watch *w, int client, int error)
 {
 	char cid[CID_SIZE];
 	sigset_t before;
@@ -355,6 +382,7 @@ _Noreturn static void watch(const struct container_watch *w, int client)
 	if (waiter == 0) {
 		enum container_state state = CONTAINER_GONE;
 
+		close_fd(&error);
 		sigprocmask(SIG_SETMASK, &before, NULL);
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (container_appears(w, client, cid)) {
@@ -364,7 +392,7 @@ _Noreturn static void watch(const struct container_watch *w, int client)
 		}
 		_exit(state == CONTAINER_GONE ? EXIT_CODE_OK : EXIT_CODE_FAILED);
 	}
-	int status = waiter > 0 ? watch_until_end(w, signals, waiter) : -1;
+	int status = waiter > 0 ? watch_until_end(w, signals, waiter, client, error) : -1;
 	session_give(w);
 	container_dirs_collect(w->runtime);
 	/* A runtime's command takes its time: it is not asked what is known. */
@@ -383,14 +411,17 @@ static int registered(const struct container_watch *w)
 	return rc < 0 ? rc : reply.status == ATTACH_OK ? 0 : -EPERM;
 }
 
-/* Nothing of the terminal's: its end and its signals are the client's. */
-static void detach(void)
+/* Nothing of the terminal's: its end and its signals are the client's. Returns the client's
+ * standard error. */
+static int detach(void)
 {
 	int null = open("/dev/null", O_RDWR);
+	int error = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
 
 	setsid();
 	for (int fd = 0; fd < 3 && null >= 0; fd++)
 		dup2(null, fd);
+	return error;
 }
 
 int container_watch_start(const struct container_watch *w, struct error *err)
@@ -406,13 +437,14 @@ int container_watch_start(const struct container_watch *w, struct error *err)
 	if (child == 0 && fork() != 0)
 		_exit(EXIT_CODE_OK);
 	if (child == 0) {
-		detach();
+		int error = detach();
+
 		rc = registered(w);
 		(void)write_all(out, &rc, sizeof(rc));
 		close_fd(&out);
 		if (rc < 0)
 			_exit(EXIT_CODE_FAILED);
-		watch(w, self);
+		watch(w, self, error);
 	}
 	close_fd(&out);
 	if (child > 0)

@@ -278,18 +278,6 @@ static void visible_warn(const json_t *session)
 		count == 1 ? "" : " or another of them");
 }
 
-/* An end that nobody but the daemon knows the cause of: of the others, one has no processes left
- * and the other is the command's own end. */
-static void end_tell(const json_t *after)
-{
-	const char *state = session_text(after, "state"), *reason = session_text(after, "reason");
-
-	if (!strcmp(state, "active") || !*reason || !strcmp(reason, "released") ||
-	    !strcmp(reason, "its command ended"))
-		return;
-	fprintf(stderr, "carve: session %s ended: %s\n", session_text(after, "id"), reason);
-}
-
 /* A command that carved ended for holding more than the slice died of a signal that says nothing.
  * In a session that is shared it may have been another command's. */
 static void killed_tell(const json_t *before, const json_t *after)
@@ -313,13 +301,14 @@ static void finish(const struct cli *cli, const struct client *client,
 {
 	cleanup_json json_t *after = NULL;
 	char path[SESSION_PATH_SIZE], peak[UNITS_TEXT_SIZE], size[UNITS_TEXT_SIZE];
-	char times[UNITS_TEXT_SIZE];
+	char times[UNITS_TEXT_SIZE], end[SESSION_END_SIZE];
 	struct error ignored;
 
 	if (session_path(session_text(choice->session, "id"), path, &ignored) < 0 ||
 	    client_call(client, "GET", path, NULL, NULL, &after, &ignored) < 0)
 		return;
-	end_tell(after);
+	if (session_end_text(after, end))
+		fprintf(stderr, "%s\n", end);
 	killed_tell(choice->session, after);
 	uint64_t refused =
 		session_gpus_sum(after, "refused") - session_gpus_sum(choice->session, "refused");

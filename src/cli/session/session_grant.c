@@ -196,3 +196,18 @@ void session_grant_print(const struct cli *cli, FILE *out, const char *prefix,
 	if (json_is_true(json_object_get(session, "tolerance_applied")))
 		tolerance_print(out, prefix, session);
 }
+
+/* An end that nobody but the daemon knows the cause of: of the others, one has no processes left
+ * and the other is the command's own end. */
+bool session_end_text(const json_t *session, char buf[static SESSION_END_SIZE])
+{
+	const char *state = session_text(session, "state"),
+		   *reason = session_text(session, "reason");
+
+	if (!strcmp(state, "active") || !*reason || !strcmp(reason, "released") ||
+	    !strcmp(reason, "its command ended"))
+		return false;
+	snprintf(buf, SESSION_END_SIZE, "carve: session %.64s ended: %s",
+		 session_text(session, "id"), reason);
+	return true;
+}

@@ -1,7 +1,8 @@
-/* Requests a slice for a verb, and prints what was granted. */
+/* Requests a slice for a verb, and prints what was granted, and why it ended. */
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 struct cli;
@@ -17,3 +18,6 @@ int session_grant_request(const struct client *client, const struct slice_reques
  * one for each GPU if these differ in model or size, and one if the 93% rule was applied. */
 void session_grant_print(const struct cli *cli, FILE *out, const char *prefix,
 			 const json_t *session);
+/* "carve: session s-7k2m9q ended: its time was up". False: it goes on, or it ended as expected. */
+#define SESSION_END_SIZE 256
+bool session_end_text(const json_t *session, char buf[static SESSION_END_SIZE]);

@@ -210,6 +210,17 @@ def test_refusals_have_one_line(podman, argv, code, said):
     assert not podman.sessions()
 
 
+def test_a_container_whose_session_ends_says_why(podman):
+    """Its client tells of no signal, and dies with 137. What it writes to is at its end as soon as the client has ended."""
+    client = podman.host.popen([CARVE, "podman", "run", "--vram", "2", "--rm", podman.IMAGE, "sh", "-c", "echo up; exec sleep 600"], env=podman.env)
+    assert client.stdout.readline() == "up\n"
+    session, = podman.sessions()
+    assert podman.host.carve("session", "release", "--force", session["id"]).returncode == 0
+    assert client.wait(60) == 137 and client.stderr.read() == f"carve: session {session['id']} ended: released by force\n"
+    detached = podman.carve("--vram", "2", "--name", "long", "-d", podman.IMAGE, "sleep", "600")
+    assert detached.returncode == 0 and not detached.stderr and podman.sessions(), detached
+
+
 def test_a_container_that_does_not_start_gives_its_slice_back(podman):
     done = podman.carve("--vram", "2", "--rm", podman.IMAGE, "no-such-program")
     assert done.returncode == 127
