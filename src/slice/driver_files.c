@@ -120,21 +120,6 @@ static void consider_cache(struct search *search, const void *cache, size_t size
 		      consider, search);
 }
 
-/* NULL where there is none. */
-static void *cache_map(size_t *ret_size)
-{
-	cleanup_close int fd = open(LD_CACHE_PATH, O_RDONLY | O_CLOEXEC);
-	struct stat st;
-
-	if (fd < 0 || fstat(fd, &st) < 0 || st.st_size <= 0)
-		return NULL;
-	void *at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-	if (at == MAP_FAILED)
-		return NULL;
-	*ret_size = (size_t)st.st_size;
-	return at;
-}
-
 static void search_library(struct search *search, const char *known, const void *cache, size_t size)
 {
 	if (*known)
@@ -175,7 +160,7 @@ int driver_files_find(struct driver_files *ret, const struct driver_libs *driver
 
 	if (rc < 0)
 		return rc;
-	void *cache = cache_map(&size);
+	void *cache = ld_cache_map(&size);
 	for (int nvml = 0; nvml < 2; nvml++) {
 		search.nvml = nvml;
 		search_library(&search, nvml ? driver->nvml : driver->cuda, cache, size);

@@ -11,9 +11,9 @@ struct driver_libs {
 	char nvml[PATH_MAX];
 };
 
-/* Asks ld.so in a child, so that this process never has a driver in it. Inside a slice, where ld.so
- * would answer with our own libraries, the slice's environment tells. 0, or negative with *err set
- * where the child fails. */
+/* Looks where ld.so would (driver_look.h). Where that does not tell, asks ld.so in a child, so that
+ * this process never has a driver in it. Inside a slice, where ld.so would answer with our own
+ * libraries, the slice's environment tells. 0, or negative with *err set where the child fails. */
 int driver_find(struct driver_libs *ret, struct error *err);
 /* Loads the driver's libraries into this process, which is to end soon without unloading them, and
  * says by which names ld.so found them: links, where the driver is installed as usual. */

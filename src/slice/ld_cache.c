@@ -1,7 +1,13 @@
 #include "slice/ld_cache.h"
 
+#include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
 
 static const char magic[] = "glibc-ld.so.cache1.1";
 
@@ -52,4 +58,18 @@ void ld_cache_each(const void *data, size_t size, const char *name,
 		if (key && path && *path == '/' && strcmp(key, name) == 0)
 			cb(arg, path);
 	}
+}
+
+void *ld_cache_map(size_t *ret_size)
+{
+	cleanup_close int fd = open(LD_CACHE_PATH, O_RDONLY | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_size <= 0)
+		return NULL;
+	void *at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	if (at == MAP_FAILED)
+		return NULL;
+	*ret_size = (size_t)st.st_size;
+	return at;
 }

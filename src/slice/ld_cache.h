@@ -10,3 +10,6 @@
  * order. `data` may hold anything. */
 void ld_cache_each(const void *data, size_t size, const char *name,
 		   void (*cb)(void *arg, const char *path), void *arg);
+
+/* The cache of this host, mapped for reading: for munmap(). NULL: there is none. */
+void *ld_cache_map(size_t *ret_size);
