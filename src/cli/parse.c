@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/suggest.h"
 #include "cli/words.h"
+#include "container/container_args.h"
 
 #define OPTIONS_MAX 64
 #define EVERY_VERB (CLI_OPTION(OPT_HELP) | CLI_OPTION(OPT_JSON) | CLI_OPTION(OPT_HOST))
@@ -317,10 +318,41 @@ static int leader_parse(struct cli *cli, int argc, char **argv, struct error *er
 	return verb_parse(cli, argc - next, argv + next, err);
 }
 
+static int group_verb_missing(const struct cli *cli, struct error *err)
+{
+	char path[64];
+
+	error_set(err, EXIT_CODE_USAGE, "%s: no command given", cli->group);
+	error_hint(err, "see `%s --help`", verb_path(cli, path));
+	return -EXIT_CODE_USAGE;
+}
+
+/* `docker -H unix:///run/docker.sock run ...`: the runtime's own options, and carve's, may stand
+ * before the verb. False: *rc is not set, as none of them is there. */
+static bool runtime_parse(struct cli *cli, int argc, char **argv, int *rc, struct error *err)
+{
+	enum container_syntax syntax;
+
+	if (argc < 2 || argv[1][0] != '-' || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") ||
+	    !container_syntax_global(argv[0], &syntax))
+		return false;
+	cli->global = argv + 1;
+	cli->global_count = (int)container_args_global_count(cli->global, syntax);
+	int next = 1 + cli->global_count;
+	if (next >= argc) {
+		*rc = group_verb_missing(cli, err);
+		return true;
+	}
+	cli->verb = words_verb(cli->group, argv[next]);
+	*rc = cli->verb ? verb_parse(cli, argc - next, argv + next, err)
+			: unknown_verb(cli, argv[next], err);
+	return true;
+}
+
 /* argv[0] names a group or a verb. */
 static int words_parse(struct cli *cli, int argc, char **argv, struct error *err)
 {
-	char path[64];
+	int rc;
 
 	cli->verb = argc > 1 ? words_verb(argv[0], argv[1]) : NULL;
 	if (cli->verb)
@@ -330,15 +362,14 @@ static int words_parse(struct cli *cli, int argc, char **argv, struct error *err
 		return leads_group(cli->verb) ? leader_parse(cli, argc, argv, err)
 					      : verb_parse(cli, argc, argv, err);
 	cli->group = argv[0];
+	if (runtime_parse(cli, argc, argv, &rc, err))
+		return rc;
 	int next = options_read(cli, argc, argv, true, err);
 
 	if (err->code || cli->value[OPT_HELP])
 		return -err->code;
-	if (next == argc) {
-		error_set(err, EXIT_CODE_USAGE, "%s: no command given", cli->group);
-		error_hint(err, "see `%s --help`", verb_path(cli, path));
-		return -EXIT_CODE_USAGE;
-	}
+	if (next == argc)
+		return group_verb_missing(cli, err);
 	cli->verb = words_verb(cli->group, argv[next]);
 	if (!cli->verb)
 		return unknown_verb(cli, argv[next], err);

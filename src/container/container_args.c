@@ -28,12 +28,15 @@ static const char *const flags[] = {
 	"quiet",
 	"read-only",
 	"read-only-tmpfs",
+	"remote",
 	"replace",
 	"rm",
 	"rmi",
 	"rootfs",
 	"sig-proxy",
+	"syslog",
 	"tls-verify",
+	"transient-store",
 	"tty",
 	"unsetenv-all",
 	"use-api-socket",
@@ -51,6 +54,13 @@ static const char *const apptainer_flags[] = {
 	"userns",       "uts",           "writable",         "writable-tmpfs",
 };
 
+/* Likewise of the runtimes themselves, before `run`. */
+static const char *const global_flags[] = {
+	"build-config",    "debug",   "help",    "nocolor", "noout", "quiet",
+	"remote",          "silent",  "syslog",  "tls",     "trace", "tlsverify",
+	"transient-store", "verbose", "version",
+};
+
 static const struct {
 	const char *const *flags;
 	size_t count;
@@ -58,6 +68,25 @@ static const struct {
 } syntaxes[] = {
 	[CONTAINER_SYNTAX_OCI] = {flags, ARRAY_SIZE(flags), "ditqP"},
 	[CONTAINER_SYNTAX_APPTAINER] = {apptainer_flags, ARRAY_SIZE(apptainer_flags), "ecCfhinpuw"},
+	[CONTAINER_SYNTAX_PODMAN_GLOBAL] = {global_flags, ARRAY_SIZE(global_flags), "hrv"},
+	[CONTAINER_SYNTAX_DOCKER_GLOBAL] = {global_flags, ARRAY_SIZE(global_flags), "hDv"},
+	[CONTAINER_SYNTAX_APPTAINER_GLOBAL] = {global_flags, ARRAY_SIZE(global_flags), "dhqsv"},
+};
+
+static const struct {
+	const char *runtime;
+	enum container_syntax syntax;
+} globals[] = {
+	{"podman", CONTAINER_SYNTAX_PODMAN_GLOBAL},
+	{"docker", CONTAINER_SYNTAX_DOCKER_GLOBAL},
+	{"apptainer", CONTAINER_SYNTAX_APPTAINER_GLOBAL},
+};
+
+/* podman's own that also stand behind `run`, and say which containers there are. */
+static const char *const storage[] = {
+	"connection", "identity",       "imagestore",  "module", "namespace",
+	"remote",     "root",           "runroot",     "tmpdir", "transient-store",
+	"url",        "storage-driver", "storage-opt",
 };
 
 /* carve's own: with a value, and without. --gpus and --name are the runtime's. */
@@ -113,6 +142,16 @@ bool container_args_takes_next(const char *word, enum container_syntax syntax)
 	       !is_in(syntaxes[syntax].flags, syntaxes[syntax].count, word + 2, strlen(word + 2));
 }
 
+bool container_syntax_global(const char *runtime, enum container_syntax *ret)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(globals); i++)
+		if (!strcmp(globals[i].runtime, runtime)) {
+			*ret = globals[i].syntax;
+			return true;
+		}
+	return false;
+}
+
 /* Takes one of carve's options; returns how many words it was, 0: it is none, or negative. */
 static int take_slice(char **at, struct container_args *ret, struct error *err)
 {
@@ -135,6 +174,12 @@ static int take_slice(char **at, struct container_args *ret, struct error *err)
 	return equals ? 1 : 2;
 }
 
+static bool is_storage(const char *word)
+{
+	return !strncmp(word, "--", 2) &&
+	       is_in(storage, ARRAY_SIZE(storage), word + 2, strcspn(word + 2, "="));
+}
+
 static int take_option(char **at, enum container_syntax syntax, struct container_args *ret,
 		       struct error *err)
 {
@@ -146,10 +191,49 @@ static int take_option(char **at, enum container_syntax syntax, struct container
 		ret->cid_file = (*at)[9] == '=' ? *at + 10 : at[1];
 	if (!strncmp(*at, "--pidfile", 9))
 		ret->pid_file = (*at)[9] == '=' ? *at + 10 : at[1];
-	words_add(&ret->options, "%s", *at);
-	if (two)
-		words_add(&ret->options, "%s", at[1]);
+	bool storage_too = is_storage(*at);
+	for (int i = 0; i < (two ? 2 : 1); i++) {
+		words_add(&ret->options, "%s", at[i]);
+		if (storage_too)
+			words_add(&ret->everywhere, "%s", at[i]);
+	}
 	return two ? 2 : 1;
+}
+
+/* Whether the next word is the value of this one, be it carve's option or the runtime's. */
+static bool global_takes_next(const char *word, enum container_syntax syntax)
+{
+	const char *name = word + 2;
+
+	if (!strncmp(word, "--", 2) && is_in(unvalued, ARRAY_SIZE(unvalued), name, strlen(name)))
+		return false;
+	return container_args_takes_next(word, syntax);
+}
+
+size_t container_args_global_count(char **words, enum container_syntax syntax)
+{
+	size_t i = 0;
+
+	while (words[i] && words[i][0] == '-' && words[i][1])
+		i += global_takes_next(words[i], syntax) && words[i + 1] ? 2 : 1;
+	return i;
+}
+
+static int global_read(char **at, size_t count, enum container_syntax syntax,
+		       struct container_args *ret, struct error *err)
+{
+	for (char **end = at + count; at < end;) {
+		int taken = take_slice(at, ret, err);
+
+		if (taken < 0)
+			return taken;
+		for (int i = 0; taken == 0 && i <= container_args_takes_next(*at, syntax); i++) {
+			words_add(&ret->global, "%s", at[i]);
+			words_add(&ret->everywhere, "%s", at[i]);
+		}
+		at += taken ? taken : 1 + container_args_takes_next(*at, syntax);
+	}
+	return 0;
 }
 
 const char *container_args_own(size_t i)
@@ -170,11 +254,16 @@ static int image_missing(const struct words *before, bool took, struct error *er
 	return -EXIT_CODE_USAGE;
 }
 
-int container_args_read(char **given, enum container_syntax syntax, struct container_args *ret,
+int container_args_read(char **global, size_t global_count, enum container_syntax global_syntax,
+			char **given, enum container_syntax syntax, struct container_args *ret,
 			struct error *err)
 {
 	char **at = given;
 	bool took = false;
+	int rc = global_read(global, global_count, global_syntax, ret, err);
+
+	if (rc < 0)
+		return rc;
 
 	while (*at && **at == '-' && strcmp(*at, "--") != 0) {
 		int taken = take_slice(at, ret, err);
@@ -195,5 +284,7 @@ int container_args_read(char **given, enum container_syntax syntax, struct conta
 void container_args_free(struct container_args *args)
 {
 	words_free(&args->slice);
+	words_free(&args->global);
 	words_free(&args->options);
+	words_free(&args->everywhere);
 }

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "container/cdi.h"
+#include "container/container_args.h"
 #include "container/edits.h"
 #include "container/env_limits.h"
 #include "container/layout.h"
@@ -239,6 +240,100 @@ static void a_wrong_value_of_a_label_is_told_by_the_labels_name(void **state)
 	json_decref(wanted);
 }
 
+static const char *joined(const struct words *words)
+{
+	static char text[256];
+	size_t used = 0;
+
+	text[0] = '\0';
+	for (size_t i = 0; i < words->count && used < sizeof(text); i++)
+		used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", used ? " " : "",
+					 words->list[i]);
+	return text;
+}
+
+static void options_of_a_runtime_stand_on_both_sides_of_run(void **state)
+{
+	static const struct {
+		const char *runtime;
+		const char *words[12]; /* "run" ends the first part */
+		const char *slice, *global, *options, *everywhere;
+	} cases[] = {
+		{"podman",
+		 {"--root", "/r", "--vram", "2", "run", "--rm", "image"},
+		 "--vram 2",
+		 "--root /r",
+		 "--rm",
+		 "--root /r"},
+		{"podman",
+		 {"run", "--root=/r", "--vram=2", "--storage-opt", "a=b", "-it", "image"},
+		 "--vram=2",
+		 "",
+		 "--root=/r --storage-opt a=b -it",
+		 "--root=/r --storage-opt a=b"},
+		{"podman",
+		 {"-r", "--vram-strict", "--transient-store", "run", "image"},
+		 "--vram-strict",
+		 "-r --transient-store",
+		 "",
+		 "-r --transient-store"},
+		{"docker",
+		 {"-D", "-H", "unix:///s", "-c", "here", "run", "-c", "512", "image"},
+		 "",
+		 "-D -H unix:///s -c here",
+		 "-c 512",
+		 "-D -H unix:///s -c here"},
+		{"docker",
+		 {"-Hunix:///s", "run", "--root", "/r", "image"},
+		 "",
+		 "-Hunix:///s",
+		 "--root /r",
+		 "-Hunix:///s --root /r"},
+		{"apptainer",
+		 {"-q", "-c", "f", "--gpu", "1", "run", "--nv", "image"},
+		 "--gpu 1",
+		 "-q -c f",
+		 "--nv",
+		 "-q -c f"},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct container_args args = {0};
+		enum container_syntax global;
+		struct error err = {0};
+		char *words[12];
+
+		memcpy(words, cases[i].words, sizeof(words));
+		assert_true(container_syntax_global(cases[i].runtime, &global));
+		size_t count = container_args_global_count(words, global);
+		assert_string_equal(words[count], "run");
+		assert_int_equal(container_args_read(words, count, global, words + count + 1,
+						     strcmp(cases[i].runtime, "apptainer")
+							     ? CONTAINER_SYNTAX_OCI
+							     : CONTAINER_SYNTAX_APPTAINER,
+						     &args, &err),
+				 0);
+		assert_string_equal(*args.image, "image");
+		assert_string_equal(joined(&args.slice), cases[i].slice);
+		assert_string_equal(joined(&args.global), cases[i].global);
+		assert_string_equal(joined(&args.options), cases[i].options);
+		assert_string_equal(joined(&args.everywhere), cases[i].everywhere);
+		container_args_free(&args);
+	}
+}
+
+static void the_verb_may_be_missing_behind_options(void **state)
+{
+	char *words[] = {"--vram", "2", NULL}, *cut[] = {"--log-level", NULL}, *none[] = {NULL};
+	enum container_syntax global;
+
+	assert_false(container_syntax_global("session", &global));
+	assert_true(container_syntax_global("podman", &global));
+	assert_int_equal(container_args_global_count(words, global), 2);
+	assert_int_equal(container_args_global_count(cut, global), 1);
+	assert_int_equal(container_args_global_count(none, global), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -249,6 +344,8 @@ int main(void)
 		cmocka_unit_test(the_portion_of_kai_is_that_part_of_each_gpu),
 		cmocka_unit_test(limits_that_make_no_sense_are_refused_by_name),
 		cmocka_unit_test(visible_devices_name_gpus_of_the_host),
+		cmocka_unit_test(options_of_a_runtime_stand_on_both_sides_of_run),
+		cmocka_unit_test(the_verb_may_be_missing_behind_options),
 		cmocka_unit_test(a_wrong_value_of_a_label_is_told_by_the_labels_name),
 	};
 

@@ -14,6 +14,7 @@
 #include "cli/apart.h"
 #include "cli/cli.h"
 #include "cli/container/container_dir.h"
+#include "cli/container/container_remote.h"
 #include "cli/container/container_watch.h"
 #include "cli/container/hook.h"
 #include "cli/help.h"
@@ -173,7 +174,8 @@ static int labels_add(struct container *c, struct error *err)
 	const char *key;
 
 	if (is_apptainer(c) || slice_is_named(c) ||
-	    !runtime_ask(c->runtime, text, sizeof(text), inspect))
+	    !runtime_ask(&(struct runtime){c->runtime, c->args.everywhere.list}, text, sizeof(text),
+			 inspect))
 		return 0;
 	cleanup_json json_t *labels = json_loads(text, 0, NULL);
 	const json_t *sources[] = {labels};
@@ -349,7 +351,7 @@ static void identity_add(struct container *c, struct container_watch *watch,
 static int container_run(struct container *c, const struct cli *cli, struct error *err)
 {
 	struct container_watch watch = {
-		.runtime = c->runtime,
+		.runtime = {c->runtime, c->args.everywhere.list},
 		.dir = c->dir,
 		.session = session_text(c->choice.session, "id"),
 		.one_off = c->choice.one_off,
@@ -359,6 +361,8 @@ static int container_run(struct container *c, const struct cli *cli, struct erro
 	int rc = container_dir_make(c->dir, err);
 
 	words_add(&c->command, "%s", c->runtime);
+	for (size_t i = 0; i < c->args.global.count; i++)
+		words_add(&c->command, "%s", c->args.global.list[i]);
 	if (rc < 0 || (rc = hook_add(c, cli, err)) < 0)
 		return rc;
 	words_add(&c->command, "%s", c->verb);
@@ -377,6 +381,7 @@ static int run_with(const char *runtime, const char *verb, enum container_syntax
 		    struct cli *cli, struct error *err)
 {
 	struct container c = {.runtime = runtime, .verb = verb, .syntax = syntax};
+	enum container_syntax global = syntax;
 	int rc;
 
 	if (cli->arguments[0] && !strcmp(cli->arguments[0], "--help")) {
@@ -387,9 +392,12 @@ static int run_with(const char *runtime, const char *verb, enum container_syntax
 		return error_set(err, EXIT_CODE_RUN_FAILED,
 				 "%s: this is inside slice %.64s already; run it from outside",
 				 runtime, slice_env_session());
-	if ((rc = container_args_read(cli->arguments, syntax, &c.args, err)) < 0)
+	(void)container_syntax_global(runtime, &global);
+	if ((rc = container_args_read(cli->global, (size_t)cli->global_count, global,
+				      cli->arguments, syntax, &c.args, err)) < 0)
 		error_hint(err, "for example: %s", cli->verb->example);
-	else if ((rc = places_find(&c.places, err)) >= 0 &&
+	else if ((rc = container_remote_check(runtime, &c.args, err)) >= 0 &&
+		 (rc = places_find(&c.places, err)) >= 0 &&
 		 (rc = places_check(&c.places, err)) >= 0 &&
 		 (rc = driver_find(&c.driver, err)) >= 0 &&
 		 (rc = session_choose(&c, cli, err)) >= 0) {

@@ -43,12 +43,15 @@ void container_dir_remove(const char *dir)
 }
 
 /* Which containers a runtime's list has: of its storage or its daemon. */
-static void runtime_text(const char *runtime, char *buf, size_t size)
+static void runtime_text(const struct runtime *runtime, char *buf, size_t size)
 {
 	static const char *const names[] = {
 		"DOCKER_HOST",     "DOCKER_CONTEXT",          "DOCKER_CONFIG",   "CONTAINER_HOST",
 		"CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "XDG_RUNTIME_DIR", "HOME"};
-	size_t used = (size_t)snprintf(buf, size, "%s\n", runtime);
+	size_t used = (size_t)snprintf(buf, size, "%s\n", runtime->program);
+
+	for (char *const *option = runtime->options; option && *option && used < size; option++)
+		used += (size_t)snprintf(buf + used, size - used, "%s\n", *option);
 
 	for (size_t i = 0; i < ARRAY_SIZE(names) && used < size; i++) {
 		const char *value = secure_getenv(names[i]);
@@ -58,7 +61,7 @@ static void runtime_text(const char *runtime, char *buf, size_t size)
 	}
 }
 
-void container_dir_keep(const char *dir, const char *runtime, const char *cid)
+void container_dir_keep(const char *dir, const struct runtime *runtime, const char *cid)
 {
 	char path[PATH_MAX], text[NOTE_MAX], own[NOTE_MAX];
 
@@ -106,7 +109,7 @@ static bool note_read(const char *dir, const char *own, char cid[static 81])
 }
 
 /* The runtime's list is asked for once, and only where something was kept. False: it has none. */
-static bool list_ask(const char *runtime, char **list)
+static bool list_ask(const struct runtime *runtime, char **list)
 {
 	const char *const ps[] = {"ps", "--all", "--quiet", "--no-trunc", NULL};
 
@@ -117,7 +120,7 @@ static bool list_ask(const char *runtime, char **list)
 	       strlen(*list) < LIST_MAX - 1;
 }
 
-void container_dirs_collect(const char *runtime)
+void container_dirs_collect(const struct runtime *runtime)
 {
 	char own[NOTE_MAX], path[PATH_MAX], cid[81];
 	cleanup_free char *list = NULL;

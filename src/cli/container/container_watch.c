@@ -24,6 +24,7 @@
 #include "client/client.h"
 #include "client/daemon_watch.h"
 #include "client/sessions.h"
+#include "container/container_args.h"
 #include "proto/attach.h"
 #include "slice/slice_register.h"
 
@@ -43,7 +44,21 @@
  * process is gone: its policy may start it again when the daemon is back. */
 #define UNKNOWN_LOOKS 600
 
-bool runtime_ask_all(const char *runtime, char *buf, size_t size, const char *const *arguments)
+_Noreturn static void runtime_become(const struct runtime *runtime, const char *const *arguments)
+{
+	struct words command = {0};
+
+	words_add(&command, "%s", runtime->program);
+	for (char *const *option = runtime->options; option && *option; option++)
+		words_add(&command, "%s", *option);
+	for (; *arguments; arguments++)
+		words_add(&command, "%s", *arguments);
+	execvp(runtime->program, command.list);
+	_exit(127);
+}
+
+bool runtime_ask_all(const struct runtime *runtime, char *buf, size_t size,
+		     const char *const *arguments)
 {
 	int fds[2], status = 0;
 
@@ -52,17 +67,12 @@ bool runtime_ask_all(const char *runtime, char *buf, size_t size, const char *co
 	cleanup_close int in = fds[0], out = fds[1];
 	pid_t child = fork();
 	if (child == 0) {
-		const char *argv[12] = {runtime};
-
-		for (size_t i = 0; arguments[i] && i < 10; i++)
-			argv[i + 1] = arguments[i];
 		dup2(out, STDOUT_FILENO);
 		/* That it failed is an answer, too. */
 		int null = open("/dev/null", O_WRONLY);
 		if (null >= 0)
 			dup2(null, STDERR_FILENO);
-		execvp(runtime, (char **)argv);
-		_exit(127);
+		runtime_become(runtime, arguments);
 	}
 	close_fd(&out);
 	size_t used = 0;
@@ -75,7 +85,8 @@ bool runtime_ask_all(const char *runtime, char *buf, size_t size, const char *co
 	return child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-bool runtime_ask(const char *runtime, char *buf, size_t size, const char *const *arguments)
+bool runtime_ask(const struct runtime *runtime, char *buf, size_t size,
+		 const char *const *arguments)
 {
 	bool done = runtime_ask_all(runtime, buf, size, arguments);
 
@@ -93,7 +104,7 @@ static bool is_gone(const struct container_watch *w, const char *cid)
 	const char *const list[] = {"ps", "--all", "--quiet", "--filter", filter, NULL};
 
 	snprintf(filter, sizeof(filter), "id=%s", cid);
-	return runtime_ask(w->runtime, said, sizeof(said), list) && !*said;
+	return runtime_ask(&w->runtime, said, sizeof(said), list) && !*said;
 }
 
 /* One that is between two runs counts as running. *pid: its first process, as far as it is known.
@@ -106,7 +117,7 @@ static enum container_state state_ask(const struct container_watch *w, const cha
 		cid,         NULL};
 	char said[128];
 
-	if (!runtime_ask(w->runtime, said, sizeof(said), inspect))
+	if (!runtime_ask(&w->runtime, said, sizeof(said), inspect))
 		return is_gone(w, cid) ? CONTAINER_GONE : CONTAINER_UNKNOWN;
 	const char *last = strrchr(said, ' ');
 	*pid = last ? (pid_t)strtol(last, NULL, 10) : 0;
@@ -277,7 +288,7 @@ static enum container_state container_wait(const struct container_watch *w, int 
 		/* One that ended before it was looked at is most often not started again, and its
 		 * client is just ending. */
 		if (!process_wait(pid) && (pid <= 0 || pid == ended))
-			(void)runtime_ask(w->runtime, said, sizeof(said), wait);
+			(void)runtime_ask(&w->runtime, said, sizeof(said), wait);
 		ended = pid;
 		(void)client_ends(client, CLIENT_END_MS);
 		state = state_settled(w, cid, &pid);
@@ -316,7 +327,7 @@ static void container_stop(const struct container_watch *w)
 	const char *const stop[] = {"stop", "-t", "0", cid, NULL};
 
 	if (cid_read(w, cid))
-		(void)runtime_ask(w->runtime, said, sizeof(said), stop);
+		(void)runtime_ask(&w->runtime, said, sizeof(said), stop);
 }
 
 /* The signals that watch_until_end() reads. */
@@ -387,17 +398,17 @@ _Noreturn static void watch(const struct container_watch *w, int client, int err
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (container_appears(w, client, cid)) {
 			/* For the case that nobody is left to do so at its end. */
-			container_dir_keep(w->dir, w->runtime, cid);
+			container_dir_keep(w->dir, &w->runtime, cid);
 			state = container_wait(w, client, cid);
 		}
 		_exit(state == CONTAINER_GONE ? EXIT_CODE_OK : EXIT_CODE_FAILED);
 	}
 	int status = waiter > 0 ? watch_until_end(w, signals, waiter, client, error) : -1;
 	session_give(w);
-	container_dirs_collect(w->runtime);
+	container_dirs_collect(&w->runtime);
 	/* A runtime's command takes its time: it is not asked what is known. */
 	if (status != 0 && cid_read(w, cid) && !is_gone(w, cid))
-		container_dir_keep(w->dir, w->runtime, cid);
+		container_dir_keep(w->dir, &w->runtime, cid);
 	else
 		container_dir_remove(w->dir);
 	_exit(EXIT_CODE_OK);

@@ -8,8 +8,15 @@
 struct client;
 struct error;
 
+/* A container runtime's program, and the options that each of its commands needs: NULL, or ended by
+ * NULL. */
+struct runtime {
+	const char *program;
+	char *const *options;
+};
+
 struct container_watch {
-	const char *runtime;  /* its program */
+	struct runtime runtime;
 	const char *cid_file; /* NULL: the container ends with its client */
 	const char
 		*pid_file; /* where the runtime writes the first process's ID; NULL: it does not */
@@ -23,8 +30,10 @@ struct container_watch {
  * whose end it sees. 0, or negative with *err set. */
 int container_watch_start(const struct container_watch *watch, struct error *err);
 
-/* The first line that a runtime's command prints, with these arguments (10 at most, ended by NULL).
- * False: it failed. */
-bool runtime_ask(const char *runtime, char *buf, size_t size, const char *const *arguments);
+/* The first line that a runtime's command prints, with these arguments (ended by NULL). False:
+ * it failed. */
+bool runtime_ask(const struct runtime *runtime, char *buf, size_t size,
+		 const char *const *arguments);
 /* Likewise all that it prints, as far as it fits. */
-bool runtime_ask_all(const char *runtime, char *buf, size_t size, const char *const *arguments);
+bool runtime_ask_all(const struct runtime *runtime, char *buf, size_t size,
+		     const char *const *arguments);

@@ -32,7 +32,8 @@ static bool has_image(const char *runtime, const char *image)
 	const char *const inspect[] = {"image", "inspect", "--format", "{{.Id}}", image, NULL};
 	char said[256];
 
-	return is_installed(runtime) && runtime_ask(runtime, said, sizeof(said), inspect);
+	return is_installed(runtime) &&
+	       runtime_ask(&(struct runtime){.program = runtime}, said, sizeof(said), inspect);
 }
 
 /* The runtime that has the image; where none has, one that may fetch it. */

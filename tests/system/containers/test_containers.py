@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import signal
+import subprocess
 import sys
 import types
 
@@ -208,6 +209,46 @@ def test_refusals_have_one_line(podman, argv, code, said):
     done = podman.carve(*[podman.IMAGE if word == "IMAGE" else word for word in argv])
     assert done.returncode == code and said in done.stderr and len(done.stderr.splitlines()) == 1
     assert not podman.sessions()
+
+
+def test_options_of_podmans_own_stand_before_run(podman):
+    done = podman(CARVE, "podman", "--log-level", "error", "--vram", "2", "--cgroup-manager=cgroupfs", "run", "--rm", podman.IMAGE, "hog")
+    assert done.returncode == 0 and "this GPU has 2048 MiB" in done.stdout, done.stderr
+    podman.nothing_is_left()
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_container_in_other_storage_is_asked_about_there(podman, place):
+    """With podman's usual storage carve would take it for gone, and remove what it mounts."""
+    there = ["--root", podman.directory / "there", "--runroot", podman.directory / "there-run", "--storage-driver", "vfs"]
+    subprocess.run(["tar", "-C", podman.directory / "root", "-cf", podman.directory / "root.tar", "."], check=True)
+    done = podman("podman", *there, "import", podman.directory / "root.tar", podman.IMAGE)
+    assert done.returncode == 0, done.stderr
+    before, behind = (there, []) if place == 0 else ([], there)
+    try:
+        done = podman(CARVE, "podman", *before, "run", *behind, "--name", "other", "--vram", "2", podman.IMAGE, "hog")
+        assert done.returncode == 0 and "this GPU has 2048 MiB" in done.stdout, done.stderr
+        podman.nothing_is_left()
+        wait_until(lambda: not list(watchers(podman.directory)))
+        mounted = json.loads(podman("podman", *there, "container", "inspect", "--format", "{{json .Mounts}}", "other").stdout)
+        assert mounted and all(os.path.exists(mount["Source"]) for mount in mounted), mounted
+    finally:
+        podman("podman", *there, "rm", "--all", "--force", "--time", "0")
+        podman(CARVE, "podman", *before, "run", *behind, "--vram", "2", "--rm", podman.IMAGE, "true")
+
+
+@pytest.mark.parametrize("runtime, options, variables, said", [
+    ("podman", ["--remote"], {}, "carve: podman --remote: a slice needs podman itself"),
+    ("podman", ["-c", "there"], {}, "carve: podman --connection: a slice needs podman itself"),
+    ("podman", [], {"CONTAINER_HOST": "unix:///run/podman.sock"}, "carve: CONTAINER_HOST is set: a slice needs podman itself"),
+    ("docker", ["--debug", "-H", "ssh://there"], {}, "carve: docker run: ssh://there may be another host"),
+    ("docker", [], {"DOCKER_HOST": "tcp://192.0.2.1:2376"}, "carve: docker run: tcp://192.0.2.1:2376 may be another host"),
+])
+def test_a_runtime_of_another_host_is_refused(make_host, runtime, options, variables, said):
+    host = make_host("h100-80gb")
+    done = host.carve(runtime, *options, "run", "--vram", "2", "IMAGE", "true", env=variables)
+    assert done.returncode == 125 and said in done.stderr and len(done.stderr.splitlines()) == 1, done
+    assert host.carve_json("session", "list") == []
 
 
 def test_a_container_whose_session_ends_says_why(podman):

@@ -49,6 +49,23 @@ def test_a_container_whose_client_was_killed_keeps_its_slice_until_it_ends(docke
 
 
 @pytest.mark.long
+def test_a_docker_that_an_option_names_is_asked_about_its_containers(docker):
+    """The one of the environment knows none of them: the slice would be given back at once."""
+    place = docker.env["DOCKER_HOST"]
+    nowhere = {**docker.env, "DOCKER_HOST": f"unix://{docker.directory}/nowhere.sock"}
+    done = docker.host.run([CARVE, "docker", "-H", place, "--vram", "4", "run", "--network", "none", "--rm", "--name", "nine",
+                            IMAGE, "hog"], env=nowhere)
+    assert done.returncode == 0 and "this GPU has 4096 MiB" in done.stdout, done.stderr
+    docker.nothing_is_left()
+    done = docker.host.run([CARVE, "docker", "-H", place, "run", "--vram", "4", "--network", "none", "-d", "--name", "nine",
+                            IMAGE, "sleep", "1000"], env=nowhere)
+    assert done.returncode == 0 and docker.docker("restart", "-t", "0", "nine").returncode == 0, done.stderr
+    assert "this GPU has 4096 MiB" in docker.docker("exec", "nine", "hog").stdout
+    assert docker.docker("rm", "-f", "nine").returncode == 0
+    docker.nothing_is_left()
+
+
+@pytest.mark.long
 def test_a_container_that_docker_starts_again_keeps_its_slice(docker):
     assert docker.carve("--vram", "4", "-d", "--restart", "on-failure:2", "--name", "three", IMAGE,
                         "sh", "-c", "hog; exit 3").returncode == 0
