@@ -25,6 +25,10 @@
  * ATTACH_TAKEN_OVER: whatever it keeps is charged by the daemon now, and I am to uncharge all of
  * mine. Else the daemon does not know of this: uncharge it, then settle as ever. */
 #define ATTACH_FLAG_LEAVING 4u
+/* With ATTACH_COMMAND, in a session that is not ephemeral: I am none of its commands any more, as
+ * the container that I look after has stopped. A daemon that does not know of this takes it for
+ * ATTACH_COMMAND. */
+#define ATTACH_FLAG_STOPPED 8u
 #define ATTACH_TAKEN_OVER 1u
 /* In reserved[2] of the reply to an ATTACH_SETTLE without ATTACH_FLAG_LEAVING: the process stood
  * still over the sample, so that there is no more charged than the reply tells. */

@@ -7,11 +7,12 @@ import socket
 import struct
 
 WORKLOAD, COMMAND, SETTLE, OBSERVE, RESUME, SWEEP = 1, 2, 3, 4, 5, 6
+STOPPED = 8  # a flag of COMMAND's
 OK, NO_SESSION, NOT_PERMITTED, FULL, VERSION, MALFORMED, FAILED, BUSY = range(8)
 
 
-def attach_message(kind, session, slot=0, magic=0x48435441, version=1):
-    return struct.pack("<IHH40sI12x", magic, version, kind, session.encode(), slot)
+def attach_message(kind, session, slot=0, magic=0x48435441, version=1, flags=0):
+    return struct.pack("<IHH40sII8x", magic, version, kind, session.encode(), slot, flags)
 
 
 class Attached:
@@ -40,8 +41,8 @@ class Attached:
         assert magic == 0x48435441
         return status, slot, message.rstrip(b"\0").decode()
 
-    def ask(self, kind, session="", slot=0):
-        self.send(attach_message(kind, session, slot))
+    def ask(self, kind, session="", slot=0, flags=0):
+        self.send(attach_message(kind, session, slot, flags=flags))
         return self.receive()
 
     def leave(self, size, gpu=0):
@@ -113,5 +114,5 @@ class Ledger:
         struct.pack_into("<qqQQ", self.map, at, used + delta, settled, helped, applied + 1)
 
 
-__all__ = ["Attached", "Ledger", "attach_message", "WORKLOAD", "COMMAND", "SETTLE", "OBSERVE", "RESUME", "SWEEP", "OK", "NO_SESSION",
+__all__ = ["Attached", "Ledger", "attach_message", "WORKLOAD", "COMMAND", "STOPPED", "SETTLE", "OBSERVE", "RESUME", "SWEEP", "OK", "NO_SESSION",
            "NOT_PERMITTED", "FULL", "VERSION", "MALFORMED", "FAILED", "BUSY"]

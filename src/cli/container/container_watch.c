@@ -34,6 +34,9 @@
 /* A runtime's command that runs beside its client makes the client slow: it is let end first. */
 #define CLIENT_START_MS 1000
 #define CLIENT_END_MS 5000
+/* From the waiter to the watcher, which is the one that the daemon knows. */
+#define SIGNAL_STOPPED SIGUSR1
+#define SIGNAL_STARTED SIGUSR2
 /* How long, and how often, a process of a container is looked for while its client starts it. */
 #define ADMIT_LOOKS 500
 #define ADMIT_EVERY_MS 20
@@ -154,6 +157,16 @@ static bool process_lives(pid_t pid)
 	return pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
 }
 
+/* A session that stays may be released while its container is stopped. */
+static void stopped_tell(const struct container_watch *w, bool stopped)
+{
+	static bool told;
+
+	if (!w->one_off && stopped != told)
+		(void)kill(getppid(), stopped ? SIGNAL_STOPPED : SIGNAL_STARTED);
+	told = stopped;
+}
+
 /* Looks again while the runtime does not answer. */
 static enum container_state state_wait(const struct container_watch *w, const char *cid, pid_t *pid)
 {
@@ -258,6 +271,8 @@ static enum container_state state_settled(const struct container_watch *w, const
 {
 	enum container_state state = state_wait(w, cid, pid);
 
+	if (state == CONTAINER_STOPPED)
+		stopped_tell(w, true);
 	for (int i = 1; i < ENDED_LOOKS && state == CONTAINER_STOPPED; i++) {
 		poll(NULL, 0, ENDED_EVERY_MS);
 		state = state_wait(w, cid, pid);
@@ -283,12 +298,14 @@ static enum container_state container_wait(const struct container_watch *w, int 
 	while (state == CONTAINER_RUNNING) {
 		struct process_id process;
 
+		stopped_tell(w, false);
 		if (geteuid() == 0 && pid > 0 && process_identify(pid, &process) == 0)
 			users_admit(w, process);
 		/* One that ended before it was looked at is most often not started again, and its
 		 * client is just ending. */
 		if (!process_wait(pid) && (pid <= 0 || pid == ended))
 			(void)runtime_ask(&w->runtime, said, sizeof(said), wait);
+		stopped_tell(w, true);
 		ended = pid;
 		(void)client_ends(client, CLIENT_END_MS);
 		state = state_settled(w, cid, &pid);
@@ -338,6 +355,8 @@ static int signals_open(sigset_t *before)
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGCHLD);
+	sigaddset(&set, SIGNAL_STOPPED);
+	sigaddset(&set, SIGNAL_STARTED);
 	/* Whoever reads the client's standard error may have gone. */
 	sigaddset(&set, SIGPIPE);
 	sigprocmask(SIG_BLOCK, &set, before);
@@ -354,6 +373,7 @@ static int watch_until_end(const struct container_watch *w, int signals, pid_t w
 	int status = -1;
 	struct signalfd_siginfo info;
 	struct daemon_watch daemon;
+	struct attach_reply reply;
 
 	daemon_watch_begin(&daemon, w->client);
 	while (waitpid(waiter, &status, WNOHANG) == 0) {
@@ -369,6 +389,10 @@ static int watch_until_end(const struct container_watch *w, int signals, pid_t w
 		if (!fds[0].revents || read(signals, &info, sizeof(info)) != sizeof(info))
 			continue;
 		daemon_watch_reap(&daemon);
+		if (info.ssi_signo == SIGNAL_STOPPED || info.ssi_signo == SIGNAL_STARTED)
+			(void)slice_register(
+				w->client->attach, w->session,
+				info.ssi_signo == SIGNAL_STOPPED ? ATTACH_FLAG_STOPPED : 0, &reply);
 		if (info.ssi_signo == SIGTERM) {
 			kill(waiter, SIGKILL);
 			end_tell(w, error);

@@ -217,6 +217,10 @@ static bool reply_busy(struct attach_connection *c, const struct session *s)
 
 static bool handle_command(struct attach_connection *c, struct session *s, uint32_t flags)
 {
+	if (flags & ATTACH_FLAG_STOPPED) {
+		session_command_remove(s, &c->peer.process);
+		return reply_status(c, ATTACH_OK, "%s", "");
+	}
 	bool made = flags & ATTACH_FLAG_NAMESPACE && c->peer.uid == 0;
 	int mount_fd = made ? privileges_namespace(s->sessions->privileges, c->peer.process) : -1;
 

@@ -133,6 +133,8 @@ void session_holders_free(struct session *session);
  * was made for the slice (-1: none was), and becomes the session's, whatever is returned. And one
  * that a daemon before this one put there. */
 int session_command_add(struct session *session, const struct process_id *process, int mount_fd);
+/* It lives, and is none of the commands any more. An ephemeral session keeps it. */
+void session_command_remove(struct session *session, const struct process_id *process);
 int session_command_restore(struct session *session, const struct process_id *process,
 			    int mount_fd);
 bool session_has_command(const struct session *session, const struct process_id *process);

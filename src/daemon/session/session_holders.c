@@ -199,6 +199,22 @@ int session_command_add(struct session *s, const struct process_id *process, int
 	return session_command_restore(s, process, mount_fd);
 }
 
+void session_command_remove(struct session *s, const struct process_id *process)
+{
+	struct holder **at = &s->holders;
+
+	while (*at && !process_same((*at)->process, *process))
+		at = &(*at)->next;
+	struct holder *holder = *at;
+	if (s->record.ephemeral || s->state != SESSION_ACTIVE || !holder || !holder->command ||
+	    holder->unread)
+		return;
+	(void)store_command_remove(s->sessions->store, s->record.id, process);
+	*at = holder->next;
+	s->sessions->hooks->namespace_left(holder);
+	holder_free(holder);
+}
+
 void session_holder_unread(struct session *s, const struct process_id *process)
 {
 	struct holder *holder;

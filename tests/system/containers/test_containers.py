@@ -158,6 +158,19 @@ def root_attaches_to_no_other_session(podman, container, own, another):
     assert podman.host.carve("session", "release", no_container).returncode == 0
 
 
+def test_a_session_may_be_released_when_its_containers_have_stopped(podman):
+    """What looks after them does so for some seconds more: the runtime may start them again."""
+    host = podman.host
+    session = host.carve_json("session", "request", "--vram", "3")["id"]
+    done = podman.carve("--session", session, "--name", "stays", "-d", podman.IMAGE, "sleep", "600")
+    assert done.returncode == 0, done.stderr
+    refused = host.carve("session", "release", session)
+    assert refused.returncode == 1 and "has processes inside" in refused.stderr, refused
+    assert podman("podman", "stop", "--time", "0", "stays").returncode == 0
+    wait_until(lambda: host.carve("session", "release", session).returncode == 0)
+    assert list(watchers(podman.directory)) and not podman.sessions()
+
+
 def test_a_container_does_not_reach_anothers_slice(podman):
     """Where it is decides, not a name that it has learned. The end of its first process gives all back."""
     for name, size in ("a", "2"), ("b", "3"):

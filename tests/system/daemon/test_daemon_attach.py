@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from attach_client import STOPPED
 from child import F_GET_SEALS, HERE, attached, make_child, observe  # noqa: F401: fixtures
 from conftest import BUILD, clean_env, wait_until
 from daemon_client import *
@@ -139,6 +140,31 @@ def test_slots_run_out(daemon):
     assert [a.ask(WORKLOAD, session)[0] for a in attached] == [OK] * 255 + [FULL]
     for a in attached:
         a.close()
+
+
+def test_a_command_whose_container_has_stopped_does_not_hold_a_session(daemon):
+    """It may say so, and take it back, as often as it likes. It keeps an ephemeral session, which would end."""
+    script = ("import sys; sys.path.insert(0, %r)\nfrom attach_client import *\n"
+              "class D: runtime = __import__('pathlib').Path(%r)\n"
+              "for id, flags in map(str.split, sys.stdin): print(Attached(D).ask(COMMAND, id, flags=int(flags))[0], flush=True)")
+    with subprocess.Popen(["/usr/bin/python3", "-c", script % (HERE, str(daemon.runtime))], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True, env=clean_env({"PYTHONDONTWRITEBYTECODE": "1"})) as command:
+        def says(session, flags):
+            print(session, flags, file=command.stdin, flush=True)
+            return int(command.stdout.readline())
+
+        session, one_off = (daemon.grant(vram="1", ephemeral=ephemeral)["id"] for ephemeral in (False, True))
+        for _ in range(2):
+            assert says(session, 0) == OK and daemon.release(session).status == 409
+            daemon.restart()
+            assert says(session, STOPPED) == OK and says(session, STOPPED) == OK
+        assert says(one_off, 0) == OK and says(one_off, STOPPED) == OK
+        assert daemon.release(one_off).status == 409
+        daemon.restart()
+        answer = daemon.release(session)
+        assert answer.status == 200, answer.json
+        assert daemon.show(one_off)["state"] == "active"
+        command.stdin.close()
 
 
 @pytest.mark.usefixtures("another_user")
