@@ -13,7 +13,7 @@ REFUSED = [word for row in re.findall(r"^\| (.+?) \| .+? \|$", GLOSSARY.split("#
 
 def texts():
     """{page: text}. docs/adr/ tells of former times, and docs/measurements/ has what was printed then."""
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/man").iterdir(),
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs/openapi.json", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/man").iterdir(),
              *(p for top in ("src", "include", "bench", "packaging") for p in (ROOT / top).rglob("*")
                if p.suffix in (".c", ".h", ".py", ".yaml", ".md", ".toml"))]
     return {p.relative_to(ROOT): p.read_text() for p in pages if p.name != "GLOSSARY.md"}

@@ -124,6 +124,23 @@ def test_help_of_other_programs_names_things_and_amounts(program):
     assert unclear(text) == []
 
 
+def described(node, path=""):
+    """[(path, text)]: the texts of docs/openapi.json."""
+    if isinstance(node, list):
+        return [found for i, part in enumerate(node) for found in described(part, f"{path}/{i}")]
+    if not isinstance(node, dict):
+        return []
+    own = [(path, node[key]) for key in ("description", "summary") if isinstance(node.get(key), str)]
+    return own + [found for key, part in node.items() for found in described(part, f"{path}/{key}")]
+
+
+def test_texts_of_the_api_name_the_thing():
+    found = described(json.loads((ROOT / "docs/openapi.json").read_text()))
+    assert len(found) > 200
+    assert [(path, part) for path, text in found for part in re.split(r"(?<=[.!?;]) +", text)
+            if OPENS.search(part) or len(part.split()) > WORDS_MOST] == []
+
+
 def test_messages_begin_with_their_subject():
     """Texts of the programs; those that begin with a blank go on with another one."""
     wrong, found = [], 0
