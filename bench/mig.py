@@ -27,7 +27,7 @@ FULL = list(itertools.product(JOBS, MIXES, LOADS, TAILS, MODES))
 QUICK = list(itertools.product((8,), ("uniform", "mostly small"), (1.0,), ("exponential",), MODES))
 OURS, PLACEMENT, FIRST, BOUND = "carve", "carve, eager", "first-fit", "repacking"
 RIVALS = ("first-fit", "first-fit, driver", "best-fit", "worst-fit", "round-robin", "MFI", "FGD")
-# Of Student's t for five seeds: 95% lie within so many standard errors.
+# Student's t for five seeds: 95% lie within this many standard errors.
 T_95 = 2.776
 # A difference below that is none to anybody: points of accepted work; hundredths of a mean wait.
 NEGLIGIBLE = 0.1
@@ -67,7 +67,7 @@ def gain(values, mode, policy, over):
     if mode == "lossy":
         diffs = [100 * (a - b) / f for a, b, f in pairs]
     else:
-        # Of the longer of the two waits, as first-fit's may be next to nothing.
+        # A part of the longer of the two waits, as first-fit's may be next to nothing.
         diffs = [100 * (b - a) / max(a, b, 1e-3) for a, b, _ in pairs]
     return statistics.mean(diffs), T_95 * statistics.stdev(diffs) / len(diffs) ** 0.5
 

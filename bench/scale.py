@@ -5,8 +5,8 @@ import sys
 
 from bench import calls, host
 
-# Of a whole that grows as n log n, one piece grows as log n, and what looks at everything once as n: over our
-# ranges log n adds up to 0.2 to an exponent, and a busy machine some.
+# If the whole grows as n log n, one piece grows as log n, and a pass over everything as n. Over our ranges log n adds
+# up to 0.2 to an exponent, and a busy machine some.
 MARGIN = 0.25
 TITLES = {
     "place-1": ("placement of one GPU's slice, by GPUs", 1),

@@ -2,8 +2,8 @@
 import dataclasses
 
 LEASE_MS, GRANULARITY = 250, 5
-# Enough in the queue that a session has work for its whole turn: what it leaves idle while it waits for a processor
-# is charged to it, and would look like a share that it did not get.
+# Enough in the queue that a session has work for its whole turn. Time that it leaves idle while it waits for a
+# processor is charged to it, and would look like a share that it did not get.
 KERNELS = ("--kernel-us", 1000, "--sync-every", 64)
 
 
@@ -90,7 +90,7 @@ SCENARIOS = [
              (fraction(0.33, "--kernel-us", 50, "--sync-every", 1024, wanted=0.33),
               fraction(0.33, "--kernel-us", 5000, "--sync-every", 32, wanted=0.33),
               fraction(0.34, "--kernel-us", 100000, "--sync-every", 8, wanted=0.34)), goal=1, per_plan=False),
-    # Of all time by the GPU's clock: what long kernels' hand-overs leave idle would show here. With 8 kernels of 50 us in
+    # Parts of all time by the GPU's clock: time that long kernels' hand-overs leave idle would show here. With 8 kernels of 50 us in
     # its queue a client does not fill its turns, alone neither: the others' kernels are not to take more from it.
     *(Scenario(f"mixed-{'-'.join(str(round(100 * f)) for f in parts)}",
                "kernels of 50 us, 5 ms and 100 ms, few in the queue: as alone", "strict",

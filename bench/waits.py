@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 GPUS = 8
 LOADS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
 MIXES = ("queues", "memory")
-# Of bench/queue_sim.c, and the names that a reader sees.
+# Names of bench/queue_sim.c, and those that a reader sees.
 NAMES = {"first_come": "first come", "clearml": "ClearML", "carve": "carve", "carve_limits": "carve, with limits"}
 COLOURS = dict(zip(NAMES.values(), ("#8f8f8f", "#c8553d", "#5b9bd5", "#0b5fa5")))
 GOAL, GOAL_LOAD = 5, 0.85
