@@ -1,4 +1,6 @@
 /* The files of a job: those that its shim leaves are in a directory of the user's. */
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,6 +15,9 @@
 #include "base/file.h"
 #include "daemon/queue/launcher.h"
 #include "daemon/queue/queue_private.h"
+
+/* Larger numbers are no job's, but a user's own idea. */
+#define JOB_ID_LIKELY (INT64_C(1) << 40)
 
 void job_file(const struct queues *q, const struct job_record *record, const char *suffix,
 	      char buf[static PATH_MAX])
@@ -61,6 +66,52 @@ int job_files_look(const struct queues *q, uid_t uid)
 	    fstatvfs(dir, &room) < 0)
 		return -errno;
 	return !room.f_bavail || (room.f_files && !room.f_favail) ? -ENOSPC : 0;
+}
+
+static DIR *directory_list(int fd)
+{
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+
+	if (!dir && fd >= 0)
+		close(fd);
+	return dir;
+}
+
+/* A user may have made files of any name. */
+static int64_t last_in(DIR *dir, int64_t last)
+{
+	const struct dirent *entry;
+
+	while ((entry = readdir(dir))) {
+		char *end;
+		int64_t id = strtoll(entry->d_name, &end, 10);
+
+		if (*end == '.' && id > last && id < JOB_ID_LIKELY)
+			last = id;
+	}
+	return last;
+}
+
+int64_t job_files_last(const struct queues *q)
+{
+	DIR *all = directory_list(open(q->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	const struct dirent *entry;
+	int64_t last = 0;
+
+	while (all && (entry = readdir(all))) {
+		DIR *one = !isdigit((unsigned char)*entry->d_name)
+				   ? NULL
+				   : directory_list(open_beneath(dirfd(all), entry->d_name,
+								 O_RDONLY | O_DIRECTORY));
+
+		if (one) {
+			last = last_in(one, last);
+			closedir(one);
+		}
+	}
+	if (all)
+		closedir(all);
+	return last;
 }
 
 ssize_t job_file_read(const struct queues *q, const struct job_record *record, const char *suffix,

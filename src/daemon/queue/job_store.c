@@ -285,6 +285,14 @@ int job_store_next_id(struct job_store *store, int64_t *ret)
 	return number_get(statement(store, Q_NEXT_ID), ret);
 }
 
+int job_store_ids_from(struct job_store *store, int64_t first)
+{
+	sqlite3_stmt *stmt = statement(store, Q_IDS_FROM);
+
+	sqlite3_bind_int64(stmt, 1, first);
+	return store_step(stmt);
+}
+
 /* ---- jobs -------------------------------------------------------------------------------- */
 
 static void text_bind(sqlite3_stmt *stmt, int at, const char *text)

@@ -64,6 +64,7 @@ const char *const job_statements[Q_COUNT] = {
 		"SELECT " COLUMNS " FROM job WHERE state >= 4 AND uid=?2 ORDER BY ended LIMIT ?1",
 	[Q_ENDED_REMOVE] = "DELETE FROM job WHERE id=?1 AND state >= 4",
 	[Q_NEXT_ID] = "SELECT ifnull((SELECT seq FROM sqlite_sequence WHERE name='job'), 0) + 1",
+	[Q_IDS_FROM] = "INSERT INTO sqlite_sequence(name, seq) VALUES('job', ?1 - 1)",
 	[Q_JOB_ADD] = "INSERT INTO job(" COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,"
 		      "?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26,?27,?28,?29,?30)",
 	[Q_JOB_PUT] = "UPDATE job SET spec=?4, queue=?7, name=?8, state=?9, priority=?10,"

@@ -158,6 +158,19 @@ static void places_find_all(struct queues *q)
 		log_event(LOG_WARNING, "queue.no_shim program=%s", SHIM_PROGRAM);
 }
 
+/* Where the last database was moved away there are files of its jobs, and some may still run: new
+ * jobs do not get their numbers. */
+static int ids_begin(struct queues *q)
+{
+	int64_t next;
+	int rc = job_store_next_id(q->store, &next);
+
+	if (rc < 0 || next > 1)
+		return rc;
+	next = job_files_last(q) + 1;
+	return next > 1 ? job_store_ids_from(q->store, next) : 0;
+}
+
 static int queues_open(struct queues *q, struct error *err)
 {
 	char path[PATH_MAX];
@@ -168,7 +181,9 @@ static int queues_open(struct queues *q, struct error *err)
 				queue_store_freed, q, err);
 	if (rc < 0)
 		return rc;
-	rc = queue_use_load(q);
+	rc = ids_begin(q);
+	if (rc == 0)
+		rc = queue_use_load(q);
 	if (rc == 0)
 		rc = queue_history_load(q);
 	if (rc == 0)

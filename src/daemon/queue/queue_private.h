@@ -286,6 +286,8 @@ void job_start_failed(struct job *job, int rc);
 bool job_directory_missing(const struct queues *q, uid_t uid);
 /* Whether files can be made in the user's directory, as far as can be seen: 0 or -errno. */
 int job_files_look(const struct queues *q, uid_t uid);
+/* The highest number of a job of which there is a file, or 0. */
+int64_t job_files_last(const struct queues *q);
 /* Reads a file of the job's last attempt, which its user can have replaced by anything: nothing is
  * followed or waited for, and the file is his. `text` gets its bytes and a NUL. Its length, or
  * -errno (-EPERM: it is no file of his, -EFBIG: it is no smaller than `size`). */

@@ -322,6 +322,28 @@ def test_a_damaged_database_of_jobs_stops_queues_alone(queues):
     assert done.returncode == 1 and "damaged" in done.stderr and "queue.db" in done.stderr
 
 
+def test_jobs_of_an_empty_database_have_no_files_of_others(queues):
+    """A damaged database was moved away while a job ran: the next jobs do not take its number, log and record."""
+    queues.agent("half=0.5")
+    old = [queues.enqueue("echo", "old"), queues.witnessed(f"echo old; {queues.gate()}")]
+    assert queues.ended(old[0])["state"] == "done"
+    wait_until(lambda: queues.runs(old[1]))
+    log, pid = pathlib.Path(queues.job(old[1])["log"]), queues.host.daemon_pid()
+    os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: process_ended(pid))
+    for path in state_directory(log).glob("queue.db*"):
+        path.unlink()
+    queues.agent("half=0.5")
+    new = queues.enqueue("sh", "-c", f"echo new; {queues.gate('later')}")
+    assert int(new) > max(map(int, old))
+    queues.wait_state(new, "running")
+    queues.open_gate()
+    wait_until(lambda: len(queues.runs(old[1])) == 2)
+    queues.open_gate("later")
+    assert queues.ended(new)["state"] == "done"
+    assert queues.host.carve("job", "logs", new).stdout == "new\n" and log.read_text() == "old\n"
+
+
 # Job, attempt, process, boot, what: a line each at the start and at the end of every run.
 WITNESS_OF_KILLS = 'read B </proc/sys/kernel/random/boot_id; echo "$CARVE_JOB_NAME $CARVE_JOB_ATTEMPT $$ $B start" >>"$W"; ' \
                    'sleep $0; echo "$CARVE_JOB_NAME $CARVE_JOB_ATTEMPT $$ $B end" >>"$W"'
