@@ -1,4 +1,5 @@
 #include <getopt.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,12 +127,46 @@ static int short_option(const struct cli *cli, int letter)
 	return '?';
 }
 
-static void option_take(struct cli *cli, enum cli_option_id id, const char *value)
+bool cli_is_utf8(const char *text)
+{
+	json_t *string = json_string(text);
+	bool is = string != NULL;
+
+	json_decref(string);
+	return is;
+}
+
+/* Names of files may be any bytes. */
+static bool is_file(const struct cli_option *option)
+{
+	return !strcmp(option->argument, "FILE") || !strcmp(option->argument, "PATH") ||
+	       !strcmp(option->argument, "DIR");
+}
+
+/* JSON carries UTF-8 only: what is something else would be left out of a request. */
+static void value_check(enum cli_option_id id, const char *value, struct error *err)
+{
+	const struct cli_option *option = cli_options;
+
+	while (option->id != id)
+		option++;
+	if (err->code || !option->argument || is_file(option) || cli_is_utf8(value))
+		return;
+	error_set(err, EXIT_CODE_USAGE, "--%s: '%.64s' is not UTF-8", option->name, value);
+	error_hint(err, "write it in the characters of a UTF-8 locale");
+}
+
+static void option_take(struct cli *cli, enum cli_option_id id, const char *value,
+			struct error *err)
 {
 	cli->value[id] = value ? value : "";
+	value_check(id, cli->value[id], err);
 	if (cli->given_count < CLI_GIVEN_MAX) {
 		cli->given[cli->given_count].id = id;
 		cli->given[cli->given_count++].value = cli->value[id];
+	} else if (!err->code) {
+		error_set(err, EXIT_CODE_USAGE, "more than %d options are given", CLI_GIVEN_MAX);
+		error_hint(err, "see `carve %s --help`", cli->verb ? cli->verb->name : "");
 	}
 }
 
@@ -154,7 +189,7 @@ static int options_read(struct cli *cli, int argc, char **argv, bool stop, struc
 			result = short_option(cli, result);
 		}
 		if (result >= OPTION_BASE)
-			option_take(cli, (enum cli_option_id)(result - OPTION_BASE), optarg);
+			option_take(cli, (enum cli_option_id)(result - OPTION_BASE), optarg, err);
 		else
 			option_error(cli, result, argv[optind - 1], err);
 	}
@@ -253,6 +288,24 @@ static int command_check(const struct cli *cli, struct error *err)
 	return -EXIT_CODE_USAGE;
 }
 
+/* Those of commands are other programs', and passed on as they stand. */
+static int words_check(const struct cli *cli, struct error *err)
+{
+	const char *usage = cli->verb->usage;
+
+	if (cli->verb->syntax != CLI_SYNTAX_MIXED || strstr(usage, "FILE") ||
+	    strstr(usage, "PATH") || strstr(usage, "DIR"))
+		return 0;
+	for (int i = 0; i < cli->argument_count; i++)
+		if (!cli_is_utf8(cli->arguments[i])) {
+			error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is not UTF-8", cli->verb->name,
+				  cli->arguments[i]);
+			error_hint(err, "write it in the characters of a UTF-8 locale");
+			return -EXIT_CODE_USAGE;
+		}
+	return 0;
+}
+
 static int arguments_check(const struct cli *cli, struct error *err)
 {
 	const struct cli_verb *verb = cli->verb;
@@ -265,7 +318,7 @@ static int arguments_check(const struct cli *cli, struct error *err)
 		error_set(err, EXIT_CODE_USAGE, "%s: %s is missing", verb->name,
 			  missing_name(verb, name));
 	else
-		return command_check(cli, err);
+		return words_check(cli, err) < 0 ? -err->code : command_check(cli, err);
 	if (verb->arguments_max >= 0 && cli->argument_count > verb->arguments_max &&
 	    size_hint(cli, err))
 		return -EXIT_CODE_USAGE;

@@ -250,6 +250,34 @@ static void text_set(const struct cli *cli, enum cli_option_id id, const char *k
 		json_object_set_new(body, key, json_string(cli->value[id]));
 }
 
+/* Names of files may be any bytes elsewhere. */
+static int path_set(json_t *body, const char *key, const char *option, const char *path,
+		    struct error *err)
+{
+	if (json_object_set_new(body, key, json_string(path)) == 0)
+		return 0;
+	error_set(err, EXIT_CODE_USAGE, "--%s: '%.200s' is not UTF-8", option, path);
+	error_hint(err, "rename it, or have a script do what the job does");
+	return -EXIT_CODE_USAGE;
+}
+
+static int files_read(const struct cli *cli, json_t *body, struct error *err)
+{
+	static const struct {
+		enum cli_option_id id;
+		const char *key, *option;
+	} files[] = {{OPT_JOB_INPUT, "in", "input"},
+		     {OPT_JOB_OUTPUT, "out", "output"},
+		     {OPT_JOB_ERROR, "err", "error"}};
+	int rc = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(files) && rc == 0; i++)
+		if (cli->value[files[i].id])
+			rc = path_set(body, files[i].key, files[i].option, cli->value[files[i].id],
+				      err);
+	return rc;
+}
+
 /* A job in a container: refused here already where none can run. */
 static int container_read(const struct cli *cli, json_t *body, struct error *err)
 {
@@ -276,9 +304,8 @@ int job_options_read(const struct cli *cli, json_t *body, struct error *err)
 
 	text_set(cli, OPT_JOB_QUEUE, "queue", body);
 	text_set(cli, OPT_JOB_NAME, "name", body);
-	text_set(cli, OPT_JOB_INPUT, "in", body);
-	text_set(cli, OPT_JOB_OUTPUT, "out", body);
-	text_set(cli, OPT_JOB_ERROR, "err", body);
+	if (rc == 0)
+		rc = files_read(cli, body, err);
 	if (cli->value[OPT_JOB_REQUEUE])
 		json_object_set_new(body, "requeue", json_true());
 	if (rc == 0)
@@ -322,6 +349,15 @@ static bool is_slices(const char *entry)
 	return false;
 }
 
+/* JSON carries UTF-8 only: `entry` is NULL for another one. */
+static void entry_add(json_t *list, const char *name, size_t length, json_t *entry)
+{
+	if (json_array_append_new(list, entry) < 0)
+		fprintf(stderr,
+			"carve: note: the job does not get %.*s, whose value is not UTF-8\n",
+			(int)MIN(length, 64), name);
+}
+
 /* Removes an entry of this name, so that a later one counts. */
 static void entry_put(json_t *list, const char *name, size_t length, const char *value)
 {
@@ -331,7 +367,7 @@ static void entry_put(json_t *list, const char *name, size_t length, const char 
 		if (!strncmp(entry, name, length) && entry[length] == '=')
 			json_array_remove(list, i--);
 	}
-	json_array_append_new(list, json_sprintf("%.*s=%s", (int)length, name, value));
+	entry_add(list, name, length, json_sprintf("%.*s=%s", (int)length, name, value));
 }
 
 /* The environment that a login gives, for --export=NONE and lists. */
@@ -349,10 +385,9 @@ static void least_environment(json_t *list)
 
 static void whole_environment(json_t *list)
 {
-	/* JSON carries UTF-8 only: other variables are left out. */
 	for (char **entry = environ; *entry; entry++)
 		if (!is_slices(*entry))
-			json_array_append_new(list, json_string(*entry));
+			entry_add(list, *entry, strcspn(*entry, "="), json_string(*entry));
 }
 
 static int export_read(const char *text, json_t *body, struct error *err)
@@ -399,8 +434,7 @@ static int chdir_read(const char *text, json_t *body, struct error *err)
 
 		if (logical && *logical == '/' && stat(logical, &st) == 0 &&
 		    stat(".", &here) == 0 && st.st_dev == here.st_dev && st.st_ino == here.st_ino) {
-			json_object_set_new(body, "cwd", json_string(logical));
-			return 0;
+			return path_set(body, "cwd", "chdir", logical, err);
 		}
 		text = ".";
 	}
@@ -408,8 +442,7 @@ static int chdir_read(const char *text, json_t *body, struct error *err)
 		error_set(err, EXIT_CODE_USAGE, "--chdir: %.200s is not a directory", text);
 		return -EXIT_CODE_USAGE;
 	}
-	json_object_set_new(body, "cwd", json_string(path));
-	return 0;
+	return path_set(body, "cwd", "chdir", path, err);
 }
 
 static int snapshot_read(const struct cli *cli, json_t *body, struct error *err)
@@ -421,9 +454,7 @@ static int snapshot_read(const struct cli *cli, json_t *body, struct error *err)
 			err, EXIT_CODE_USAGE,
 			"--snapshot runs the job in its copy: it does not go with --chdir");
 	int rc = snapshot_make(path, err);
-	if (rc == 0)
-		json_object_set_new(body, "cwd", json_string(path));
-	return rc;
+	return rc < 0 ? rc : path_set(body, "cwd", "snapshot", path, err);
 }
 
 static void limits_note(json_t *body)

@@ -447,3 +447,17 @@ def test_c_api_exports_only_itself():
     names = [line.split()[-1] for line in done.stdout.splitlines()]
     header = (ROOT / "include/carve/carve.h").read_text()
     assert sorted(names) == sorted(re.findall(r"CARVE_API [^(]*?(carve_\w+)\(", header)) and len(names) > 9
+
+
+@pytest.mark.parametrize("words", [
+    ["run", "--vram", "1", "--name", b"\xff", "true"], ["quota", "set", b"\xff", "--vram", "1"], ["session", "show", b"\xff"],
+    ["agent", "--detached", "--queue", b"\xff=1"], ["agent", "--detached", "--queue", "a=1", "--docker-deny", b"\xff"]])
+def test_words_that_a_request_cannot_carry_are_refused(host, words):
+    done = subprocess.run([CARVE, *words], env=host.env, capture_output=True)
+    assert done.returncode == (125 if words[0] == "run" else 2) and b"not UTF-8" in done.stderr, done
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_more_options_than_are_kept_are_refused(host):
+    done = host.carve("enqueue", "--queue", "q", *(word for i in range(300) for word in ("--docker-arg", f"--env=A={i}")), "--", "true")
+    assert done.returncode == 2 and "options" in done.stderr, done.stderr

@@ -473,6 +473,26 @@ def test_changes_keep_the_name_of_a_queue_without_jobs(queues):
         (state, "half") for state in ("queued", "starting", "running", "done")]
 
 
+@pytest.mark.parametrize("options", [
+    ["-o", b"o\xff"], ["-e", b"o\xff"], ["-i", b"o\xff"], ["--name", b"\xff"], ["--param", b"a=1,\xff,2"], ["--export", b"A=\xff"], ["--chdir", b"\xff"],
+    ["--after", b"ok:\xff"], ["--docker", b"\xff"], ["--docker-arg", b"--env=\xff"], ["--queue", b"\xff"], ["--array", b"0\xff"]])
+def test_what_is_not_utf_8_is_refused_and_not_left_out(queues, tmp_path, options):
+    os.mkdir(bytes(tmp_path) + b"/\xff")
+    done = subprocess.run([bytes(CARVE), "enqueue", "--queue", "half", *options, "--", "true"], env=queues.host.env, cwd=tmp_path,
+                          capture_output=True)
+    assert done.returncode == 2 and rb"\xff" in done.stderr and b"not UTF-8" in done.stderr, done.stderr
+    assert done.stderr.count(b"\n") == 1 and queues.host.carve_json("job", "list") == []
+
+
+def test_a_variable_that_is_not_utf_8_is_said_to_be_left_out(queues, tmp_path):
+    env = {os.fsencode(name): os.fsencode(value) for name, value in queues.host.env.items()} | {b"ODD": b"o\xff"}
+    done = subprocess.run([CARVE, "enqueue", "--queue", "half", "true"], env=env, capture_output=True)
+    assert done.returncode == 0 and b"does not get ODD" in done.stderr, done.stderr
+    os.mkdir(bytes(tmp_path) + b"/\xff")
+    done = subprocess.run([CARVE, "enqueue", "--queue", "half", "true"], env=env, cwd=bytes(tmp_path) + b"/\xff", capture_output=True)
+    assert done.returncode == 2 and b"not UTF-8" in done.stderr, done.stderr
+
+
 def test_changes_are_told_as_they_come(queues):
     queues.agent("half=0.5")
     watcher = queues.host.popen([BUILD / "carve", "job", "events"])
