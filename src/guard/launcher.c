@@ -313,6 +313,7 @@ static bool turn(struct launcher_place *place)
 		.pid = answer.process.pid,
 		.birth = answer.process.birth,
 		.tasks_max = place->tasks_max,
+		.tasks = place->tasks,
 	};
 	bool goes_on = descriptors_send_wait(place->link_fd, &reply, sizeof(reply), &answer.fd,
 					     answer.fd >= 0) == 0;

@@ -9,9 +9,11 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "guard/warrant.h"
+#include "proto/launcher.h"
 
 /* Users pass through cgroups of shims to their own. */
 #define LAUNCHER_CGROUP_MODE 0711
@@ -37,7 +39,8 @@ struct launcher_place {
 	uint64_t
 		tasks_wanted; /* tasks, which are processes and threads, of a job; 0: the default */
 	uint64_t tasks_max;   /* the limit, set by the launcher itself; 0: there is none */
-	bool left;            /* one that is over could not be removed yet */
+	enum launcher_tasks tasks; /* how it holds; likewise */
+	bool left;                 /* one that is over could not be removed yet */
 	uint64_t swept_ns;
 };
 
@@ -85,8 +88,10 @@ void launcher_cgroup_give(const char *path, const struct warrant *warrant);
 /* Where shims' cgroups are to be, and what they are called there. 0 or -errno. */
 int launcher_cgroup_place(const struct launcher_place *place, char parent[static PATH_MAX],
 			  char name[static LAUNCHER_CGROUP_NAME_SIZE]);
-/* Sees whether jobs can have a limit of tasks, and which: from now on each gets it. */
+/* Chooses the limit of tasks, and how jobs can have it: from now on each gets it. */
 void launcher_tasks_begin(struct launcher_place *place);
+/* What a job's process may have as RLIMIT_NPROC, which the kernel counts by user. */
+rlim_t launcher_tasks_of_user(const struct launcher_place *place);
 /* Gives shim `name`, whose cgroup is `cgroup`, that limit. `ret`: the cgroup of version 1 that its
  * process is to enter before it is its user's; "": none. */
 void launcher_tasks_limit(const struct launcher_place *place, const char *name, const char *cgroup,

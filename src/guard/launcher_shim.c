@@ -31,13 +31,15 @@
 
 /* ---- the child ---------------------------------------------------------------------------- */
 
-static int limits_set(const struct warrant *warrant)
+static int limits_set(const struct launcher_place *place, const struct warrant *warrant)
 {
 	for (unsigned i = 0; i < RLIM_NLIMITS && i < WARRANT_LIMITS; i++) {
 		rlim_t most =
 			warrant->limit[i] == WARRANT_UNLIMITED ? RLIM_INFINITY : warrant->limit[i];
 		struct rlimit limit;
 
+		if (i == RLIMIT_NPROC)
+			most = MIN(most, launcher_tasks_of_user(place));
 		if (getrlimit((__rlimit_resource_t)i, &limit) < 0)
 			return -errno;
 		struct rlimit wanted = {MIN(limit.rlim_cur, most), most};
@@ -162,7 +164,7 @@ _Noreturn static void child_run(const struct launcher_place *place, const struct
 		rc = descriptors_set(spec_fd, go_fd, word_fd);
 	word_fd = rc == 0 ? SHIM_GO_FD + 1 : word_fd;
 	if (rc == 0)
-		rc = limits_set(warrant);
+		rc = limits_set(place, warrant);
 	if (rc == 0)
 		rc = chdir("/") < 0 ? -errno : groups_become(warrant);
 	if (rc == 0)

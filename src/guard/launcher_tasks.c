@@ -109,7 +109,16 @@ void launcher_tasks_begin(struct launcher_place *place)
 		   enable(parent) && enable(place->cgroup);
 
 	place->tasks_cgroup[0] = '\0';
-	place->tasks_max = has || begin_1(place, name, parent) ? limit_choose(place, parent) : 0;
+	/* A cgroup of version 2 that has processes gives its children no controller, and systemd
+	 * before 254 has the launcher in the one that jobs are below. */
+	place->tasks = has || begin_1(place, name, parent) ? LAUNCHER_TASKS_OF_JOB
+							   : LAUNCHER_TASKS_OF_USER;
+	place->tasks_max = limit_choose(place, parent);
+}
+
+rlim_t launcher_tasks_of_user(const struct launcher_place *place)
+{
+	return place->tasks == LAUNCHER_TASKS_OF_USER ? (rlim_t)place->tasks_max : RLIM_INFINITY;
 }
 
 void launcher_tasks_limit(const struct launcher_place *place, const char *name, const char *cgroup,
@@ -118,9 +127,11 @@ void launcher_tasks_limit(const struct launcher_place *place, const char *name, 
 	char number[24];
 
 	ret[0] = '\0';
+	if (place->tasks != LAUNCHER_TASKS_OF_JOB)
+		return;
 	snprintf(number, sizeof(number), "%" PRIu64, place->tasks_max);
 	if (!*place->tasks_cgroup) {
-		if (place->tasks_max && *cgroup)
+		if (*cgroup)
 			(void)cgroup_write(cgroup, "pids.max", number);
 	} else if (cgroup_make(place->tasks_cgroup, name, ret) == 0) {
 		(void)chmod(ret, LAUNCHER_CGROUP_MODE);

@@ -57,6 +57,13 @@ enum launcher_op {
 
 #define LAUNCHER_NOBODY UINT32_MAX
 
+/* How a job's tasks (processes and threads) are limited. */
+enum launcher_tasks {
+	LAUNCHER_TASKS_OF_JOB = 0, /* by the job's cgroup: each job has as many */
+	LAUNCHER_TASKS_OF_USER =
+		1, /* by RLIMIT_NPROC: all of its user's together; root's are not */
+};
+
 struct launcher_request {
 	uint32_t magic;
 	uint16_t version;
@@ -75,9 +82,9 @@ struct launcher_reply {
 	int32_t error; /* 0, or an errno value */
 	int32_t pid;
 	uint64_t birth;
-	uint64_t tasks_max; /* processes and threads that each job may have; 0: they are not limited
-			     */
-	uint32_t reserved[6];
+	uint64_t tasks_max; /* 0: they are not limited */
+	uint32_t tasks;     /* enum launcher_tasks */
+	uint32_t reserved[5];
 };
 
 _Static_assert(sizeof(struct launcher_request) == 64, "launcher ABI");

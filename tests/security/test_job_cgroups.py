@@ -128,6 +128,7 @@ time.sleep(1000)
 """
 # Few, for a test: each job may have so many.
 TASKS = 64
+TASKS_OF_USER = 300
 
 
 @pytest.mark.skipif(not tasks_can_be_limited(), reason="no cgroup with the controller pids can be made here")
@@ -143,9 +144,10 @@ def test_a_fork_bomb_fills_its_own_job_alone(make_lab, tmp_path):
     assert jobs.output(BOB, "id", "-u", queue="sixth").strip() == str(BOB)
     assert jobs.output(ALICE, "sh", "-c", "sh -c 'id -u'", queue="sixth").strip() == str(ALICE)
     assert lab.carve_json(ROOT, "check")["daemon"]["job_tasks"] == TASKS
+    assert lab.carve_json(ROOT, "check")["daemon"]["job_tasks_of"] == "job"
     assert lab.carve(ALICE, "job", "cancel", bomb).returncode == 0
     assert jobs.ended(ALICE, bomb)["state"] == "cancelled"
-    assert lab.daemon.poll() is None and "launcher.tasks_unlimited" not in lab.log()
+    assert lab.daemon.poll() is None and "launcher.tasks_of_user" not in lab.log()
 
 
 @pytest.mark.skipif(not tasks_can_be_limited(), reason="no cgroup with the controller pids can be made here")
@@ -169,17 +171,26 @@ def test_a_job_may_have_a_third_of_the_machines_tasks(lab):
 
 
 @pytest.mark.skipif(not pids_cgroup(), reason="hides the hierarchy of pids, which is not of version 1 here")
-def test_a_machine_without_a_limit_of_tasks_says_so_once(make_lab):
-    """And nothing fails."""
+@pytest.mark.attack("8", "a job that forks without end, where no cgroup can have a limit")
+def test_without_the_pids_controller_a_fork_bomb_fills_its_users_limit(make_lab, tmp_path):
+    """As with systemd before 254 and cgroups of version 2 alone. All of the user's processes on the machine count, also of other tests."""
     hide = ["unshare", "--mount", "--propagation", "private", "sh", "-c", 'mount -t tmpfs -o ro none /sys/fs/cgroup/pids && exec "$@"', "sh"]
-    lab = make_lab(before=hide)
+    lab = make_lab(args=settings(tmp_path, job_tasks=TASKS_OF_USER), before=hide)
     jobs = Jobs(lab)
-    assert jobs.output(BOB, "id", "-u").strip() == str(BOB)
-    wait_until(lambda: "launcher.tasks_unlimited" in lab.log())
-    assert jobs.output(ALICE, "id", "-u").strip() == str(ALICE)
-    assert lab.log().count("launcher.tasks_unlimited") == 1
-    note, = [c for c in lab.carve_json(ROOT, "check")["conditions"] if c["name"] == "job_tasks"]
-    assert note["state"] == "note" and "as many processes as the machine can" in note["message"]
+    bomb = jobs.enqueue(ALICE, "/usr/bin/python3", "-c", BOMB, queue="sixth")
+    full = lab.home(ALICE) / "full"
+    wait_until(full.exists)
+    assert 0 < int(full.read_text()) < TASKS_OF_USER
+    assert jobs.output(BOB, "id", "-u", queue="sixth").strip() == str(BOB)
+    daemon = lab.carve_json(ROOT, "check")
+    assert (daemon["daemon"]["job_tasks"], daemon["daemon"]["job_tasks_of"]) == (TASKS_OF_USER, "user")
+    note, = [c for c in daemon["conditions"] if c["name"] == "job_tasks"]
+    assert note["state"] == "note" and f"may have {TASKS_OF_USER} processes and threads together" in note["message"]
+    assert lab.log().count("launcher.tasks_of_user") == 1
+    assert lab.carve(ALICE, "job", "cancel", bomb).returncode == 0
+    assert jobs.ended(ALICE, bomb)["state"] == "cancelled"
+    assert jobs.output(ALICE, "bash", "-c", "ulimit -Hu").strip() == str(TASKS_OF_USER)
+    assert lab.daemon.poll() is None
 
 
 def test_jobs_are_beside_a_launcher_that_has_a_cgroup_of_its_own(lab):

@@ -457,12 +457,19 @@ static void check_job_tasks(const struct check_input *in, struct finding *f)
 		return;
 	find(f, OK, "a job may have %" JSON_INTEGER_FORMAT " processes and threads",
 	     json_integer_value(most));
-	if (json_integer_value(most))
+	if (!strcmp(session_text(in->daemon, "job_tasks_of"), "job"))
 		return;
-	find(f, NOTE,
-	     "a job may have as many processes as the machine can: the launcher has no cgroup with "
-	     "the pids controller");
-	advise(f, "run carve-launcher.service with systemd 254 or newer");
+	if (json_integer_value(most))
+		find(f, NOTE,
+		     "all jobs of a user, and the user's other programs, may have "
+		     "%" JSON_INTEGER_FORMAT
+		     " processes and threads together: the launcher has no cgroup with the pids "
+		     "controller, so ulimit -u counts them",
+		     json_integer_value(most));
+	else
+		find(f, NOTE, "a job may have as many processes as the machine can");
+	advise(f, "run carve-launcher.service with systemd 254 or newer: then each job has a limit "
+		  "of its own");
 }
 
 /* Where the daemon's database is: `dir` itself, or where the link there says. */

@@ -74,19 +74,27 @@ static json_t *job_tasks_json(const struct launcher *launcher)
 	return launcher->greeted ? json_integer((json_int_t)launcher->tasks_max) : json_null();
 }
 
+static json_t *job_tasks_of_json(const struct launcher *launcher)
+{
+	if (!launcher->greeted || !launcher->tasks_max)
+		return json_null();
+	return json_string(launcher->tasks == LAUNCHER_TASKS_OF_USER ? "user" : "job");
+}
+
 json_t *view_version(const struct node *node)
 {
 	const struct pool *pool = &node->pool;
 
-	return json_pack("{s:s, s:i, s:o, s:s, s:b, s:b, s:s, s:o, s:o, s:o, s:o, s:o}", "version",
-			 CARVE_VERSION, "pid", (int)getpid(), "started", view_time(node->started),
-			 "driver_version", pool->gpus ? gpus_driver_version(pool->gpus) : "",
-			 "system", node->options.system, "ready", node->ready, "no_gpu_reason",
-			 pool->state == POOL_NO_GPU ? pool->why.message : "", "limited",
-			 shortcomings_json(node), "limited_notes", limited_notes(), "config_error",
-			 *node->config_wrong ? json_string(node->config_wrong) : json_null(),
-			 "vanished", vanished_json(&node->vanished), "job_tasks",
-			 job_tasks_json(&node->launcher));
+	return json_pack(
+		"{s:s, s:i, s:o, s:s, s:b, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "version",
+		CARVE_VERSION, "pid", (int)getpid(), "started", view_time(node->started),
+		"driver_version", pool->gpus ? gpus_driver_version(pool->gpus) : "", "system",
+		node->options.system, "ready", node->ready, "no_gpu_reason",
+		pool->state == POOL_NO_GPU ? pool->why.message : "", "limited",
+		shortcomings_json(node), "limited_notes", limited_notes(), "config_error",
+		*node->config_wrong ? json_string(node->config_wrong) : json_null(), "vanished",
+		vanished_json(&node->vanished), "job_tasks", job_tasks_json(&node->launcher),
+		"job_tasks_of", job_tasks_of_json(&node->launcher));
 }
 
 /* ---- GPUs -------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -194,12 +195,15 @@ void launcher_leave(struct launcher *l)
 
 /* ---- asking ------------------------------------------------------------------------------- */
 
-static void limit_take(struct launcher *l, uint64_t tasks_max)
+static void limit_take(struct launcher *l, const struct launcher_reply *reply)
 {
-	if (!l->greeted && !tasks_max)
-		log_event(LOG_WARNING, "launcher.tasks_unlimited");
+	bool of_user = reply->tasks == LAUNCHER_TASKS_OF_USER;
+
+	if (!l->greeted && of_user)
+		log_event(LOG_WARNING, "launcher.tasks_of_user most=%" PRIu64, reply->tasks_max);
 	l->greeted = true;
-	l->tasks_max = tasks_max;
+	l->tasks_max = reply->tasks_max;
+	l->tasks = of_user ? LAUNCHER_TASKS_OF_USER : LAUNCHER_TASKS_OF_JOB;
 }
 
 /* 0 with the answer to this request, whatever it says. */
@@ -221,7 +225,7 @@ static int answer_await(struct launcher *l, uint64_t number, struct launcher_rep
 			return -EPIPE;
 		}
 		if (ret->number == number) {
-			limit_take(l, ret->tasks_max);
+			limit_take(l, ret);
 			return 0;
 		}
 		close_fd(ret_fd);

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "proto/launcher.h"
 #include "base/process.h"
 
 struct error;
@@ -24,9 +25,10 @@ struct launcher {
 	bool lost;           /* it was there, and has ended or does not answer */
 	uint64_t connect_ns; /* not before that is it connected to again; CLOCK_MONOTONIC */
 	struct privileges *privileges;
-	bool greeted;       /* it has answered, and the next field is what it says */
-	uint64_t tasks_max; /* processes and threads that each job may have; 0: no limit */
-	char why_not[160];  /* there is none in a system daemon of root's: why */
+	bool greeted;              /* it has answered, and the next two say what */
+	uint64_t tasks_max;        /* processes and threads; 0: no limit */
+	enum launcher_tasks tasks; /* of what */
+	char why_not[160];         /* there is none in a system daemon of root's: why */
 };
 
 /* Before the process becomes the worker, whose group is `gid`: makes the directory of jobs' files
