@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "proto/launcher.h"
 #include "base/process.h"
+#include "proto/launcher.h"
 
 struct error;
 struct handover;
