@@ -75,7 +75,7 @@ def index_of(value, wanted):
 
 FUNCTIONS = {"string": text_of, "double": to_double, "int": to_int, "size": len, "quantity": lambda text: Quantity(text)}
 METHODS = {"startsWith": (str, str.startswith), "matches": (str, matches), "split": (str, str.split), "indexOf": ((list, str), index_of),
-           "replace": (str, str.replace), "size": ((list, dict, str), len), "asApproximateFloat": (Quantity, float)}
+           "replace": (str, str.replace), "contains": (str, str.__contains__), "compareTo": (Quantity, lambda a, b: (a > b) - (a < b)), "size": ((list, dict, str), len), "asApproximateFloat": (Quantity, float)}
 MACROS = ("exists", "all", "filter", "map")
 
 

@@ -5,6 +5,7 @@ import pytest
 
 pytest.importorskip("grpc", reason="needs python3-grpcio")
 
+from cel import Quantity, compile
 from cluster import ApiServer
 from conftest import BUILD, clean_env, wait_until
 
@@ -70,6 +71,51 @@ def test_memory_needs_no_gpu_to_be_known_and_several_gpus_are_different_ones(api
     exactly = devices["requests"][0]["exactly"]
     assert exactly["count"] == 2 and exactly["capacity"]["requests"] == {"memory": "4096Mi"}
     assert devices["constraints"] == [{"distinctAttribute": "gpu.carve.dev/uuid", "requests": ["gpu"]}]
+
+
+def instances_of(node, *sizes, profile="1g.10gb"):
+    return {"metadata": {"name": f"{node}-mig"}, "spec": {"driver": "gpu.carve.dev", "nodeName": node, "devices": [
+        {"name": f"{node}-{mib}", "attributes": {"profile": {"string": profile}}, "capacity": {"memory": {"value": f"{mib}Mi"}}} for mib in sizes]}}
+
+
+def names_of(api, key="default/carve-memory-4096"):
+    devices = api.templates().get(key)
+    return devices and [(a["name"], a["deviceClassName"]) for a in devices["requests"][0].get("firstAvailable", [])]
+
+
+def test_memory_is_a_share_or_the_smallest_instance_that_has_so_much(api):
+    """As Run:ai chooses between its fractions and a MIG instance."""
+    api.gpus("n1", 81079)
+    slices = "/apis/resource.k8s.io/v1/resourceslices/"
+    api.put(slices + "n2-mig", instances_of("n2", 40448, 9856, 2048))
+    api.put(slices + "n3-mig", instances_of("n3", 9900, profile="1g.10gb+me"))
+    for name in ("carve-memory-4096", "carve-memory-9856", "carve-memory-40449", "carve-memory-4096-x2"):
+        api.pod(name, name)
+    share = ("share", "gpu.carve.dev")
+    wait_until(lambda: names_of(api) == [share, ("mig9856", "mig.carve.dev"), ("mig40448", "mig.carve.dev")])
+    wait_until(lambda: names_of(api, "default/carve-memory-9856") == names_of(api))
+    wait_until(lambda: names_of(api, "default/carve-memory-40449") == [share])
+    # Instances of two GPUs cannot be asked for.
+    wait_until(lambda: names_of(api, "default/carve-memory-4096-x2") == [])
+    [first, second, _] = api.templates()["default/carve-memory-4096"]["requests"][0]["firstAvailable"]
+    assert first["capacity"] == {"requests": {"memory": "4096Mi"}} and "capacity" not in second
+    # A role that comes or goes changes templates that are there.
+    api.put(slices + "n4-mig", instances_of("n4", *range(5000, 9000, 500)))
+    wait_until(lambda: [name for name, _ in names_of(api) or []] == ["share", *[f"mig{mib}" for mib in range(5000, 8500, 500)]])
+    for node in ("n2", "n3", "n4"):
+        api.delete(f"{slices}{node}-mig")
+    wait_until(lambda: names_of(api) == [])
+
+
+@pytest.mark.parametrize("profile, memory, fits", [("1g.10gb", "9856Mi", True), ("1g.10gb", str((9856 << 20) + 1), True), ("1g.10gb", "9857Mi", False),
+                                                   ("1g.10gb", "9855Mi", False), ("1g.10gb+me", "9856Mi", False)])
+def test_the_instance_of_a_size_is_chosen_by_its_memory(api, profile, memory, fits):
+    api.put("/apis/resource.k8s.io/v1/resourceslices/n1-mig", instances_of("n1", 9856))
+    api.pod("p", "carve-memory-4096")
+    wait_until(lambda: [name for name, _ in names_of(api) or []] == ["share", "mig9856"])
+    [selector] = api.templates()["default/carve-memory-4096"]["requests"][0]["firstAvailable"][1]["selectors"]
+    device = {"attributes": {"gpu.carve.dev": {"profile": profile}}, "capacity": {"gpu.carve.dev": {"memory": Quantity(memory)}}}
+    assert compile(selector["cel"]["expression"], ["device"])({"device": device}) is fits
 
 
 def test_a_new_size_of_gpu_comes_into_templates_that_are_there(api):
@@ -263,7 +309,7 @@ def test_pods_of_jobs_that_nobody_follows_are_deleted_and_no_others(controllers)
         return left not in api.objects
 
     wait_until(left_is_gone, step=0.2)
-    assert "pod.deleted path=" + left in controllers.log()
+    wait_until(lambda: "pod.deleted path=" + left in controllers.log())
     assert all(path in api.objects for path in [*kept, followed, "/api/v1/namespaces/team/pods/other"])
     wait_until(lambda: followed not in api.objects)  # once nobody does
     assert all(path in api.objects for path in kept)

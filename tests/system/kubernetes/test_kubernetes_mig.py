@@ -1,13 +1,15 @@
 """MIG instances as devices: each placement is one, counters keep two from overlapping, and claims get exactly theirs."""
 import os
+import subprocess
 import threading
 
 import pytest
 
 grpc = pytest.importorskip("grpc", reason="needs python3-grpcio")
 
-from cluster import Cluster
-from conftest import rest_long, wait_until
+from cel import Quantity, compile
+from cluster import DRIVER, Cluster
+from conftest import BUILD, clean_env, rest_long, wait_until
 from mig_hands import carve, instances, kill_daemon
 from nvidia_module import of_instance, with_module
 from programs import python
@@ -107,6 +109,35 @@ def test_a_claim_gets_the_instance_at_its_placement_and_gives_it_back(cluster):
     large = cluster.api.claim("large", [("gpu", device(cluster, "7g.80gb", 0)["name"])])
     prepared(cluster, large)
     assert [i["profile"] for i in instances(cluster.host)] == ["7g.80gb"]
+
+
+def test_memory_on_a_node_with_instances_alone_is_the_smallest_one_that_has_so_much(cluster):
+    """The controller's template for an annotation gpu-memory, as a scheduler reads it."""
+    wait_until(lambda: mig_devices(cluster))
+    controller = subprocess.Popen([BUILD / "carve-kubernetes", "controller", "--api", cluster.api.url], env=clean_env(), stderr=subprocess.DEVNULL)
+    try:
+        cluster.api.pod("p", "carve-memory-15000")
+        devices = wait_until(lambda: (t := cluster.api.templates().get("default/carve-memory-15000")) and
+                             "firstAvailable" in t["requests"][0] and t)
+    finally:
+        controller.terminate()
+        controller.wait(60)
+    share, *instances_wanted = devices["requests"][0]["firstAvailable"]
+    fits = [(want["name"], d) for want in instances_wanted for d in mig_devices(cluster) if all(
+        compile(selector["cel"]["expression"], ["device"])({"device": seen_by_selectors(d)}) for selector in want["selectors"])]
+    assert share["deviceClassName"] == "gpu.carve.dev" and not any("+" in d["attributes"]["profile"]["string"] for _, d in fits)
+    assert {d["attributes"]["profile"]["string"] for name, d in fits if name == instances_wanted[0]["name"]} == {"1g.20gb", "2g.20gb"}
+    name, chosen = fits[0]
+    claim = cluster.api.claim("c", [("gpu/" + name, chosen["name"])])
+    [got] = prepared(cluster, claim)
+    assert got["requests"] == ["gpu"] and got["cdi"] == [f"k8s.gpu.carve.dev/claim={claim['uid']}-gpu"]
+    assert [i["profile"] for i in instances(cluster.host, "busy")] == [chosen["attributes"]["profile"]["string"]]
+
+
+def seen_by_selectors(device):
+    """`device` of a selector's expression."""
+    return {"driver": DRIVER, "attributes": {DRIVER: {name: next(iter(v.values())) for name, v in device["attributes"].items()}},
+            "capacity": {DRIVER: {name: Quantity(v["value"]) for name, v in device["capacity"].items()}}}
 
 
 def test_a_container_gets_the_capabilities_of_its_instance_alone(make_cluster):

@@ -19,6 +19,7 @@
 #include "integrations/kubernetes/api/leader.h"
 #include "integrations/kubernetes/controller/unused.h"
 #include "integrations/kubernetes/object/claim.h"
+#include "integrations/kubernetes/object/quantity.h"
 #include "integrations/kubernetes/object/slices.h"
 #include "integrations/kubernetes/object/template.h"
 #include "integrations/kubernetes/pod/follow.h"
@@ -41,11 +42,11 @@ struct controller {
 	unsigned collect_s;
 	struct orphans orphans;
 	pthread_mutex_t lock;
-	json_t *sizes;  /* memoryMiB of GPUs, by slice: {slice: [mib, ...]} */
+	json_t *seen;   /* MiB of GPUs and of MIG instances, by slice: {slice: {"gpu": [mib, ...],
+			   "mig": [mib, ...]}} */
 	json_t *wanted; /* templates that pods name: {"namespace/name": made}, where made says
 			   that it is there as it should be */
-	uint64_t gpu_mib[TEMPLATE_SIZES_MAX];
-	size_t gpu_sizes;
+	struct template_sizes sizes;
 };
 
 static volatile sig_atomic_t signalled;
@@ -115,8 +116,8 @@ static void template_ensure(struct controller *controller, const char *key)
 	if (!goes_on(controller) || json_is_true(json_object_get(controller->wanted, key)) ||
 	    template_parse(name, &size) < 0)
 		return;
-	cleanup_json json_t *template = template_build(controller->driver, namespace, name, &size,
-						       controller->gpu_mib, controller->gpu_sizes);
+	cleanup_json json_t *template =
+		template_build(controller->driver, namespace, name, &size, &controller->sizes);
 	/* A share of GPUs that are not known yet waits for the first slice. */
 	if (!template)
 		return;
@@ -178,20 +179,52 @@ static void *pods_main(void *arg)
 
 /* ---- slices ------------------------------------------------------------------------------ */
 
+/* Of a MIG instance that a claim of memory can get, rounded down; 0: it is none. */
+static uint64_t instance_mib(const json_t *device)
+{
+	const json_t *attributes = json_object_get(device, "attributes");
+	const char *profile = json_string_value(
+		json_object_get(json_object_get(attributes, "profile"), "string"));
+	const char *memory = json_string_value(json_object_get(
+		json_object_get(json_object_get(device, "capacity"), "memory"), "value"));
+	uint64_t bytes;
+
+	if (!profile || strchr(profile, '+') || !memory || quantity_parse(memory, &bytes) < 0)
+		return 0;
+	return bytes / MIB(1);
+}
+
+static bool has_integer(const json_t *list, json_int_t value)
+{
+	const json_t *its;
+	size_t i;
+
+	json_array_foreach((json_t *)list, i, its)
+	{
+		if (json_integer_value(its) == value)
+			return true;
+	}
+	return false;
+}
+
+/* An instance of one size stands there once, however many there are. */
 static json_t *slice_sizes(const json_t *slice)
 {
-	json_t *sizes = json_array(), *device;
+	json_t *gpus = json_array(), *instances = json_array(), *device;
 	size_t i;
 
 	json_array_foreach(json_object_get(json_object_get(slice, "spec"), "devices"), i, device)
 	{
 		json_t *mib = json_object_get(
 			json_object_get(json_object_get(device, "attributes"), "memoryMiB"), "int");
+		uint64_t instance = instance_mib(device);
 
 		if (json_integer_value(mib) > 0)
-			json_array_append(sizes, mib);
+			json_array_append(gpus, mib);
+		if (instance && !has_integer(instances, (json_int_t)instance))
+			json_array_append_new(instances, json_integer((json_int_t)instance));
 	}
-	return sizes;
+	return json_pack("{s:o, s:o}", "gpu", gpus, "mig", instances);
 }
 
 struct counted {
@@ -214,17 +247,17 @@ static int by_mib(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-/* The sizes that most GPUs have, smallest first. */
-static size_t sizes_choose(const json_t *by_slice, uint64_t ret[static TEMPLATE_SIZES_MAX])
+/* The sizes that most devices of that kind have, smallest first. */
+static size_t sizes_choose(const json_t *by_slice, const char *kind, uint64_t *ret, size_t most)
 {
 	static struct counted counted[1024];
 	size_t kinds = 0, i;
-	const json_t *list, *mib;
+	const json_t *seen, *mib;
 	const char *slice;
 
-	json_object_foreach((json_t *)by_slice, slice, list)
+	json_object_foreach((json_t *)by_slice, slice, seen)
 	{
-		json_array_foreach((json_t *)list, i, mib)
+		json_array_foreach(json_object_get(seen, kind), i, mib)
 		{
 			uint64_t value = (uint64_t)json_integer_value(mib);
 			size_t at = 0;
@@ -239,7 +272,7 @@ static size_t sizes_choose(const json_t *by_slice, uint64_t ret[static TEMPLATE_
 		}
 	}
 	qsort(counted, kinds, sizeof(counted[0]), by_count);
-	kinds = MIN(kinds, TEMPLATE_SIZES_MAX);
+	kinds = MIN(kinds, most);
 	for (i = 0; i < kinds; i++)
 		ret[i] = counted[i].mib;
 	qsort(ret, kinds, sizeof(ret[0]), by_mib);
@@ -248,19 +281,19 @@ static size_t sizes_choose(const json_t *by_slice, uint64_t ret[static TEMPLATE_
 
 static void sizes_take(struct controller *controller)
 {
-	uint64_t mib[TEMPLATE_SIZES_MAX] = {0};
-	size_t sizes = sizes_choose(controller->sizes, mib);
+	struct template_sizes sizes = {0};
 	const char *key;
 	json_t *made;
 	void *next;
 
+	sizes.gpus = sizes_choose(controller->seen, "gpu", sizes.gpu, ARRAY_SIZE(sizes.gpu));
+	sizes.instances =
+		sizes_choose(controller->seen, "mig", sizes.instance, ARRAY_SIZE(sizes.instance));
 	/* A cluster whose nodes are all away keeps its templates. */
-	if (!sizes || (sizes == controller->gpu_sizes &&
-		       !memcmp(mib, controller->gpu_mib, sizeof(mib[0]) * sizes)))
+	if ((!sizes.gpus && !sizes.instances) || !memcmp(&sizes, &controller->sizes, sizeof(sizes)))
 		return;
-	memcpy(controller->gpu_mib, mib, sizeof(mib));
-	controller->gpu_sizes = sizes;
-	log_event(LOG_INFO, "gpus.sizes count=%zu", sizes);
+	controller->sizes = sizes;
+	log_event(LOG_INFO, "gpus.sizes count=%zu instances=%zu", sizes.gpus, sizes.instances);
 	json_object_foreach_safe(controller->wanted, next, key, made)
 		json_object_set_new(controller->wanted, key, json_false());
 	templates_ensure(controller);
@@ -275,11 +308,11 @@ static void on_slice(void *arg, enum informer_event event, const json_t *slice)
 
 	pthread_mutex_lock(&controller->lock);
 	if (event == INFORMER_LIST_BEGINS)
-		json_object_clear(controller->sizes);
+		json_object_clear(controller->seen);
 	else if (event == INFORMER_PRESENT && name)
-		json_object_set_new(controller->sizes, name, slice_sizes(slice));
+		json_object_set_new(controller->seen, name, slice_sizes(slice));
 	else if (event == INFORMER_DELETED && name)
-		json_object_del(controller->sizes, name);
+		json_object_del(controller->seen, name);
 	/* Half a list would be half the sizes. */
 	listing = event == INFORMER_LIST_BEGINS || (listing && event != INFORMER_LIST_ENDS);
 	if (!listing)
@@ -467,7 +500,7 @@ int controller_run(const struct controller_options *options, struct error *err)
 					      .gone_s = options->gone_s,
 					      .goes_on = goes_on,
 					      .arg = &controller};
-	controller.sizes = json_object();
+	controller.seen = json_object();
 	controller.wanted = json_object();
 	controller.leader = (struct leader){
 		.api = &controller.api, .namespace = options->namespace, .name = LEASE};
@@ -483,7 +516,7 @@ int controller_run(const struct controller_options *options, struct error *err)
 		return rc;
 	controller.api.goes_on = NULL;
 	leader_resign(&controller.leader);
-	json_decref(controller.sizes);
+	json_decref(controller.seen);
 	json_decref(controller.wanted);
 	json_decref(controller.orphans.seen);
 	api_close(&controller.api);

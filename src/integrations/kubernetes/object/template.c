@@ -84,29 +84,63 @@ static json_t *alternative_json(const char *driver, const struct template_size *
 	return request;
 }
 
+/* A MIG instance with memory of [mib, mib + 1). Profiles with a `+` take an engine of which there
+ * is one, and are for those who name them. */
+static json_t *instance_json(const char *driver, uint64_t mib)
+{
+	char name[32], expression[512];
+
+	snprintf(name, sizeof(name), "mig%" PRIu64, mib);
+	snprintf(expression, sizeof(expression),
+		 "device.capacity['%s'].memory.compareTo(quantity('%" PRIu64 "Mi')) >= 0 && "
+		 "device.capacity['%s'].memory.compareTo(quantity('%" PRIu64 "Mi')) < 0 && "
+		 "!device.attributes['%s'].profile.contains('+')",
+		 driver, mib, driver, mib + 1, driver);
+	return json_pack("{s:s, s:s, s:s, s:i, s:[{s:{s:s}}]}", "name", name, "deviceClassName",
+			 TEMPLATE_MIG_CLASS, "allocationMode", "ExactCount", "count", 1,
+			 "selectors", "cel", "expression", expression);
+}
+
+/* The share, which wastes nothing, before instances. */
+static json_t *memory_json(const char *driver, const struct template_size *size,
+			   const struct template_sizes *sizes)
+{
+	json_t *alternatives = json_array();
+
+	json_array_append_new(alternatives,
+			      request_json(driver, "share", size->memory, 0, size->gpu_count));
+	for (size_t i = 0; i < sizes->instances; i++)
+		if (sizes->instance[i] >= size->memory &&
+		    json_array_size(alternatives) < TEMPLATE_SIZES_MAX)
+			json_array_append_new(alternatives,
+					      instance_json(driver, sizes->instance[i]));
+	return alternatives;
+}
+
 static json_t *requests_json(const char *driver, const struct template_size *size,
-			     const uint64_t *gpu_mib, size_t sizes)
+			     const struct template_sizes *sizes)
 {
 	json_t *alternatives;
 
-	if (size->memory)
+	/* Instances have no attribute by which two of them are known to be of two GPUs. */
+	if (size->memory && (!sizes->instances || size->gpu_count > 1))
 		return json_pack("[{s:s, s:o}]", "name", "gpu", "exactly",
 				 request_json(driver, NULL, size->memory, 0, size->gpu_count));
-	alternatives = json_array();
-	for (size_t i = 0; i < sizes && i < TEMPLATE_SIZES_MAX; i++)
-		json_array_append_new(alternatives, alternative_json(driver, size, gpu_mib[i]));
+	alternatives = size->memory ? memory_json(driver, size, sizes) : json_array();
+	for (size_t i = 0; !size->memory && i < sizes->gpus; i++)
+		json_array_append_new(alternatives, alternative_json(driver, size, sizes->gpu[i]));
 	return json_pack("[{s:s, s:o}]", "name", "gpu", "firstAvailable", alternatives);
 }
 
 json_t *template_build(const char *driver, const char *namespace, const char *name,
-		       const struct template_size *size, const uint64_t *gpu_mib, size_t sizes)
+		       const struct template_size *size, const struct template_sizes *sizes)
 {
 	char attribute[96];
 	json_t *devices;
 
-	if (!size->memory && !sizes)
+	if (!size->memory && !sizes->gpus)
 		return NULL;
-	devices = json_pack("{s:o}", "requests", requests_json(driver, size, gpu_mib, sizes));
+	devices = json_pack("{s:o}", "requests", requests_json(driver, size, sizes));
 	/* Shares of one device could be given twice to one request. */
 	snprintf(attribute, sizeof(attribute), "%s/uuid", driver);
 	if (devices && size->gpu_count > 1)

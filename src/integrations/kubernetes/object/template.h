@@ -2,7 +2,8 @@
  * template's name into a pod, and the name says all of it. Pure.
  *
  *   carve-fraction-0.5     half of one GPU's memory, and of its time where that is sliced
- *   carve-memory-4096      4096 MiB of one GPU
+ *   carve-memory-4096      4096 MiB of one GPU; where the cluster has MIG instances, else the
+ *                          smallest of these that has so much
  *   carve-fraction-0.5-x2  half of each of two GPUs */
 #pragma once
 
@@ -15,6 +16,8 @@
 #define TEMPLATE_LABEL "carve.dev/template"
 /* Alternatives that one request can have. */
 #define TEMPLATE_SIZES_MAX 8
+#define TEMPLATE_INSTANCES_MAX 32
+#define TEMPLATE_MIG_CLASS "mig.carve.dev"
 
 struct template_size {
 	uint32_t share;     /* millionths of a GPU; 0: sized by memory */
@@ -24,8 +27,16 @@ struct template_size {
 
 /* 0, or -EINVAL: the name is of no such template. */
 int template_parse(const char *name, struct template_size *ret);
-/* The template. `gpu_mib` has the sizes of GPUs that the cluster has, up to TEMPLATE_SIZES_MAX; a
- * share is so many bytes of each of them. The caller owns the result. NULL: out of memory, or a
- * share of GPUs that are not known. */
+
+/* Sizes that the cluster has, in MiB, smallest first. */
+struct template_sizes {
+	uint64_t gpu[TEMPLATE_SIZES_MAX]; /* a share is so many bytes of each of them */
+	size_t gpus;
+	uint64_t instance[TEMPLATE_INSTANCES_MAX]; /* of MIG */
+	size_t instances;
+};
+
+/* The template. The caller owns the result. NULL: out of memory, or a share of GPUs that are not
+ * known. */
 json_t *template_build(const char *driver, const char *namespace, const char *name,
-		       const struct template_size *size, const uint64_t *gpu_mib, size_t sizes);
+		       const struct template_size *size, const struct template_sizes *sizes);
