@@ -7,7 +7,7 @@ import pytest
 yaml = pytest.importorskip("yaml", reason="needs python3-yaml")
 
 from conftest import BUILD, ROOT, run
-from helm import Chart, Refused
+from helm import Chart, Refused, merged
 
 PACKAGING = ROOT / "packaging" / "kubernetes"
 CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "DeviceClass", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
@@ -100,8 +100,7 @@ def refusal(*options):
     return done.stderr
 
 
-@pytest.mark.skipif(not shutil.which("helm"), reason="needs helm")
-@pytest.mark.parametrize("option, words", [
+WRONG_VALUES = [
     ("global.core.timeSlicing.mode=FAIR", "/global/core/timeSlicing/mode': value must be one of 'off', 'fair', 'strict'"),
     ("wholeGPUs.enabled=true", "'wholeGPUs' not allowed"),
     ("sharing.timeSlicing.replicas=-1", "/sharing/timeSlicing/replicas': minimum: got -1, want 0"),
@@ -112,7 +111,11 @@ def refusal(*options):
     ("image.tag=20261127", "/image/tag': got number, want string"),
     ("driverRoot=/", "/driverRoot': '/' does not match"),
     ("node.maxUnavailable=0", "/node/maxUnavailable': minimum: got 0, want 1"),
-])
+]
+
+
+@pytest.mark.skipif(not shutil.which("helm"), reason="needs helm")
+@pytest.mark.parametrize("option, words", WRONG_VALUES)
 def test_a_wrong_value_is_refused_before_the_cluster_is_changed(option, words):
     assert words in refusal("--set", option)
 
@@ -122,6 +125,35 @@ def test_a_mode_that_yaml_takes_for_false_is_refused(tmp_path):
     values = tmp_path / "values.yaml"
     values.write_text("global: {core: {timeSlicing: {mode: off}}}")
     assert "/global/core/timeSlicing/mode': value must be one of 'off'" in refusal("-f", values)
+
+
+def value_faults(values):
+    """The places of values that the chart's schema refuses, as helm asks it."""
+    jsonschema = pytest.importorskip("jsonschema", reason="needs python3-jsonschema")
+    schema = json.loads((PACKAGING / "chart" / "values.schema.json").read_text())
+    own = yaml.safe_load((PACKAGING / "chart" / "values.yaml").read_text())
+    return ["/".join(map(str, e.absolute_path)) for e in jsonschema.Draft7Validator(schema).iter_errors(merged(own, values))]
+
+
+def nested(option):
+    """{a: {b: value}} of a.b=value."""
+    key, _, text = option.partition("=")
+    value = yaml.safe_load(text)
+    for name in reversed(key.split(".")):
+        value = {name: value}
+    return value
+
+
+@pytest.mark.parametrize("option", [option for option, _ in WRONG_VALUES])
+def test_the_schema_refuses_a_wrong_value_at_its_place(option):
+    assert value_faults({}) == []
+    place = option.partition("=")[0].replace(".", "/")
+    assert value_faults(nested(option)) == [place if place != "wholeGPUs/enabled" else ""]
+
+
+@pytest.mark.parametrize("mode, faults", [("fair", []), ("strict", []), ("'off'", []), ("off", ["global/core/timeSlicing/mode"])])
+def test_a_mode_that_yaml_takes_for_false_is_refused_by_the_schema(mode, faults):
+    assert value_faults(yaml.safe_load(f"global: {{core: {{timeSlicing: {{mode: {mode}}}}}}}")) == faults
 
 
 def schema_faults(schema, values, definitions, path=""):
