@@ -126,6 +126,15 @@ def test_a_new_size_of_gpu_comes_into_templates_that_are_there(api):
     wait_until(lambda: len(alternatives(api.templates().get("default/carve-fraction-0.25", {"requests": [{"firstAvailable": []}]}))) == 2)
 
 
+def test_each_size_that_the_policies_take_gets_its_template(api):
+    api.gpus("n1", 81079)
+    sizes = ["0.001", "0.100001", "0.999999", "1", "1.0", "1.000000", *[f"{n / 8:.3f}" for n in range(1, 8)]]
+    names = [f"carve-fraction-{size}" for size in sizes] + ["carve-memory-1", "carve-memory-134217728", "carve-memory-134217728-x32"]
+    for name in names:
+        api.pod(name, name)
+    wait_until(lambda: {f"default/{name}" for name in names} == set(api.templates()))
+
+
 @pytest.mark.parametrize("forget", [False, True])
 def test_a_watch_that_ended_goes_on_and_one_that_is_too_old_lists_again(api, forget):
     api.gpus("n1", 81079)

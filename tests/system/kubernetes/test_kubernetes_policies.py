@@ -77,6 +77,7 @@ def claimed(pod):
     ([None], None, {"gpu-memory": "4096", "gpu-fraction-num-devices": "2"}, {"c0": "carve-memory-4096-x2"}),
     ([None], None, {"gpu-memory": "4096", "gpu-fraction-num-devices": "1"}, {"c0": "carve-memory-4096"}),
     *[([None], None, {"gpu-fraction": text}, {"c0": f"carve-fraction-{text}"}) for text in ("1", "1.0", "0.001")],
+    *[([None], None, {"gpu-memory": text}, {"c0": f"carve-memory-{text}"}) for text in ("1", "134217728")],
     ([None, None], None, {"gpu-fraction": ".5", "gpu-fraction-container-name": "c1"}, {"c1": "carve-fraction-0.5"}),
     *[([{FRACTION: text}], None, None, {"c0": f"carve-fraction-{number}"})
       for text, number in (("0.7", "0.7"), ("0.104", "0.104"), ("9m", "0.009"))],
@@ -120,7 +121,7 @@ def test_a_spelling_is_a_claim_of_one_container(admit, limits, labels, annotatio
     ([None], None, {"gpu-fraction": "0.5", "gpu-fraction-container-name": "z"}, "this pod has no container 'z'"),
     ([None], None, {"gpu-fraction": "0.5", "gpu-fraction-container-name": ""}, "this pod has no container ''"),
     *[([None], None, {"gpu-fraction": text}, f"'{text}' is no fraction") for text in ("0", "abc", "0.5 ", "½", "٠.٥", "+0.5", "0,5", "50%", "1.1")],
-    *[([None], None, {"gpu-memory": text}, f"'{text}' is no number of MiB") for text in ("4Gi", "0.5", "1000000000", "4096 ", "４０９６")],
+    *[([None], None, {"gpu-memory": text}, f"'{text}' is no number of MiB") for text in ("4Gi", "0.5", "1000000000", "999999999", "134217729", "4096 ", "４０９６")],
     *[([None], None, {"gpu-fraction": "0.5", "gpu-fraction-num-devices": text}, f"'{text}' is no number from 1 to 32") for text in ("0", "", "-1", "2.0")],
     # Texts of several lines.
     ([None], None, {"gpu-fraction": "0.5\n"}, "annotation gpu-fraction is no fraction of a GPU; right would be 0.5"),
