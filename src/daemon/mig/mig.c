@@ -38,7 +38,7 @@ static void held_release(struct mig *mig, uint32_t gpu)
 	struct mig_board *board = &mig->board[gpu];
 
 	for (uint32_t at = 0; at < board->count; at++)
-		if (board->instance[at].state == MIG_BUSY && !board->detail[at].session[0] &&
+		if (mig_entry_held(board, at) &&
 		    now_monotonic_ns() >= board->detail[at].held_until_ns)
 			mig_entry_set(board, at, MIG_IDLE);
 }
@@ -74,7 +74,7 @@ static void mode_follow(struct mig *mig, uint32_t gpu)
 
 	if (!board->role || g->info.mig || g->claim.state != CLAIM_OURS || !mig->gpus->done)
 		return;
-	mig_board_settle(mig, gpu, NULL, 0);
+	mig_board_settle(mig, gpu, NULL, 0, now_monotonic_ns());
 	mig_board_measured(board, NULL, 0, GPM_UNKNOWN, NULL);
 	board->known = false;
 	mig_board_publish(mig, gpu);

@@ -205,7 +205,7 @@ static const char *held_text(const struct mig_board *board, char *buf, size_t si
 	for (uint32_t at = 0; at < board->count; at++) {
 		const struct mig_detail *d = &board->detail[at];
 
-		if (board->instance[at].state != MIG_BUSY || d->session[0])
+		if (!mig_entry_held(board, at))
 			continue;
 		if (d->pid_count)
 			snprintf(buf, size, "process %u holds the idle instance at %u:%u",

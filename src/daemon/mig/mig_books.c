@@ -506,10 +506,48 @@ static void refused_settle(struct mig_board *board, const struct instance *list,
 		board->there[i] = list[i].place;
 }
 
-void mig_board_settle(struct mig *mig, uint32_t gpu, const struct instance *list, size_t count)
+bool mig_entry_seen(const struct mig_board *board, uint32_t at)
+{
+	return board->looked_ns > board->instance[at].used;
+}
+
+bool mig_entry_held(const struct mig_board *board, uint32_t at)
+{
+	return board->instance[at].state == MIG_BUSY && !board->detail[at].session[0];
+}
+
+/* A process may outlive its session: it left all that carve knows its processes by. What it holds
+ * of the instance nobody else can have. */
+static void held_settle(struct mig *mig, uint32_t gpu)
 {
 	struct mig_board *board = &mig->board[gpu];
 
+	for (uint32_t at = 0; at < board->count; at++) {
+		struct mig_detail *detail = &board->detail[at];
+		bool idle = board->instance[at].state == MIG_IDLE;
+
+		if (idle && detail->pid_count && mig_entry_seen(board, at)) {
+			log_event(LOG_WARNING, "mig.held gpu=%u start=%u size=%u pid=%u",
+				  mig->gpus->gpu[gpu].info.index, detail->place.start,
+				  detail->place.size, detail->pid[0]);
+			mig_entry_set(board, at, MIG_BUSY);
+			detail->held_until_ns = UINT64_MAX;
+		} else if (!idle && mig_entry_held(board, at) &&
+			   detail->held_until_ns == UINT64_MAX && !detail->pid_count) {
+			mig_entry_set(board, at, MIG_IDLE);
+		} else {
+			continue;
+		}
+		mig_entry_store(mig, gpu, at);
+	}
+}
+
+void mig_board_settle(struct mig *mig, uint32_t gpu, const struct instance *list, size_t count,
+		      uint64_t looked_ns)
+{
+	struct mig_board *board = &mig->board[gpu];
+
+	board->looked_ns = looked_ns;
 	refused_settle(board, list, count);
 	for (uint32_t at = board->count; at-- > 0;)
 		if (at < board->count && board->instance[at].state != MIG_FOREIGN)
@@ -518,6 +556,7 @@ void mig_board_settle(struct mig *mig, uint32_t gpu, const struct instance *list
 	foreign_settle(mig, gpu, list, count);
 	pids_learn(board, list, count);
 	mig_sessions_match(mig, gpu);
+	held_settle(mig, gpu);
 	sessions_orphaned(mig, gpu);
 }
 

@@ -28,8 +28,9 @@ struct mig_detail {
 	int64_t since;                   /* in this state: CLOCK_REALTIME, ns */
 	uint32_t pid[INSTANCE_PIDS_MAX]; /* of processes that the driver lists in it */
 	uint32_t pid_count;
-	int8_t utilization;     /* per cent of the time; GPM_UNKNOWN */
-	uint64_t held_until_ns; /* somebody holds it who is none of ours: not removed before */
+	int8_t utilization; /* per cent of the time; GPM_UNKNOWN */
+	/* Somebody holds it who is none of ours: neither given nor removed before. */
+	uint64_t held_until_ns;
 };
 
 struct mig_board {
@@ -40,6 +41,7 @@ struct mig_board {
 	uint64_t collect_older_ns;
 	char why[96];       /* it cannot be used; "": it can */
 	int8_t utilization; /* of the GPU, per cent of the time; GPM_UNKNOWN */
+	uint64_t looked_ns; /* CLOCK_MONOTONIC, when NVML was asked what follows */
 	uint64_t available; /* the largest instance that could be had, when that was last known */
 	struct mig_instance instance[MIG_INSTANCES_MAX];
 	struct mig_detail detail[MIG_INSTANCES_MAX];
@@ -100,8 +102,13 @@ const struct session *mig_session_on(const struct session *s, const char *uuid_t
 /* Sessions that name its instances have them, and no others: whichever was written first when a
  * daemon was ended. */
 void mig_sessions_match(struct mig *mig, uint32_t gpu);
-/* NVML lists these. Sessions whose instances are gone are ended. */
-void mig_board_settle(struct mig *mig, uint32_t gpu, const struct instance *list, size_t count);
+/* NVML lists these, asked at `looked_ns`. Sessions whose instances are gone are ended. */
+void mig_board_settle(struct mig *mig, uint32_t gpu, const struct instance *list, size_t count,
+		      uint64_t looked_ns);
+/* Whether NVML was asked who is in the idle instance since its last session ended. */
+bool mig_entry_seen(const struct mig_board *board, uint32_t at);
+/* Whether it has no session, and somebody holds it. */
+bool mig_entry_held(const struct mig_board *board, uint32_t at);
 /* These figures are of what NVML listed with them. */
 void mig_board_measured(struct mig_board *board, const struct instance *list, size_t count,
 			int8_t utilization, const int8_t *of_instances);

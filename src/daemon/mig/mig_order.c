@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/kill_point.h"
 #include "base/macros.h"
 #include "daemon/gpu/pool.h"
@@ -35,6 +36,7 @@ static void order_undo(const struct instances *driver, const struct mig_order *o
 
 static void gpu_look(const struct instances *driver, uint32_t index, struct mig_outcome *out)
 {
+	out->looked_ns = now_monotonic_ns();
 	if (out->kinds) {
 		out->rc = instances_kinds(driver, index, out->kinds);
 		out->profiles = out->kinds->profile;

@@ -35,6 +35,7 @@ struct mig_outcome {
 	struct instance_kinds *kinds; /* NULL: they are known, and these: */
 	const struct instance_profile *profiles;
 	uint32_t profile_count;
+	uint64_t looked_ns; /* CLOCK_MONOTONIC, before it was asked for: */
 	struct instance list[MIG_INSTANCES_MAX];
 	size_t count;
 	bool measured; /* and how busy they are: */

@@ -57,7 +57,7 @@ static void board_learn(struct mig *mig, uint32_t gpu, const struct mig_outcome 
 	if (out->kinds)
 		mig_contexts_load(mig, gpu);
 	profiles_number(mig, gpu);
-	mig_board_settle(mig, gpu, out->list, out->count);
+	mig_board_settle(mig, gpu, out->list, out->count, out->looked_ns);
 	if (out->measured)
 		mig_board_measured(board, out->list, out->count, out->utilization,
 				   out->of_instances);
@@ -162,6 +162,14 @@ static bool is_too_small(const struct mig_order *o)
 		       o->mig->board[o->grant.share[0].gpu].context[o->probe.profile];
 }
 
+/* Somebody was left in it by the session before. */
+static bool is_held(const struct mig *mig, uint32_t gpu, const struct instance_place *place)
+{
+	int at = mig_entry_find(&mig->board[gpu], place);
+
+	return at >= 0 && mig_entry_held(&mig->board[gpu], (uint32_t)at);
+}
+
 static void order_answer(struct mig_order *o)
 {
 	struct mig *mig = o->mig;
@@ -172,7 +180,8 @@ static void order_answer(struct mig_order *o)
 	bool again = rc == -ENOSPC || is_too_small(o) ||
 		     ((rc == -EBUSY || rc == -ETIMEDOUT) && o->op[0].kind == MIG_OP_REMOVE);
 	for (uint32_t i = 0; rc == 0 && i < o->grant.count; i++)
-		if (!mig_entry_share(mig, &o->wanted[i], o->grant.together, &o->grant.share[i]))
+		if (is_held(mig, o->grant.share[i].gpu, &o->wanted[i]) ||
+		    !mig_entry_share(mig, &o->wanted[i], o->grant.together, &o->grant.share[i]))
 			rc = again = true;
 	if (rc == 0 && !again)
 		mig->hooks->made(mig->context, o->request, &o->grant, NULL);

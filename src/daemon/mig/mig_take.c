@@ -68,6 +68,18 @@ static bool all_reused(const struct mig_decision *decision)
 	return true;
 }
 
+/* Else NVML is asked first who is in them. */
+static bool all_seen(const struct mig *mig, const struct mig_decision *decision)
+{
+	for (uint32_t i = 0; i < decision->count; i++) {
+		const struct mig_choice *c = &decision->choice[i];
+
+		if (c->step == MIG_REUSE && !mig_entry_seen(&mig->board[c->gpu], c->instance))
+			return false;
+	}
+	return true;
+}
+
 /* Nothing has to be made. */
 static int reuse(struct mig *mig, const struct mig_decision *decision, bool together,
 		 struct mig_grant *ret)
@@ -97,7 +109,8 @@ static bool wants_probe(const struct mig *mig, const struct mig_decision *decisi
 int mig_take(struct mig *mig, const char *id, const struct mig_decision *decision, bool together,
 	     struct mig_grant *ret, struct error *err)
 {
-	if (all_reused(decision) && !wants_probe(mig, decision, together))
+	if (all_reused(decision) && all_seen(mig, decision) &&
+	    !wants_probe(mig, decision, together))
 		return reuse(mig, decision, together, ret);
 	struct mig_order *o = mig_order_new(mig, MIG_CHOICES_MAX * (MIG_INSTANCES_MAX + 1));
 	int rc = o ? order_plan(o, decision) : -ENOMEM;
