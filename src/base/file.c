@@ -1,6 +1,5 @@
 #include "base/file.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -124,6 +123,20 @@ int process_start_time(pid_t pid, unsigned long long *ret_ticks)
 	return process_field(pid, 22, ret_ticks);
 }
 
+/* The kernel makes an entry of /proc for each thread that it lists: readdir() has it list a
+ * thousand at once. */
+#define THREADS_LOOKED_AT 8u
+#define THREADS_BUFFER 512
+
+/* The kernel's linux_dirent64. */
+struct entry {
+	uint64_t inode;
+	int64_t offset;
+	uint16_t size;
+	uint8_t type;
+	char name[];
+};
+
 /* A thread that has ended, or is about to, has no memory any more. */
 static bool has_memory(pid_t thread)
 {
@@ -132,33 +145,36 @@ static bool has_memory(pid_t thread)
 	return process_field(thread, 23, &address_space) == 0 && address_space;
 }
 
-/* The number of a thread of it that has not ended, by which /proc shows what the process has: its
- * first thread may have ended before others. Where there is none, its PID. */
-static pid_t process_thread(pid_t pid)
+/* Whether one of the first threads beside the process's first one has memory. A tracer can keep any
+ * number of threads that have ended: a process with that many is taken to have no other. */
+static bool threads_have_memory(pid_t pid)
 {
-	const struct dirent *entry;
-	pid_t found = pid;
+	_Alignas(struct entry) char buffer[THREADS_BUFFER];
 	char path[64];
+	unsigned looked_at = 0;
 
-	if (has_memory(pid))
-		return pid;
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	DIR *dir = opendir(path);
-	if (!dir)
-		return pid;
-	while (found == pid && (entry = readdir(dir))) { // NOLINT(concurrency-mt-unsafe): its own
-		pid_t thread = (pid_t)strtol(entry->d_name, NULL, 10);
+	cleanup_close int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	long size = 0;
+	while (fd >= 0 && looked_at < THREADS_LOOKED_AT &&
+	       (size = syscall(SYS_getdents64, fd, buffer, sizeof(buffer))) > 0)
+		for (long at = 0; at < size && looked_at < THREADS_LOOKED_AT;) {
+			const struct entry *entry = (const struct entry *)(buffer + at);
+			pid_t thread = (pid_t)strtol(entry->name, NULL, 10);
 
-		if (thread > 0 && thread != pid && has_memory(thread))
-			found = thread;
-	}
-	closedir(dir);
-	return found;
+			at += entry->size;
+			if (thread <= 0 || thread == pid)
+				continue;
+			looked_at++;
+			if (has_memory(thread))
+				return true;
+		}
+	return false;
 }
 
 bool process_is_ending(pid_t pid)
 {
-	return !has_memory(process_thread(pid));
+	return !has_memory(pid) && !threads_have_memory(pid);
 }
 
 bool process_is_headless(pid_t pid)

@@ -339,3 +339,14 @@ def test_many_locks_delay_nobody(lab, count):
     under = attack_beside(lab, LOCKS, session, count, count=1500)
     print(under)
     assert under.p(99) < 100 and under.values[-1] < 400, str(under)
+
+
+# ---- threads -------------------------------------------------------------------------------
+
+@pytest.mark.attack("8", "a process with thousands of threads that ended and that its tracer keeps, whose last one asks for their memory")
+def test_threads_that_are_kept_delay_nobody(lab):
+    session = lab.carve_json(MALLORY, "session", "request", "--vram", "2")["id"]
+    attacker = lab.popen(MALLORY, PROGRAMS / "ended_threads", lab.runtime / "attach.sock", session, 3000)
+    assert attacker.stdout.readline() == "asking\n", attacker.communicate()
+    assert times(lab, count=30).values[-1] < 5000
+    assert attacker.poll() is None
