@@ -379,12 +379,12 @@ def test_output_that_fills_the_disk_keeps_nobody_out(disk, make_lab):
 PODS = {"namespace": "research", "api": "http://127.0.0.1:1", "token_file": "", "ca_file": "", "max": 100000,
         "template": {"pod": {}, "queues": {}}}
 
-# Asks for the counts of queues until so many jobs of one have waited, and none does. Says how many waited in each answer.
+# Asks for the counts of queues until so many jobs of one have waited, and none does (an unserved queue is gone then). Says how many waited in each answer.
 COUNTS = ASKS + r"""
 name, most, seen = sys.argv[1], int(sys.argv[2]), set()
 print("begun", flush=True)
 while not {0, most} <= seen:
-    seen |= {queue["waiting"] for queue in call("GET", "/v1/queues")[1] if queue["name"] == name}
+    seen |= {queue["waiting"] for queue in call("GET", "/v1/queues")[1] if queue["name"] == name} or {0}
 print(json.dumps(sorted(seen)))
 """
 
@@ -398,4 +398,16 @@ def test_jobs_that_start_together_delay_nobody(lab):
     ask(lab, MALLORY, "", "POST", "/v1/agents", json.dumps({"queues": ["pods=0.5"], "detached": True, "pods": PODS}))
     seen = json.loads(alice.stdout.readline())
     # Alice is answered while they start: not only before and behind all.
+    assert len(seen) > 4, seen
+
+
+@pytest.mark.attack("8", "thousands of jobs that come after one, which ends")
+def test_jobs_that_end_with_another_delay_nobody(lab):
+    count = 3000
+    head = ask(lab, MALLORY, "", "POST", "/v1/jobs", json.dumps({"queue": "heads", "argv": ["true"], "cwd": "/", "hold": True}))["id"]
+    ask(lab, MALLORY, "", "POST", "/v1/jobs", json.dumps({"queue": "fan", "argv": ["true"], "cwd": "/", "array": f"1-{count}", "after": [f"ok:{head}"]}))
+    alice = lab.python(ALICE, COUNTS, "fan", count, method=lab.popen)
+    assert alice.stdout.readline() == "begun\n", alice.communicate()
+    ask(lab, MALLORY, "", "DELETE", f"/v1/jobs/{head}")
+    seen = json.loads(alice.stdout.readline())
     assert len(seen) > 4, seen
