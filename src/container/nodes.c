@@ -1,11 +1,14 @@
 #include "container/nodes.h"
 
 #include <glob.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/macros.h"
@@ -14,13 +17,30 @@
 #define PROC_GPUS "/proc/driver/nvidia/gpus"
 #define PROC_CAPABILITIES "/proc/driver/nvidia/capabilities"
 
+/* By this name runc tells systemd of a node, and only if the name is there (1.1.5). systemd sets
+ * all units up anew at `systemctl daemon-reload`, and takes what it was not told of. udev makes no
+ * such links for NVIDIA's nodes. A process without the rights leaves it to others. */
+static void char_link_make(const char *path, dev_t device)
+{
+	char link[64], target[PATH_MAX];
+
+	if (geteuid() != 0 || strncmp(path, "/dev/", 5) != 0)
+		return;
+	snprintf(link, sizeof(link), "/dev/char/%u:%u", major(device), minor(device));
+	snprintf(target, sizeof(target), "../%s", path + 5);
+	(void)mkdir("/dev/char", 0755);
+	(void)symlink(target, link);
+}
+
 /* A node that is there; NVIDIA's tools make some only when they are needed. */
 static void node_add(json_t *edits, const char *path)
 {
 	struct stat st;
 
-	if (stat(path, &st) == 0 && S_ISCHR(st.st_mode))
-		container_edits_node(edits, path);
+	if (stat(path, &st) < 0 || !S_ISCHR(st.st_mode))
+		return;
+	container_edits_node(edits, path);
+	char_link_make(path, st.st_rdev);
 }
 
 void container_nodes_common(json_t *edits)

@@ -1,4 +1,5 @@
-/* The driver's device nodes of this host. */
+/* The driver's device nodes of this host. Root's processes also give each that is added its name in
+ * /dev/char, by which runtimes tell systemd of it. */
 #pragma once
 
 #include <jansson.h>
