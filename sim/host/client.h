@@ -38,10 +38,12 @@ const struct wire_host *client_host(const struct client *c);
 int client_pid(const struct client *c);
 
 /* One request and its reply: for commands without a function of their own below (MIG). `request`
- * starts with a wire_head whose type is set; reply_size is the size of `reply`; returns the reply's
- * bytes, or -errno: a failure of the connection or the reply's negative status (the reply is filled
- * then too, where one came). fd: -1, or sent along (still the caller's). ret_fd: NULL, or set to
- * the descriptor that came (caller owns it), -1 if none. */
+ * starts with a wire_head whose type is set; reply_size is the size of `reply`. fd: -1, or sent
+ * along (still the caller's). ret_fd: NULL, or set to the descriptor that came (caller owns it), -1
+ * if none.
+ *
+ * Returns the reply's bytes, or -errno: a failure of the connection, or the reply's negative
+ * status. If a reply came, it is filled then, too. */
 int client_call(struct client *c, const void *request, size_t request_size, int fd, void *reply,
 		size_t reply_size, int *ret_fd);
 

@@ -12,9 +12,9 @@ enum managed_shows {
 	MANAGED_UNKNOWN = 2,    /* it could not be told just then */
 };
 
-/* Makes a context on the GPU, or in the MIG instance that nobody else uses, with that UUID and says
- * what it holds of the GPU's memory, in bytes: the driver's figure for this process, or where it
- * lists none (another PID namespace), by how much the GPU's use grew. *ret_managed: where managed
- * memory shows that was written to on the GPU. 0 or -errno. Call it in a process that ends soon: it
- * may change the environment. */
+/* Makes a context on the GPU with that UUID, or in the MIG instance, which nobody else may use.
+ * *ret_bytes: the GPU memory that it holds. That is the driver's figure for this process. If the
+ * driver lists none (another PID namespace), it is the growth of the GPU's use. *ret_managed: the
+ * figures in which managed memory shows that was written to on the GPU. 0 or -errno. Call it in a
+ * process that ends soon: it may change the environment. */
 int context_measure(const char *uuid_text, uint64_t *ret_bytes, enum managed_shows *ret_managed);

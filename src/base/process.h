@@ -36,7 +36,7 @@ bool process_parent_find(struct process_id process, struct process_id *ret);
 /* Whether `ancestor` is this process, or one that it descends from. */
 bool process_descends_from(struct process_id process, struct process_id ancestor);
 
-/* A descriptor of the mount namespace that a process is in, which lives on as long as that is open,
- * so that its number is no other's. -EINVAL: it is the one that this process, or the host's first
- * one, is in, and so says nothing of who is in there. Or another -errno. */
+/* A descriptor of the mount namespace that a process is in. The namespace lives as long as that is
+ * open, so its number is no other's. -EINVAL: this process or the host's first one is in it, too,
+ * so it says nothing of the processes in there. Or another -errno. */
 int process_mount_namespace(struct process_id process);

@@ -9,8 +9,8 @@
  * The caller's duties:
  *   wants    a client has work, or a thread waiting (true); it has neither (false). A client that
  *            holds a lease and goes idle is told as wants = false, then its lease is revoked.
- *   opened   the gate of a granted client was opened; where threads wait at it, the first of them
- *            has handed something in, or took too long; or found open, see lease_opened().
+ *   opened   the gate of a granted client was opened. If threads wait at it, the first of them has
+ *            handed something in, or took too long. Or it was found open, see lease_opened().
  *   closed   its gate is closed and its last work is done (drained), or was given up waiting for.
  *
  * From `opened` to `closed` is what it is charged, overrun included. */

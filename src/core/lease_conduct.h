@@ -42,17 +42,17 @@ static inline bool lease_conduct_suspended(const struct lease_conduct *c)
 {
 	return c->state == CONDUCT_SUSPENDED;
 }
-/* Nothing is held against him, and he has all his patience. */
+/* Nothing is held against the user, who has all patience. */
 bool lease_conduct_is_clean(const struct lease_conduct *c, uint64_t now);
 
-/* For how long work may go on after the end of its turn, drains that come to nothing included,
- * while others have been promised that part of the GPU's time (ppm) and want it: so much of it that
- * they can have it all the same within CONDUCT_WINDOW_NS. 0 ppm: for ever. */
+/* The patience: how long work may go on after the end of its turn, drains that come to nothing
+ * included, while others want the part of the GPU's time (ppm) that they have been promised. They
+ * can have that part all the same within CONDUCT_WINDOW_NS. 0 ppm: for ever. */
 #define CONDUCT_WINDOW_NS 20000000000ull
 uint64_t lease_patience(uint32_t others_ppm);
-/* The rest of so much patience: he has spent some, and gets it back at CONDUCT_REFILL_PPM. */
+/* The rest of the patience: the user has spent some, and gets it back at CONDUCT_REFILL_PPM. */
 #define CONDUCT_REFILL_PPM 20000u
 uint64_t lease_conduct_left(const struct lease_conduct *c, uint64_t patience, uint64_t now);
-/* Work of his that went on so long after its turn was cut off, or is still at it, for ever: it
- * cannot be known whether it would have ended. True: that is more than `patience`. */
+/* The user's work went on for `ns` after its turn, until it was cut off; or it goes on still, for
+ * ever. Nobody can know whether it would have ended. True: that is more than `patience`. */
 bool lease_conduct_spend(struct lease_conduct *c, uint64_t ns, uint64_t patience, uint64_t now);

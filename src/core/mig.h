@@ -164,16 +164,16 @@ struct mig_pool {
 	double turned_away, queued;
 };
 
-/* Where at least so many of the last arrivals found no room, room is scarce: then the placement
- * that spoils least is taken, and only of equals the one that is there soonest. Below that nobody
- * is turned away, and what a placement spoils is not missed. In arrivals; their half-life is
+/* If at least this many of the last arrivals found no room, room is scarce. Then the placement that
+ * spoils least is taken, and of equals the one that is there soonest. Below that no request is
+ * turned away, and nobody misses what a placement spoils. In arrivals; their half-life is
  * MIG_HALF_LIFE: one request without room counts for the next 813. With 10 in place of this, 1,000
- * GPUs that turned 3% away accepted 0.4 points less (docs/mig.md). */
+ * GPUs that turned 3% away accepted 0.4 points less. */
 #define MIG_SCARCE 0.2
-/* Where at least so many of the last arrivals wait (of 505 that count), the next one soon takes
- * what is freed: no GPU becomes empty by itself, so none is kept free for that. 30% of the
- * arrivals; with 10 in place of this, 8 GPUs at a load of 0.7 had longer waits (docs/mig.md). With
- * no such rule, carve's mean wait with 100 GPUs was 3 to 7% longer than FGD's in three cases. */
+/* If at least this many of the last arrivals wait (of 505 that count), the next one soon takes what
+ * is freed. No GPU becomes empty by itself then, so none is kept free. It is 30% of the arrivals;
+ * with 10 in place of this, 8 GPUs at a load of 0.7 had longer waits. With no such rule, carve's
+ * mean wait with 100 GPUs was 3 to 7% longer than FGD's in three cases. */
 #define MIG_QUEUES 150.0
 /* In arrivals. A half-life that grows with the pool (10 a GPU) was tried with 100 GPUs: mostly
  * small requests +0.3 to +0.6 points where they are lost, bimodal ones -0.2 to -0.6, waits no

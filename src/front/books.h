@@ -73,16 +73,16 @@ bool books_arrays_exact(struct process *p, uint32_t gpu);
 bool books_arrays_ask(struct process *p, uint32_t gpu);
 void books_arrays_asked(struct process *p, uint32_t gpu, uint64_t over, bool sure);
 
-/* Memory that the driver may keep when it is given back (others have it open, it is freed when a
- * stream gets there, only the driver knows how much it is) stays charged, and is *leaving* until
- * the daemon charges what there still is of it in another place: so it is in the books at every
- * moment. An exported object that is dropped leaves by itself. */
+/* The driver may keep memory that is given back: others have it open, it is freed when a stream
+ * gets there, or only the driver knows how much it is. Such memory stays charged, and is *leaving*
+ * until the daemon charges the rest of it in another place. So it is in the books at every moment.
+ * An exported object that is dropped leaves by itself. */
 void books_leave(struct process *p, uint32_t gpu, uint64_t bytes);
 void books_leave_object(struct process *p, const struct object *object);
-/* Of an object that is not booked yet the driver need not have so many bytes, and the daemon cannot
- * tell: they are leaving, and the object is without them; or, while something of the process's may
- * be elsewhere, stay charged with it (an OBJECT_IMAGE: its `memory`) until nothing is. After it was
- * booked with some, _doubted(), as that may have been so before. */
+/* The driver need not have `bytes` of an object that is not booked yet, and the daemon cannot tell.
+ * They are leaving, and the object is without them. But while something of the process's may be
+ * elsewhere, they stay charged with it (an OBJECT_IMAGE: its `memory`) until nothing is. Call
+ * _doubted() after it was booked with some, as that may have been so before. */
 void books_doubt(struct process *p, struct object *object, uint64_t bytes);
 void books_doubted(struct process *p);
 /* How many bytes are leaving on a GPU. */

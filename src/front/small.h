@@ -1,18 +1,18 @@
 /* Allocations smaller than a block. The driver packs those of a context into blocks of 2 MiB, which
- * it takes and gives back whole; which block one is in, and where, shows in its address. So the
- * charge is exactly the blocks that hold live ones, and what is free in each is known.
+ * it takes and gives back whole. The address of an allocation shows its block, and its place there.
+ * So the charge is exactly the blocks that hold live ones, and the room in each is known.
  *
- * A block is reserved before the call and returned where the driver did not need another one. It is
- * not reserved where the block that was filled last surely has room; and where the slice has no
- * room for a block, the call is made only if some block has, and no other thread's call may be
- * given that room by the driver. While a call without a block of its own is under way, no block is
- * returned: should the driver take one for it after all, it is paid for.
+ * A block is reserved before the call, and returned if the driver did not need another one. It is
+ * not reserved if the block that was filled last surely has room. If the slice has no room for a
+ * block, the call is made only if some block has room that the driver may give to no other thread's
+ * call. While a call without a block of its own is under way, no block is returned: should the
+ * driver take one for it after all, it is paid for.
  *
  * A block in the books that holds none (count 0) is not charged.
  *
  * Why this stays, and not a sum of sizes: the driver takes whole blocks, so a sum charges too
- * little (one byte takes 2 MiB), and a block for each allocation too much: a thousand small arrays
- * would fill a slice of 2 GiB that the driver gives one block for.
+ * little (one byte takes 2 MiB). A block for each allocation charges too much: a thousand small
+ * arrays would fill a slice of 2 GiB, and the driver gives one block for them.
  *
  * An object is small if `small` is not 0: its bytes as the driver hands them out. All functions are
  * called with the process's lock held. */

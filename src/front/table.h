@@ -30,14 +30,13 @@ enum object_kind {
 	OBJECT_FUNCTION,
 	OBJECT_KERNEL,
 	OBJECT_GRAPH_LOCAL, /* the same of an executable graph in a context: by it and the GPU */
-	/* A library whose modules surely take memory: count is how many KiB; and how many their
-	 * code and small variables take; and that it is in a context, by a number of both: memory
-	 * is the library, count is 0 or those KiB, where it need not have been used there; and a
-	 * kernel of it. They go with their library, or the context. */
+	/* A library; count: the KiB that its modules surely take. The next three go with their
+	 * library, or the context. */
 	OBJECT_LIBRARY,
-	OBJECT_LIBRARY_CODE,
-	OBJECT_LIBRARY_IN,
-	OBJECT_LIBRARY_KERNEL,
+	OBJECT_LIBRARY_CODE,   /* count: the KiB of its code and small variables */
+	OBJECT_LIBRARY_IN,     /* it is in a context, by a number of both; memory: the library;
+				* count: 0, or those KiB, if it need not have been used there */
+	OBJECT_LIBRARY_KERNEL, /* a kernel of it */
 	/* Linear memory that a stream frees when it gets there: by a number of ours; memory is its
 	 * device pointer. */
 	OBJECT_FREEING,
@@ -47,10 +46,14 @@ struct object {
 	uint64_t handle;
 	uint64_t bytes;   /* charged for it alone */
 	uint64_t context; /* it goes when this goes; 0: with the process */
-	/* Number of the OBJECT_PHYSICAL that is meant; a block's small_map; of a growing one the
-	 * number of the latest look at it; of a piece of a pool that pool; of a small array its
-	 * bytes; of an OBJECT_PHYSICAL that is marked the number of its marks; of an
-	 * OBJECT_IMAGE of how many of its bytes it cannot be told now whether they are held. */
+	/* It depends on the kind:
+	 *   a mapping            the number of its OBJECT_PHYSICAL
+	 *   a block              its small_map
+	 *   a growing one        the number of the latest look at it
+	 *   a piece of a pool    that pool
+	 *   a small array        its bytes
+	 *   OBJECT_PHYSICAL      if it is marked: the number of its marks
+	 *   OBJECT_IMAGE         the bytes of which it is not known now whether they are held */
 	uint64_t memory;
 	uint32_t small; /* not 0: bytes in a block shared with others, see small.h */
 	/* References, where the kind has them; a graph's epoch; of a mapping its number; of an

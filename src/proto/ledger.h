@@ -1,18 +1,18 @@
-/* The ledger: what a session may hold and what its processes do hold, in memory that the daemon
- * makes and every process of the session maps. docs/ledger.md is its specification; this header is
- * the ABI, in which fronts and daemons of different builds meet, so nothing below may move within a
+/* The ledger: the limits of a session and the charges of its processes, in memory that the daemon
+ * makes and every process of the session maps. docs/ledger.md is its specification. This header is
+ * the ABI, in which fronts and daemons of different builds meet. So nothing below may move within a
  * version.
  *
  * Two sealed memfds a session:
  *   limits  written by the daemon, mapped read-only by workloads (they get a read-only descriptor)
  *   ledger  header, one `struct ledger_gpu` a GPU, then slots: one a process
  *
- * Truth is in the slots: what process S holds on GPU G is slot[S].gpu[G].used + .settled. The word
- * `committed` of a GPU carries the sum of those and *which slot's operation made it so*, which
- * makes every operation detectable: after a process died at any instruction, its intent record and
- * the committed word (or the note that whoever overwrote the word left behind, `helped`) say
- * whether its last operation took effect. Nobody waits for anybody; there is no lock. See
- * docs/ledger.md.
+ * Truth is in the slots: process S holds slot[S].gpu[G].used + .settled on GPU G. The word
+ * `committed` of a GPU carries the sum of those and *which slot's operation made it so*. That makes
+ * every operation detectable. After a process died at any instruction, its intent record and the
+ * committed word say whether its last operation took effect. If another process has overwritten the
+ * word, the note that it left behind, `helped`, says so. No process waits for another; there is no
+ * lock. See docs/ledger.md.
  *
  * Amounts are bytes in slots and units of LEDGER_GRANULE in the committed word. */
 #pragma once
@@ -26,9 +26,8 @@
 #define LEDGER_VERSION 1u
 #define LEDGER_GPUS_MAX 64u
 #define LEDGER_SLOTS_MAX 1024u
-/* Slot 0 is the daemon's: its intents cover settling and reaping, and what it holds is memory that
- * a process gave back, and of which the daemon does not know yet whether the driver keeps it for
- * another. */
+/* Slot 0 is the daemon's: its intents cover settling and reaping. It holds memory that a process
+ * gave back, while the daemon does not know yet whether the driver keeps it for another. */
 #define LEDGER_SLOT_DAEMON 0u
 /* Amounts are multiples of this many bytes (the driver's smallest address alignment: cuMemAlloc
  * returns addresses aligned to at least 256 B; 512 B is the step it hands out). */

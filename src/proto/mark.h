@@ -1,8 +1,10 @@
-/* Marks on descriptors of GPU memory (cuMemExportToShareableHandle), by which the daemon knows that
- * one of them is open still, in whatever process, or on its way through a socket: a lock of the
- * open file (F_OFD_SETLK, shared, which nobody else would set at such places) that the front takes
- * when the driver has given the descriptor out. The kernel drops it with the last descriptor, and
- * lists it in /proc/locks meanwhile. Its place says whose memory it is, its length how much. */
+/* Marks on descriptors of GPU memory (cuMemExportToShareableHandle). By them the daemon knows that
+ * one of them is open still, in any process or on its way through a socket.
+ *
+ * A mark is a lock of the open file (F_OFD_SETLK, shared), at a place that no other program would
+ * use. The front takes it when the driver has given the descriptor out. The kernel drops it with
+ * the last descriptor, and lists it in /proc/locks meanwhile. Its place says whose memory it is,
+ * its length how much. */
 #pragma once
 
 #include <stdbool.h>

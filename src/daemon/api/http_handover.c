@@ -1,6 +1,6 @@
-/* A call whose answer is due, say of a request that waits for room, is asked anew by the next
- * program: all of them can be asked twice. libmicrohttpd cannot take a connection in the middle of
- * a call, so those answers are written here; afterwards the connection is libmicrohttpd's again. */
+/* The next program asks a call anew whose answer is due, such as a request that waits for room. All
+ * such calls can be asked twice. libmicrohttpd cannot take a connection in the middle of a call, so
+ * those answers are written here. Afterwards the connection is libmicrohttpd's again. */
 #include "daemon/api/http_handover.h"
 
 #include <errno.h>

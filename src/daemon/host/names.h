@@ -1,7 +1,7 @@
 /* Names of users and groups, and their IDs. A look-up may ask a server that takes seconds, and
- * which users there are to look up others decide. So the loop reads only the machine's own files
- * (/etc/passwd, /etc/group, whose size root decides). A name that is not there the thread pool asks
- * for: one ID and one name at a time, and what came of it is kept in two tables of fixed size.
+ * clients decide which names are looked up. So the loop reads only the machine's own files
+ * (/etc/passwd, /etc/group, whose size root decides). The thread pool asks for other names: one ID
+ * and one name at a time. Its answers are kept in two tables of fixed size.
  *
  *   entry    what happens                    next
  *   EMPTY    it is asked for, not in files   ASKED

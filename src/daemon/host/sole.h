@@ -8,10 +8,10 @@
 
 struct error;
 
-/* Takes the name of a directory that is there. Where a daemon of this user or of root has it, that
- * daemon is asked to look at its files: a listening descriptor, or negative with *err, which says
- * who has it. *ret_fd is -1 where no name can be had, as another user has it: the lock in the
- * directory then has to do alone. */
+/* Takes the name of a directory that is there; *ret_fd: a listening descriptor. If a daemon of this
+ * user or of root has the name, that daemon is asked to look at its files. Negative then, and *err
+ * says which daemon it is. *ret_fd is -1 if another user has the name: the lock in the directory
+ * then has to do alone. */
 int sole_take(const char *dir, int *ret_fd, struct error *err);
 /* Accepts a second daemon, without waiting. The connection, to be closed when the files are there;
  * -1: there is none, or it is another user's. */

@@ -1,9 +1,10 @@
-/* The inside of mig.h: an order, which is changes of instances that are made one after the other on
- * a thread, and a look at the GPUs they concern.
+/* The inside of mig.h: an order. It has changes of instances, which a thread makes one after the
+ * other, and a look at the GPUs they concern.
  *
- * mig_order_new(), then mig_order_look(), _remove() and _make() for what it is to do, _store() for
- * the intents, and _start(), or _revert() where one of these failed. The thread runs it
- * (mig_order.c); mig_order_done() takes its end on the loop (mig_order_end.c) and frees it. */
+ * Call mig_order_new() first, then mig_order_look(), _remove() and _make() for its parts, and
+ * _store() for the intents. Then call _start(), or _revert() if one of these failed. The thread
+ * runs it (mig_order.c); mig_order_done() takes its end on the loop (mig_order_end.c) and frees it.
+ */
 #pragma once
 
 #include <stdbool.h>

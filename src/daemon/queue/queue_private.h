@@ -269,10 +269,15 @@ void queue_parts_free(struct queues *q);
 struct job_array *job_array_find(const struct queues *q, int64_t id);
 
 /* ---- queue_start.c */
-/* Starts it there, or as a pod, where that has no place: 0; -EAGAIN: its user's quota does not let
- * it now, -EDQUOT: nor ever; -EACCES: agent_refuses(); -EINPROGRESS: its MIG instance is being made
- * first, and then it is to be decided anew; -ESTALE: that was done already, and somebody else had
- * the instance, or it could not be made; or another -errno. */
+/* Starts it at that place, or as a pod, which has none. 0, or
+ *
+ *   -EAGAIN       its user's quota does not let it now
+ *   -EDQUOT       nor ever
+ *   -EACCES       agent_refuses()
+ *   -EINPROGRESS  its MIG instance is being made first; it is to be decided anew then
+ *   -ESTALE       that was done already: another had the instance, or it could not be made
+ *
+ * or another -errno. */
 int job_start(struct job *job, struct agent *agent, uint32_t position,
 	      const struct place_request *request, const struct queue_decision *decision);
 /* Whether its MIG instance is being made. */

@@ -29,12 +29,14 @@ typedef bool locks_filter(const struct mark *mark, const void *context);
 /* Whether one that should be there, by what else is known, is not among those found so far. */
 typedef bool locks_misses(const struct locks *found, const void *context);
 
-/* Those in /proc/locks of which `wanted` is true, in place of what was there. Of a long list the
- * kernel gives a page at a time and passes over what lies where others come or go in between, so it
- * is read several times, each time in other pieces, until that tells nothing new; and more often
- * where `misses` is true. 0 or -errno, some found or not; -ETIME: that takes more of the
- * thread's time than `most_ns`, as any user can make any number of locks, and the kernel takes long
- * for many. Allocates. */
+/* Replaces the contents of `l` by the locks in /proc/locks for which `wanted` is true. Allocates.
+ *
+ * The kernel gives a long list a page at a time. If locks come or go in between, it passes over
+ * others. So the list is read several times, each time in other pieces, until a reading tells
+ * nothing new; and more often while `misses` is true.
+ *
+ * 0 or -errno, some found or not. -ETIME: it takes more of the thread's time than `most_ns`. Any
+ * user can make any number of locks, and the kernel takes long for many. */
 int locks_read(struct locks *l, uint64_t most_ns, locks_filter *wanted, locks_misses *misses,
 	       const void *context);
 bool locks_have(const struct locks *l, const struct mark *mark);

@@ -28,13 +28,17 @@
 /* The ledger's GPU of the calling thread's context; -1: none. */
 int charge_current_gpu(struct process *p);
 
-/* Whether asking again may help where the slice had no room for `bytes`: a call of another process
- * or thread is under way, which may have reserved for a moment more than it needs; the slice is
- * over, by something that is about to be undone; memory was given back, of which it is being looked
- * whether the driver still has it; or others hold it who are no more (charge_sweep()). Waits for a
- * moment then. False after some tries; *tries begins as {0}. That is 2 ms in all, 100 where the
- * slice is over, a second where memory is leaving, and as long again after a sweep. That may just
- * be over: once it is asked again in any case. */
+/* Whether asking again may help after the slice had no room for `bytes`. It may if
+ *
+ *   - a call of another process or thread is under way: it may have reserved more than it needs for
+ *     a moment,
+ *   - the slice is over, by something that is about to be undone,
+ *   - memory was given back, and the daemon looks whether the driver still has it,
+ *   - or processes hold it that have ended (charge_sweep()).
+ *
+ * Waits for a moment then. False after some tries; *tries begins as {0}. The tries last 2 ms in
+ * all, 100 ms if the slice is over, 1 s if memory is leaving, and as long again after a sweep. The
+ * cause may just have ended, so it says true once in any case. */
 struct charge_tries {
 	int naps;
 	bool last, swept;

@@ -1,7 +1,7 @@
-/* The front's one thread, there only while the session is time-sliced: it puts in the markers that
- * launching threads leave out (nobody does while the gate is open; the last ones of a burst), asks
- * the driver where there can be no markers, and registers the process for the closer's barrier.
- * It sleeps while the gate is open and ends some time after time-slicing was switched off. */
+/* The front's one thread, there only while the session is time-sliced. It puts in the markers that
+ * launching threads leave out: all while the gate is open, and the last ones of a burst. It asks
+ * the driver if there can be no markers, and registers the process for the closer's barrier. It
+ * sleeps while the gate is open and ends some time after time-slicing was switched off. */
 #include <dlfcn.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
