@@ -103,11 +103,8 @@ static int enqueue(const struct cli *cli, const json_t *body, struct job_input *
 	rc = client_call(&client, "POST", "/v1/jobs", body, NULL, &answer, err);
 	if (rc < 0)
 		return rc;
-	const char *id = session_text(answer, "id"), *why = session_text(answer, "reason");
-	if (*why)
-		fprintf(stderr,
-			"carve: note: job %s waits: %s (carve agent --queue %s=N starts one)\n", id,
-			why, cli->value[OPT_JOB_QUEUE]);
+	const char *id = session_text(answer, "id");
+	job_waits_note(answer, cli->value[OPT_JOB_QUEUE]);
 	if (cli->value[OPT_JOB_WAIT])
 		return wait_for(cli, &client, answer, input, err);
 	if (cli->value[OPT_JSON])

@@ -121,6 +121,14 @@ int job_log_path(const json_t *job, uint64_t attempt, const char *suffix, char b
 	return 0;
 }
 
+/* Where the output is a file of the user's (--output), a link to it stands beside the log. */
+static bool is_link(const char *path)
+{
+	struct stat st;
+
+	return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+}
+
 /* Waits until there is a log: the job has started. */
 static int log_open(const struct client *client, const char *id, bool follow, uint64_t attempt,
 		    json_t **job, struct error *err)
@@ -142,6 +150,9 @@ static int log_open(const struct client *client, const char *id, bool follow, ui
 			return error_set(err, EXIT_CODE_FAILED,
 					 "the output of job %s is in another user's file: %s", id,
 					 path);
+		if (fd == -ENOENT && job_has_ended(*job) && is_link(path))
+			return error_set(err, EXIT_CODE_FAILED,
+					 "the file that job %s printed to was removed", id);
 		if (!follow || job_has_ended(*job))
 			return error_set(err, EXIT_CODE_FAILED,
 					 "job %s has printed nothing: it is %s", id,

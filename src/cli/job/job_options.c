@@ -519,6 +519,11 @@ static int params_read(const struct cli *cli, json_t *body, struct error *err)
 
 int job_options_new(const struct cli *cli, json_t *body, struct error *err)
 {
+	if (cli->value[OPT_JOB_RETRY_ON] && !cli->value[OPT_JOB_RETRIES]) {
+		error_set(err, EXIT_CODE_USAGE, "--retry-on only goes with --retries");
+		error_hint(err, "for example: --retries 2 --retry-on 75,KILL");
+		return -EXIT_CODE_USAGE;
+	}
 	int rc = export_read(cli->value[OPT_JOB_EXPORT], body, err);
 
 	if (rc == 0)

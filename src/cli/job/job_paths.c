@@ -53,6 +53,21 @@ static int output_look(char *path)
 	return faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) < 0 ? -errno : 0;
 }
 
+/* The directory of a file whose name the job's ID is in: that is known, unless it is in the
+ * directory's name, too. */
+static int output_directory_look(const json_t *body, const char *pattern)
+{
+	const char *slash = strrchr(pattern, '/');
+	char dir[PATH_MAX], path[PATH_MAX];
+
+	if (!slash || slash > strchr(pattern, '%') || slash - pattern >= PATH_MAX)
+		return 0;
+	snprintf(dir, sizeof(dir), "%.*s", (int)(slash - pattern) + 1, pattern);
+	if (!path_make(body, dir, path))
+		return 0;
+	return faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) < 0 ? -errno : 0;
+}
+
 static int refuse(const char *option, const char *path, int rc, struct error *err)
 {
 	return error_set(err, EXIT_CODE_USAGE, "--%s: %.200s: %s", option, path,
@@ -82,7 +97,11 @@ int job_paths_check(const json_t *body, struct error *err)
 	for (size_t i = 0; i < ARRAY_SIZE(outputs); i++) {
 		const char *out = text_of(body, outputs[i][0]);
 
-		if (path_make(body, out, path) && (rc = output_look(path)) < 0)
+		if (strchr(out, '%'))
+			rc = output_directory_look(body, out);
+		else if (path_make(body, out, path))
+			rc = output_look(path);
+		if (rc < 0)
 			return refuse(outputs[i][1], out, rc, err);
 	}
 	return 0;

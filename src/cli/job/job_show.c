@@ -132,6 +132,7 @@ static void asked_print(const json_t *asked)
 		{"begin", NULL, time_print},
 		{"retries"},
 		{"retry_on", "retry on", code_print},
+		{"requeue"},
 		{"after"},
 		{"array"},
 		{"in", "input"},

@@ -43,6 +43,24 @@ int job_path(const char *id, const char *suffix, char buf[static JOB_PATH_SIZE],
 	return 0;
 }
 
+void job_waits_note(const json_t *answer, const char *queue)
+{
+	const char *id = session_text(answer, "id"), *why = session_text(answer, "reason");
+
+	if (!*why)
+		return;
+	if (!queue)
+		fprintf(stderr, "carve: note: job %s waits: %s\n", id, why);
+	else if (strstr(why, "drained"))
+		fprintf(stderr,
+			"carve: note: job %s waits: %s (carve agent --resume %s ends that)\n", id,
+			why, queue);
+	else
+		fprintf(stderr,
+			"carve: note: job %s waits: %s (carve agent --queue %s=N starts one)\n", id,
+			why, queue);
+}
+
 json_t *job_key(void)
 {
 	unsigned char random[12];
@@ -337,6 +355,7 @@ static int change_all(struct cli *cli, const char *method, const json_t *body, c
 		if (rc < 0)
 			return rc;
 		json_array_append(all, answer);
+		job_waits_note(answer, cli->value[OPT_JOB_QUEUE]);
 		if (!cli->value[OPT_JSON])
 			printf("job %s: %s\n", cli->arguments[i], done);
 	}
@@ -409,6 +428,7 @@ int cli_job_again(struct cli *cli, struct error *err)
 	rc = client_call(&client, "POST", path, body, NULL, &answer, err);
 	if (rc < 0)
 		return rc;
+	job_waits_note(answer, cli->value[OPT_JOB_QUEUE]);
 	if (cli->value[OPT_JSON])
 		return output_json(answer, err);
 	printf("%s\n", session_text(answer, "id"));

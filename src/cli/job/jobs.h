@@ -15,5 +15,8 @@ int job_await(const struct client *client, const char *id, json_t **ret, struct 
 /* The exit code that says how jobs ended: 0 where all are done, else that of the first that is not
  * (1 where it has none). */
 int jobs_exit_code(const json_t *jobs);
+/* Says on standard error why a job that was enqueued or moved does not start, where the answer
+ * does. `queue`: the queue that was named, or NULL. */
+void job_waits_note(const json_t *answer, const char *queue);
 /* A key for a request, so that it may be made again. NULL: no memory. */
 json_t *job_key(void);

@@ -183,6 +183,19 @@ static void change_job(struct job *job, void *arg)
 		change->done++;
 }
 
+/* Why the jobs do not start in the queue that they were moved to; "" where nothing says so. */
+static const char *moved_halt(const struct change *change)
+{
+	const struct job *job;
+	int64_t id;
+	int32_t index;
+
+	if (!json_object_get(change->body, "queue") || job_id_parse(change->id, &id, &index) < 0)
+		return "";
+	job = job_meant(change->node->queues, id, index);
+	return job ? job_halt(job) : "";
+}
+
 static void change_answer(struct change *change)
 {
 	struct call *call = change->call;
@@ -192,9 +205,9 @@ static void change_answer(struct change *change)
 		return;
 	}
 	if (change->done) {
-		call_reply(
-			call, MHD_HTTP_OK,
-			json_pack("{s:s, s:i}", "id", change->id, change->what, (int)change->done));
+		call_reply(call, MHD_HTTP_OK,
+			   json_pack("{s:s, s:i, s:s}", "id", change->id, change->what,
+				     (int)change->done, "reason", moved_halt(change)));
 		return;
 	}
 	if (api_job_is_known(call, change->id))

@@ -19,13 +19,6 @@
 #include "daemon/waiting/refusal.h"
 #include "proto/launcher.h"
 
-static bool is_served(const struct job *job)
-{
-	uint32_t position;
-
-	return !job || agent_serving(job->queues, job->record.queue, job->record.uid, &position);
-}
-
 static void on_enqueued(void *arg, int64_t id, uint32_t count, const struct error *err)
 {
 	struct call *call = arg;
@@ -39,7 +32,7 @@ static void on_enqueued(void *arg, int64_t id, uint32_t count, const struct erro
 	snprintf(text, sizeof(text), "%" PRId64, id);
 	call_reply(call, MHD_HTTP_CREATED,
 		   json_pack("{s:s, s:i, s:o}", "id", text, "count", (int)count, "reason",
-			     json_string(is_served(job) ? "" : "no agent serves its queue")));
+			     json_string(job ? job_halt(job) : "")));
 }
 
 static void on_enqueuer_gone(struct call *call)
@@ -229,6 +222,17 @@ static void image_default(const struct call *call, const char *queue, json_t *bo
 		json_object_set_new(body, "image", json_string(image));
 }
 
+/* Options for a container, of a job that has none: its user meant it to have one. */
+static int container_check(const struct job_spec *spec, struct error *err)
+{
+	if (!*spec->container_args || *spec->image)
+		return 0;
+	error_set(err, EXIT_CODE_USAGE,
+		  "container_args: the job has no container, as no image is named");
+	error_hint(err, "name one: --docker IMAGE");
+	return -EXIT_CODE_USAGE;
+}
+
 int api_job_enqueue(struct call *call, json_t *body, struct error *err)
 {
 	struct enqueue_request request = {
@@ -253,8 +257,12 @@ int api_job_enqueue(struct call *call, json_t *body, struct error *err)
 		rc = job_spec_parse(body, &call->peer, api_job_may_raise(&call->peer),
 				    &request.spec, &request.count, &request.indexes, err);
 	}
-	if (rc < 0)
+	if (rc == 0)
+		rc = container_check(&request.spec, err);
+	if (rc < 0) {
+		free(request.indexes);
 		return rc;
+	}
 	rc = api_job_size_check(call->node, &call->peer, request.queue, &request.spec, err);
 	if (rc == 0)
 		rc = api_job_after_check(call->node, &call->peer, &request.spec, err);

@@ -413,8 +413,10 @@ static void dispatch(struct http_call *c)
 		call_fairly(&c->call, c->call.node->http->answer, NULL);
 		return;
 	}
-	snprintf(err.message, sizeof(err.message), "the body is larger than %zu bytes",
-		 body_max(c));
+	error_set(&err, EXIT_CODE_USAGE, "the body is larger than %zu bytes", body_max(c));
+	if (body_max(c) == HTTP_BODY_JOB_MAX)
+		error_hint(&err, "a job's command and environment have 512 KiB: `carve enqueue "
+				 "--export NAME,NAME` leaves out other variables");
 	call_reply_error(&c->call, MHD_HTTP_CONTENT_TOO_LARGE, &err);
 }
 

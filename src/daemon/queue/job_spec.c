@@ -174,7 +174,7 @@ static int read_name(const json_t *value, struct reading *to, struct error *err)
 		plain &= text[i] > ' ' && text[i] != '/' && text[i] != 127;
 	if (!plain)
 		return usage(err, "name", text, "is not the name of a job",
-			     "1 to 63 characters without spaces and /");
+			     "1 to 63 ASCII characters without spaces and /");
 	memcpy(to->spec->name, text, length + 1);
 	return 0;
 }

@@ -170,6 +170,8 @@ bool agent_runs_for(const struct agent *agent, uid_t uid);
  * NULL: none. */
 struct agent *agent_serving(const struct queues *q, const char *queue, uid_t uid,
 			    uint32_t *ret_position);
+/* Why no agent starts jobs of the job's queue for its user; "" where one does. */
+const char *job_halt(const struct job *job);
 /* The place the job would have on the agent's GPUs if nobody else were there: the fewest bytes on
  * each of so many GPUs as it needs. 0, or -ENOSPC: they can never grant it. */
 int agent_least(const struct queues *q, const struct agent *agent,

@@ -50,6 +50,22 @@ struct agent *agent_serving(const struct queues *q, const char *queue, uid_t uid
 	return NULL;
 }
 
+const char *job_halt(const struct job *job)
+{
+	const char *why = "no agent serves its queue";
+
+	for (const struct agent *agent = job->queues->agents; agent; agent = agent->next) {
+		int position = agent_queue_position(agent, job->record.queue);
+
+		if (position < 0 || !agent_runs_for(agent, job->record.uid))
+			continue;
+		if (!agent->queue[position].draining)
+			return "";
+		why = "its queue is drained";
+	}
+	return why;
+}
+
 const char *agent_refuses(const struct agent *agent, const struct job_spec *spec)
 {
 	return queue_container_refuse(spec->container_args, agent->container_allow,

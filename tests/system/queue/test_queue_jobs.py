@@ -171,7 +171,8 @@ def test_only_a_job_that_is_there_can_have_failed(queues):
 @pytest.mark.parametrize("options, said", [
     (["--input", "/nosuch"], "--input: /nosuch: No such file"), (["-i", "nosuch"], "--input: nosuch: No such file"),
     (["-i", "."], "--input: .: Is a directory"), (["-o", "/nosuch/out"], "--output: /nosuch/out: No such file"),
-    (["-e", "nosuch/err"], "--error: nosuch/err: No such file"), (["-o", "."], "--output: .: Is a directory")])
+    (["-e", "nosuch/err"], "--error: nosuch/err: No such file"), (["-o", "."], "--output: .: Is a directory"),
+    (["-o", "nosuch/%j"], "--output: nosuch/%j: No such file"), (["-e", "/nosuch/%x.%j"], "--error: /nosuch/%x.%j: No such file")])
 def test_a_job_whose_files_cannot_be_opened_is_refused(queues, options, said):
     done = queues.host.carve("enqueue", "--queue", "half", *options, "--", "true")
     assert done.returncode == 2 and said in done.stderr, done.stderr
@@ -183,6 +184,7 @@ def test_files_that_are_not_known_yet_are_not_looked_for(queues, tmp_path):
     queues.agent("half=0.5")
     queues.enqueue("true", options=["--hold", "-o", "/nosuch/out"])
     queues.enqueue("true", options=["-i", "none.%a", "--array", "0-1"])
+    queues.enqueue("true", options=["-o", "none.%j/out"])
     here = ["--chdir", str(tmp_path)]
     first = queues.enqueue("sh", "-c", f"{queues.gate()}; mkdir made; echo text > made/file", options=[*here, "-o", "/dev/null"])
     second = queues.enqueue("cat", options=[*here, "--after", first, "-i", "made/file", "-o", "made/%j"])
@@ -270,6 +272,29 @@ def test_a_job_shows_what_was_asked_for_and_not_its_environment(queues):
     assert "env" not in asked
     shown = queues.host.carve("job", "show", f"{id}_1").stdout
     assert "command    echo {lr}\nparameters lr=0.2\n" in shown and "priority   -2\n" in shown
+
+
+def test_a_job_that_comes_into_a_queue_without_an_agent_says_so(queues):
+    queues.agent("half=0.5", "full=1")
+    first = queues.enqueue("true", options=["--hold"])
+    for argv, says in ((["job", "move", first, "--queue", "nobodys"], "no agent serves its queue (carve agent --queue nobodys=N"),
+                       (["job", "clone", first, "--queue", "else"], "no agent serves its queue"),
+                       (["job", "edit", first, "--queue", "half"], None), (["job", "move", first, "--queue", "full"], None)):
+        done = queues.host.carve(*argv)
+        assert done.returncode == 0 and (says in done.stderr if says else not done.stderr), (argv, done.stderr)
+    assert queues.host.carve("agent", "--drain", "half").returncode == 0
+    for argv in (["job", "move", first, "--queue", "half"], ["enqueue", "--queue", "half", "true"]):
+        assert "its queue is drained (carve agent --resume half" in queues.host.carve(*argv).stderr
+
+
+def test_output_that_was_removed_is_said_to_be(queues, tmp_path):
+    queues.agent("half=0.5")
+    id = queues.enqueue("echo", "text", options=["-o", f"{tmp_path}/out"])
+    queues.ended(id)
+    assert queues.host.carve("job", "logs", id).stdout == "text\n"
+    (tmp_path / "out").unlink()
+    done = queues.host.carve("job", "logs", id)
+    assert done.returncode == 1 and "removed" in done.stderr, done.stderr
 
 
 def test_a_queue_that_no_agent_serves_is_said_beside_one_that_is(queues):
@@ -484,6 +509,13 @@ def test_what_is_not_utf_8_is_refused_and_not_left_out(queues, tmp_path, options
     assert done.stderr.count(b"\n") == 1 and queues.host.carve_json("job", "list") == []
 
 
+def test_an_environment_that_is_too_large_is_refused_and_says_what_helps(queues):
+    env = queues.host.env | {f"LONG{i}": "x" * 100_000 for i in range(6)}
+    done = queues.host.run([str(CARVE), "enqueue", "--queue", "half", "--", "true"], env=env)
+    assert done.returncode == 2 and "512 KiB" in done.stderr and "--export" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert queues.host.run([str(CARVE), "enqueue", "--queue", "half", "--export", "PATH", "--", "true"], env=env).returncode == 0
+
+
 def test_a_variable_that_is_not_utf_8_is_said_to_be_left_out(queues, tmp_path):
     env = {os.fsencode(name): os.fsencode(value) for name, value in queues.host.env.items()} | {b"ODD": b"o\xff"}
     done = subprocess.run([CARVE, "enqueue", "--queue", "half", "true"], env=env, capture_output=True)
@@ -519,7 +551,8 @@ def test_changes_are_told_as_they_come(queues):
     (["--begin", "2026-13-01T00:00"], "begin"), (["--begin", "2026-02-30"], "begin"), (["--after", "bad:1"], "'bad:1'"), (["--retries", "-1"], "retries"), (["--after", "x"], "after"),
     (["--priority", "1000"], "priority"), (["--param", "x"], "param"), (["--vram", "0"], "vram"), (["--name", "a b"], "name"),
     (["--export", "a b"], "export"), (["--chdir", "/no/such"], "chdir"), (["--grace", "x"], "grace"), (["--retry-on", "x"], "retry-on"),
-    (["--docker-arg", "x"], "--docker-arg: 'x'"), (["--retry-on", ""], "retry-on"), (["--param", "lr=1,,2"], "param"), (["--param", "lr=1,"], "param"),
+    (["--docker-arg", "x"], "--docker-arg: 'x'"), (["--docker-arg=--ipc=host"], "--docker-arg: the job has no container"),
+    (["--retries", "1", "--retry-on", ""], "retry-on"), (["--retry-on", "75"], "goes with --retries"), (["--name", "n\u00e4me"], "ASCII"), (["--param", "lr=1,,2"], "param"), (["--param", "lr=1,"], "param"),
 ])
 def test_bad_options_are_refused_and_nothing_is_enqueued(queues, options, says):
     done = queues.host.carve("enqueue", "--queue", "half", *options, "--", "true")
