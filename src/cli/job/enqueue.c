@@ -1,4 +1,5 @@
 /* carve enqueue: puts a command into a queue. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -40,27 +41,6 @@ static int body_make(const struct cli *cli, json_t *body, struct error *err)
 	return rc < 0 ? rc : job_paths_check(body, err);
 }
 
-/* The first job that did not succeed, and of an array how many there are. */
-static void failure_tell(const char *id, const json_t *jobs)
-{
-	const json_t *first = NULL;
-	size_t i, failed = 0;
-	json_t *job;
-
-	json_array_foreach(jobs, i, job)
-	{
-		if (!strcmp(session_text(job, "state"), "done"))
-			continue;
-		if (!failed++)
-			first = job;
-	}
-	if (json_array_size(jobs) > 1)
-		fprintf(stderr, "carve: job %s: %zu of %zu jobs did not succeed\n", id, failed,
-			json_array_size(jobs));
-	fprintf(stderr, "carve: job %s: %s\n", session_text(first, "id"),
-		session_text_or_dash(first, "reason"));
-}
-
 static int wait_for(const struct cli *cli, const struct client *client, const json_t *answer,
 		    struct job_input *input, struct error *err)
 {
@@ -75,7 +55,7 @@ static int wait_for(const struct cli *cli, const struct client *client, const js
 		return rc;
 	int code = jobs_exit_code(jobs);
 	if (code && !cli->value[OPT_JSON])
-		failure_tell(id, jobs);
+		jobs_failure_tell(id, jobs);
 	return code;
 }
 
@@ -109,8 +89,12 @@ static int enqueue(const struct cli *cli, const json_t *body, struct job_input *
 		return wait_for(cli, &client, answer, input, err);
 	if (cli->value[OPT_JSON])
 		return output_json(answer, err);
-	printf("%s\n", id);
-	return 0;
+	if (printf("%s\n", id) >= 0 && fflush(stdout) == 0)
+		return 0;
+	error_set(err, EXIT_CODE_FAILED, "job %s is enqueued, but its ID cannot be printed: %s", id,
+		  strerrordesc_np(errno));
+	error_hint(err, "`carve job show %s` shows it, and `carve job cancel %s` ends it", id, id);
+	return -EXIT_CODE_FAILED;
 }
 
 int cli_enqueue(struct cli *cli, struct error *err)

@@ -76,7 +76,7 @@ static int time_read(const char *text, json_t *body, struct error *err)
 	char hint[128];
 
 	/* Batch systems count minutes, shells seconds: neither is guessed. */
-	if (*text && strspn(text, "0123456789") == strlen(text)) {
+	if (strspn(text, "0123456789") == strlen(text) && strspn(text, "0") < strlen(text)) {
 		snprintf(hint, sizeof(hint), "it has no unit: say %.18ss, or %.18sm for minutes",
 			 text, text);
 		return wrong(err, "time", text, hint);

@@ -43,6 +43,26 @@ int job_path(const char *id, const char *suffix, char buf[static JOB_PATH_SIZE],
 	return 0;
 }
 
+void jobs_failure_tell(const char *id, const json_t *jobs)
+{
+	const json_t *first = NULL;
+	size_t i, failed = 0;
+	json_t *job;
+
+	json_array_foreach(jobs, i, job)
+	{
+		if (!strcmp(session_text(job, "state"), "done"))
+			continue;
+		if (!failed++)
+			first = job;
+	}
+	if (json_array_size(jobs) > 1)
+		fprintf(stderr, "carve: job %s: %zu of %zu jobs did not succeed\n", id, failed,
+			json_array_size(jobs));
+	fprintf(stderr, "carve: job %s: %s\n", session_text(first, "id"),
+		session_text_or_dash(first, "reason"));
+}
+
 void job_waits_note(const json_t *answer, const char *queue)
 {
 	const char *id = session_text(answer, "id"), *why = session_text(answer, "reason");
@@ -324,8 +344,10 @@ int cli_job_wait(struct cli *cli, struct error *err)
 		rc = job_await(&client, cli->arguments[i], &jobs, err);
 		if (rc < 0)
 			return rc;
-		if (!code)
-			code = jobs_exit_code(jobs);
+		int one = jobs_exit_code(jobs);
+		if (one && !cli->value[OPT_JSON])
+			jobs_failure_tell(cli->arguments[i], jobs);
+		code = code ? code : one;
 		json_array_extend(all, jobs);
 		json_decref(jobs);
 	}

@@ -15,6 +15,8 @@ int job_await(const struct client *client, const char *id, json_t **ret, struct 
 /* The exit code that says how jobs ended: 0 where all are done, else that of the first that is not
  * (1 where it has none). */
 int jobs_exit_code(const json_t *jobs);
+/* Says on standard error which job did not succeed first, and of an array how many did not. */
+void jobs_failure_tell(const char *id, const json_t *jobs);
 /* Says on standard error why a job that was enqueued or moved does not start, where the answer
  * does. `queue`: the queue that was named, or NULL. */
 void job_waits_note(const json_t *answer, const char *queue);

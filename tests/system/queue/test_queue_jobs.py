@@ -287,6 +287,20 @@ def test_a_job_that_comes_into_a_queue_without_an_agent_says_so(queues):
         assert "its queue is drained (carve agent --resume half" in queues.host.carve(*argv).stderr
 
 
+def test_waiting_says_what_did_not_succeed(queues):
+    queues.agent("half=0.5")
+    good, bad = queues.enqueue("true"), queues.enqueue("sh", "-c", "exit 4")
+    done = queues.host.carve("job", "wait", good, bad)
+    assert (done.returncode, done.stdout, done.stderr) == (4, "", f"carve: job {bad}: exit code 4\n")
+
+
+def test_an_id_that_cannot_be_printed_is_said_with_the_error(queues):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([CARVE, "enqueue", "--queue", "half", "true"], env=queues.host.env, stdout=full, stderr=subprocess.PIPE, text=True)
+    job, = queues.host.carve_json("job", "list")
+    assert done.returncode == 1 and f"job {job['id']} is enqueued" in done.stderr, done.stderr
+
+
 def test_output_that_was_removed_is_said_to_be(queues, tmp_path):
     queues.agent("half=0.5")
     id = queues.enqueue("echo", "text", options=["-o", f"{tmp_path}/out"])
@@ -547,7 +561,7 @@ def test_changes_are_told_as_they_come(queues):
 
 @pytest.mark.parametrize("options, says", [
     (["--array", "3-1"], "array"), (["--array", "0-9999999"], "array"), (["--array", "x"], "array"), (["--time", "soon"], "time"),
-    (["--time", "0s"], "time"), (["--time", "3600"], "say 3600s, or 3600m for minutes"), (["--begin", "later"], "begin"),
+    (["--time", "0s"], "time"), (["--time", "0"], "for example: 90s"), (["--time", "3600"], "say 3600s, or 3600m for minutes"), (["--begin", "later"], "begin"),
     (["--begin", "2026-13-01T00:00"], "begin"), (["--begin", "2026-02-30"], "begin"), (["--after", "bad:1"], "'bad:1'"), (["--retries", "-1"], "retries"), (["--after", "x"], "after"),
     (["--priority", "1000"], "priority"), (["--param", "x"], "param"), (["--vram", "0"], "vram"), (["--name", "a b"], "name"),
     (["--export", "a b"], "export"), (["--chdir", "/no/such"], "chdir"), (["--grace", "x"], "grace"), (["--retry-on", "x"], "retry-on"),
