@@ -159,7 +159,7 @@ const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])
 
 	buf[0] = '\0';
 	if (job->record.state == JOB_HELD)
-		snprintf(buf, JOB_WHY_SIZE, "it is held");
+		snprintf(buf, JOB_WHY_SIZE, "`carve job release` lets it start");
 	else if (job->record.state == JOB_RUNNING && job_is_pod(&job->record))
 		why_pod(job, buf);
 	else if (job->record.state == JOB_RUNNING)

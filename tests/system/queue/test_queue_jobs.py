@@ -359,6 +359,7 @@ def test_held_jobs_wait_for_their_release(queues):
     id = queues.witnessed(options=["--hold"])
     assert queues.ended(queues.witnessed())["state"] == "done"
     assert queues.state(id) == "held"
+    assert queues.host.carve("queue", "explain", id).stdout.startswith(f"job {id} is held: `carve job release` lets it start\n")
     assert queues.host.carve("job", "release", id).returncode == 0
     assert queues.ended(id)["state"] == "done"
 
