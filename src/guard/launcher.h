@@ -90,7 +90,7 @@ int launcher_cgroup_place(const struct launcher_place *place, char parent[static
 			  char name[static LAUNCHER_CGROUP_NAME_SIZE]);
 /* Chooses the limit of tasks, and how jobs can have it: from now on each gets it. */
 void launcher_tasks_begin(struct launcher_place *place);
-/* What a job's process may have as RLIMIT_NPROC, which the kernel counts by user. */
+/* RLIMIT_NPROC of a job's process, which the kernel counts by user. */
 rlim_t launcher_tasks_of_user(const struct launcher_place *place);
 /* Gives shim `name`, whose cgroup is `cgroup`, that limit. `ret`: the cgroup of version 1 that its
  * process is to enter before it is its user's; "": none. */

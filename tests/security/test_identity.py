@@ -8,7 +8,7 @@ from .lab import MALLORY, PROGRAMS, ROOT
 from .test_memory import IN_SESSION
 from .test_setuid import place, set_user_id  # noqa: F401
 
-# What a connection may ask for that its user may not have: a quota, root's session, a job.
+# Requests that this connection's user may not make: a quota, root's session, a job.
 SAYS = r"""
 import json, os, socket, sys
 s = socket.socket(fileno=int(sys.argv[1]))

@@ -116,7 +116,7 @@ def test_uses_of_a_socket_delay_nobody(lab, how):
     print(under)
     assert under.values[-1] < 5000, str(under)
     others_are_served(lab)
-    # What the daemon had for the attacker is gone with it.
+    # The daemon keeps nothing for the attacker that is gone.
     wait_until(lambda: descriptors_of(lab) <= before + 4)
 
 

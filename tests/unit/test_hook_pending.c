@@ -1,4 +1,4 @@
-/* What a hook has not been told of: users take turns, and lists have a bound. */
+/* Changes that a hook has not been told of: users take turns, and lists have a bound. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

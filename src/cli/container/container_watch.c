@@ -357,7 +357,7 @@ static int signals_open(sigset_t *before)
 	sigaddset(&set, SIGCHLD);
 	sigaddset(&set, SIGNAL_STOPPED);
 	sigaddset(&set, SIGNAL_STARTED);
-	/* Whoever reads the client's standard error may have gone. */
+	/* The reader of the client's standard error may have gone. */
 	sigaddset(&set, SIGPIPE);
 	sigprocmask(SIG_BLOCK, &set, before);
 	return signalfd(-1, &set, SFD_CLOEXEC);

@@ -527,7 +527,7 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **s
 	arrivals_go_on(&server->arrivals);
 }
 
-/* What it has said already is read in the same turn. */
+/* Its first words, if they are there, are read in the same turn. */
 static void on_arrival(void *arg, int fd)
 {
 	http_connection_adopt(arg, fd);

@@ -14,7 +14,7 @@
 
 struct arrival;
 
-/* What becomes of them. */
+/* Their owner's callbacks. */
 struct arrivals_to {
 	/* The descriptor becomes the callee's. It does not count in `crowd` any more: the callee
 	 * has it enter, for which there is room. */

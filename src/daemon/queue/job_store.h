@@ -57,7 +57,7 @@ int job_store_spec_get(struct job_store *store, int64_t id, char **ret,
 		       struct warrant **ret_warrant);
 /* The ID that the next job gets. */
 int job_store_next_id(struct job_store *store, int64_t *ret);
-/* Of a database that never had a job: the first ID. */
+/* The first ID in a database that never had a job. */
 int job_store_ids_from(struct job_store *store, int64_t first);
 int job_store_add(struct job_store *store, const struct job_record *record);
 /* All that can change of a job. */

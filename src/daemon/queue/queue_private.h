@@ -239,7 +239,7 @@ int queue_load(struct queues *q);
 /* Puts a job that waits where it belongs: among the ready ones, those that wait for others or for a
  * time, or the pending ones. It may end here, where what it waits for cannot come. */
 void job_settle(struct job *job);
-/* Of those that the job would come after, the first that is this job or waits for it. NULL: none.
+/* The first of those that the job would come after that is this job or waits for it. NULL: none.
  * *ret_known false: as many jobs come before that one as are looked at. */
 const struct job_after *job_comes_round(const struct job *job, const struct job_spec *spec,
 					bool *ret_known);

@@ -179,7 +179,7 @@ static void *pods_main(void *arg)
 
 /* ---- slices ------------------------------------------------------------------------------ */
 
-/* Of a MIG instance that a claim of memory can get, rounded down; 0: it is none. */
+/* Memory of a MIG instance that a claim can get, rounded down; 0: it is none. */
 static uint64_t instance_mib(const json_t *device)
 {
 	const json_t *attributes = json_object_get(device, "attributes");
