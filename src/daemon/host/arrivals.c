@@ -33,6 +33,7 @@ static int arrival_take(struct arrival *arrival)
 static void on_turn(struct fair_work *turn)
 {
 	struct arrival *arrival = CONTAINER_OF(turn, struct arrival, turn);
+	// NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the first of a list has none before it
 	struct arrivals *a = arrival->of;
 
 	a->to.open(a->arg, arrival_take(arrival));
@@ -137,6 +138,7 @@ void arrivals_open(struct arrivals *a)
 void arrivals_end(struct arrivals *a, uv_close_cb cb)
 {
 	while (a->first) {
+		// NOLINTNEXTLINE(clang-analyzer-unix.Malloc): likewise
 		int fd = arrival_take(a->first);
 
 		rights_close(&fd);

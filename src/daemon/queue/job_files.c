@@ -82,6 +82,7 @@ static int64_t last_in(DIR *dir, int64_t last)
 {
 	const struct dirent *entry;
 
+	// NOLINTNEXTLINE(concurrency-mt-unsafe): its own list
 	while ((entry = readdir(dir))) {
 		char *end;
 		int64_t id = strtoll(entry->d_name, &end, 10);
@@ -98,6 +99,7 @@ int64_t job_files_last(const struct queues *q)
 	const struct dirent *entry;
 	int64_t last = 0;
 
+	// NOLINTNEXTLINE(concurrency-mt-unsafe): its own list
 	while (all && (entry = readdir(all))) {
 		DIR *one = !isdigit((unsigned char)*entry->d_name)
 				   ? NULL
