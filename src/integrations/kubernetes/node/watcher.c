@@ -86,7 +86,8 @@ static void offered_settle(const struct watcher_view *last, struct watcher_view 
 
 /* How a failure is named in the log, and in an event. */
 struct words {
-	const char *log, *reason;
+	const char *subject, *verb; /* of the line in the log */
+	const char *reason;         /* of the event */
 };
 
 /* Logs a failure, and writes it as an event of `node` (NULL: only logs it), where it is not the one
@@ -103,7 +104,7 @@ static void tell(struct watcher *watcher, const json_t *node, const struct words
 	}
 	*last = *err;
 	snprintf(text, sizeof(text), "%s%s%s", err->message, *err->hint ? "; " : "", err->hint);
-	log_event(LOG_WARNING, "%s error=\"%s\"", words->log, text);
+	log_event(LOG_WARNING, "%s.%s error=\"%s\"", words->subject, words->verb, text);
 	if (node && event_write(watcher->prepare->api, node, words->reason, text, &failure) < 0)
 		log_event(LOG_WARNING, "event.failed error=\"%s\"", failure.message);
 }
@@ -111,9 +112,9 @@ static void tell(struct watcher *watcher, const json_t *node, const struct words
 /* The labels' order is carried out; the next look sees what came of it. */
 static void labels_look(struct watcher *watcher, const json_t *gpus, bool look)
 {
-	static const struct words unread = {.log = "labels.failed"},
-				  wrong = {"label.wrong", "WrongLabel"},
-				  no_role = {"role.failed", "NoRole"};
+	static const struct words unread = {"labels", "failed", NULL},
+				  wrong = {"label", "wrong", "WrongLabel"},
+				  no_role = {"role", "failed", "NoRole"};
 	const struct prepare *prepare = watcher->prepare;
 	struct role role = {.api = prepare->api,
 			    .carved = prepare->carved,
