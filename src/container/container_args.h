@@ -29,7 +29,8 @@ struct container_args {
 	const char *pid_file; /* --pidfile; likewise */
 };
 
-/* Whose options they are: which of them take a value. Behind `run`, and before it. */
+/* The program and place of options, which decide which of them take a value: behind `run`, and
+ * before it. */
 enum container_syntax {
 	CONTAINER_SYNTAX_OCI,
 	CONTAINER_SYNTAX_APPTAINER,

@@ -38,7 +38,7 @@ struct launcher_place {
 	char tasks_cgroup[PATH_MAX];
 	uint64_t
 		tasks_wanted; /* tasks, which are processes and threads, of a job; 0: the default */
-	uint64_t tasks_max;   /* the limit, set by the launcher itself; 0: there is none */
+	uint64_t tasks_max;   /* the limit, set by the launcher itself */
 	enum launcher_tasks tasks; /* how it holds; likewise */
 	bool left;                 /* one that is over could not be removed yet */
 	uint64_t swept_ns;

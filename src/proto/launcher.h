@@ -82,7 +82,7 @@ struct launcher_reply {
 	int32_t error; /* 0, or an errno value */
 	int32_t pid;
 	uint64_t birth;
-	uint64_t tasks_max; /* 0: they are not limited */
+	uint64_t tasks_max; /* 0: by an older launcher they are not limited */
 	uint32_t tasks;     /* enum launcher_tasks */
 	uint32_t reserved[5];
 };

@@ -516,8 +516,8 @@ bool mig_entry_held(const struct mig_board *board, uint32_t at)
 	return board->instance[at].state == MIG_BUSY && !board->detail[at].session[0];
 }
 
-/* A process may outlive its session: it left all that carve knows its processes by. What it holds
- * of the instance nobody else can have. */
+/* A process may outlive its session: it left all that carve knows its processes by. Nobody else can
+ * have the memory of the instance that it holds. */
 static void held_settle(struct mig *mig, uint32_t gpu)
 {
 	struct mig_board *board = &mig->board[gpu];

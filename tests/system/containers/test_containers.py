@@ -265,7 +265,7 @@ def test_a_runtime_of_another_host_is_refused(make_host, runtime, options, varia
 
 
 def test_a_container_whose_session_ends_says_why(podman):
-    """Its client tells of no signal, and dies with 137. What it writes to is at its end as soon as the client has ended."""
+    """Its client tells of no signal, and dies with 137. The client's output ends with the client."""
     client = podman.host.popen([CARVE, "podman", "run", "--vram", "2", "--rm", podman.IMAGE, "sh", "-c", "echo up; exec sleep 600"], env=podman.env)
     assert client.stdout.readline() == "up\n"
     session, = podman.sessions()

@@ -56,7 +56,7 @@ def message(said, env, validation):
 
 
 def patched(object, patches):
-    """JSON Patch (RFC 6902). What a patch names must be there."""
+    """JSON Patch (RFC 6902). The member that a patch names must be there."""
     object = copy.deepcopy(object)
     for patch in patches:
         if patch["op"] == "move":
