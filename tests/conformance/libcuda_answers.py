@@ -53,25 +53,32 @@ class Driver:
         self.cuda = ctypes.CDLL(path)
         self.symbols = {address_of(getattr(self.cuda, s)): s for s in symbols if hasattr(self.cuda, s)}
         self.symbols |= {None: None, UNTOUCHED: "untouched"}
+        # Made once, and not for each of a million calls.
+        self.found, self.status = ctypes.c_void_p(), ctypes.c_int()
+        self.found_at, self.status_at = ctypes.byref(self.found), ctypes.byref(self.status)
+        asked = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64)
+        self.get_old = ctypes.CFUNCTYPE(ctypes.c_int, *asked)(("cuGetProcAddress", self.cuda))
+        self.get_new = ctypes.CFUNCTYPE(ctypes.c_int, *asked, ctypes.c_void_p)(("cuGetProcAddress_v2", self.cuda))
+
+    def answer(self, function, name, *more):
+        """(result, the exported symbol that has the address) of an asking."""
+        self.found.value = UNTOUCHED
+        result = function(name, self.found_at, *more)
+        return result, self.symbols.get(self.found.value, "not exported")
 
     def old(self, name, version, flags):
         """As the first cuGetProcAddress answers, which has no status."""
-        found = ctypes.c_void_p(UNTOUCHED)
-        result = self.cuda.cuGetProcAddress(name.encode(), ctypes.byref(found), version, ctypes.c_uint64(flags))
-        return [result, None, self.symbols.get(found.value, "not exported")]
+        result, symbol = self.answer(self.get_old, name, version, flags)
+        return [result, None, symbol]
 
     def new(self, name, version, flags):
-        found, status = ctypes.c_void_p(UNTOUCHED), ctypes.c_int(UNTOUCHED)
-        result = self.cuda.cuGetProcAddress_v2(name.encode(), ctypes.byref(found), version, ctypes.c_uint64(flags),
-                                               ctypes.byref(status))
-        return [result, status.value, self.symbols.get(found.value, "not exported")]
+        self.status.value = UNTOUCHED
+        result, symbol = self.answer(self.get_new, name, version, flags, self.status_at)
+        return [result, self.status.value, symbol]
 
     def without_status(self, name, version, flags):
-        found = ctypes.c_void_p(UNTOUCHED)
-        result = self.cuda.cuGetProcAddress_v2(name.encode(), ctypes.byref(found), version, ctypes.c_uint64(flags),
-                                               None)
-        return [result, None, self.symbols.get(found.value, "not exported")]
-
+        result, symbol = self.answer(self.get_new, name, version, flags, None)
+        return [result, None, symbol]
 
     def error_name(self, error):
         name = ctypes.c_char_p(b"untouched")
@@ -82,18 +89,32 @@ class Driver:
         version = ctypes.c_int(UNTOUCHED)
         return [self.cuda.cuDriverGetVersion(ctypes.byref(version)), version.value]
 
-    def early(self, symbol):
-        """In a process of its own: some libraries' functions fail by a signal on null pointers."""
+    def early(self, symbols):
+        """{symbol: result}. Some libraries' functions fail by a signal on null pointers: another process goes on after those."""
+        answers, left = {}, list(symbols)
+        while left:
+            answered = self.early_in_a_child(left)
+            answers |= zip(left, answered)
+            if len(answered) < len(left):
+                answers[left[len(answered)]] = NO_ANSWER
+            left = left[len(answered) + 1:]
+        return answers
+
+    def early_in_a_child(self, symbols):
+        """The results of the first ones, as far as the process came."""
         read_end, write_end = os.pipe()
         pid = os.fork()
         if pid == 0:
-            result = getattr(self.cuda, symbol)(*[ctypes.c_uint64(0)] * MOST_ARGUMENTS)
-            os.write(write_end, str(result).encode())
+            os.close(read_end)
+            for symbol in symbols:
+                result = getattr(self.cuda, symbol)(*[ctypes.c_uint64(0)] * MOST_ARGUMENTS)
+                os.write(write_end, f"{result}\n".encode())
             os._exit(0)
         os.close(write_end)
+        with os.fdopen(read_end) as said:
+            results = [int(line) for line in said]
         os.waitpid(pid, 0)
-        with os.fdopen(read_end) as answer:
-            return int(answer.read() or NO_ANSWER)
+        return results
 
 
 def main(library, table):
@@ -101,14 +122,16 @@ def main(library, table):
         symbols = [row["symbol"] for row in csv.DictReader(f, delimiter="\t")]
     driver = Driver(library, symbols)
     answers = {}
+    own = sorted(set(driver.symbols.values()) & set(symbols))
+    # cuInit, which changes what the others answer, has a process of its own.
+    early = driver.early(s for s in own if s != "cuInit" and not s.startswith("cudbg")) | driver.early(["cuInit"])
     for name in names_to_ask(symbols):
+        spelled = name.encode()
         for flags, versions in FLAGS.items():
-            answers[f"{name} {flags}"] = changes(lambda v, n=name, f=flags: driver.new(n, v, f), versions)
-        answers[f"{name} old"] = changes(lambda v, n=name: driver.old(n, v, 0), FEW_VERSIONS)
-        answers[f"{name} without status"] = changes(lambda v, n=name: driver.without_status(n, v, 0), FEW_VERSIONS)
+            answers[f"{name} {flags}"] = changes(lambda v, n=spelled, f=flags: driver.new(n, v, f), versions)
+        answers[f"{name} old"] = changes(lambda v, n=spelled: driver.old(n, v, 0), FEW_VERSIONS)
+        answers[f"{name} without status"] = changes(lambda v, n=spelled: driver.without_status(n, v, 0), FEW_VERSIONS)
     errors = {error: driver.error_name(error) for error in [*range(-1, 1001), 10000]}
-    early = {symbol: driver.early(symbol) for symbol in sorted(set(driver.symbols.values()) & set(symbols))
-             if not symbol.startswith("cudbg")}
     json.dump({"procaddr": answers, "errors": errors, "version": driver.version(), "early": early}, sys.stdout)
 
 

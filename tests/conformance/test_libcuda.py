@@ -15,7 +15,7 @@ SCRIPT = pathlib.Path(__file__).with_name("libcuda_answers.py")
 
 @pytest.fixture(scope="module", params=["550", pytest.param("535", marks=pytest.mark.long)])
 def driver(request):
-    """The releases of the driver that Debian has. Some 600 functions are asked, each in a process of its own."""
+    """The releases of the driver that Debian has."""
     return request.param
 
 
