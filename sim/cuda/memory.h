@@ -33,7 +33,7 @@ CUresult block_alloc(struct device *device, enum wire_memory kind, uint64_t byte
 void block_free(struct block *block);
 uint64_t block_address(const struct block *block);
 void *block_host(const struct block *block);
-/* Zeros in device memory, by the driver's alias of it; whole blocks cost no memory: their pages are
+/* Zeros in device memory, by the driver's alias of it; whole pages cost no memory: they are
  * given back. */
 void memory_zero(void *host, size_t bytes);
 /* The file behind the device's blocks; offsets are block.offset. The heap's own. */

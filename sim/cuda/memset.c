@@ -1,6 +1,7 @@
 /* The forms of cuMemset. */
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/macros.h"
 #include "cuda/context.h"
@@ -22,13 +23,17 @@ static void fill(uint8_t *to, uint32_t value, uint32_t element, size_t bytes)
 	}
 }
 
+/* Less than this is written: a system call would cost more than it saves. */
+#define ZEROES_BY_HOLE KIB(64)
+
 void memory_zero(void *host, size_t bytes)
 {
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 	uint8_t *to = host, *last = to + bytes;
-	uint8_t *first = (uint8_t *)ALIGN_UP((uintptr_t)to, (uintptr_t)BLOCK_SIZE);
-	uint8_t *end = (uint8_t *)((uintptr_t)last / BLOCK_SIZE * BLOCK_SIZE);
+	uint8_t *first = (uint8_t *)ALIGN_UP((uintptr_t)to, page);
+	uint8_t *end = (uint8_t *)((uintptr_t)last / page * page);
 
-	if (first < end && madvise(first, (size_t)(end - first), MADV_REMOVE) == 0) {
+	if (bytes >= ZEROES_BY_HOLE && madvise(first, (size_t)(end - first), MADV_REMOVE) == 0) {
 		memset(to, 0, (size_t)(first - to));
 		memset(end, 0, (size_t)(last - end));
 		return;
