@@ -10,7 +10,7 @@ import threading
 import pytest
 
 import results_schema
-from conftest import BUILD, ON_GPU, ROOT, clean_env
+from conftest import BUILD, ON_GPU, ROOT, clean_env, rest_long
 from benchmark import bench
 from build_options import sanitized
 
@@ -35,7 +35,7 @@ def no_driver_here():
 
 
 @pytest.mark.skipif(not no_driver_here(), reason="this machine has a driver")
-@pytest.mark.parametrize("args", [["calls", "--driver"], ["--gpu"], ["pytorch", "--gpu"]])
+@pytest.mark.parametrize("args", rest_long([["--gpu"], ["calls", "--driver"], ["pytorch", "--gpu"]]))
 def test_without_a_driver_it_says_so(args):
     done = bench(*args)
     assert done.returncode == 1 and done.stdout == "" and len(done.stderr.splitlines()) == 1
@@ -68,7 +68,7 @@ with real.own_daemon():
 """
 
 
-@pytest.mark.parametrize("visible", [None, "1"])
+@pytest.mark.parametrize("visible", rest_long([None, "1"]))
 def test_cudas_first_gpu_is_measured_among_several(visible):
     """Which CUDA has first because it is the fastest, and NVML last, or whichever the user says."""
     command = ["env", *([f"CUDA_VISIBLE_DEVICES={visible}"] if visible else []), sys.executable, "-c", OF_SEVERAL, ROOT, BUILD]
@@ -186,9 +186,9 @@ def test_pytorch_inside_a_slice_against_outside(tmp_path):
         assert r["ratio"]["median"] < 0.95 and r["title"] in done.stdout
 
 
-@pytest.mark.parametrize("env, words", [
-    ({"PYTHONPATH": "/no/such"}, "has no torch"),
-    ({"PYTHONPATH": str(FAKE_TORCH), "FAKE_TORCH_NO_GPU": "1"}, "torch 0.fake finds no GPU")])
+@pytest.mark.parametrize("env, words", rest_long([
+    ({"PYTHONPATH": str(FAKE_TORCH), "FAKE_TORCH_NO_GPU": "1"}, "torch 0.fake finds no GPU"),
+    ({"PYTHONPATH": "/no/such"}, "has no torch")]))
 def test_pytorch_is_skipped_with_a_line(env, words):
     done = on_driver("pytorch", "--gpu", "--quick", "--python", "/usr/bin/python3", env=env)
     if words == "has no torch" and "not measured" not in done.stdout:

@@ -8,7 +8,7 @@ import types
 import pytest
 
 import bad_peers
-from conftest import BUILD, ON_GPU, ROOT
+from conftest import BUILD, ON_GPU, ROOT, rest_long
 
 sys.path.insert(0, str(ROOT))
 from bench import limits, part_limits, peers  # noqa: E402: found by the line above
@@ -18,10 +18,10 @@ pytestmark = [pytest.mark.skipif(ON_GPU, reason="reads the simulated host's own 
 NONE, CARVE = limits.limiters([])
 
 
-@pytest.mark.parametrize("check", [
+@pytest.mark.parametrize("check", rest_long([
     lambda by: limits.family(BUILD, by, "linear"), lambda by: limits.race(BUILD, by, "async", 1),
     lambda by: limits.race_exact(BUILD, by, "async", 1), lambda by: limits.view(BUILD, by, 2),
-    lambda by: limits.kills(BUILD, by, 20)])
+    lambda by: limits.kills(BUILD, by, 20)]))
 def test_a_check_names_the_holders_of_memory(check):
     held, not_held = check(CARVE), check(NONE)
     assert held["pass"] and not not_held["pass"], (held, not_held)

@@ -18,7 +18,7 @@ import pytest
 import bad_peers
 import results_schema
 from conftest import BUILD, ON_GPU, ROOT, clean_env, wait_until
-from benchmark import bench
+from benchmark import bench, refused
 
 sys.path.insert(0, str(ROOT))
 from bench import host, main, part_limits, part_scale  # noqa: E402: found by the line above
@@ -91,18 +91,13 @@ def test_control_c_leaves_nothing(tmp_path, args, words):
 
 
 def test_a_pipe_gets_the_table_alone(tmp_path):
+    """And the file what the schema says, which refuses what is wrong, or the checks of it would be worth nothing."""
     done = bench("limits", "--quick", "--check", "view", "--json", tmp_path / "out.json")
     assert done.returncode == 0 and done.stderr == "" and "\r" not in done.stdout and "\033" not in done.stdout
     document = json.loads((tmp_path / "out.json").read_text())
     results_schema.check(document)
     assert {r["check"] for r in document["rows"]} == {"view"}
     results_schema.check({"schema": "carve-bench/1", "complete": False, "parts": [document]})
-
-
-def test_the_schema_refuses_what_is_wrong(tmp_path):
-    """Or the checks of it would be worth nothing."""
-    done = bench("limits", "--quick", "--check", "view", "--json", tmp_path / "out.json")
-    assert done.returncode == 0, done.stderr
     for spoil in (lambda d: d.pop("load"), lambda d: d["rows"][0].pop("pass"), lambda d: d.update(part="shares"),
                   lambda d: d["rows"][1].update(check="x"), lambda d: d["machine"].update(cores="2")):
         document = json.loads((tmp_path / "out.json").read_text())
@@ -132,20 +127,21 @@ def test_a_terminal_is_told_what_goes_on(tmp_path):
     (["shares", "--seconds", "nan"], "nan"), (["shares", "--blocks", "0"], "0"), (["limits", "--check", "x"], "x"),
     (["calls", "--json", "/no/such/folder/out.json"], "/no/such/folder"),
     (["calls", "--build", "/no/such"], "/no/such"), (["--guard", "--bounds", "/no/such.json"], "/no/such.json")])
-def test_wrong_usage_is_one_line_and_exit_2(args, words):
-    done = subprocess.run([ROOT / "scripts/bench", *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, timeout=60, env=clean_env(), check=False)
-    assert done.returncode == 2 and done.stdout == ""
-    *_, last = done.stderr.splitlines()
-    assert last.startswith("scripts/bench: error: ") and words in last and len(done.stderr.splitlines()) <= 2
-    assert "Traceback" not in done.stderr
+def test_wrong_usage_is_one_line_and_exit_2(capsys, args, words):
+    *others, last = refused(capsys, *args)
+    assert last.startswith("scripts/bench: error: ") and words in last and len(others) <= 1
 
 
-def test_a_peer_for_another_machine_is_refused(tmp_path):
+def test_wrong_usage_of_the_program_is_one_line_and_exit_2():
+    done = bench("--nonsense")
+    assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("scripts/bench: error: ") and "--nonsense" in done.stderr
+
+
+def test_a_peer_for_another_machine_is_refused(tmp_path, capsys):
     foreign = bad_peers.other_machine(tmp_path, PEER).library
-    done = bench("limits", "--peer", f"x={foreign}")
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
-    assert f"--peer x={foreign}: a library for another kind of machine" in done.stderr
+    line, = refused(capsys, "limits", "--peer", f"x={foreign}")
+    assert f"--peer x={foreign}: a library for another kind of machine" in line
 
 
 ONE_DRIVER = """

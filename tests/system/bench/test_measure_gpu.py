@@ -10,7 +10,8 @@ from conftest import BUILD, ON_GPU, ROOT, clean_env
 from build_options import sanitized
 
 sys.path.insert(0, str(ROOT))
-from bench import measure_libraries  # noqa: E402: found by the line above
+from bench import measure as measure_gpu, measure_libraries  # noqa: E402: found by the line above
+from benchmark import refused  # noqa: E402
 
 pytestmark = [pytest.mark.skipif(ON_GPU or sanitized(), reason="stands in for a GPU by a simulated host"),
               pytest.mark.once("a benchmark")]
@@ -67,9 +68,13 @@ def test_a_step_that_takes_too_long_is_ended(tmp_path):
     (("--only", "nothing"), "invalid choice"), (("--seconds", "0"), "0: not a number of seconds from 1 to 86400"),
     (("--build", "/nonexistent"), "no carve is there"), (("--out", "/nonexistent/page.md"), "--out /nonexistent/page.md"),
     (("--pack", "/usr"), "is there already")])
-def test_wrong_usage(args, said):
-    done = measure(*(() if "--build" in args else ("--build", BUILD)), *args, sim=None)
-    assert done.returncode == 2 and said in done.stderr.splitlines()[-1]
+def test_wrong_usage(capsys, args, said):
+    assert said in refused(capsys, *args, by=measure_gpu)[-1]
+
+
+def test_wrong_usage_of_the_program():
+    done = measure("--build", BUILD, "--pack", "/usr", sim=None)
+    assert done.returncode == 2 and "is there already" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.long
