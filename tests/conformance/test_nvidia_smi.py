@@ -11,7 +11,7 @@ def rows(text):
     return [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(text)) if row]
 
 
-@pytest.mark.parametrize("played", ["535", "550", "580"])
+@pytest.mark.parametrize("played", ["550", *(pytest.param(release, marks=pytest.mark.long) for release in ("535", "580"))])
 def test_default_table(smi, host, played):
     h = host("h100-80gb:2,t4", played)
     pid = h.hold(600)

@@ -24,7 +24,7 @@ def pycuda(client_root):
     return command
 
 
-@pytest.mark.parametrize("played", ["535", "550", "580"])
+@pytest.mark.parametrize("played", ["550", *(pytest.param(release, marks=pytest.mark.long) for release in ("535", "580"))])
 def test_on_a_gpu(pycuda, host, played):
     h = host("h100-80gb", played)
     assert h.out(*pycuda(h), (81559 - 551) * MIB) == f"exact on {NAME}\n"

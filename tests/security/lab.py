@@ -244,5 +244,7 @@ class Lab:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+        # A job that the daemon started as the others were ended goes on without it, as jobs do.
+        self.end_left_behind()
         self.remove_cgroups()
         shutil.rmtree(self.dir, ignore_errors=True)

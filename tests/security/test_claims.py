@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from conftest import wait_until
+from conftest import rest_long, wait_until
 
 from .lab import ALICE, CARVE, CARVED, GIB, MALLORY, PROGRAMS, ROOT
 
@@ -63,7 +63,7 @@ class Private:
 
 
 @pytest.mark.attack(POINT, "the names of GPUs are taken in the abstract namespace")
-@pytest.mark.parametrize("how", ["silent", "answers", "stopped"])
+@pytest.mark.parametrize("how", rest_long(["answers", "silent", "stopped"]))
 def test_a_squatted_name_keeps_the_system_daemon_from_nothing(lab, how):
     uuid = uuid_of(lab)
     stop(lab)

@@ -219,7 +219,7 @@ os.kill(start["pid"], signal.SIGKILL)
 
 
 @pytest.mark.attack("11", "a job that ran, whose record says that nothing of it did: its user's use is to count all the same")
-@pytest.mark.parametrize("how", ["unstarted", "empty", "removed"])
+@pytest.mark.parametrize("how", rest_long(["unstarted", "empty", "removed"]))
 def test_a_job_that_denies_its_start_counts_as_use(jobs, how):
     lab = jobs.lab
     denied = jobs.enqueue(MALLORY, "sleep", "1000")
@@ -452,7 +452,7 @@ for i in range(count):
 """
 
 
-@pytest.mark.parametrize("name, most", [("RLIMIT_NPROC", 0), ("RLIMIT_NOFILE", 6), ("RLIMIT_STACK", 0)])
+@pytest.mark.parametrize("name, most", rest_long([("RLIMIT_NPROC", 0), ("RLIMIT_NOFILE", 6), ("RLIMIT_STACK", 0)]))
 @pytest.mark.attack("9", "many jobs that cannot start, by limits of resources")
 def test_jobs_that_cannot_start_hold_up_nobody(jobs, name, most):
     lab = jobs.lab

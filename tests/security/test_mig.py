@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from conftest import wait_until
+from conftest import rest_long, wait_until
 from .lab import ALICE, BOB, CARVED, ROOT
 
 
@@ -102,7 +102,7 @@ def test_a_daemon_whose_part_that_makes_instances_ended_is_started_anew(make_lab
     assert lab.carve(BOB, "run", "--mig-profile", "2g.20gb", "--", "true").returncode == 0
 
 
-@pytest.mark.parametrize("point", ["mig.half_made", "mig.made", "mig.taken_apart", "mig.destroyed"])
+@pytest.mark.parametrize("point", rest_long(["mig.half_made", "mig.taken_apart", "mig.made", "mig.destroyed"], 2))
 def test_work_that_a_killed_part_left_half_done_is_put_right(make_lab, tmp_path, point):
     """By the daemon that is started after it; three instances were asked for at once."""
     token = tmp_path / "token"

@@ -251,7 +251,7 @@ COVERED = {
 }
 
 
-@pytest.mark.parametrize("how", COVERED)
+@pytest.mark.parametrize("how", rest_long(COVERED, 2))
 @pytest.mark.attack("3", "the runtime directory, or /proc, is covered or unmounted in a namespace of the user's own")
 def test_mounts_of_a_user_affect_that_user_alone(lab, namespaces, how):
     root = RootsCommand(lab)
@@ -338,7 +338,7 @@ def test_a_subordinate_user_is_nobody_else(ranges_lab, uid):
     assert "for root and members" in ask(lab, uid, "", "POST", "/v1/sessions", '{"vram": "1", "priority": 5}')["error"]["message"]
 
 
-@pytest.mark.parametrize("uid", [299999, 365536, 400000, BOB])
+@pytest.mark.parametrize("uid", rest_long([299999, 365536, 400000, BOB], 2))
 @pytest.mark.attack("9", "a user ID just outside a range, or of another one's range")
 def test_a_range_ends_where_it_ends(ranges_lab, uid):
     lab = ranges_lab
@@ -364,7 +364,7 @@ def students_lab(make_lab, tmp_path):
     return lab
 
 
-@pytest.mark.parametrize("uid", [MALLORY, BOB, 300000, 300001])
+@pytest.mark.parametrize("uid", rest_long([MALLORY, 300000, BOB, 300001], 2))
 @pytest.mark.attack("9", "a user leaves a group for its quota, as root of an own user namespace can")
 def test_a_groups_quota_is_for_those_who_left_it(students_lab, uid):
     lab = students_lab

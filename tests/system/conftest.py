@@ -1,7 +1,7 @@
 """Fixtures of the system tests: whole programs, real processes, a simulated host each.
 
 CARVE_BUILD names the build directory (default: build/ of this checkout). With CARVE_TEST_GPU=1 tests with one GPU (those
-that use `host`) run on this machine's own driver instead of a simulated host, and no others do (scripts/test --gpu)."""
+that use `host` or `module_host`) run on this machine's own driver instead of a simulated host, and no others do (scripts/test --gpu)."""
 import contextlib
 import grp
 import http.client
@@ -133,8 +133,8 @@ def pytest_collection_modifyitems(config, items):
     """On a real GPU: the tests that start programs on it, but for those that need what only a simulated host has."""
     if not ON_GPU:
         return
-    others = [item for item in items if "host" not in item.fixturenames]
-    items[:] = [item for item in items if "host" in item.fixturenames]
+    others = [item for item in items if not {"host", "module_host"} & set(item.fixturenames)]
+    items[:] = [item for item in items if {"host", "module_host"} & set(item.fixturenames)]
     config.hook.pytest_deselected(items=others)
     for needs, item in ((item.get_closest_marker("needs_sim"), item) for item in items):
         if needs:
@@ -340,6 +340,14 @@ def examples():
 @pytest.fixture
 def host():
     """A host with one GPU: a simulated H100 80GB, or this machine's (scripts/test --gpu)."""
+    h = RealHost() if ON_GPU else Host("h100-80gb")
+    yield h
+    h.close()
+
+
+@pytest.fixture(scope="module")
+def module_host():
+    """The same for tests that leave nothing on it: one for those of a module, and not one each."""
     h = RealHost() if ON_GPU else Host("h100-80gb")
     yield h
     h.close()

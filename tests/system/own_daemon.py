@@ -31,6 +31,14 @@ def daemon(make_daemon):
     return make_daemon()
 
 
+@pytest.fixture(scope="module")
+def module_daemon():
+    """One for those tests of a module that leave nothing in it."""
+    one = Daemon()
+    yield one
+    one.close()
+
+
 class Asker(threading.Thread):
     """Asks for a slice and waits: .answer, and .at, when it came."""
 

@@ -60,9 +60,9 @@ def test_a_session_from_request_to_release(host):
     (["--name", "--"], ["--name: '--' is no name"]),
     (["--gpus", ""], ["--gpus: no value given"]), (["--wait-for", ""], ["--wait-for: no value given"]),
 ])
-def test_errors_name_the_option_that_was_typed(host, options, words):
-    fails(host.carve("session", "request", "--vram", "1", *options), 2, *words)
-    fails(host.carve("session", "request", "--mig-profile", "1g.10gb"), 3, "no GPU here gives out MIG instances",
+def test_errors_name_the_option_that_was_typed(module_host, options, words):
+    fails(module_host.carve("session", "request", "--vram", "1", *options), 2, *words)
+    fails(module_host.carve("session", "request", "--mig-profile", "1g.10gb"), 3, "no GPU here gives out MIG instances",
           "carve node set-role --dynamic-mig-enabled")
 
 

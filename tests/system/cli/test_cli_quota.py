@@ -7,7 +7,7 @@ import pytest
 
 from conftest import BUILD, needs_admin, run, wait_until
 from daemon_client import GIB
-from own_daemon import Asker, daemon, make_daemon, waiting  # noqa: F401: fixtures
+from own_daemon import Asker, daemon, make_daemon, module_daemon, waiting  # noqa: F401: fixtures
 
 CARVE = BUILD / "carve"
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
@@ -103,9 +103,9 @@ def test_quota_of_a_group(daemon):
     (["set", "root", "--gpus", "1.5"], ["--gpus", "1.5"]),
 ])
 @needs_admin
-def test_senseless_quotas_are_refused_in_words(daemon, argv, words):
-    fails(carve(daemon, "quota", *argv), 2, *words)
-    assert carve_json(daemon, "quota", "list") == []
+def test_senseless_quotas_are_refused_in_words(module_daemon, argv, words):
+    fails(carve(module_daemon, "quota", *argv), 2, *words)
+    assert carve_json(module_daemon, "quota", "list") == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")

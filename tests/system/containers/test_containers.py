@@ -11,7 +11,7 @@ import types
 import pytest
 
 import attach_client
-from conftest import open_to_others, wait_until
+from conftest import open_to_others, rest_long, wait_until
 from podman_host import CARVE, podman, storage, watchers  # noqa: F401: fixtures
 
 
@@ -230,7 +230,7 @@ def test_options_of_podmans_own_stand_before_run(podman):
     podman.nothing_is_left()
 
 
-@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("place", rest_long([0, 1]))
 def test_a_container_in_other_storage_is_asked_about_there(podman, place):
     """With podman's usual storage carve would take it for gone, and remove what it mounts."""
     there = ["--root", podman.directory / "there", "--runroot", podman.directory / "there-run", "--storage-driver", "vfs"]

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, wait_until
+from conftest import BUILD, rest_long, wait_until
 from daemon_client import UnixConnection
 from programs import python
 
@@ -121,7 +121,7 @@ def test_the_probe_of_managed_memory_is_tried_again_when_no_session_has_a_slice(
     assert host.carve_json("gpu", "list")[0]["context_bytes"] == cost
 
 
-@pytest.mark.parametrize("version", [8, 9, 10])
+@pytest.mark.parametrize("version", rest_long([8, 9, 10]))
 def test_costs_of_contexts_in_an_older_database_are_kept(make_host, version):
     """Version 8 did not know where managed memory shows; 9 and 10 could not tell that they did not."""
     host = make_host("t4")

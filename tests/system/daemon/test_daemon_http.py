@@ -11,7 +11,7 @@ import pytest
 
 from conftest import clean_env
 from daemon_client import *
-from own_daemon import daemon, make_daemon  # noqa: F401: fixtures
+from own_daemon import daemon, make_daemon, module_daemon  # noqa: F401: fixtures
 from programs import SOURCES
 
 
@@ -45,11 +45,11 @@ def test_curl_reaches_it(daemon):
     b'{"vram": "4\\u0000"}', b'\xff\xfe', b'{"vram": "4", "gpu_compute": "200%"}',
     b'{"mig_profile": 1}', b"[" * 60000, b'{"gpu": 1, "gpu_compute": "25%"}',
 ])
-def test_malformed_requests_are_refused_in_words(daemon, body):
-    answer = daemon.call("POST", "/v1/sessions", body)
+def test_malformed_requests_are_refused_in_words(module_daemon, body):
+    answer = module_daemon.call("POST", "/v1/sessions", body)
     assert answer.status == 400, answer.json
     assert answer.error["code"] == 2 and answer.error["message"]
-    assert daemon.call("GET", "/v1/sessions").json == []
+    assert module_daemon.call("GET", "/v1/sessions").json == []
 
 
 def test_an_unknown_field_is_told_what_there_is(daemon):
@@ -86,8 +86,8 @@ def test_an_unknown_field_is_told_what_there_is(daemon):
      "the body is not JSON that carved takes: line 1: a text has the character \\u0000"),
     ('{"vram": "4", "vram": "5"}',
      "the body is not JSON that carved takes: line 1: a field is there twice")])
-def test_errors_name_the_field_and_the_value_as_given(daemon, body, message):
-    answer = daemon.call("POST", "/v1/sessions", body)
+def test_errors_name_the_field_and_the_value_as_given(module_daemon, body, message):
+    answer = module_daemon.call("POST", "/v1/sessions", body)
     assert answer.status == 400 and answer.error["message"] == message
     assert "--" not in answer.error["hint"]
 

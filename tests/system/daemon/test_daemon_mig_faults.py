@@ -5,7 +5,7 @@ import pytest
 from conftest import rest_long, wait_until
 from mig_hands import CARVE, by_hand, carve, instances, look, with_role
 
-MAKING = ["mig.intent", "mig.half_made", "mig.made", "mig.learned", "mig.granted"]
+MAKING = ["mig.half_made", "mig.granted", "mig.intent", "mig.made", "mig.learned"]
 REMOVING = ["mig.taken_apart", "mig.destroyed"]
 
 
@@ -46,21 +46,21 @@ def is_right(host, token):
     wait_until(lambda: not by_hand(host, 0, "list"))
 
 
-@pytest.mark.parametrize("point", MAKING)
+@pytest.mark.parametrize("point", rest_long(MAKING, 3))
 def test_a_daemon_killed_while_it_makes_one_puts_it_right(armed, point):
     host, token = armed(point)
     host.carve("session", "request", "--mig-profile", "2g.20gb")
     is_right(host, token)
 
 
-@pytest.mark.parametrize("point", MAKING)
+@pytest.mark.parametrize("point", rest_long(MAKING, 2))
 def test_a_daemon_killed_while_it_makes_several_puts_it_right(armed, point):
     host, token = armed(point)
     host.carve("session", "request", "--vram", "5", "--gpus", "3")
     is_right(host, token)
 
 
-@pytest.mark.parametrize("point", ["mig.made", "mig.probed", "mig.granted"])
+@pytest.mark.parametrize("point", rest_long(["mig.probed", "mig.made", "mig.granted"]))
 def test_a_daemon_killed_while_it_makes_one_to_share_puts_it_right(armed, point):
     host, token = armed(point)
     host.carve("session", "request", "--vram", "4", "--mig-share")

@@ -5,14 +5,16 @@ import re
 
 import pytest
 
+from conftest import rest_long
 from mig_hands import CARVE, by_hand, call, carve, instances, look, with_role
 from programs import python
 
-MODELS = ["a30-24gb", "a100-40gb", "a100-80gb", "a100-pcie-80gb-mirrored", "h100-80gb", "h100-pcie-80gb-mirrored", "h100-96gb",
+# The gate takes one with few instances, one that lays them out from the other end, and a common one.
+MODELS = ["a30-24gb", "a100-pcie-80gb-mirrored", "h100-80gb", "a100-40gb", "a100-80gb", "h100-pcie-80gb-mirrored", "h100-96gb",
           "h200-141gb", "b200-180gb", "rtx-pro-6000-96gb"]
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(params=rest_long(MODELS, 3))
 def gpu(request, make_host):
     """A host with one such GPU in the role, and its profiles: those that are given by size first, the smallest before."""
     host = with_role(make_host, request.param + "+mig")

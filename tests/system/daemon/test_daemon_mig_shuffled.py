@@ -76,7 +76,7 @@ def play(make_host, model, seed, steps):
     assert len(instances(host, "busy")) <= len(held)
 
 
-@pytest.mark.parametrize("model, seed", rest_long(FEW, 2))
+@pytest.mark.parametrize("model, seed", rest_long(FEW))
 def test_on_gpus_that_nobody_has_built_all_holds(make_host, model, seed):
     play(make_host, model, seed, 60)
 

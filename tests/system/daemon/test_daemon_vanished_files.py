@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from conftest import BUILD, Host, ON_GPU, wait_until
+from conftest import BUILD, ON_GPU, Host, rest_long, wait_until
 from daemon_client import keepers
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="needs a simulated host")
@@ -87,7 +87,7 @@ def test_the_lists_have_all_that_the_daemon_makes(served):
     assert entries(served.state) - OF_JOBS == set(STATE)
 
 
-@pytest.mark.parametrize("place, name", [("runtime", name) for name in RUNTIME] + [("state", name) for name in STATE])
+@pytest.mark.parametrize("place, name", rest_long([("runtime", name) for name in RUNTIME], 5) + rest_long([("state", name) for name in STATE], 5))
 def test_removed_files_are_made_anew_and_logged(served, place, name):
     path = getattr(served, place) / name
     told = f"runtime.vanished file={(RUNTIME if place == 'runtime' else STATE)[name]} made=anew"

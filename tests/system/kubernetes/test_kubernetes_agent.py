@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("grpc", reason="needs python3-grpcio")
 
 from cluster import ApiServer, without_mark
-from conftest import wait_until
+from conftest import rest_long, wait_until
 
 PODS = "/api/v1/namespaces/research/pods"
 ENDED = ("done", "failed", "cancelled", "timeout", "lost")
@@ -191,7 +191,7 @@ def test_retries_make_another_pod_for_each_attempt(pods):
     assert pods.ended(job)["state"] == "done" and len(pods.made()) == 2
 
 
-@pytest.mark.parametrize("victim", ["carve-kubernetes", "carve-shim", "both"])
+@pytest.mark.parametrize("victim", rest_long(["both", "carve-kubernetes", "carve-shim"]))
 def test_a_kill_neither_loses_the_job_nor_runs_it_twice(pods, victim):
     pods.agent("half=0.5")
     job = pods.enqueue()

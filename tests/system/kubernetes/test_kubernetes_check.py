@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("grpc", reason="needs python3-grpcio")
 
 from cluster import ApiServer
-from conftest import BUILD, clean_env, run
+from conftest import BUILD, clean_env, rest_long, run
 
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -133,7 +133,7 @@ def test_a_label_that_an_option_takes_the_place_of_is_not_told(api):
     assert check(api).returncode == 0
 
 
-@pytest.mark.parametrize("what", ["deviceclasses", "mutatingadmissionpolicies", "deployments", "nodes", "daemonsets"])
+@pytest.mark.parametrize("what", rest_long(["deviceclasses", "nodes", "mutatingadmissionpolicies", "deployments", "daemonsets"], 2))
 def test_what_the_user_may_not_see_is_not_told_to_be_missing(api, what):
     api.forbidden = f"/{what}"
     found = bad(api)

@@ -7,7 +7,7 @@ pytest.importorskip("grpc", reason="needs python3-grpcio")
 
 from cel import Quantity, compile
 from cluster import ApiServer
-from conftest import BUILD, clean_env, wait_until
+from conftest import BUILD, clean_env, rest_long, wait_until
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/carve/leases/carve-controller"
 
@@ -216,10 +216,11 @@ def test_a_second_controller_waits_and_takes_over(controllers):
     wait_until(lambda: controllers.api.templates())
 
 
-@pytest.mark.parametrize("answer, wrong", [
-    ("<html>Welcome</html>", "is no JSON"), ("", "is no JSON"), ({}, "has no valid items"), ({"items": {}, "metadata": {"resourceVersion": "1"}}, "has no valid items"),
-    ({"items": []}, "has no valid resourceVersion"), ({"items": [], "metadata": {"resourceVersion": "one"}}, "has no valid resourceVersion"),
-])
+@pytest.mark.parametrize("answer, wrong", rest_long([
+    ("<html>Welcome</html>", "is no JSON"), ({}, "has no valid items"), ({"items": []}, "has no valid resourceVersion"),
+    ("", "is no JSON"), ({"items": {}, "metadata": {"resourceVersion": "1"}}, "has no valid items"),
+    ({"items": [], "metadata": {"resourceVersion": "one"}}, "has no valid resourceVersion"),
+], 3))
 def test_a_list_that_makes_no_sense_is_named_in_the_log(controllers, answer, wrong):
     api = controllers.api
     api.nonsense["/api/v1/pods"] = answer
@@ -241,7 +242,7 @@ def test_a_lease_that_is_no_json_is_named_in_the_log(controllers):
     wait_until(controllers.holder)
 
 
-@pytest.mark.parametrize("leads", [True, False], ids=["leader", "candidate"])
+@pytest.mark.parametrize("leads", rest_long([True, False]), ids=["leader", "candidate"])
 @pytest.mark.parametrize("path", ["/leases/", "/api/v1/pods", "/resourceclaimtemplates"])
 def test_a_controller_ends_at_once_while_the_api_server_answers_nothing(controllers, path, leads):
     api = controllers.api

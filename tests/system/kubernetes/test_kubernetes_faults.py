@@ -11,7 +11,7 @@ import pytest
 grpc = pytest.importorskip("grpc", reason="needs python3-grpcio")
 
 from cluster import DRIVER, Cluster, field, text
-from conftest import wait_until
+from conftest import rest_long, wait_until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as a kubelet's plugin does")
 
@@ -195,7 +195,7 @@ def test_a_plugin_ends_at_once_while_a_claim_waits_for_room(cluster):
     assert cluster.kubelet.prepare(second)[second["uid"]][1] == "" and len(cluster.sessions()) == 1
 
 
-@pytest.mark.parametrize("method", [None, "NodePrepareResources", "NodeUnprepareResources"])
+@pytest.mark.parametrize("method", rest_long(["NodePrepareResources", None, "NodeUnprepareResources"]))
 def test_a_plugin_ends_at_once_while_carved_is_stopped(cluster, method):
     """Also where it is told twice."""
     claim = cluster.api.claim("c", [("gpu", cluster.api.devices()[0]["name"], "1Gi", "0")])
@@ -284,11 +284,11 @@ def test_a_plugin_that_starts_before_carved_waits_for_it(make_host, tmp_path):
         cluster.close()
 
 
-STEPS = ["prepare.chosen", "prepare.begun", "prepare.session", "prepare.files", "prepare.spec", "prepare.prepared",
-         "release.session", "release.files", "release.spec", "release.released"]
+STEPS = ["prepare.begun", "prepare.session", "prepare.spec", "release.session", "release.spec",
+         "prepare.chosen", "prepare.files", "prepare.prepared", "release.files", "release.released"]
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", rest_long(STEPS, 5))
 def test_a_plugin_that_is_killed_between_two_steps_goes_on_where_it_was(cluster, tmp_path, step):
     """A claim of two slices, so that there is a step between them."""
     device = cluster.api.devices()[0]["name"]

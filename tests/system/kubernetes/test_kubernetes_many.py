@@ -124,6 +124,7 @@ def test_an_api_server_that_does_not_answer_is_asked_once_which_claims_are_gone(
     assert set(released(cluster, claims).values()) == {""}
 
 
+@pytest.mark.long
 def test_claims_that_wait_for_room_do_not_hold_up_the_ones_that_give_it_back(cluster):
     [first] = claims_of(cluster, 1, "100Gi", "first")
     assert prepared(cluster, [first]) == {first["uid"]: ""}

@@ -248,7 +248,7 @@ def test_an_api_server_without_counters_gets_no_slices(make_cluster, gate):
     cluster.kill()
 
 
-@pytest.mark.parametrize("label, value", [("node-role.kubernetes.io/runai-mig-enabled", "true"), ("cdmo.clear.ml/gpu-partitioning", "mig")])
+@pytest.mark.parametrize("label, value", rest_long([("node-role.kubernetes.io/runai-mig-enabled", "true"), ("cdmo.clear.ml/gpu-partitioning", "mig")]))
 def test_labels_of_a_node_give_the_role_and_take_it_back(make_cluster, label, value):
     cluster = make_cluster(role=False).started()
 

@@ -101,11 +101,11 @@ def test_pods_of_other_users_need_the_hook(make_cluster, hook):
         assert done.returncode != 0 and "another user's" in done.stderr + done.stdout
 
 
-@pytest.mark.parametrize("variables, gib", [
-    (["CUDA_DEVICE_MEMORY_LIMIT=2g"], 2),
+@pytest.mark.parametrize("variables, gib", rest_long([
     (["CUDA_DEVICE_MEMORY_LIMIT_0=1024m", "CUDA_DEVICE_MEMORY_LIMIT=3g", "CUDA_DEVICE_SM_LIMIT=20"], 1),
+    (["CUDA_DEVICE_MEMORY_LIMIT=2g"], 2),
     (["CUDA_DEVICE_MEMORY_LIMIT=16g", "CUDA_DEVICE_SM_LIMIT=0"], 4),
-])
+]))
 def test_the_variables_of_kai_lower_what_the_claim_grants(make_cluster, variables, gib):
     cluster = make_cluster().started("--hook-dir", BUILD)
     claim = cluster.api.claim("c", [("gpu", device_of(cluster), "4Gi", "50")])

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from conftest import process_ended, wait_until
+from conftest import ON_GPU, Host, process_ended, wait_until
 
 ENDED = ("done", "failed", "cancelled", "timeout", "lost")
 # Writes at its start and end, each line whole: job, attempt, what.
@@ -108,6 +108,16 @@ def _bytes_of(path):
 @pytest.fixture
 def queues(make_host, tmp_path):
     return Queues(make_host("h100-80gb:2"), tmp_path)
+
+
+@pytest.fixture(scope="module")
+def module_queues(tmp_path_factory):
+    """One host for those tests of a module that leave nothing on it."""
+    if ON_GPU:
+        pytest.skip("needs a simulated host")
+    host = Host("h100-80gb:2")
+    yield Queues(host, tmp_path_factory.mktemp("queues"))
+    host.close()
 
 
 @pytest.fixture

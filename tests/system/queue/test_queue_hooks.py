@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from conftest import wait_until
+from conftest import rest_long, wait_until
 from queueing import queues  # noqa: F401: fixtures
 
 STATES = ["queued", "starting", "running", "done"]
@@ -127,7 +127,7 @@ def ends(tmp_path, ids):
     return [told(tmp_path / "told", id).count("done") for id in ids]
 
 
-@pytest.mark.parametrize("killed", ["program", "daemon", "both"])
+@pytest.mark.parametrize("killed", rest_long(["both", "program", "daemon"]))
 def test_each_end_is_told_where_the_hooks_program_or_the_daemon_is_killed(queues, tmp_path, killed):
     """The program has dealt with none of the changes then: they are in its pipe, or not even there."""
     queues.agent("half=0.5", options=("--hook", blocked_hook(tmp_path)))

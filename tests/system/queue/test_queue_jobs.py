@@ -15,7 +15,7 @@ import time
 import pytest
 
 from conftest import BUILD, wait_until
-from queueing import queues, queues_of  # noqa: F401: fixtures
+from queueing import module_queues, queues, queues_of  # noqa: F401: fixtures
 
 CARVE = BUILD / "carve"
 
@@ -516,12 +516,12 @@ def test_changes_keep_the_name_of_a_queue_without_jobs(queues):
 @pytest.mark.parametrize("options", [
     ["-o", b"o\xff"], ["-e", b"o\xff"], ["-i", b"o\xff"], ["--name", b"\xff"], ["--param", b"a=1,\xff,2"], ["--export", b"A=\xff"], ["--chdir", b"\xff"],
     ["--after", b"ok:\xff"], ["--docker", b"\xff"], ["--docker-arg", b"--env=\xff"], ["--queue", b"\xff"], ["--array", b"0\xff"]])
-def test_what_is_not_utf_8_is_refused_and_not_left_out(queues, tmp_path, options):
+def test_what_is_not_utf_8_is_refused_and_not_left_out(module_queues, tmp_path, options):
     os.mkdir(bytes(tmp_path) + b"/\xff")
-    done = subprocess.run([bytes(CARVE), "enqueue", "--queue", "half", *options, "--", "true"], env=queues.host.env, cwd=tmp_path,
+    done = subprocess.run([bytes(CARVE), "enqueue", "--queue", "half", *options, "--", "true"], env=module_queues.host.env, cwd=tmp_path,
                           capture_output=True)
     assert done.returncode == 2 and rb"\xff" in done.stderr and b"not UTF-8" in done.stderr, done.stderr
-    assert done.stderr.count(b"\n") == 1 and queues.host.carve_json("job", "list") == []
+    assert done.stderr.count(b"\n") == 1 and module_queues.host.carve_json("job", "list") == []
 
 
 def test_an_environment_that_is_too_large_is_refused_and_says_what_helps(queues):
@@ -569,11 +569,11 @@ def test_changes_are_told_as_they_come(queues):
     (["--docker-arg", "x"], "--docker-arg: 'x'"), (["--docker-arg=--ipc=host"], "--docker-arg: the job has no container"),
     (["--retries", "1", "--retry-on", ""], "retry-on"), (["--retry-on", "75"], "goes with --retries"), (["--name", "n\u00e4me"], "ASCII"), (["--param", "lr=1,,2"], "param"), (["--param", "lr=1,"], "param"),
 ])
-def test_bad_options_are_refused_and_nothing_is_enqueued(queues, options, says):
-    done = queues.host.carve("enqueue", "--queue", "half", *options, "--", "true")
+def test_bad_options_are_refused_and_nothing_is_enqueued(module_queues, options, says):
+    done = module_queues.host.carve("enqueue", "--queue", "half", *options, "--", "true")
     assert done.returncode == 2 and says in done.stderr, done.stderr
     assert len([line for line in done.stderr.splitlines() if not line.startswith("  hint:")]) == 1
-    assert queues.host.carve_json("job", "list") == []
+    assert module_queues.host.carve_json("job", "list") == []
 
 
 def test_jobs_that_do_not_exist_are_said_to(queues):

@@ -17,12 +17,12 @@ import time
 import pytest
 
 from command import CARVE
-from conftest import BUILD, PATIENCE, ROOT, clean_env, process_ended, run, wait_until
+from conftest import BUILD, PATIENCE, ROOT, clean_env, process_ended, rest_long, run, wait_until
 from disk import fill, small_disk  # noqa: F401: fixtures
 from queueing import ENDED, queues  # noqa: F401: fixtures
 
-DAEMON_POINTS = ["enqueue.begun", "enqueue.committed", "enqueue.durable", "start.chosen", "start.spawned", "start.granted", "start.recorded", "start.gone",
-                 "end.read", "end.recorded", "end.left"]
+DAEMON_POINTS = ["enqueue.committed", "start.chosen", "start.spawned", "start.granted", "end.recorded", "enqueue.begun", "enqueue.durable",
+                 "start.recorded", "start.gone", "end.read", "end.left"]
 UNSTARTED_POINTS = ["shim.go", "shim.forked", "shim.recorded"]
 ENDED_POINTS = ["shim.exit_recorded"]
 LOST_POINTS = ["shim.running", "shim.ended"]
@@ -41,7 +41,7 @@ def armed(queues, tmp_path):
     return arm
 
 
-@pytest.mark.parametrize("point", DAEMON_POINTS)
+@pytest.mark.parametrize("point", rest_long(DAEMON_POINTS, 5))
 def test_a_daemon_killed_between_two_steps_loses_no_job(queues, armed, point):
     token = armed(point)
     id = queues.witnessed()
@@ -153,7 +153,7 @@ def test_a_job_that_ended_without_a_daemon_is_known_to_the_next(queues):
     assert job["state"] == "failed" and job["exit_code"] == 5
 
 
-@pytest.mark.parametrize("spoil", ["directory", "link", "noise", "too much"])
+@pytest.mark.parametrize("spoil", rest_long(["link", "noise", "directory", "too much"], 2))
 def test_a_job_whose_record_cannot_be_read_is_not_run_again(queues, spoil):
     queues.agent("half=0.5")
     id = queues.witnessed(queues.gate())

@@ -280,7 +280,7 @@ def test_two_sessions_on_two_gpus_are_in_nobodys_way(policed_pair):
 GREEDY = PROGRAMS / "slice_greedy"
 
 
-@pytest.mark.parametrize("family", ["linear", "managed", "pool", "vmm"])
+@pytest.mark.parametrize("family", rest_long(["linear", "pool", "managed", "vmm"], 2))
 def test_policy_ends_no_full_slice(policed, family):
     """A slice that is full to the last block, managed memory among it, is not one that is passed."""
     policed(over_policy="kill", over_seconds=1)

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, ON_GPU, wait_until
+from conftest import BUILD, ON_GPU, rest_long, wait_until
 from programs import python
 from test_simhost import sim  # noqa: F401 (a fixture)
 
@@ -70,7 +70,7 @@ def busy(stat, process):
 @pytest.mark.parametrize("kernel", ["sleeper", "quiet", "spinner"])
 @pytest.mark.parametrize("count,ns,kernels", [(1, 50 * US, 200), (20, 50 * US, 30), (1, 5 * MS, 40),
                                               (1, 100 * MS, 3), (50, 2 * MS, 2)])
-@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("ahead", rest_long([True, False]))
 def test_a_kernel_takes_what_it_says(start, kernel, count, ns, kernels, ahead):
     before_naps = 200 * MS // ns if ahead else 0
     process = start("sim_some", kernel, count, ns, before_naps, kernels)

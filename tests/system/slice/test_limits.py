@@ -23,7 +23,7 @@ def give_all(d, count):
         assert d.say("give") == OK
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", rest_long(range(3)))
 @pytest.mark.parametrize("family", STEPS)
 @pytest.mark.once("the front's accounts; the others have the daemon's part")
 def test_an_exact_fit_is_granted_and_a_granule_more_is_refused(host, driven, session, family, seed):
@@ -80,7 +80,7 @@ print(json.dumps([before, room(), take(before)[0]]))
     assert (before, result) == (after, OK)
 
 
-@pytest.mark.parametrize("who", ["thread", "process"])
+@pytest.mark.parametrize("who", rest_long(["process", "thread"]))
 @pytest.mark.parametrize("kind, family", [("array-64", "linear"), ("array-4", "vmm"), ("mipmap-4", "array"), ("linear-1", "linear")])
 @pytest.mark.needs_sim("leaves 24 MiB by the simulated driver's sizes")
 def test_small_things_that_another_makes_refuse_nobody(host, kind, who, family):
@@ -112,7 +112,7 @@ def test_small_arrays_do_not_show_as_more_than_they_take(driven, host, kind, byt
     assert d.say(f"take linear {d.room() // BLOCK * BLOCK}") == OK
 
 
-@pytest.mark.parametrize("family", rest_long(STEPS, 3))
+@pytest.mark.parametrize("family", rest_long(STEPS, 2))
 @pytest.mark.once("the front's accounts; the others have the daemon's part")
 def test_sixteen_racers_get_all_there_is_and_no_more(host, family, tmp_path):
     done = host.carve("run", "--vram", "12", "--", RACE, family, STEPS[family], 16, 4)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from conftest import ONCE_FOR_THE_FRONT
+from conftest import ONCE_FOR_THE_FRONT, rest_long
 from in_slice import GIB, MIB, gpu, in_slice, nothing_is_left
 
 pytestmark = ONCE_FOR_THE_FRONT
@@ -38,7 +38,7 @@ assert cuda.cuInit(0) == 0
 USES = ["global", "module", "function", "attribute", "set-attribute", "launch"]
 
 
-@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("use", rest_long(USES, 3))
 def test_each_context_has_its_own_variables(host, use):
     """The one that was current when it was loaded has room for them; the others need more, and give it back."""
     said = in_slice(host, LIBRARY + r"""

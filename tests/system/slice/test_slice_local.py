@@ -45,14 +45,14 @@ def test_every_way_is_tried(host):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.once("the front's accounts; the others have the daemon's part")
-def test_local_memory_that_does_not_fit_is_refused_and_the_rest_is_charged(host, way):
+def test_local_memory_that_does_not_fit_is_refused_and_the_rest_is_charged(module_host, way):
     """17 GiB in a slice of 3 GiB, and 1.25 GiB."""
-    said = launch(host, way, 70_000)
+    said = launch(module_host, way, 70_000)
     assert said["result"] == said["again"] == OOM
     if way != "second-context":
         assert said["end"] == said["after"] == said["before"]
-    assert gpu(host)["memory_peak_bytes"] <= 3 * GIB
-    said = launch(host, way, 6_000)
+    assert gpu(module_host)["memory_peak_bytes"] <= 3 * GIB
+    said = launch(module_host, way, 6_000)
     assert said["result"] == said["again"] == 0
     taken = said["before"] - said["after"]
     assert said["end"] == said["after"]
@@ -60,8 +60,8 @@ def test_local_memory_that_does_not_fit_is_refused_and_the_rest_is_charged(host,
         assert taken > grows_by(6_000)
     else:
         assert taken == grows_by(6_000)
-    assert gpu(host)["memory_peak_bytes"] <= 3 * GIB
-    wait_until(lambda: gpu(host)["memory_used_bytes"] == 0)
+    assert gpu(module_host)["memory_peak_bytes"] <= 3 * GIB
+    wait_until(lambda: gpu(module_host)["memory_used_bytes"] == 0)
 
 
 def test_exact_to_the_last_block(host):

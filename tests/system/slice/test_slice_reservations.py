@@ -134,7 +134,7 @@ ready()
 
 
 @pytest.mark.usefixtures("any_driver")
-@pytest.mark.parametrize("end", ["ok(cuda.cuMemFree_v2(p))", "ok(cuda.cuMemFreeAsync(p, None)); ok(cuda.cuCtxSynchronize())"])
+@pytest.mark.parametrize("end", rest_long(["ok(cuda.cuMemFree_v2(p))", "ok(cuda.cuMemFreeAsync(p, None)); ok(cuda.cuCtxSynchronize())"]))
 def test_modules_that_were_loaded_beside_managed_memory(host, end):
     s = Slice(host, f"p, q, held = managed(), managed(), [module() for _ in range(20)]\nready()\n{end}\nready()\n"
               "ok(cuda.cuMemFree_v2(q))\nready()\nfor each in held: unload(each)\nready()\n")
@@ -203,9 +203,9 @@ for each in modules[::3]: unload(each)
 STACK, PRINTF, HEAP = 0, 1, 2
 
 
-@pytest.mark.parametrize("which, values", [
-    (HEAP, [2048, 48 * MIB]), (HEAP, [2048, 24576]), (HEAP, [2048, 4096, 8 * MIB, 16 * MIB, 2048, 32 * MIB]),
-    (HEAP, [64 * MIB, 2048, 48 * MIB]), (PRINTF, [4096, 16 * MIB]), (STACK, [512, 2048]), (STACK, [512, 600])])
+@pytest.mark.parametrize("which, values", rest_long([
+    (HEAP, [2048, 4096, 8 * MIB, 16 * MIB, 2048, 32 * MIB]), (PRINTF, [4096, 16 * MIB]), (STACK, [512, 2048]), (HEAP, [2048, 48 * MIB]),
+    (HEAP, [2048, 24576]), (HEAP, [64 * MIB, 2048, 48 * MIB]), (STACK, [512, 600])], 3))
 @pytest.mark.parametrize("beside", rest_long(["", "held = held_by_an_import(50 * MIB)"]))
 def test_a_limit_that_is_lowered_and_then_raised(host, which, values, beside):
     """By what it takes more than at first."""

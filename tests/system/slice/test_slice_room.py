@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from conftest import BUILD
+from conftest import BUILD, rest_long
 from in_slice import BEGIN, GIB, MIB, gpu, nothing_is_left
 
 SLICE = 3 * GIB
@@ -154,7 +154,7 @@ def stands_still(host):
     return seen[-1]
 
 
-@pytest.mark.parametrize("way", GIVERS)
+@pytest.mark.parametrize("way", rest_long(GIVERS, 6))
 @pytest.mark.needs_sim("takes the rest of a slice to the block by the driver's own books")
 def test_memory_left_by_one_process_is_free_for_another_at_once(host, way):
     session = session_of(host)
@@ -221,7 +221,7 @@ thread.join()
 }
 
 
-@pytest.mark.parametrize("call", LATES)
+@pytest.mark.parametrize("call", rest_long(LATES, 2))
 @pytest.mark.needs_sim("makes a call of the driver slow")
 def test_memory_recorded_late_is_given_back_once(host, call):
     """The daemon looks in between, and so do others who have no room."""

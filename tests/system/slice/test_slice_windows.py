@@ -23,8 +23,8 @@ def in_windows(host, name, vram, **settings):
 
 
 @pytest.mark.parametrize("busy", rest_long([True, False]), ids=["busy", "idle"])
-@pytest.mark.parametrize("way", ["handle", "mapping", "ipc", "ipc-async", "small", "context", "pool-trim", "pool-destroy",
-                                 "pieces", "stream"])
+@pytest.mark.parametrize("way", rest_long(["handle", "ipc-async", "small", "pool-destroy", "stream",
+                                           "mapping", "ipc", "context", "pool-trim", "pieces"], 5))
 def test_memory_that_the_driver_keeps_is_always_charged_to_a_session(host, way, busy, tmp_path):
     """The giver, the one that has it open and two racers, in a slice with a little room besides."""
     size, step = (2 * MIB, 2 * MIB) if way == "small" else (512 * MIB, 64 * MIB)
@@ -40,7 +40,7 @@ def test_memory_that_the_driver_keeps_is_always_charged_to_a_session(host, way, 
 
 
 @pytest.mark.parametrize("opened", rest_long([True, False]), ids=["opened", "alone"])
-@pytest.mark.parametrize("way", ["handle", "mapping", "ipc", "small"])
+@pytest.mark.parametrize("way", rest_long(["handle", "small", "mapping", "ipc"], 2))
 def test_memory_kept_by_the_driver_refuses_nobody(host, way, opened):
     """A neighbour finds room for what has room, and the giver for what it gave, if nobody else has that open."""
     size, step = (2 * MIB, 2 * MIB) if way == "small" else (512 * MIB, 256 * MIB)
@@ -52,7 +52,7 @@ def test_memory_kept_by_the_driver_refuses_nobody(host, way, opened):
     nothing_is_left(host)
 
 
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("seed", rest_long(range(1, 4)))
 def test_the_place_of_a_small_piece_that_a_stream_frees_is_not_free_twice(host, seed):
     vram = 1024 * MIB
     assert program_in_slice(host, "small_pieces", seed, run=("--vram", f"{vram}B"), timeout=300) > 0

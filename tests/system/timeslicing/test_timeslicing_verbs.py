@@ -58,10 +58,10 @@ def test_settings_are_shown_changed_and_kept(make_host):
     (["--mode", "fair", "--gpu-ids", "0,0"], "--gpu-ids: GPU 0 is named twice"),
     (["--gpu-ids", "0"], "what to change"),
 ])
-def test_senseless_settings_change_nothing(host, options, wrong):
-    done = host.carve("timeslicing", *options)
+def test_senseless_settings_change_nothing(module_host, options, wrong):
+    done = module_host.carve("timeslicing", *options)
     assert done.returncode == 2 and wrong in done.stderr and done.stderr.count("\n") <= 2
-    assert settings(host.carve_json("timeslicing")) == [OFF]
+    assert settings(module_host.carve_json("timeslicing")) == [OFF]
 
 
 def test_gpus_in_mig_mode_are_left_out_in_words(make_host):

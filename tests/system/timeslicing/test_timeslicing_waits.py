@@ -69,7 +69,7 @@ def used(host, pids=None):
 
 # Without a turn that ends in between 8 rounds take half a second to a second. Where what is waited for was let in a few
 # launches a drain, the third of them took minutes.
-@pytest.mark.parametrize("mode", ["fair", "strict"])
+@pytest.mark.parametrize("mode", rest_long(["fair", "strict"]))
 @pytest.mark.parametrize("how", rest_long(["spin", "thread", "value", "callback", "lock"], 3))
 def test_work_that_other_work_waits_for_passes_a_closed_gate(host, waits, beside, how, mode):
     slice_time(host, mode, *LEASE)
