@@ -14,7 +14,7 @@ import tempfile
 import pytest
 
 from cgroups import MOUNT, cgroups_can_be_made
-from conftest import rest_long, wait_until
+from conftest import PATIENCE, rest_long, wait_until
 
 from .lab import ALICE, BOB, CARVE, CARVED, MALLORY, ROOT, peer_of
 from .test_restart import rights_of_the_unit
@@ -287,7 +287,7 @@ def test_a_users_many_changes_hold_up_no_others_at_a_hook(lab, tmp_path, flood):
     wait_until(lambda: [state for id, state, _ in told() if id == of_bob] == ["queued", "starting", "running", "done"])
     assert len(told()) < flood / 4
     quick.touch()
-    wait_until(lambda: sum(state == "cancelled" for _, state, _ in told()) == flood)
+    wait_until(lambda: sum(state == "cancelled" for _, state, _ in told()) == flood, timeout=5 * PATIENCE)
     states = collections.Counter(state for id, state, _ in told() if id.startswith(f"{array}_"))
     dropped = sum(json.loads(change).get("dropped", 0) for *_, change in told())
     assert set(states) == {"held", "cancelled"} and 0 < states["held"] and states["held"] + dropped == flood, (states, dropped)

@@ -98,12 +98,13 @@ def test_pods_of_a_full_node_that_come_and_go_at_once_all_have_their_slices(clus
 
 
 def test_of_more_pods_than_there_is_room_for_the_rest_is_refused_with_the_reason(cluster):
-    claims = claims_of(cluster, PODS, "1Gi")
-    whole = int(cluster.api.devices()[0]["capacity"]["memory"]["value"][:-2]) // 1024
+    claims = claims_of(cluster, 45, "4Gi")
+    whole = int(cluster.api.devices()[0]["capacity"]["memory"]["value"][:-2]) // 4096
+    assert whole < len(claims)
     answers = prepared(cluster, claims)
     granted = [uid for uid, answer in answers.items() if answer == ""]
     assert len(granted) == whole and kept(cluster) == [whole] * 4
-    assert all(answer.startswith("not enough GPU memory for 1 GiB: GPU 0") and answer.endswith("; the kubelet asks again")
+    assert all(answer.startswith("not enough GPU memory for 4 GiB: GPU 0") and answer.endswith("; the kubelet asks again")
                for answer in answers.values() if answer), answers
     assert set(released(cluster, claims).values()) == {""} and kept(cluster) == [0] * 4
 

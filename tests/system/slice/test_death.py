@@ -70,7 +70,7 @@ def test_killed_at_any_instruction_of_the_front(host, scenario):
     assert host.stat()["gpus"][0]["memory_peak_bytes"] <= 4 * GIB
 
 
-@pytest.mark.parametrize("pools, share", [pytest.param([], 2 / 3, marks=pytest.mark.long), (["pools"], 1 / 3)])
+@pytest.mark.parametrize("pools, share", rest_long([(["pools"], 1 / 6), (["pools"], 1 / 3), ([], 2 / 3)]))
 def test_random_kills_under_load(host, pools, share):
     session = host.carve_json("session", "request", "--vram", "4")["id"]
     kills, seed = int(KILLS * share), random.Random(SEED).randrange(1 << 30)
