@@ -32,7 +32,7 @@ def tools(client_root):
     return Tools(client_root("tools"))
 
 
-@pytest.fixture(scope="session", params=["535", "550"])
+@pytest.fixture(scope="session", params=["550", pytest.param("535", marks=pytest.mark.long)])
 def driver(request):
     """The releases of the driver that Debian has."""
     return request.param

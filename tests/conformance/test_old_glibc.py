@@ -7,7 +7,7 @@ import pytest
 from .conftest import BUILD
 
 
-@pytest.mark.parametrize("probe", ["libfront_probe.so", "libfront_probe_linked.so"], ids=["opened", "linked"])
+@pytest.mark.parametrize("probe", [pytest.param("libfront_probe.so", marks=pytest.mark.long), "libfront_probe_linked.so"], ids=["opened", "linked"])
 def test_slice_holds_under_an_old_glibc(client_root, probe):
     old_root = client_root("old-glibc")
     libraries = old_root / "lib/x86_64-linux-gnu"

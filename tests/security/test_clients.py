@@ -86,7 +86,7 @@ def test_a_directory_in_tmp_of_another_user(lab, victim, mode):
 
 
 @pytest.mark.attack(POINT, "an inherited XDG_RUNTIME_DIR, CARVE_RUNTIME_DIR, CARVE_HOST or --host leads to another user's server")
-@pytest.mark.parametrize("how", ["CARVE_RUNTIME_DIR", "CARVE_HOST", "--host", "link"])
+@pytest.mark.parametrize("how", rest_long(["CARVE_RUNTIME_DIR", "link", "CARVE_HOST", "--host"], 2))
 def test_a_server_of_another_user_that_is_named(lab, victim, how):
     directory = own_directory(lab.dir / "evil")
     heard = listen(lab, directory)

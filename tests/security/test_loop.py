@@ -144,7 +144,7 @@ threading.Thread(target=globals()[sys.argv[2]], daemon=True).start()
 """
 
 
-@pytest.mark.parametrize("how", ["read", "fill", "storm"])
+@pytest.mark.parametrize("how", rest_long(["storm", "read", "fill"]))
 @pytest.mark.attack("7", "a wake descriptor that blocks and is emptied, filled or written to all the time")
 def test_a_wake_descriptor_that_blocks_stops_no_lease(lab, how):
     assert lab.carve(ROOT, "timeslicing", "--mode", "fair").returncode == 0

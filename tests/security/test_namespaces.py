@@ -88,7 +88,7 @@ class RootsCommand:
 
 # ---- root's session ------------------------------------------------------------------------
 
-@pytest.mark.parametrize("how", INSIDE)
+@pytest.mark.parametrize("how", rest_long(INSIDE, 2))
 @pytest.mark.attack("3", "root's session is entered from a user's own namespaces")
 def test_own_namespaces_enter_no_session_of_root(lab, namespaces, how):
     command = RootsCommand(lab)
@@ -120,7 +120,7 @@ assert not ways, ways
 """
 
 
-@pytest.mark.parametrize("how", ["plain", "user", "PID"])
+@pytest.mark.parametrize("how", rest_long(["user", "plain", "PID"]))
 @pytest.mark.attack("3", "setns() into the mount namespace of root's command")
 def test_setns_enters_no_session_of_root(lab, namespaces, how):
     command = RootsCommand(lab)

@@ -119,7 +119,7 @@ def test_a_label_of_the_image_limits_every_container_of_it(podman):
     podman.nothing_is_left()
 
 
-@pytest.mark.parametrize("option", ["--uidmap=0:100000:5000", "--privileged"])
+@pytest.mark.parametrize("option", rest_long(["--uidmap=0:100000:5000", "--privileged"]))
 def test_a_container_of_other_users_or_with_all_rights_has_its_slice(podman, option):
     open_daemon(podman)
     for done in (hooked(podman, "run", "--rm", option, "--annotation", "carve.vram=2GiB", podman.IMAGE, "hog"),
@@ -276,7 +276,7 @@ NOT_THE_CONTAINERS = {
 }
 
 
-@pytest.mark.parametrize("way", ["size", "session", "registered", "started again"])
+@pytest.mark.parametrize("way", rest_long(["session", "started again", "size", "registered"], 2))
 def test_a_process_that_is_not_the_containers_is_refused(stand_in, way):
     """Whoever writes the state could put other processes, or the whole host, into a slice."""
     config, words, before = {"root": {"path": "root"}}, [], []

@@ -9,7 +9,7 @@ import tempfile
 
 import pytest
 
-from conftest import BUILD, another_user_can_read, open_to_others, run, wait_until
+from conftest import BUILD, another_user_can_read, open_to_others, rest_long, run, wait_until
 from reaching import CARVE, GIB, PROGRAMS, REACH, bare, driver_of
 
 STATIC = PROGRAMS / "reach_static"
@@ -85,7 +85,7 @@ def total(done):
     return int(done.stdout.split()[0])
 
 
-@pytest.mark.parametrize("way", BY_NAME)
+@pytest.mark.parametrize("way", rest_long(BY_NAME, 6))
 def test_way_of_opening(isolated, way):
     seen = total(isolated(REACH, *fill_in(BY_NAME[way], driver_of(isolated.host))))
     if isolated.kind == "preload" and way in ROUND_PRELOAD:
@@ -114,7 +114,7 @@ def public():
         yield pathlib.Path(folder)
 
 
-@pytest.mark.parametrize("how", ["linked", "preloaded"])
+@pytest.mark.parametrize("how", rest_long(["preloaded", "linked"]))
 def test_programs_with_address_sanitizer(isolated, public, how):
     """GCC's runtime ends a program where another library comes before it, unless it is told that this is meant."""
     source, program = public / "a.c", public / "a"
@@ -189,7 +189,7 @@ int main(void)
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a compiler")
-@pytest.mark.parametrize("how", ["absolute path", "rpath"])
+@pytest.mark.parametrize("how", rest_long(["rpath", "absolute path"]))
 def test_linked_with_the_driver(isolated, how):
     driver = pathlib.Path(driver_of(isolated.host))
     with tempfile.TemporaryDirectory(prefix="carve-test-") as directory:

@@ -2,7 +2,7 @@
 capturing thread what concerns pools, and whoever waits for a whole device spoils all captures on it."""
 import pytest
 
-from conftest import ONCE_FOR_THE_FRONT
+from conftest import ONCE_FOR_THE_FRONT, rest_long
 from in_slice import GIB, MIB, in_slice, nothing_is_left
 
 pytestmark = ONCE_FOR_THE_FRONT
@@ -36,7 +36,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", rest_long(CALLS, 2))
 def test_calls_beside_a_capture_look_at_pools(host, call):
     """By the thread that captures, and by others beside a capture that forbids them, too."""
     code = CODE + r"""
