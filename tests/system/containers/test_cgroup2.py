@@ -117,18 +117,25 @@ def documented(language):
     return piece
 
 
-@pytest.mark.long
-def test_the_documented_runtime_of_cri_o_opens_the_slices_gpu(podman, tmp_path):
-    """conmon starts the runtime, as CRI-O has it do; the hook that CRI-O runs, too, makes no second slice."""
-    assert podman.host.carve("hook", "install", "--hooks-dir", tmp_path).returncode == 0
-    (tmp_path / "50-carve-devices.json").unlink()
-    environment = json.loads((tmp_path / "50-carve.json").read_text())["hook"]["env"]
-    runtime = tmp_path / pathlib.Path(tomllib.loads(documented("toml"))["crio"]["runtime"]["runtimes"]["carve"]["runtime_path"]).name
+def documented_runtime(directory, hooks):
+    """The program that docs/containers.md puts in front of CRI-O's runtime, for the simulated host that the installed hook knows."""
+    with open(f"{hooks}/50-carve.json") as file:
+        environment = json.load(file)["hook"]["env"]
+    runtime = pathlib.Path(directory, pathlib.Path(tomllib.loads(documented("toml"))["crio"]["runtime"]["runtimes"]["carve"]["runtime_path"]).name)
     script = documented("sh")
     assert " -- " in script and "/usr/bin/carve-hook" in script
     script = script.replace("/usr/bin/carve-hook", str(BUILD / "carve-hook"))
     runtime.write_text(script.replace(" -- ", "".join(f" --env '{word}'" for word in environment) + " -- "))
     runtime.chmod(0o755)
+    return runtime
+
+
+@pytest.mark.long
+def test_the_documented_runtime_of_cri_o_opens_the_slices_gpu(podman, tmp_path):
+    """conmon starts the runtime, as CRI-O has it do; the hook that CRI-O runs, too, makes no second slice."""
+    assert podman.host.carve("hook", "install", "--hooks-dir", tmp_path).returncode == 0
+    (tmp_path / "50-carve-devices.json").unlink()
+    runtime = documented_runtime(tmp_path, tmp_path)
     before = ["podman", "--runtime", runtime, "--hooks-dir", tmp_path, "run"]
     assert opened(podman_run(podman, *before, "--annotation", "carve.vram=2", "--annotation", "carve.gpu-ids=0")) == [True, True, False]
     podman.nothing_is_left()

@@ -94,7 +94,7 @@ def test_time_slicing_is_named_as_run_ai_does(objects, tmp_path):
 
 
 def refusal(*options):
-    """Of helm, on its standard error."""
+    """The words of helm on its standard error."""
     done = run(["helm", "template", "carve", PACKAGING / "chart", "--kube-version", "1.36.0", *options])
     assert done.returncode == 1, done.stdout
     return done.stderr
