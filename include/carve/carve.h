@@ -33,11 +33,11 @@ extern "C" {
 
 typedef struct carve carve_t;
 
-/* Connects to the daemon at the socket `host`; where that is NULL, as the command does: to
- * $CARVE_HOST, to the system's daemon, or to the user's own, which is started where it does not
- * run and no system's is installed. A daemon of another user's, root aside, is refused
- * (CARVE_E_NOT_PERMITTED). A connection is returned in *ret even on failure, for the error's text,
- * unless memory ran out (then NULL). */
+/* Connects to the daemon at the socket `host`. NULL means the same choice as the command's:
+ * $CARVE_HOST, the system's daemon, or the user's own. The user's own daemon is started where it
+ * does not run and no system's daemon is installed. A daemon of another user's, root aside, is
+ * refused (CARVE_E_NOT_PERMITTED). A connection is returned in *ret even on failure, for the
+ * error's text, unless memory ran out (then NULL). */
 CARVE_API int carve_connect(const char *host, carve_t **ret);
 /* NULL is allowed. */
 CARVE_API void carve_close(carve_t *carve);
@@ -55,8 +55,8 @@ CARVE_API int carve_session_list_json(carve_t *carve, char **ret_json);
 /* One session, as `carve session show --json` prints it. */
 CARVE_API int carve_session_show_json(carve_t *carve, const char *id, char **ret_json);
 
-/* A slice to ask for. Set `size` to sizeof(carve_request_t), leave what you don't need zeroed, and
- * give exactly one of the four sizes:
+/* A slice to ask for. Set `size` to sizeof(carve_request_t), leave what you don't need zeroed. Give
+ * exactly one of the four sizes:
  *
  *	carve_request_t request = {.size = sizeof(request), .vram = "4", .wait_for = 60};
  *

@@ -516,10 +516,10 @@ static void gpu_off(struct lease_table *t, struct lease_gpu *g, uint64_t now)
 	}
 }
 
-/* Fair to strict, or back. Those who take turns at the time that is left over are another circle
- * then, so each mode has a clock for that, which stands still in the other one: what somebody had
- * of the one has nothing to do with the other. A client that slept has no more to come than one
- * that wakes up. */
+/* Fair to strict, or back. Clients that take turns at the time that is left over are another circle
+ * then. So each mode has a clock for that, which stands still in the other mode. The credit that a
+ * client had in one mode means nothing in the other. A client that slept has no more to come than
+ * one that wakes up. */
 static void gpu_turn(struct lease_gpu *g)
 {
 	uint64_t came = g->excess_aside;

@@ -57,19 +57,19 @@ const struct lease_setting *lease_get(const struct lease_table *t, uint32_t gpu)
  * as a client that never wants. At least what its clients have; that is all, unless told. */
 void lease_promise(struct lease_table *t, uint32_t gpu, uint32_t ppm, uint64_t now);
 
-/* Strict mode: a client with a fraction gets that, what it slept through late, up to one plan (only
- * from time that nobody else is promised); those without share what no fraction has been promised,
- * whether those that it has been promised to use it or not. Fair mode: what nobody's guarantee
- * needs is shared equally among those that want it. In both, where the fractions leave less than
- * 1% while a client without wants, those without get 1% at least, and the fractions (fair: of those
- * that want, where these leave less) are scaled down to leave that.
+/* Strict mode: a client with a fraction gets that. It gets what it slept through late, up to one
+ * plan, and only from time that nobody else is promised. Clients without a fraction share what no
+ * fraction has been promised, whether the promised time is used or not. Fair mode: what nobody's
+ * guarantee needs is shared equally among those that want it. In both modes, clients without a
+ * fraction that want time get 1% at least. Where the fractions leave less, they are scaled down to
+ * leave that. In fair mode only the fractions of clients that want time count.
  *
  * `fraction_ppm`: the slice's share as asked by --gpu or --gpu-compute; 0: sized by memory only.
  * Request and limit follow from the GPU's mode: fair request = fraction, limit = 1; strict limit =
  * fraction too, but 1 where the fraction is 0. `gpus`: bit mask, not 0. `id` is the caller's;
- * unique. `owner`: any number; what a client still owes when it is removed is its owner's, who pays
- * with the first turns of the next ones, for max(4 plans, 10 min) at most. 0, -EEXIST, -EINVAL or
- * -ENOMEM. */
+ * unique. `owner`: any number. A client that is removed leaves what it still owes to its owner. The
+ * owner pays with the first turns of the next clients, for max(4 plans, 10 min) at most. 0,
+ * -EEXIST, -EINVAL or -ENOMEM. */
 int lease_client_add(struct lease_table *t, uint64_t id, uint64_t owner, uint64_t gpus,
 		     uint32_t fraction_ppm, uint64_t now);
 /* Resized. */

@@ -21,11 +21,12 @@
 #define LATE_NS 5000000ull
 #define LATE_PLANS 4
 /* Beside work that outlasts its turns a turn is so much of a lease, and so long at least, where a
- * lease is. A window begins and ends anywhere in the turns, and where they come late each time, in
- * another order, it has up to a turn too few of somebody, and the long kernel in addition. (By
- * simulation, of 300 mixes of 2 to 5 shares and kernels of 0.05 to 300 ms, with leases of 250 ms,
- * half of the clients lost 1.25 points in their worst 20 s, and one 2.3; with this 0.5 and 1.4.
- * Turns that shrink with the overrun instead are of another length each time: 0.9 and 1.5.) */
+ * lease is. A window begins and ends anywhere in the turns. Where turns come late each time, in
+ * another order, a window lacks up to a turn of some client, and the long kernel in addition.
+ * Simulated: 300 mixes of 2 to 5 shares and kernels of 0.05 to 300 ms, with leases of 250 ms.
+ * Without this half of the clients lost 1.25 points in their worst 20 s, and one lost 2.3; with
+ * this 0.5 and 1.4. Turns that shrink with the overrun instead are of another length each time: 0.9
+ * and 1.5. */
 #define BESIDE_LATE_PART 4
 #define BESIDE_LATE_NS 60000000ull
 
@@ -155,11 +156,11 @@ int64_t lease_quantum(const struct lease_gpu *g, const struct lease_seat *s)
 
 /* The debt of a client that leaves is paid if another of his owner comes (lease_debt.c), and else
  * by nobody. So a newcomer, who may leave soon, has no more at a time than his share of the time
- * since he came, and a little to begin with. And half a lease at most: until turns come in their
- * order, a plan has up to a turn too many of somebody, which whole leases begin only once that is
- * known. (By simulation, of 50/30/20, 25/75, 8 equal ones and the like the worst first plan of all
- * is 2.9 points off, and the worst plan of those from 2 s on 2.7; with whole leases 4.5 and 5.7,
- * and with half ones for just a plan 4.1 and 4.9.) */
+ * since he came, and a little to begin with. It has half a lease at most: until turns come in their
+ * order, a plan has up to a turn too many of some client. Whole leases begin only once that is
+ * known. Simulated with shares such as 50/30/20, 25/75 and 8 equal ones: the worst first plan is
+ * 2.9 points off, and the worst plan from 2 s on 2.7. With whole leases these are 4.5 and 5.7
+ * points; with half leases for just a plan 4.1 and 4.9. */
 uint64_t lease_young(const struct lease_gpu *g, const struct lease_seat *s)
 {
 	uint64_t age = g->time - s->since;
@@ -224,8 +225,8 @@ void lease_seat_wake(struct lease_gpu *g, struct lease_seat *s)
 	lease_seat_level(g, s);
 }
 
-/* Nobody waits for it: what it was owed is being paid, what it owed to clients that are gone is
- * forgiven at the rate of its share, and then its share pays what the share is worth. */
+/* Nobody waits for it. First it is paid what it was owed, and what it owed to clients that are gone
+ * is forgiven at the rate of its share. Then its share pays what the share is worth. */
 static void charge_fluid(struct lease_gpu *g, struct lease_seat *s, uint64_t ns)
 {
 	int64_t before = s->credit;

@@ -1,25 +1,25 @@
 #include "base/macros.h"
 #include "core/lease_table.h"
 
-/* Moments within that part of a lease of each other are the same. Time that kernels take beyond
- * their turns moves credits by little, but enough for one to go before another in this plan and
- * after it in the next: a stretch as long as a plan then has a lease too many of one of them. So,
- * turns come in the same order again and again. (By simulation, of all stretches of 5 s of 50/30/20
- * and of 8 equal ones 2.5% and 46% were more than a lease off without this; with it the worst of
- * both was 0.15 points.) */
+/* Moments within that part of a lease of each other are the same. Kernels that take time beyond
+ * their turns move credits by little. That is enough for one client to go before another in this
+ * plan and after it in the next. A stretch as long as a plan then has a lease too many of one of
+ * them. So, turns come in the same order again and again. Simulated with stretches of 5 s: without
+ * this, 2.5% of those of 50/30/20 and 46% of those of 8 equal shares were more than a lease off.
+ * With it the worst of both was 0.15 points. */
 #define SAME_PART(of) ((of) / 8 * 3)
-/* A newcomer's turns join that order after such a part of a plan. (By simulation, in fair mode the
- * worst plan of six sets of shares, from 2 s on, is 5.0 points off; 7.3 if they joined it after a
- * plan.) */
+/* A newcomer's turns join that order after such a part of a plan. Simulated in fair mode, the worst
+ * plan of six sets of shares, from 2 s on, is 5.0 points off. If newcomers joined it after a plan,
+ * it would be 7.3 points off. */
 #define NEW_PART 8
 
-/* Whose turn it is on one GPU: one pass over its clients. */
+/* One pass over the clients of one GPU, to choose whose turn it is. */
 struct look {
 	struct lease_gpu *g;
 	struct lease_seat *share, *crumb, *saved, *excess, *pool;
 	int64_t share_key, crumb_key, saved_key;
 	uint64_t wait;
-	/* Of the GPU. */
+	/* The same for all clients of the GPU. */
 	uint64_t plan_left, plan_time;
 	int64_t crumb_max; /* ns * ppm: less isn't worth a lease in this plan */
 };
@@ -89,8 +89,8 @@ static int64_t deadline(int64_t quantum, int64_t credit, uint32_t rate)
 	return (quantum - credit) / (int64_t)rate;
 }
 
-/* ns * ppm by which its turn may come too soon, as that is the same moment. Of who may leave at
- * once, never. */
+/* ns * ppm by which its turn may come too soon, as that is the same moment. It is 0 for a client
+ * that came lately, as it may leave at once. */
 static int64_t early_credit(const struct lease_gpu *g, const struct lease_seat *s)
 {
 	return g->time - s->since < g->plan / NEW_PART ? 0 : SAME_PART(lease_quantum(g, s));
@@ -165,7 +165,7 @@ static bool goes_before(const struct lease_client *a, const struct lease_client 
 	return a->fraction != b->fraction ? a->fraction > b->fraction : a->id < b->id;
 }
 
-/* Of those that are due at about the same time as the first one always the same goes first. */
+/* Among those that are due at about the same time as the first one, always the same goes first. */
 static void look_same(struct look *l)
 {
 	if (!l->share || l->share_key == INT64_MIN)
@@ -321,8 +321,8 @@ static bool gang_due(struct lease_table *t, struct lease_client *c, const struct
 	return true;
 }
 
-/* Singles that fit the gaps would keep a gang out for ever: after a few times its GPUs are kept
- * for it as they become free, all or none, so that two gangs can't wait for each other. */
+/* Singles that fit the gaps would keep a gang out for ever. So after a few times its GPUs are kept
+ * for it as they become free, all or none: two gangs can't wait for each other. */
 static bool gang_reserve(struct lease_table *t, struct lease_client *c)
 {
 	struct lease_gpu *g;

@@ -1,16 +1,17 @@
 /* How an owner's programs behave, as far as that can be known for certain, and what follows. Pure;
- * not thread-safe. Times in ns of any one clock; zeroed: nothing is held against him.
+ * not thread-safe. Times in ns of any one clock; zeroed: nothing is held against the owner.
  *
  *   state      what happens                               next
  *   FREE       a gate opened against the plan             WATCHED
  *   WATCHED    the same, CONDUCT_STRIKES times in all     SUSPENDED
- *   any        took time beyond his turns                 SUSPENDED
+ *   any        took time beyond the turns                 SUSPENDED
  *   SUSPENDED  any of these                               SUSPENDED, from now on
- *   SUSPENDED  his time is up                             WATCHED, one strike from the next
+ *   SUSPENDED  the time is up                             WATCHED, one strike from the next
  *   WATCHED    CONDUCT_WATCH_NS without any               FREE
  *
- * Suspended he gets no turn, and his programs on the GPU are ended where the policy says so: for
- * CONDUCT_FIRST_NS, twice as long each time until he is free again, CONDUCT_MOST_NS at most. */
+ * A suspended owner gets no turn, and the owner's programs on the GPU are ended where the policy
+ * says so. A suspension lasts for CONDUCT_FIRST_NS, and twice as long each time until the owner is
+ * FREE again, CONDUCT_MOST_NS at most. */
 #pragma once
 
 #include <stdbool.h>
@@ -45,9 +46,9 @@ static inline bool lease_conduct_suspended(const struct lease_conduct *c)
 /* Nothing is held against the user, who has all patience. */
 bool lease_conduct_is_clean(const struct lease_conduct *c, uint64_t now);
 
-/* The patience: how long work may go on after the end of its turn, drains that come to nothing
- * included, while others want the part of the GPU's time (ppm) that they have been promised. They
- * can have that part all the same within CONDUCT_WINDOW_NS. 0 ppm: for ever. */
+/* The patience: how long work may go on after the end of its turn, fruitless drains included. It
+ * holds while others want the part of the GPU's time (ppm) that they have been promised. They can
+ * have that part all the same within CONDUCT_WINDOW_NS. 0 ppm: for ever. */
 #define CONDUCT_WINDOW_NS 20000000000ull
 uint64_t lease_patience(uint32_t others_ppm);
 /* The rest of the patience: the user has spent some, and gets it back at CONDUCT_REFILL_PPM. */

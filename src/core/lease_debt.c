@@ -2,12 +2,13 @@
  * client could take a turn of any length, and another one of its owner the next, each of them the
  * first.
  *
- * A debt is a moment, on the clock that pays for it, and how much of that clock's time pays: credit
- * of shares by then, at the rate of the shares that the clients had; a place among those that have
- * what is left over, for so many clients. So it is forgiven as it would have been paid if they had
- * stayed. A client that comes takes as much of a debt as its own share pays by the same moment, and
- * leaves the rest to the next: whatever the shares of those that come are, nobody waits for longer
- * than who left would have. Clients that are there already have nothing to do with it. */
+ * A debt is a moment on the clock that pays for it, and how much of that clock's time pays. A debt
+ * of shares is credit by then, at the rate of the shares that the clients had. A debt of what is
+ * left over is a place among those that have it, for a number of clients. So it is forgiven as it
+ * would have been paid if they had stayed. A client that comes takes as much of a debt as its own
+ * share pays by the same moment, and leaves the rest to the next. So, whatever shares the new
+ * clients have, nobody waits longer than the client that left would have waited. Clients that are
+ * there already have nothing to do with it. */
 #include <string.h>
 
 #include "base/macros.h"

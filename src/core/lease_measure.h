@@ -1,12 +1,13 @@
-/* Compares the driver's measurements of a GPU's time with the turns: who took time beyond his, and
- * from whom that was taken. Nothing that processes write themselves comes in. Same terms as
- * lease.h.
+/* Compares the driver's measurements of a GPU's time with the turns: which owner took time beyond
+ * its turns, and from which clients. Nothing that processes write themselves comes in. Same terms
+ * as lease.h.
  *
- * For each owner there is an account of what his processes used less what his clients held: zero
- * but for how late and how coarse the driver measures, if he has nothing but his turns. Where
- * others wanted the GPU what it shows beyond that is charged to his clients there, by their shares;
- * and who had a turn and less of the GPU than that is given back what the others took, at most, by
- * the accounts that he paid from. */
+ * Each owner has an account: the time that the owner's processes used, less the turns that its
+ * clients held. If the processes use nothing but their turns, the account is zero, except for how
+ * late and how coarse the driver measures. Where others wanted the GPU, the excess over that is
+ * charged to the owner's clients there, by their shares. A client that had a turn and got less of
+ * the GPU is given back what it lacks, at most what the others took. It is given back to the
+ * accounts that the client paid from. */
 #pragma once
 
 #include <stddef.h>
@@ -18,7 +19,7 @@
  * quarter, or not judged. */
 #define LEASE_MEASURE_NS 1000000000ull
 
-/* Of one or more processes. */
+/* The use of one or more processes. */
 struct lease_use {
 	uint64_t owner;
 	uint64_t id;  /* of the client whose they are; 0: of none */

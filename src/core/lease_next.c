@@ -43,8 +43,8 @@ static bool contended(struct lease_table *t, const struct lease_client *c, uint6
 	return rivals(t, c) || limited(t, c) || now < rival_until(t, c);
 }
 
-/* The longest overrun of late on its GPUs, and on those of gangs that have some of them too, and so
- * on: a gang that waits for one keeps the others waiting. */
+/* The longest recent overrun on its GPUs, on those of gangs that have some of them too, and so on.
+ * The reason: a gang that waits for one GPU keeps the others waiting. */
 static uint64_t gang_overran(struct lease_table *t, const struct lease_client *c, uint64_t now)
 {
 	uint64_t done = 0, longest = 0;
@@ -61,9 +61,9 @@ static uint64_t gang_overran(struct lease_table *t, const struct lease_client *c
 	return longest;
 }
 
-/* The most that a gang may be owed. That it waits for its other GPUs is no debt of this one, or
- * gangs that can never have all that they asked for would be owed more and more, and go before
- * everybody. But while turns of others overrun it can not begin, maybe twice in a row, and has that
+/* The most that a gang may be owed. Its wait for its other GPUs is no debt of this one. Else a gang
+ * that can never have all that it asked for would be owed more and more, and go before everybody.
+ * But a gang cannot begin while turns of others overrun, maybe twice in a row, and it has that time
  * later. */
 static int64_t gang_credit_max(struct lease_table *t, struct lease_client *c, uint64_t now)
 {
@@ -274,10 +274,10 @@ static bool extend(struct lease_table *t, struct lease_gpu *g, struct lease_clie
 	return true;
 }
 
-/* How long until a waker is owed what ends the holder's lease: half a lease of its guarantee, or
- * all that its burst takes; or half a lease of equal shares where the holder lives on excess. Less
- * would make turns short for ever. A client that has had none of its guarantee yet need not be owed
- * anything: that is once. UINT64_MAX: it is not known. */
+/* How long until a waker is owed what ends the holder's lease. That is half a lease of the waker's
+ * guarantee, or all that its burst takes; or half a lease of equal shares where the holder lives on
+ * excess. Less would make turns short for ever. A client that has had none of its guarantee yet
+ * need not be owed anything: that is once. UINT64_MAX: it is not known. */
 static uint64_t owed_after(const struct lease_gpu *g, const struct lease_seat *waker,
 			   const struct lease_seat *holder)
 {

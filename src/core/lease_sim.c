@@ -240,8 +240,8 @@ static void closed(struct lease_sim *sim, struct client *c)
 		sim->span(sim->context, &span);
 }
 
-/* How long the kernels in flight take from now on: the one that runs, and those behind it that the
- * bound lets in, up to where the client waits for them. */
+/* How long the kernels in flight take from now on. These are the one that runs, and those behind it
+ * that the bound lets in, up to where the client waits for them. */
 static uint64_t in_flight(const struct lease_sim *sim, const struct client *c)
 {
 	uint64_t kernel = MAX(c->is.kernel_ns, 1), ran = sim->now - c->from;

@@ -1,10 +1,10 @@
 /* The inside of the lease policy; for src/core/lease*.c alone.
  *
  * Every client has an account (struct seat) on each of its GPUs. It is credited with its share of
- * the GPU's time as that passes, and debited what it held. A client with credit left is due, or
- * nearly left (lease_choose.c); of those that are due the one goes first whose credit must be used
- * soonest (earliest virtual deadline), so nobody is further behind than a lease, or ahead than a
- * lease and a half. Credits are in ns * ppm, hence exact.
+ * the GPU's time as that passes, and debited what it held. A client with credit left, or nearly
+ * left (lease_choose.c), is due. The due client whose credit must be used soonest goes first
+ * (earliest virtual deadline). So nobody is further behind than a lease, or ahead than a lease and
+ * a half. Credits are in ns * ppm, hence exact.
  *
  * Four accounts can pay for a turn:
  *   SHARE   the client's own fraction.
@@ -16,9 +16,9 @@
  *           strict mode that clock has those that the pool pays for take turns.
  * FLUID is SHARE and EXCESS at the rate of the share, for a client that nobody else waits for.
  *
- * A GPU's clocks stand still while somebody is due but can't run yet (between a grant and the
- * gate's opening, while it is kept for a gang): so shares are shares of the time that can be used.
- * Where it has time to spare later, they catch up. */
+ * A GPU's clocks stand still while a client is due but can't run yet: between a grant and the
+ * gate's opening, or while the GPU is kept for a gang. So shares are shares of the time that can be
+ * used. Where it has time to spare later, they catch up. */
 #pragma once
 
 #include "core/lease.h"

@@ -118,7 +118,7 @@ uint32_t mig_capacity(const struct mig_die *die, uint8_t profile)
 	const struct mig_profile *p = &die->profile[profile];
 	uint32_t count = 0;
 
-	/* Of intervals of one length the one that starts first is never a worse choice. */
+	/* Among intervals of one length, the one that starts first is never a worse choice. */
 	for (uint32_t start = 0; start < MIG_UNITS_MAX; start++) {
 		if (!(p->starts >> start & 1))
 			continue;

@@ -10,12 +10,12 @@
  * Memory units are NVML's: a placement covers `size` of them from `start`. They are counted as
  * bits of a word, unit 0 the lowest. Sizes in bytes, shares in millionths (SHARE_ONE).
  *
- * Choosing. Of a die's profiles the smallest that fulfils the request; then, in this order: an idle
- * instance of that profile; a free placement; idle instances that are destroyed to free one.
- * Free placements are compared by their cost: how much of what may be asked next they spoil
- * (core/mig_score.c). Where requests have been finding no room, cost also outweighs the order above
- * (MIG_SCARCE). Of equal costs the fuller GPU's is taken, so that others become empty. Instances in
- * use are never moved. */
+ * Choosing. The smallest profile of the die that fulfils the request is taken. Its instance is, in
+ * this order: an idle instance; a new one at a free placement; a new one where idle instances are
+ * destroyed for it. Free placements are compared by their cost: how much of what may be asked next
+ * they spoil (core/mig_score.c). Where requests have been finding no room, cost also outweighs the
+ * order above (MIG_SCARCE). At equal cost the fuller GPU is taken, so that others become empty.
+ * Instances in use are never moved. */
 #pragma once
 
 #include <stdbool.h>
@@ -175,9 +175,9 @@ struct mig_pool {
  * with 10 in place of this, 8 GPUs at a load of 0.7 had longer waits. With no such rule, carve's
  * mean wait with 100 GPUs was 3 to 7% longer than FGD's in three cases. */
 #define MIG_QUEUES 150.0
-/* In arrivals. A half-life that grows with the pool (10 a GPU) was tried with 100 GPUs: mostly
- * small requests +0.3 to +0.6 points where they are lost, bimodal ones -0.2 to -0.6, waits no
- * better. */
+/* In arrivals. Tried with 100 GPUs: a half-life that grows with the pool (10 a GPU). Workloads of
+ * mostly small requests gained 0.3 to 0.6 points where requests are lost. Bimodal ones lost 0.2 to
+ * 0.6, and waits were no better. */
 #define MIG_HALF_LIFE 350.0
 
 enum mig_kind {
@@ -285,15 +285,16 @@ enum mig_reason mig_check(struct mig_pool *pool, uint32_t gpu, const struct mig_
 /* The profile that a request would get on a GPU if that were empty; MIG_NO_PROFILE: none. */
 uint8_t mig_wanted(const struct mig_pool *pool, uint32_t gpu, const struct mig_request *request);
 
-/* Where a memory request goes in a pool with fraction GPUs, too: whether to the MIG instances that
- * were decided on, rather than to a fraction of `fraction_bytes` (on each GPU; `fraction_less`: by
- * the 93% rule). In full goes before the 93% rule, then what wastes less; of equals the fraction,
- * as a GPU that is cut by the byte holds whatever may be asked next. */
+/* Decides where a memory request goes in a pool that has fraction GPUs, too. True: to the MIG
+ * instances that were decided on. False: to a fraction of `fraction_bytes` (on each GPU;
+ * `fraction_less`: by the 93% rule). A grant in full goes before one by the 93% rule; then the one
+ * that wastes less is taken. Between equals it is the fraction, as a GPU that is cut by the byte
+ * holds whatever may be asked next. */
 bool mig_preferred(const struct mig_decision *decision, uint64_t fraction_bytes,
 		   bool fraction_less);
 
-/* The cost of a placement on a GPU with these units taken: how much of what may be asked next it
- * spoils, as a part of what an empty GPU can take (0 to 1). For simulations and tests. */
+/* The cost of a placement on a GPU with these units taken. It is how much of what may be asked next
+ * it spoils, as a part of what an empty GPU can take (0 to 1). For simulations and tests. */
 double mig_cost(struct mig_die *die, uint32_t taken, uint8_t profile, uint8_t start);
 /* Units of a placement. */
 static inline uint32_t mig_units(uint8_t start, uint8_t size)

@@ -1,7 +1,7 @@
 /* The decision: reuse, create, or destroy idle instances and create.
  *
- * One instance is chosen at a time; its effect on the GPU is noted in the GPU's derived fields, so
- * that the next one of the request sees it, and is undone at the end. */
+ * One instance is chosen at a time. Its effect on the GPU is noted in the GPU's derived fields, so
+ * that the next instance of the request sees it. At the end the effect is undone. */
 #include "core/mig_private.h"
 
 #include <errno.h>
@@ -70,7 +70,7 @@ static uint32_t starts_of(const struct mig_gpu *gpu, const struct mig_die *die, 
 	return gpu->refused ? starts & ~gpu->refused[profile] : starts;
 }
 
-/* Of GPUs that look alike one look is enough: the first is chosen anyway. A direct-mapped cache of
+/* One look is enough for GPUs that look alike: the first is chosen anyway. A direct-mapped cache of
  * what was seen. */
 #define SEEN 256u
 struct seen {
@@ -482,7 +482,7 @@ static bool find_any(struct search *s, const struct wanted *w, struct mig_choice
 		ret->less = true;
 		return true;
 	}
-	/* Of several, none is begun that may fail. */
+	/* A request for several instances begins none that may fail. */
 	return s->request->count == 1 && find_doubtful(s, w, ret);
 }
 

@@ -1,17 +1,17 @@
-/* The harm that a placement does, by weighted feasibility: an occupancy's score is the sum, over
- * all legal placements that are still free in it, of
+/* The harm that a placement does, by weighted feasibility. An occupancy's score is a sum over all
+ * legal placements that are still free in it. Each placement adds
  *
  *     how often the profile is asked for  x  size^2  /  its legal placements
  *
- * and a placement costs what it takes from that. One factor of the size is the work that is lost
- * where the profile finds no place; the other is that a larger one has fewer places elsewhere.
- * docs/mig.md has what was tried, and the gains. */
+ * A placement costs what it takes from that score. The size counts twice: for the work that is lost
+ * where the profile finds no place, and as a larger profile has fewer places elsewhere. Tried
+ * variants and their gains are in docs/mig.md. */
 #include "core/mig_private.h"
 
 #include <string.h>
 
 /* Until arrivals tell more, all ordinary profiles are expected alike; this many arrivals outweigh
- * that. With no weight below one arrival FGD is ahead in no case with one GPU (docs/mig.md), but 8
+ * that. With no weight below one arrival FGD is ahead in no case with one GPU (docs/mig.md). But 8
  * GPUs with MIG accept 0.4 points more than 4 with MIG and 4 cut by the byte. */
 #define PRIOR_ARRIVALS 50.0
 /* 2 ^ (-1 / MIG_HALF_LIFE): what one arrival leaves of those before it. */

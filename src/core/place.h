@@ -2,16 +2,16 @@
  * plain structs out, no clock, no I/O, no allocation. All sizes in bytes, shares in millionths
  * (SHARE_ONE).
  *
- * Best fit: of the GPUs that can fulfil a request the one with the least memory left afterwards
- * takes it, so that big requests find big holes; where that is equal, and time is shared, the one
- * with the least time left to promise; then the lower index. */
+ * Best fit: among the GPUs that can fulfil a request, the one with the least memory left afterwards
+ * takes it, so that big requests find big holes. Where that is equal and time is shared, the one
+ * with the least time left to promise takes it; then the lower index. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of the request, per hundred: what a remainder must hold to be granted instead (spec: the 93%
+/* The percentage of the request that a remainder must hold to be granted instead (spec: the 93%
  * rule). */
 #define PLACE_TOLERANCE_PERCENT 93u
 /* GPUs of one session, at most (what a ledger has room for). */

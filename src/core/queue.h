@@ -2,10 +2,10 @@
  * no I/O, no allocation. Sizes in bytes, times in nanoseconds of one clock.
  *
  * Jobs start in the order of queue_sort(). A job that does not fit does not hold up those behind
- * it, with one exception: the first job that finds no room has one placement reserved, where it
- * can begin first. A job behind it starts only where that placement is not delayed: it ends in
- * time (by its time limit), or there is room for both. So no job waits for ever, and the GPUs
- * that it does not need go on being used. */
+ * it, with one exception. The first job that finds no room has one placement reserved, where it can
+ * begin first. A job behind it starts only where that placement is not delayed: it ends in time (by
+ * its time limit), or there is room for both. So no job waits for ever, and the GPUs that it does
+ * not need go on being used. */
 #pragma once
 
 #include <stdbool.h>
@@ -86,8 +86,8 @@ struct queue_decision {
 	uint64_t blocker;              /* the running job whose end it waits for; 0: none of them */
 };
 
-/* Puts jobs into the order in which they are served: by queue as listed (or, with `fair`, in turn:
- * from the queue after `last` on), then by priority, use and arrival. */
+/* Puts jobs into the order in which they are served: by queue, then by priority, use and arrival.
+ * Queues come as listed, or, with `fair`, in turn: from the queue after `last` on. */
 void queue_sort(struct queue_job *jobs, size_t count, bool fair, uint32_t last, uint32_t queues);
 
 /* Decides about one start. `why` (or NULL) has one entry a job; those behind the one that starts
@@ -101,14 +101,14 @@ void queue_take(struct place_gpu *gpus, const struct place_grant *grant, uint32_
 void queue_give(struct place_gpu *gpus, const struct place_grant *grant, uint32_t count,
 		uint32_t compute);
 
-/* The fewest running jobs of lower priority whose end lets the job start now, youngest first, into
- * `victims` (positions in state->running, room for running_count). 0: there are none, or it is not
- * worth it. */
+/* Finds the fewest running jobs of lower priority whose end lets the job start now, youngest first.
+ * They go into `victims` (positions in state->running, room for running_count). 0: there are none,
+ * or it is not worth it. */
 size_t queue_preempt(struct queue_state *state, const struct queue_job *job, size_t *victims);
 
 /* How long a job that could not be started waits before it is tried again, after so many failures
- * before: a second, twice as long each time, 32 s at most. Others like it are tried meanwhile, one
- * a second. */
+ * before. It is 1 s at first, and twice as long each time, 32 s at most. Others like it are tried
+ * meanwhile, one a second. */
 uint64_t queue_again_ns(unsigned failures);
 
 /* The rest of a use after a while: half of it after QUEUE_HALF_LIFE_NS. */

@@ -12,7 +12,7 @@ struct queue_link {
 	struct queue_link *next, *previous;
 };
 
-/* Of one that others come after. Zero: none does. It does not move while some do. */
+/* The waits for one target. Zero: nobody waits for it. It does not move while somebody does. */
 struct queue_target {
 	struct queue_link waits;
 };
