@@ -16,7 +16,7 @@
 
 #include "base/file.h"
 
-/* Of /proc/PID/cgroup: a line for each hierarchy of version 1, and that of version 2. */
+/* Room for /proc/PID/cgroup: a line for each hierarchy of version 1, and one for version 2. */
 #define TEXT_SIZE 16384u
 
 /* A hierarchy of version 1 that every container's runtime uses, and where it is. */
@@ -78,7 +78,8 @@ int cgroup_path(pid_t pid, const char *controllers, char *ret, size_t size)
 	return snprintf(ret, size, "%s", path) < (int)size ? 0 : -ENAMETOOLONG;
 }
 
-/* Of a path in the hierarchy that is mounted at `mount`. */
+/* Whether root made the part of `path` that has `name` in it; `path` lies in the hierarchy that is
+ * mounted at `mount`. */
 static bool is_named_by_root(const char *mount, const char *path, const char *name)
 {
 	char above[PATH_MAX];

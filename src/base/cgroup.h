@@ -10,8 +10,8 @@
 
 /* The beginning of the name of a job's cgroup, which its shim makes in its own. */
 #define CGROUP_JOB "carve-job-"
-/* Of a session's, which carries the driver's limit of its memory: part of the ABI of
- * proto/cgroup_limits.h. */
+/* The prefix of the name of a session's cgroup, which carries the driver's limit of its memory:
+ * part of the ABI of proto/cgroup_limits.h. */
 #define CGROUP_SESSION "carve-s-"
 
 /* Deeper ones are not removed. */
@@ -19,9 +19,9 @@
 
 /* Where the hierarchy is mounted. 0 or -errno; -ENOENT: nowhere; -ENAMETOOLONG. */
 int cgroup_mount(char *ret, size_t size);
-/* The path of a process (0: this one) as /proc/PID/cgroup has it, in the hierarchy of version 1 of
- * these controllers, or ("") in that of version 2. 0 or -errno; -ENOENT: there is no such
- * hierarchy. */
+/* Gives the path of a process (0: this one) as /proc/PID/cgroup has it. It is in the hierarchy of
+ * version 1 of these controllers, or ("") in that of version 2. 0 or -errno; -ENOENT: there is no
+ * such hierarchy. */
 int cgroup_path(pid_t pid, const char *controllers, char *ret, size_t size);
 /* Whether a process is in a cgroup whose name has `name` in it and that root made: one that lies in
  * a directory that only root writes to. A user may call cgroups of the user's own anything. */

@@ -27,9 +27,9 @@ static inline int64_t now_realtime_ns(void)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* By how much the clock was set since the last call, ns; 0: it was not. *ahead is by how much
- * `realtime` was ahead of `boottime` (CLOCK_BOOTTIME, which nobody sets) at that call. A clock that
- * is slewed moves less between two calls. */
+/* The time in ns by which the clock was set since the last call; 0: it was not. In *ahead is how
+ * much `realtime` was ahead of `boottime` (CLOCK_BOOTTIME, which nobody sets) at that call. A clock
+ * that is slewed moves less between two calls. */
 #define CLOCK_STEP_NS 1000000000
 static inline int64_t clock_step(int64_t *ahead, int64_t realtime, int64_t boottime)
 {

@@ -1,7 +1,7 @@
 /* The CUDA driver's public ABI, as far as carve stands before it and the simulated driver plays it:
- * handles, structures, constants (cuda_enums.h) and prototypes (cuda_functions.h). Declared by us
- * from the public documentation of CUDA 13.0, so that no vendor header is needed to build; a unit
- * test compares sizes, offsets and values with the vendor's header where one is installed.
+ * handles, structures, constants (cuda_enums.h) and prototypes (cuda_functions.h). It is declared
+ * by us from the public documentation of CUDA 13.0, so that no vendor header is needed to build. A
+ * unit test compares sizes, offsets and values with the vendor's header where one is installed.
  *
  * A type ending in _v1 is an older ABI that is still exported; names without a suffix are the
  * current ones. Only 64-bit hosts: pointers and size_t are 8 bytes. */

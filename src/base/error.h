@@ -26,7 +26,7 @@ struct error {
 };
 
 /* Fills *err (which may be NULL) and returns the code's negative, so `return error_set(...)` reads
- * well; callers only test for < 0. Whoever first classifies an error words it. */
+ * well; callers only test for < 0. The function that first classifies an error words it. */
 int error_set(struct error *err, int code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 int error_set_va(struct error *err, int code, const char *format, va_list args)

@@ -36,15 +36,15 @@ struct fatbin_entry {
 	uint64_t flags;
 };
 
-/* Of one whose data is compressed. */
+/* An entry whose data is compressed. */
 struct fatbin_compressed {
 	struct fatbin_entry entry;
 	uint64_t unused;
 	uint64_t plain_size; /* of the data when it is not */
 };
 
-/* flags: the data is compressed, by any of the methods; as a block of LZ4, by compilers up to
- * CUDA 12; as a frame of Zstandard, by those from CUDA 13 on (unless told -compress-mode=speed).
+/* flags: the data is compressed, by any of the methods. Compilers up to CUDA 12 write a block of
+ * LZ4. Those from CUDA 13 on write a frame of Zstandard (unless told -compress-mode=speed).
  */
 #define FATBIN_COMPRESSED 0xf000u
 #define FATBIN_LZ4 0x2000u

@@ -1,7 +1,7 @@
-/* The part of the NVML ABI that carve, its front and the simulated driver use, declared from NVML's
- * public API reference: names, numbers and layouts as of API 13, which older drivers share. Names
- * are NVML's own, so that code reads like any NVML client's. Unlike in the vendor's header, no name
- * is a macro for a newer one: nvmlDeviceGetCount is the first version's symbol and
+/* The part of the NVML ABI that carve, its front and the simulated driver use. It is declared from
+ * NVML's public API reference: names, numbers and layouts as of API 13, which older drivers share.
+ * Names are NVML's own, so that code reads like any NVML client's. Unlike in the vendor's header,
+ * no name is a macro for a newer one: nvmlDeviceGetCount is the first version's symbol and
  * nvmlDeviceGetCount_v2 the second's.
  *
  * The functions stand in base/nvml_functions.h, constants and handles in base/nvml_enums.h, and MIG
@@ -31,7 +31,8 @@ typedef struct {
 } nvmlMemory_v2_t;
 #define NVML_MEMORY_V2 NVML_STRUCT_VERSION_OF(nvmlMemory_v2_t, 2)
 
-/* Of a cgroup, by the path of its directory; none: soft 0, hard NVML_DEVICE_MEMORY_LIMIT_MAX. */
+/* The limits of a cgroup, which is named by the path of its directory; none: soft 0, hard
+ * NVML_DEVICE_MEMORY_LIMIT_MAX. */
 #define NVML_DEVICE_MEMORY_LIMIT_MAX 0xffffffffffffffffULL
 typedef struct {
 	const char *nameSpace;

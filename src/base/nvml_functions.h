@@ -1,16 +1,16 @@
 /* Prototypes of the NVML functions that are called, hooked or simulated here. They are declared,
- * not linked: whoever loads a driver writes `__typeof__(nvmlDeviceGetCount_v2) *get_count =
+ * not linked: code that loads a driver writes `__typeof__(nvmlDeviceGetCount_v2) *get_count =
  * dlsym(...)`.
  *
- * Contract of all of them (NVML's): threads may call at once; before nvmlInit* they return
- * NVML_ERROR_UNINITIALIZED; outputs are set on success only, but a count that was too small is
- * set to what is needed with NVML_ERROR_INSUFFICIENT_SIZE. Text is NUL-terminated in a buffer of
+ * Contract of all of them (NVML's): threads may call at once. Before nvmlInit* they return
+ * NVML_ERROR_UNINITIALIZED. Outputs are set on success only; but a count that was too small is set
+ * to what is needed, with NVML_ERROR_INSUFFICIENT_SIZE. Text is NUL-terminated in a buffer of
  * `length` bytes. */
 #pragma once
 
 #include "base/nvml_abi.h"
 
-/* Whoever defines one of these exports it. */
+/* A file that defines one of these exports it. */
 #pragma GCC visibility push(default)
 
 const char *nvmlErrorString(nvmlReturn_t result);

@@ -1,7 +1,7 @@
 /* The driver's table of private functions for nvidia-smi, as far as NVIDIA itself tells of it in
  * its own simulated NVML (github.com/NVIDIA/k8s-test-infra, pkg/gpu/mocknvml, Apache-2.0). Nothing
- * else of it is relied on. nvmlInternalGetExportTable gives the table for its GUID; the table's
- * first word is its size in bytes, then come function pointers, counted from slot 1. */
+ * else of it is relied on. A call of nvmlInternalGetExportTable gives the table for its GUID. The
+ * table's first word is its size in bytes; then come function pointers, counted from slot 1. */
 #pragma once
 
 #include "base/nvml_abi.h"

@@ -14,7 +14,7 @@
 #define TICKS_BITS 40
 #define TICKS_MASK ((1ull << TICKS_BITS) - 1)
 #define SERIAL_MAX ((1ull << (64 - TICKS_BITS)) - 1)
-/* Of /proc/PID/status: what stands before the user IDs is shorter. */
+/* The part of /proc/PID/status that is read: what stands before the user IDs is shorter. */
 #define STATUS_SIZE 1024
 /* Newer than the C library's headers. */
 #define PIDFS_MAGIC 0x50494446
@@ -27,7 +27,7 @@ static bool is_pidfs(int pidfd)
 	return fstatfs(pidfd, &fs) == 0 && fs.f_type == PIDFS_MAGIC;
 }
 
-/* Of the kernel's number for the process; never 0. */
+/* The kernel's number for the process, from its pidfd; never 0. */
 static uint64_t serial_of(int pidfd)
 {
 	struct stat st;

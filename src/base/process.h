@@ -5,9 +5,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A process, named for ever: PIDs come back. `birth` is when it started (clock ticks since boot, in
- * the low 40 bits), and above that 24 bits of the kernel's own number for the process, which it
- * gives to no other; 0 where the kernel (before 6.9) shows none. */
+/* A process, named for ever: PIDs come back. The low 40 bits of `birth` are when it started, in
+ * clock ticks since boot. Above them are 24 bits of the kernel's own number for the process, which
+ * it gives to no other; 0 where the kernel (before 6.9) shows none. */
 struct process_id {
 	pid_t pid;
 	uint64_t birth;
@@ -37,6 +37,6 @@ bool process_parent_find(struct process_id process, struct process_id *ret);
 bool process_descends_from(struct process_id process, struct process_id ancestor);
 
 /* A descriptor of the mount namespace that a process is in. The namespace lives as long as that is
- * open, so its number is no other's. -EINVAL: this process or the host's first one is in it, too,
- * so it says nothing of the processes in there. Or another -errno. */
+ * open, so its number is no other's. Returns -EINVAL where this process or the host's first one is
+ * in it, too, so it says nothing of the processes in there. Else another -errno. */
 int process_mount_namespace(struct process_id process);

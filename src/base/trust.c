@@ -43,8 +43,8 @@ static bool uid_is_unmapped(uid_t uid)
 	return uid == UNMAPPED_UID && some_are_unmapped();
 }
 
-/* Whether only who is trusted can have written it (file_open_trusted()). Of what is open: a path
- * may lead elsewhere a moment later. */
+/* Whether only a trusted user can have written it (file_open_trusted()). It looks at the open file:
+ * a path may lead elsewhere a moment later. */
 static bool is_trusted(int fd, mode_t type)
 {
 	struct statx st;
@@ -178,7 +178,8 @@ int server_check(int fd, const char *path, unsigned flags, uid_t *ret_uid)
 	struct ucred peer;
 	socklen_t size = sizeof(peer);
 
-	/* Of a server these are noted when it begins to listen: nobody listens in another's name.
+	/* The kernel noted these when the server began to listen: nobody listens in another's
+	 * name.
 	 */
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
 		return -errno;

@@ -1,6 +1,6 @@
-/* Whom this process may believe: who listens on a Unix socket, who wrote a file, who started it. A
- * daemon's answers decide what a client runs and which memory it maps, so clients believe root and
- * their own user only. libc only: safe inside a foreign process. Any thread. */
+/* The users that this process may believe: as a socket's server, a file's writer, or the user that
+ * started it. A daemon's answers decide what a client runs and which memory it maps, so clients
+ * believe root and their own user only. libc only: safe inside a foreign process. Any thread. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,18 +11,19 @@
  * namespace that this process may be in. */
 #define SERVER_VOUCHED 1u
 
-/* Looks at the other end of a connected Unix socket, before anything is sent. 0: it is root's, this
- * process's own (effective) user's, or the daemon of a simulated host that this user joined
- * (server_join_record()). -EPERM: it is another user's, *ret_uid. Else -errno.
+/* Looks at the other end of a connected Unix socket, before anything is sent. Returns 0 where the
+ * server is root's, this process's own (effective) user's, or the daemon of a simulated host that
+ * this user joined (server_join_record()). Returns -EPERM where it is another user's, *ret_uid.
+ * Else -errno.
  *
  * In a user namespace that does not map all users, root looks like any user who is not mapped. Such
  * a server is believed where nobody but root can have put a socket at `path`, or with
  * SERVER_VOUCHED. */
 int server_check(int fd, const char *path, unsigned flags, uid_t *ret_uid);
 
-/* Looks at the directory of such a socket, before it is connected to: a server of another user's
- * could keep a client waiting. 0: it is root's, this user's, or that of a host that was joined.
- * -EPERM: it is another user's, *ret_uid. Else -errno. */
+/* Looks at the directory of such a socket before it is connected to: a server of another user could
+ * keep a client waiting. Returns 0 where it is root's, this user's, or that of a host that was
+ * joined. Returns -EPERM where it is another user's, *ret_uid. Else -errno. */
 int server_directory_check(const char *path, uid_t *ret_uid);
 
 /* The file by which this user's clients believe the owner of the simulated host in directory
@@ -39,8 +40,8 @@ void server_join_directory(char *buf, size_t size);
  * AT_SECURE): then nothing of its environment is to be believed. */
 bool process_is_privileged(void);
 
-/* Opens a file to read that only root can have written, as it is in a directory of root's; or,
- * where that gains nobody any rights, this process's user, or somebody whom its user namespace does
- * not map, as it may not map root. No link is followed. The descriptor, or -errno; -EPERM: others
- * may have written it. */
+/* Opens a file to read that only root can have written, as it is in a directory of root's. Where
+ * that gains nobody any rights, its writer may also be this process's user, or a user that the user
+ * namespace does not map, as it may not map root. No link is followed. The descriptor, or -errno;
+ * -EPERM: others may have written it. */
 int file_open_trusted(const char *directory, const char *name);

@@ -25,18 +25,20 @@ struct error;
 /* The smallest fraction that is accepted (spec, "Queues": any fraction >= 0.001). */
 #define SHARE_MIN 1000u
 
-/* --vram and SIZE: a bare number is GiB; B, KB MB GB TB (powers of 1000), KiB MiB GiB TiB (of
- * 1024), in any case of letters and with or without the last B: 4G is 4gb, 4Gi is 4GiB. */
+/* --vram and SIZE: a bare number is GiB. The units are B, KB MB GB TB (powers of 1000) and KiB MiB
+ * GiB TiB (of 1024). Letters are in any case, and the last B may be missing: 4G is 4gb, 4Gi is
+ * 4GiB. */
 int units_parse_size(const char *text, const char *option, uint64_t *ret_bytes, struct error *err);
 /* The same of any amount, no slice's: 64MiB. */
 int units_parse_amount(const char *text, const char *option, uint64_t *ret_bytes,
 		       struct error *err);
 int units_parse_vram(const char *text, uint64_t *ret_bytes, struct error *err);
-/* Whether who asked for `bytes` may have meant as many MiB as those are GiB: it is more than any
- * GPU and than `capacity` (bytes), where so many MiB are not. */
+/* Whether a request for `bytes` may have meant as many MiB as those are GiB. True: it is more than
+ * any GPU and than `capacity` (bytes), where so many MiB are not. */
 bool units_mebibytes_meant(uint64_t bytes, uint64_t capacity);
-/* --gpu-memory: a quantity as Kubernetes writes it; k M G T (powers of 1000), Ki Mi Gi Ti (of
- * 1024), and the units of --vram; no bare number, and no `m`, which is a thousandth there. */
+/* --gpu-memory: a quantity as Kubernetes writes it, with k M G T (powers of 1000), Ki Mi Gi Ti (of
+ * 1024), or the units of --vram. A bare number is refused, and so is `m`, which is a thousandth
+ * there. */
 int units_parse_gpu_memory(const char *text, uint64_t *ret_bytes, struct error *err);
 /* --gpu: 0 < F < 1 gives *ret_share (millionths) and *ret_whole 0; a whole number >= 1 gives
  * *ret_share SHARE_ONE and *ret_whole that number; 1.25 is refused. */
@@ -61,7 +63,7 @@ int units_parse_count(const char *text, const char *option, uint64_t min, uint64
 		      uint64_t *ret, struct error *err);
 
 /* For people: "4 GiB", "3.73 GiB", "512 MiB", "12 B". Rounded up: what is taken, held or asked for
- * is not shown as less than it is, and a size that was typed with two decimals is shown as it was.
+ * is not shown as less than it is. A size that was typed with two decimals is shown as it was.
  * Returns buf. */
 #define UNITS_TEXT_SIZE 48
 const char *units_format_bytes(uint64_t bytes, char buf[static UNITS_TEXT_SIZE]);

@@ -46,9 +46,9 @@ struct settle_reading {
  * Upwards the driver is always right. Downwards it is not: managed memory that is not on the GPU
  * yet was charged, is not in the driver's figure, and must stay charged. So the amount falls below
  * zero only as far as it did when the process itself asked. The process asked just after it had
- * charged a context by its learned cost, and said that there is no such memory. It never falls by
- * more than that cost. Most drivers have such memory in no process's figure at all: while there is
- * some, the amount does not fall. */
+ * charged a context by its learned cost, and said that there is no such memory. The amount never
+ * falls by more than that cost. Most drivers have such memory in no process's figure at all: while
+ * there is some, the amount does not fall. */
 bool settle_aim(const struct settle_reading *reading, int64_t *ret_aim, int64_t *ret_floor);
 
 /* By how many bytes more is charged for a process than the driver says; 0 where it cannot be told.

@@ -12,13 +12,13 @@
 
 #define ATTACH_MAGIC 0x48435441u /* "ATCH" */
 #define ATTACH_VERSION 1u
-/* With ATTACH_COMMAND: my mount namespace was made for the slice, and whoever is in it is in the
- * slice. Of root's commands only. */
+/* With ATTACH_COMMAND: my mount namespace was made for the slice, and every process in it is in the
+ * slice. Allowed to root's commands only. */
 #define ATTACH_FLAG_NAMESPACE 1u
 /* With ATTACH_SETTLE: some of what I charged may not be on the device now (managed memory, what a
- * pool gave back unseen), so less than I charged says nothing about what I could not size. Where
- * reserved[0] is a GPU of the ledger plus 1, the reply's reserved[0] and [1] are the low and the
- * high half of by how many bytes more is charged there than the driver says. */
+ * pool gave back unseen). So a figure below my charge says nothing about what I could not size. If
+ * reserved[0] is a GPU of the ledger plus 1, the reply says how many bytes more are charged there
+ * than the driver says. Its reserved[0] is the low half of that, reserved[1] the high half. */
 #define ATTACH_FLAG_INEXACT 2u
 /* With ATTACH_SETTLE of a GPU (reserved[0]): of what I charged there I gave reserved[1] units of
  * LEDGER_GRANULE back to the driver, which may keep some. The reply's reserved[2] is
@@ -40,10 +40,10 @@
 #define ATTACH_ENV_CUDA "CARVE_DRIVER_CUDA"
 #define ATTACH_ENV_NVML "CARVE_DRIVER_NVML"
 
-/* In the mount namespace of `carve run --isolation mount`: a directory with the variables above as
- * lines NAME=VALUE, for programs that are started without their environment; the driver's own
- * libraries; and carve's, in `front`. Where there can be none in /run (it is read-only, or not this
- * user's), the first of the others whose parent is empty has it. */
+/* In the mount namespace of `carve run --isolation mount`: a directory for programs that are
+ * started without their environment. It holds the variables above as lines NAME=VALUE, the driver's
+ * own libraries, and carve's in `front`. Where there can be none in /run (it is read-only, or not
+ * this user's), the first of the others whose parent is empty has it. */
 #define ATTACH_SLICE_DIR "/run/carve-slice"
 #define ATTACH_SLICE_DIRS                                                         \
 	ATTACH_SLICE_DIR, "/usr/local/games/carve-slice", "/var/opt/carve-slice", \
@@ -55,8 +55,8 @@
 enum attach_kind {
 	/* I am a process that will use the GPU: reply has the ledger, and a slot. Descriptors in
 	 * the reply: limits (read-only), ledger (read-write) and, from daemons that time-slice,
-	 * wake: an eventfd that a process writes 1 to when it starts waiting at the gate, or takes
-	 * an idle lease up again (proto/gate.h). It must not block. */
+	 * wake. That is an eventfd that a process writes 1 to when it starts waiting at the gate,
+	 * or takes an idle lease up again (proto/gate.h). It must not block. */
 	ATTACH_WORKLOAD = 1,
 	/* I am the command of an ephemeral session, before exec: the session lives as long as I do.
 	 * No descriptors, no slot. The connection may be closed after the reply. */
@@ -67,18 +67,17 @@ enum attach_kind {
 	/* Only look at the session (NVML without CUDA): as ATTACH_WORKLOAD, but no slot is taken.
 	 */
 	ATTACH_OBSERVE = 4,
-	/* A child of fork that takes up in a new daemon, or any process after a restart: as
-	 * ATTACH_WORKLOAD (the wake descriptor is a new one), and `slot` names the slot it already
-	 * has in a ledger it has mapped. No request has
-	 * descriptors: those that are sent along are refused by the kernel (SO_PASSRIGHTS), or
-	 * dropped.
+	/* A child of fork that takes up in a new daemon, or any process after a restart. As
+	 * ATTACH_WORKLOAD (the wake descriptor is a new one), but `slot` names the slot that it
+	 * already has in a ledger it has mapped. No request has descriptors: those that are sent
+	 * along are refused by the kernel (SO_PASSRIGHTS), or dropped.
 	 */
 	ATTACH_RESUME = 5,
-	/* On a workload's connection: I am about to refuse memory for want of room. Memory of
-	 * the session's processes that have ended, or are ending, comes back first, and so does
-	 * memory that others are posted with and have no more: the reply is sent when the driver
-	 * has it, at once where there is none of either, and within ATTACH_SWEEP_MS. A daemon that
-	 * does not know this says ATTACH_MALFORMED, and goes on. */
+	/* On a workload's connection: I am about to refuse memory for want of room. Memory of the
+	 * session's processes that have ended, or are ending, comes back first. So does memory that
+	 * others are posted with and have no more. The reply is sent when the driver has it: at
+	 * once where there is none of either, and within ATTACH_SWEEP_MS. A daemon that does not
+	 * know this says ATTACH_MALFORMED, and goes on. */
 	ATTACH_SWEEP = 6,
 };
 

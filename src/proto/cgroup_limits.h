@@ -1,5 +1,5 @@
 /* The requests that the daemon's worker, which has no rights, makes of the part of carved that sets
- * the driver's limits of cgroups for it (backend/cgroup_limits.c): messages of one size over a
+ * the driver's limits of cgroups (backend/cgroup_limits.c). They are messages of one size over a
  * SOCK_SEQPACKET socket pair, one answer each, in order. The worker is not trusted:
  * limits_request_check() and limits_serve(). An ABI: after an upgrade a worker meets the part that
  * an earlier version left. */

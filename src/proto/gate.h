@@ -3,8 +3,9 @@
  *
  * One 64-bit word a session, {epoch, state}: that of the session's GPU 0. A session over several
  * GPUs leases them together, so one word stands for all. Every change of the word adds one to the
- * epoch, and wakes who sleeps on its low 32 bits (FUTEX_WAIT, not private: several processes):
- * threads that wait for it to open, and the front's helper threads, which wait for any change.
+ * epoch, and wakes the threads that sleep on its low 32 bits (FUTEX_WAIT, not private: several
+ * processes). These are threads that wait for it to open, and the front's helper threads, which
+ * wait for any change.
  *
  * The functions that may change it, and their callers:
  *
@@ -21,7 +22,7 @@
  *   CLOSED, IDLE  OPEN         a waiter, when the daemon is gone,    gate_replace
  *                              or hangs
  *
- * A launching thread stores 1 to its gate_thread.in_launch, then loads the word; the closer changes
+ * A launching thread stores 1 to its gate_thread.in_launch, then loads the word. The closer changes
  * the word, then has every CPU pass a barrier (membarrier GLOBAL_EXPEDITED), then reads in_launch.
  * So a launch that the closer doesn't see in_launch of has seen the closed gate. Where a process
  * has not registered for that barrier yet (gate_process.registered is 0) its threads use a full
@@ -48,8 +49,8 @@ enum gate_state {
 #define GATE_EPOCH(word) ((word) >> GATE_STATE_BITS)
 
 /* More threads than that in a process count themselves in `launching_others`. A record of a stream
- * is of one thread's work in it, so that counting needs no locked instruction; what there is no
- * record for shares the last one, which is done when all of that is. */
+ * is of one thread's work in it, so that counting needs no locked instruction. Streams without a
+ * record share the last one, which is done when all of their work is. */
 #define GATE_THREADS_MAX 64u
 #define GATE_STREAMS_MAX 128u
 
@@ -124,8 +125,8 @@ static inline bool gate_is_for(const struct ledger_limits *limits, uint32_t gpu)
 	return gate_is_for_all(limits) || gpu >= LEDGER_GPUS_MAX || !(unsliced >> gpu & 1);
 }
 /* Daemon: says which GPUs it is not for. A thread that passes an open gate by the word that it has
- * seen, or waits at a closed one, looks again: where the gate still is `own`, which the daemon put
- * there, it is the same anew. Returns what the daemon has put there now. */
+ * seen, or waits at a closed one, looks again. If the gate still is `own`, which the daemon put
+ * there, it is set to the same state anew. Returns what the daemon has put there now. */
 uint64_t gate_set_unsliced(const struct ledger *l, struct ledger_limits *limits, uint64_t own,
 			   uint64_t unsliced);
 
@@ -151,8 +152,9 @@ static inline bool gate_passes(uint64_t word)
 	return GATE_STATE(word) != GATE_CLOSED && GATE_STATE(word) != GATE_IDLE;
 }
 
-/* Daemon: a barrier on all CPUs that run registered processes; after it gate_launching() is right
- * for the gate as it was set before. 0, or -errno where the kernel has none (then wait a little).
+/* Daemon: passes a barrier on all CPUs that run registered processes. After it gate_launching() is
+ * right for the gate as it was set before. 0, or -errno where the kernel has none (then wait a
+ * little).
  */
 int gate_barrier(void);
 /* Whether any thread of the process may be inside a launch. */

@@ -41,7 +41,7 @@ enum guard_file {
 	GUARD_FILE_LOG = 5,
 	/* The link to the database, as it was when the guard began. */
 	GUARD_FILE_LINK = 6,
-	/* Of the launcher that is a service of its own: a connection to its socket. */
+	/* A connection to the socket of the launcher that is a service of its own. */
 	GUARD_FILE_LAUNCHER = 7,
 	/* The options of the daemon, as they were when the guard began; to be read alone. */
 	GUARD_FILE_START = 8,

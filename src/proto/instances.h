@@ -1,5 +1,5 @@
 /* The requests that the daemon's worker, which has no rights, makes of the part of carved that
- * changes MIG instances for it (backend/instances_serve.c): messages of one size over a
+ * changes MIG instances (backend/instances_serve.c). They are messages of one size over a
  * SOCK_SEQPACKET socket pair, one answer each, in order. The driver tells instances, too, to
  * privileged users alone. The worker is not trusted: instances_request_check(). An ABI: after an
  * upgrade a worker meets the part that an earlier version left. */

@@ -8,8 +8,8 @@
 
 #define KEEP_MAGIC 0x5045454bu /* "KEEP" */
 #define KEEP_VERSION 1u
-/* Of a name, with its terminating NUL. A name is of lower-case letters, digits, '-' and '.', which
- * systemd takes as the name of a descriptor, too. */
+/* The size of a name, with its terminating NUL. A name is of lower-case letters, digits, '-' and
+ * '.', which systemd takes as the name of a descriptor, too. */
 #define KEEP_NAME_SIZE 48
 
 /* In the daemon's runtime directory: a directory that only the daemon's user may enter, and the

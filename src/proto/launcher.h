@@ -1,9 +1,10 @@
 /* The requests that a system daemon's worker, which has no rights, makes of its launcher, which
- * starts the shims of jobs as the users who enqueued them: messages of one size over a
+ * starts the shims of jobs as the users who enqueued them. They are messages of one size over a
  * SOCK_SEQPACKET socket pair, one at a time. The worker is not trusted with whose a job is. When a
- * job is enqueued the launcher itself asks the kernel who is at the other end of the client's
- * socket, and gives out a warrant: user, groups and limits, with a code that only the launcher can
- * make, over these and the job's text. It starts nothing but texts with their warrants. */
+ * job is enqueued, the launcher itself asks the kernel which process is at the other end of the
+ * client's socket, and gives out a warrant. It holds user, groups and limits, and a code over these
+ * and the job's text that only the launcher can make. It starts nothing but texts with their
+ * warrants. */
 #pragma once
 
 #include <stddef.h>
@@ -17,7 +18,7 @@
 #define WARRANT_MAGIC 0x52524157u /* "WARR" */
 #define WARRANT_GROUPS_MAX 256u
 #define WARRANT_LIMITS 16u
-/* Of a limit: none. */
+/* The value that stands for no limit. */
 #define WARRANT_UNLIMITED UINT64_MAX
 
 /* On disk with the job. All is set by the launcher. */
@@ -42,10 +43,11 @@ enum launcher_op {
 	 * memfd that has the warrant. */
 	LAUNCHER_VOUCH = 1,
 	/* With a sealed memfd as proto/shim.h has it: start a shim for attempt `attempt` of job
-	 * `job` (0: it is no job, but the hook of the agent of that number). The answer has its
-	 * process, and comes with the end of the pipe on which the shim is told to go. Its error is
-	 * EKEYREJECTED where the text's warrant is not by the launcher's key: no try more will do;
-	 * and EKEYREVOKED where that of its agent's text is not: another agent may do. */
+	 * `job`. Job 0 is no job, but the hook of the agent with the number `attempt`. The answer
+	 * has its process, and comes with the end of the pipe on which the shim is told to go. Its
+	 * error is EKEYREJECTED where the text's warrant is not by the launcher's key: no try more
+	 * will do. It is EKEYREVOKED where the warrant of its agent's text is not: another agent
+	 * may do. */
 	LAUNCHER_START = 2,
 	/* Attempt `attempt` of job `job` is over: kill what is left in the cgroup that the launcher
 	 * made for it, and remove that. */

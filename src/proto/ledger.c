@@ -1,10 +1,11 @@
 /* The word `committed` is changed by compare-and-swap only, and it names the operation that made
- * it: {slot, seq}. Whoever overwrites it first notes in that slot that the operation took effect
- * (`helped`). So for an operation that was under way when its process died, "did it take effect?"
- * has an answer: yes if the word still names it, or if the slot's note does. Everything after the
- * swap (the slot's own sum, the intent's end) is redone from the intent record, which holds the
- * value before. An operation's number is the count of operations of that slot on that GPU that took
- * effect before, so a refused one leaves no trace and its number is used again. */
+ * it: {slot, seq}. The operation that overwrites it first notes in that slot that the earlier one
+ * took effect (`helped`). So "did it take effect?" has an answer for an operation that was under
+ * way when its process died. It is yes if the word still names the operation, or if the slot's note
+ * does. Everything after the swap (the slot's own sum, the intent's end) is redone from the intent
+ * record, which holds the value before. An operation's number is the count of that slot's earlier
+ * operations on that GPU that took effect. So a refused operation leaves no trace, and its number
+ * is used again. */
 #include "proto/ledger.h"
 
 #include <errno.h>
@@ -189,7 +190,7 @@ static _Atomic int64_t *slot_field(const struct ledger *l, const struct ledger_i
 
 /* Notes in the slot that `word` names that its operation took effect, before the word is
  * overwritten. The note is only replaced if it did not change since before the word was seen to be
- * current: a helper that slept can not put an older note over a newer one. */
+ * current. So a helper that slept can not put an older note over a newer one. */
 static bool word_help(const struct ledger *l, uint32_t gpu, uint64_t word)
 {
 	uint32_t slot = word_slot(word);
@@ -219,7 +220,7 @@ static bool intent_took_effect(const struct ledger *l, uint32_t slot,
 static void intent_finish(const struct ledger *l, uint32_t slot, const struct ledger_intent *intent)
 {
 	struct ledger_slot_gpu *own = ledger_slot_gpu(l, slot, intent->gpu);
-	/* Of numbers that a hostile process wrote, anything may be the sum. */
+	/* If a hostile process wrote the numbers, the sum may be anything. */
 	int64_t after = (int64_t)((uint64_t)intent->before + (uint64_t)intent->delta);
 
 	atomic_store_explicit(slot_field(l, intent), after, memory_order_relaxed);
@@ -253,8 +254,9 @@ LEDGER_ASSERT(offsetof(struct ledger_intent, field) == offsetof(struct ledger_in
 LEDGER_ASSERT(offsetof(struct ledger_intent, seq) == offsetof(struct ledger_intent, gpu) + 6);
 
 /* The one operation: adds delta bytes to `field` of slot `target` and to the sum, in the name of
- * `slot`. -ENOMEM where it is limited, delta > 0 and the sum would pass the limit. The work is done
- * by the numbers in here; the record in shared memory is for whoever comes after a death. */
+ * `slot`. Returns -ENOMEM where it is limited, delta > 0 and the sum would pass the limit. The work
+ * is done by the numbers in here; the record in shared memory is for the process that recovers
+ * after a death. */
 static __attribute__((always_inline)) inline int ledger_add(const struct ledger *l, uint32_t slot,
 							    uint32_t target,
 							    enum ledger_field which, uint32_t gpu,
@@ -352,7 +354,7 @@ int ledger_shrink(const struct ledger *l, struct ledger_limits *limits, uint32_t
 	if (ledger_committed(l, gpu) > bytes)
 		return -EBUSY;
 	limits->gpu[gpu].limit_bytes = bytes;
-	/* Whoever still goes by the old limit read the word before this, and loses its swap. */
+	/* A process that still uses the old limit read the word before this, and loses its swap. */
 	daemon_add(l, LEDGER_SLOT_DAEMON, LEDGER_FIELD_USED, gpu, 0);
 	if (ledger_committed(l, gpu) <= bytes)
 		return 0;

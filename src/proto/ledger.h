@@ -62,8 +62,8 @@ struct ledger_limits {
 	 * front's own choice. */
 	_Atomic uint32_t in_flight_us;
 	/* That the daemon's lease thread runs: {generation:16, count:16}, another number each
-	 * second (LEDGER_BEAT_MS) while the session's GPU time is sliced. Of another generation
-	 * than the above, or 0: a daemon that does not say. */
+	 * second (LEDGER_BEAT_MS) while the session's GPU time is sliced. If the generation is not
+	 * the one above, or the word is 0, the daemon does not say. */
 	_Atomic uint32_t beat;
 	/* CLOCK_MONOTONIC in ns; until then no process begins a call that takes or gives memory,
 	 * as the daemon compares. 0: nobody waits. */
@@ -188,7 +188,8 @@ struct ledger_header {
 	uint32_t gpu_offset;  /* of struct ledger_gpu[gpu_count] */
 	uint32_t slot_offset; /* of slot 0 */
 	uint32_t slot_stride;
-	/* Of slot 0's struct gate_process (proto/gate.h), page-aligned; 0: there are none. */
+	/* The offset of slot 0's struct gate_process (proto/gate.h), page-aligned; 0: there are
+	 * none. */
 	uint32_t time_offset;
 	uint32_t time_stride;             /* one a slot */
 	uint32_t managed_unlisted_offset; /* of ledger_managed_unlisted() of slot 0 and GPU 0; 0:
@@ -240,9 +241,9 @@ LEDGER_ASSERT(LEDGER_WORD_SUM_BITS + LEDGER_WORD_SLOT_BITS + LEDGER_WORD_SEQ_BIT
 struct ledger {
 	const struct ledger_limits *limits; /* the daemon casts const away to write */
 	struct ledger_header *header;
-	/* The header's numbers as they were when they were checked, where whoever else maps the
-	 * ledger is not trusted to leave them alone (the daemon); NULL: the header itself (a
-	 * process of the session, which harms only its own slice). */
+	/* The header's numbers as they were when they were checked. The daemon has them, as it does
+	 * not trust the other processes that map the ledger to leave the header alone. NULL: the
+	 * header itself (a process of the session, which harms only its own slice). */
 	const struct ledger_header *shape;
 };
 
@@ -291,8 +292,9 @@ void ledger_settle(const struct ledger *l, uint32_t slot, uint32_t gpu, int64_t 
 void ledger_keep(const struct ledger *l, uint32_t gpu, uint64_t bytes);
 /* That difference. */
 uint64_t ledger_kept(const struct ledger *l, uint32_t gpu);
-/* Daemon: lowers the limit, through the daemon's own mapping of it. 0: no sum of charges is above
- * it from now on; -EBUSY: more is charged, and the limit stays as it was. */
+/* Daemon: lowers the limit, through the daemon's own mapping of it. Returns 0 where no sum of
+ * charges is above it from now on. Returns -EBUSY where more is charged, and the limit stays as it
+ * was. */
 int ledger_shrink(const struct ledger *l, struct ledger_limits *limits, uint32_t gpu,
 		  uint64_t bytes);
 /* Daemon: finishes or discards what a dead process (or a dead daemon: slot 0) was doing.

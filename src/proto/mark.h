@@ -12,8 +12,8 @@
 
 #include "proto/ledger.h"
 
-/* Bits of a lock's start, from below: a number, the GPU's position in the session, and in the slot
- * of the process that exported it, together with that process and the session. */
+/* Bits of a lock's start, from below: a number, the GPU's position in the session, the life and the
+ * slot of the process that exported it, and the session. */
 #define MARK_NUMBER_BITS 17
 #define MARK_GPU_BITS 6
 #define MARK_LIFE_BITS 12
@@ -31,7 +31,7 @@ struct mark {
 	uint32_t number; /* tells one of another; others may have the same */
 };
 
-/* Of an ID, and of when the process that has a slot started: some bits of each. */
+/* Some bits of an ID, and of when the process that has a slot started. */
 uint32_t mark_session(const char *id);
 uint32_t mark_life(uint64_t start_time);
 

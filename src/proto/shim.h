@@ -53,7 +53,7 @@ struct shim_pods {
 
 _Static_assert(sizeof(struct shim_pods) == 1200, "shim ABI");
 
-/* The mark for a text that is no job but a program that is told of jobs' changes: it
+/* The mark for a text that is no job, but a program that is told of jobs' changes. That program
  * runs outside of slices, leaves the shim's session, and has the pipe as its standard input. */
 #define SHIM_RUN_HOOK "{\"job\":\"0\",\"hook\":true}"
 
