@@ -110,7 +110,8 @@ static bool link_follow(const char *path, char to[static PLACE_SIZE])
 	return length < (ssize_t)PLACE_SIZE;
 }
 
-/* Of a file that need not be there yet, in a folder that is. False: there is no such folder. */
+/* The place of a file that need not be there yet, in a folder that is. False: there is no such
+ * folder. */
 static bool place_of(const char *path, char place[static PLACE_SIZE])
 {
 	char at[PLACE_SIZE], next[PLACE_SIZE], name[PLACE_SIZE];

@@ -43,7 +43,7 @@ void table_begin(struct table *t, const char *const *headings);
 /* Adds the next cell, left to right. Control characters become '?': names come from others. */
 void table_add(struct table *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Prints all rows on stdout. On a terminal that is narrower than the table, the columns that do not
- * fit stand below the others, indented, under headings of their own; a line of dashes only is left
+ * fit stand below the others, indented, under headings of their own. A line of dashes only is left
  * out. Elsewhere each row is one line. */
 void table_print(const struct table *t);
 void table_free(struct table *t);

@@ -274,7 +274,8 @@ static void check_print(const json_t *check)
 		printf("  %s\n", json_string_value(item));
 }
 
-/* Of the daemon that answers, or else of the one that would be started; NULL: not known. */
+/* The runtime directory of the daemon that answers, or else of the one that would be started; NULL:
+ * not known. */
 static const char *runtime_find(const json_t *daemon, const char *host, char buf[static PATH_MAX])
 {
 	const char *socket = session_text(daemon, "socket"), *slash = strrchr(socket, '/');

@@ -168,7 +168,7 @@ static int spec_write(const struct generation *g, const struct container_slice *
 }
 
 /* The host's GPU that all slices of this device are on: its only one, or the one that is named.
- * NULL: that is not known before a container asks. Of the list. */
+ * NULL: that is not known before a container asks. The result is borrowed from the list. */
 static const json_t *only_gpu(const json_t *gpus, const char *index)
 {
 	json_t *gpu;
@@ -366,7 +366,7 @@ static int generate_all(const struct generation *g, struct error *err)
 
 	json_array_foreach(sessions, i, session)
 	{
-		/* Of those of other users only the outside is shown. */
+		/* The API shows no `pids` of other users' sessions. */
 		if (rc == 0 && !strcmp(session_text(session, "state"), "active") &&
 		    json_object_get(session, "pids"))
 			rc = session_generate(g, session, err);

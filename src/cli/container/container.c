@@ -301,10 +301,9 @@ static void give_up(struct container *c)
 		session_give_back(&c->client, session_text(c->choice.session, "id"));
 }
 
-/* Root's containers may have other users, whom the daemon knows by the container's mount namespace,
- * and the driver may limit the container's cgroup: carve-hook tells the daemon of it, and waits,
- * before anything runs in there. podman reads its usual directories of hooks only if they are named
- * as well. */
+/* Root's containers may have other users, whom the daemon knows by the container's mount namespace.
+ * The driver may limit the container's cgroup, too. So carve-hook tells the daemon of the
+ * container, and waits, before anything runs in there. */
 static int hook_add(struct container *c, const struct cli *cli, struct error *err)
 {
 	static const char *const usual[] = {"/usr/share/containers/oci/hooks.d",

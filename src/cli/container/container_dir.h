@@ -1,6 +1,6 @@
 /* The directory with the files that are made for one container. A container that has stopped may be
- * started again by its runtime, which needs what it mounts: the directory stays until the container
- * is gone, and a later command of carve's removes it then. */
+ * started again by its runtime, which needs what it mounts. So the directory stays until the
+ * container is gone, and a later command of carve's removes it then. */
 #pragma once
 
 #include <limits.h>

@@ -229,8 +229,8 @@ static pid_t process_appears(const struct container_watch *w, int client)
 }
 
 /* Users in a container of root's are in its slice as they are in the container's mount namespace:
- * the daemon is told of a process there. podman has carve-hook do it, too, before anything runs;
- * with docker a program waits for it (front/attach.c). */
+ * the daemon is told of a process there. With podman carve-hook tells it, too, before anything
+ * runs. With docker a program waits for it (front/attach.c). */
 static void users_admit(const struct container_watch *w, struct process_id process)
 {
 	struct error ignored;

@@ -199,7 +199,7 @@ static void stream_close(struct stream *s)
 	s->unreadable = false;
 }
 
-/* Until a pipe takes a part without waiting. Whoever reads the output may be slow, or not read at
+/* Until a pipe takes a part without waiting. The reader of the output may be slow, or not read at
  * all: signals are obeyed meanwhile. As signal_obey(). */
 static int room_await(struct follow *f, int to, struct error *err)
 {

@@ -1,5 +1,5 @@
-/* The actions of `carve job events` at each change, as the user who runs it; and those of an agent,
- * which the daemon has `carve job events --stdin` do as the agent's owner. */
+/* The actions of `carve job events` at each change, as the user who runs it. The actions of an
+ * agent are here, too: the daemon has `carve job events --stdin` do them as the agent's owner. */
 #pragma once
 
 #include <jansson.h>

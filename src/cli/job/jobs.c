@@ -258,7 +258,8 @@ static size_t position_of(const json_t *job, const json_t *all)
 	return ahead + 1;
 }
 
-/* Of an array the first job that waits is explained, else the first that has not ended. */
+/* Chooses the job of an array that is explained: the first that waits, else the first that has not
+ * ended. */
 static json_t *explained(json_t *jobs)
 {
 	static const char *const states[] = {"queued", "held", "starting", "running"};

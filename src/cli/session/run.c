@@ -329,7 +329,7 @@ static int run_inside(const struct cli *cli, const struct slice_request *request
 	const char *other = cli->value[OPT_SESSION];
 	struct launch launch = *base;
 
-	/* Whatever isolates the slice holds for its children. */
+	/* The isolation of the slice that this process is in holds for its children, too. */
 	launch.isolation = ISOLATION_PRELOAD;
 	launch.session = slice_env_session();
 	launch.attach = secure_getenv(ATTACH_ENV_SOCKET);

@@ -14,8 +14,9 @@ struct slice_request;
  * caller), or negative with the daemon's error in *err. */
 int session_grant_request(const struct client *client, const struct slice_request *request,
 			  json_t **ret, struct error *err);
-/* Prints what was granted for the options of `cli`, each line after `prefix`: a line for the slice,
- * one for each GPU if these differ in model or size, and one if the 93% rule was applied. */
+/* Prints what was granted for the options of `cli`, each line after `prefix`. There is a line for
+ * the slice, one for each GPU if these differ in model or size, and one if the 93% rule was
+ * applied. */
 void session_grant_print(const struct cli *cli, FILE *out, const char *prefix,
 			 const json_t *session);
 /* "carve: session s-7k2m9q ended: its time was up". False: it goes on, or it ended as expected. */

@@ -38,7 +38,7 @@ static void received_cell(struct table *table, const json_t *session)
 		table_add(table, "-");
 }
 
-/* Of its GPUs in all, where it is told: not of another user's session. */
+/* The sum over its GPUs. It is not told of another user's session. */
 static void sum_cell(struct table *table, const json_t *session, const char *key)
 {
 	const json_t *first = json_array_get(json_object_get(session, "gpus"), 0);

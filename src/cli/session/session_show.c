@@ -38,7 +38,7 @@ static void gpu_print(const json_t *gpu)
 		       units_format_count(session_number(gpu, "refused"), "allocation", size));
 }
 
-/* Of what has a value only. */
+/* Prints a line only if there is a value. */
 static void line_print(const char *title, const json_t *session, const char *key)
 {
 	const char *text = session_text(session, key);

@@ -10,7 +10,7 @@
 #include "client/gpu_holder.h"
 #include "client/sessions.h"
 
-/* Of rows that show what belongs to users who may not be told. */
+/* The name in rows of what belongs to users who may not be told. */
 #define OTHERS "(others)"
 
 /* ---- values ------------------------------------------------------------------------------ */

@@ -158,7 +158,7 @@ static void sort_move(struct top_view *view, int by)
 	do
 		pane->column = (pane->column + 1 + by + choices) % choices - 1;
 	while (!column_shows(view, pane->column));
-	/* Of numbers the largest are of interest. */
+	/* In a column of numbers the largest come first. */
 	pane->reverse = pane->column >= 0 && columns[pane->column].right;
 }
 
