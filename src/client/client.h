@@ -23,18 +23,18 @@ struct client_patience {
 	void *slow_context;
 };
 
-/* Chooses the daemon: `host` (or NULL: $CARVE_HOST), which must run already; else the system's, or
- * the user's own, which is started where it does not run and no system daemon is installed. Daemons
- * of other users are refused (runtime_connect()). 0, or negative with *err set
+/* Chooses the daemon: `host` (or NULL: $CARVE_HOST), which must run already. Else it is the
+ * system's, or the user's own, which is started where it does not run and no system daemon is
+ * installed. Daemons of other users are refused (runtime_connect()). 0, or negative with *err set
  * (EXIT_CODE_UNREACHABLE, EXIT_CODE_NOT_PERMITTED). */
 int client_open(struct client *ret, const char *host, struct error *err);
 
 /* Likewise, but starts none: negative where none runs. */
 int client_open_running(struct client *ret, const char *host, struct error *err);
 
-/* One call; where the daemon died meanwhile, again to the next one, if that can do no harm. 0 with
- * *ret (owned by the caller, NULL for none), or negative with the daemon's error in *err. `body` is
- * not taken over. */
+/* One call. If the daemon died meanwhile, it is sent again to the next one, if that can do no harm.
+ * Returns 0 with *ret (owned by the caller, NULL for none), or negative with the daemon's error in
+ * *err. `body` is not taken over. */
 int client_call(const struct client *client, const char *method, const char *path,
 		const json_t *body, const struct client_patience *patience, json_t **ret,
 		struct error *err);

@@ -273,7 +273,7 @@ static int start(const struct places *places, const char *dir, const char *socke
 		error_hint(err, "set CARVE_RUNTIME_DIR to a directory for it");
 		return -EXIT_CODE_UNREACHABLE;
 	}
-	/* Whatever the umask is. */
+	/* The mode does not depend on the umask. */
 	(void)fchmod(log, 0600);
 	off_t from = lseek(log, 0, SEEK_END);
 	for (int tries = 0; tries < START_TRIES && rc == 0; tries++)

@@ -21,11 +21,12 @@
 #define READ_LEAST 16384u
 #define SLOW_AFTER_MS 500
 #define SLOW_AGAIN_MS 1000
-/* Whether the daemon is just slow (a driver that wakes a GPU up, a wait for room) or hangs is asked
- * again after each such time: it always has an answer to what its version is. */
+/* The daemon may just be slow (a driver that wakes a GPU up, a wait for room), or hang. Which it
+ * is, is asked again after each such time: the daemon always has an answer to what its version
+ * is. */
 #define ALIVE_AFTER_MS 4000
 #define ALIVE_TIMEOUT_MS 1500
-/* Of a process, as /proc/PID/comm has it. */
+/* Room for a process's name, as /proc/PID/comm has it. */
 #define NAME_SIZE 32
 
 enum outcome {

@@ -32,6 +32,6 @@ struct http_answer {
 };
 
 /* 0, or negative with *err set (EXIT_CODE_UNREACHABLE, EXIT_CODE_NOT_PERMITTED) where there was no
- * answer; *ret says how far it came either way. Of texts in the answer nothing is left that would
- * do something to a terminal: text_clean_json(). Not for several threads. */
+ * answer; *ret says how far it came either way. Texts in the answer keep nothing that would do
+ * something to a terminal: text_clean_json(). Not for several threads. */
 int http_exchange(const struct http_request *request, struct http_answer *ret, struct error *err);

@@ -2,8 +2,8 @@
  * the shell that needed it. */
 #pragma once
 
-/* For a child before exec: limits of resources are raised, niceness, scheduling, affinity, timer
- * slack, the score of the OOM killer and the handling of signals are as systemd's defaults, each as
- * far as it is permitted. The daemon itself names those that cannot be put back
- * (daemon/host/limited.h). */
+/* For a child before exec: makes its surroundings as systemd's defaults, each as far as it is
+ * permitted. These are limits of resources (raised), niceness, scheduling, affinity, timer slack,
+ * the OOM killer's score and the handling of signals. The daemon itself names those that cannot be
+ * put back (daemon/host/limited.h). */
 void service_like_begin(void);

@@ -19,14 +19,14 @@ int sessions_get_all(const struct client *client, json_t **ret, struct error *er
 int session_find_active(const struct client *client, json_t **ret, struct error *err);
 /* Whether an owner's name, as the daemon writes it, is this user's. */
 bool session_owner_is_me(const char *owner);
-/* Where a session is in the daemon's API: `id`, or where that is NULL, the caller's active one. 0,
- * or negative with *err set: no ID can look like this, or none is active. */
+/* Gives where a session is in the daemon's API: `id`, or where that is NULL, the caller's active
+ * one. Returns 0, or negative with *err set: no ID can look like this, or none is active. */
 #define SESSION_PATH_SIZE 96
 int session_path(const char *id, char buf[static SESSION_PATH_SIZE], struct error *err);
 int session_locate(const struct client *client, const char *id, char buf[static SESSION_PATH_SIZE],
 		   struct error *err);
-/* The session that a verb means: `id`, or where that is NULL and this process is in a slice of this
- * daemon's, the slice's; else NULL, which is the caller's active one. */
+/* The session that a verb means: `id`. Where that is NULL and this process is in a slice of this
+ * daemon's, it is the slice's; else NULL, which is the caller's active one. */
 const char *session_meant(const struct client *client, const char *id);
 /* Looks at the session that session_locate() finds; *ret is owned by the caller. */
 int session_get(const struct client *client, const char *id, json_t **ret, struct error *err);

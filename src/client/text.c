@@ -16,7 +16,7 @@ static const struct {
 	uint32_t first, last;
 } formats[] = {{0x200b, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069}, {0xfeff, 0xfeff}};
 
-/* Of a well-formed character. */
+/* The length of a well-formed character, from its first byte. */
 static size_t lead_length(const char *text)
 {
 	unsigned char lead = (unsigned char)text[0];

@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* Of "\xff", in place of one byte. */
+/* The size of "\xff", which is written in place of one byte. */
 #define TEXT_ESCAPE_SIZE 4
 
 /* The text with what is not UTF-8 escaped, and with `controls` control characters, too: C0, DEL and
