@@ -1,8 +1,9 @@
-/* The limits that a container's variables name, as KAI and HAMi write them:
- * CUDA_DEVICE_MEMORY_LIMIT and CUDA_DEVICE_SM_LIMIT for all of its GPUs, the same with _0 to _63
- * for one of them, and NVIDIA_VISIBLE_DEVICES. KAI without HAMi writes GPU_PORTION and, with the
- * same value, RUNAI_NUM_OF_GPUS: a part of each GPU's memory. Whoever makes a container writes
- * them, so they are hints: they lower what it has been granted, and raise nothing. Pure. */
+/* The limits that a container's variables name, as KAI and HAMi write them.
+ * CUDA_DEVICE_MEMORY_LIMIT and CUDA_DEVICE_SM_LIMIT are for all of its GPUs, and the same with _0
+ * to _63 for one of them. NVIDIA_VISIBLE_DEVICES names the GPUs. KAI without HAMi writes
+ * GPU_PORTION and, with the same value, RUNAI_NUM_OF_GPUS: a part of each GPU's memory. The user
+ * who makes a container writes them, so they are hints: they lower what it has been granted, and
+ * raise nothing. Pure. */
 #pragma once
 
 #include <jansson.h>
@@ -15,7 +16,7 @@ struct error;
 #define CONTAINER_LIMITS_GPUS_MAX 64u
 
 struct container_limits {
-	/* Of each GPU, in the order in which the container has them. */
+	/* The limits of each GPU, in the order in which the container has them. */
 	uint64_t memory[CONTAINER_LIMITS_GPUS_MAX];  /* bytes; 0: none is named */
 	uint32_t percent[CONTAINER_LIMITS_GPUS_MAX]; /* of its time; 0: none is named */
 	uint32_t portion_ppm; /* of each GPU's memory, in millionths; 0: none is named */
@@ -23,8 +24,9 @@ struct container_limits {
 	const char *visible; /* NVIDIA_VISIBLE_DEVICES, of the list; NULL: it is not there */
 };
 
-/* From a list of "NAME=VALUE"; of a name that is there twice the lower value counts. 0, or negative
- * with *err set, which names the variable: a value that makes no sense. `ret` points into the list.
+/* Reads a list of "NAME=VALUE". If a name is there twice, the lower value counts. 0, or negative
+ * with *err set, which names the variable: a value that makes no sense. `ret` points into the
+ * list.
  */
 int container_limits_read(const json_t *environment, struct container_limits *ret,
 			  struct error *err);
@@ -39,8 +41,8 @@ uint64_t container_limits_memory_of(const struct container_limits *limits, const
 uint32_t container_limits_percent(const struct container_limits *limits, size_t gpus);
 
 /* The GPUs that NVIDIA_VISIBLE_DEVICES names: "0,1" or "GPU-...,GPU-..." in terms of GET /v1/gpus.
- * 0 with the text for "gpu_ids" and how many they are (0: all, and the text is empty), or negative
- * with *err set: it names a GPU that is not there, or an instance. */
+ * Returns 0 with the text for "gpu_ids" and how many they are (0: all, and the text is empty).
+ * Returns negative with *err set where it names a GPU that is not there, or an instance. */
 #define CONTAINER_GPU_IDS_SIZE 256
 int container_limits_gpus(const char *visible, const json_t *gpus,
 			  char ret_ids[static CONTAINER_GPU_IDS_SIZE], size_t *ret_count,

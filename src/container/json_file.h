@@ -20,8 +20,8 @@ int json_file_make(const char *dir, const char *name, const json_t *json, mode_t
  * read. NULL: it is none. jansson's own json_loadfd() makes a system call for each byte. `flags`:
  * jansson's. The caller owns the result. */
 json_t *json_fd_load(int fd, size_t most, size_t flags);
-/* Of at most JSON_FILE_MAX bytes. 0 with *ret (owned by the caller), -ENOENT, or negative with
- * *err. */
+/* Reads a file of JSON_FILE_MAX bytes at most. 0 with *ret (owned by the caller), -ENOENT, or
+ * negative with *err. */
 int json_file_read(const char *dir, const char *name, json_t **ret, struct error *err);
 /* 0 also where there is none; else negative with *err. */
 int json_file_remove(const char *dir, const char *name, struct error *err);

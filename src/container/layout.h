@@ -20,8 +20,8 @@ struct error;
 #define CONTAINER_FRONT_NVML ATTACH_SLICE_DIR "/front/libnvidia-ml.so.1"
 #define CONTAINER_DRIVER_CUDA ATTACH_SLICE_DIR "/driver/libcuda.so.1"
 #define CONTAINER_DRIVER_NVML ATTACH_SLICE_DIR "/driver/libnvidia-ml.so.1"
-/* Of a daemon's runtime directory: it has a second name of the attach socket
- * (daemon/host/runtime.c). */
+/* The name of a directory in a daemon's runtime directory: it has a second name of the attach
+ * socket (daemon/host/runtime.c). */
 #define CONTAINER_ATTACH_HOST "containers"
 #define CONTAINER_ATTACH ATTACH_SLICE_DIR "/attach"
 #define CONTAINER_SOCKET CONTAINER_ATTACH "/attach.sock"

@@ -17,9 +17,9 @@
 #define PROC_GPUS "/proc/driver/nvidia/gpus"
 #define PROC_CAPABILITIES "/proc/driver/nvidia/capabilities"
 
-/* By this name runc tells systemd of a node, and only if the name is there (1.1.5). systemd sets
- * all units up anew at `systemctl daemon-reload`, and takes what it was not told of. udev makes no
- * such links for NVIDIA's nodes. A process without the rights leaves it to others. */
+/* By this name runc tells systemd of a node, and only if the name is there (1.1.5). At `systemctl
+ * daemon-reload` systemd sets all units up anew, and takes away what it was not told of. A process
+ * without the rights leaves it to others. */
 static void char_link_make(const char *path, dev_t device)
 {
 	char link[64], target[PATH_MAX];
