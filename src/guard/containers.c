@@ -9,7 +9,7 @@ int containers_link(int dir_fd)
 {
 	if (mkdirat(dir_fd, CONTAINERS_DIR, 0755) < 0 && errno != EEXIST)
 		return -errno;
-	/* Whatever the umask is, and whatever was made of it meanwhile. */
+	/* The mode does not depend on the umask, nor on what was made of it meanwhile. */
 	if (fchmodat(dir_fd, CONTAINERS_DIR, 0755, 0) < 0)
 		return -errno;
 	(void)unlinkat(dir_fd, CONTAINERS_DIR "/fresh", 0);

@@ -1,5 +1,5 @@
-/* The part of a runtime directory that containers get. They have the attach socket, and no other,
- * as a directory with a second name of it: a file that was mounted would stay the socket of a
+/* The part of a runtime directory that containers get. They have the attach socket, and no other.
+ * They get a directory with a second name of it: a file that was mounted would stay the socket of a
  * daemon that has ended. */
 #pragma once
 

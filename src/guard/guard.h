@@ -2,10 +2,10 @@
  * everybody, has none. It answers the fixed-size requests of proto/guard.h on a socket pair, one at
  * a time, in some 50 us each, and does nothing else. Worker and guard end with each other.
  *
- * A worker that was broken into can have this of it: SIGTERM and SIGKILL for processes that the
- * named user may end, root's own excepted unless they are in a slice; descriptors of mount
- * namespaces, which are of no use without rights; and the daemon's own sockets and lock, removed or
- * made anew. */
+ * A worker that was broken into can have SIGTERM and SIGKILL of it for processes that the named
+ * user may end, but for root's own only if they are in a slice. It can have descriptors of mount
+ * namespaces, which are of no use without rights. It can also have the daemon's own sockets and
+ * lock removed or made anew. */
 #pragma once
 
 #include <limits.h>

@@ -55,8 +55,8 @@ static int memfd_read(int fd, size_t least, size_t most, char **ret, size_t *ret
 	return 0;
 }
 
-/* In the kernel's table of limits: a line a resource, in the order of their numbers, with its name,
- * soft and hard limit in columns of these widths and a blank between. */
+/* The widths of columns in the kernel's table of limits. It has a line a resource, in the order of
+ * their numbers: name, soft and hard limit with a blank between. */
 #define LIMITS_NAME 25
 #define LIMITS_VALUE 20
 
@@ -100,10 +100,10 @@ static int peer_lives(int socket_fd)
 	return syscall(SYS_pidfd_send_signal, owned, 0, NULL, 0) < 0 && errno == ESRCH ? -ESRCH : 0;
 }
 
-/* Of a connection that a listening socket took, the kernel notes who connected; of one that this
- * end made, who listens, and of a pair, who made both. The worker has some of those by which it
- * would pass for root: the journal's, its own links. A listener has a name, and links are no
- * streams. */
+/* The kernel notes a peer for each connection. If a listening socket took it, that is the process
+ * that connected. If this end made it, it is the one that listens; for a pair, the one that made
+ * both. The worker has some of those by which it would pass for root: the journal's, its own links.
+ * A listener has a name, and links are no streams. */
 static int is_clients(int socket_fd)
 {
 	struct sockaddr_un peer;
@@ -194,8 +194,8 @@ static void name_of(const struct launcher_request *r, char ret[static NAME_SIZE]
 	snprintf(ret, NAME_SIZE, "%" PRIu64 ".%" PRIu32, r->job, r->attempt);
 }
 
-/* The text behind the head that says how the job's pod is made, where it has that: it is to be the
- * job's user who said so, too. *at: where the job's text begins. */
+/* Checks the text behind the head that says how the job's pod is made, where there is one. The
+ * job's user must have said so, too. *at: where the job's text begins. */
 static int pods_check(const struct launcher_place *place, const struct shim_head *head,
 		      const char *all, size_t size, size_t *at)
 {

@@ -3,8 +3,8 @@
  * in about a millisecond at most, parses no text, and looks no user up.
  *
  * A worker that was broken into can have it start commands of its own choice as users who are
- * connected to it at that time, and no others: warrants are made of what the kernel says of a
- * client's socket. It cannot change what was enqueued before. */
+ * connected to it at that time. It can do so as no other user: warrants are made of what the kernel
+ * says of a client's socket. It cannot change what was enqueued before. */
 #pragma once
 
 #include <limits.h>
@@ -52,13 +52,13 @@ int launcher_fork(struct launcher_place *place, int *ret_link_fd);
 
 /* Listens, if *listen_fd is -1 or the file of it was removed. 0, or -errno. */
 typedef int launcher_listen(void *arg, int *listen_fd);
-/* Answers whoever connects to a listening socket and is root, one daemon after the other, for ever:
- * the launcher as a service of its own. -errno where it cannot listen any more. */
+/* Answers the processes of root that connect to a listening socket, one daemon after the other, for
+ * ever: the launcher as a service of its own. Returns -errno where it cannot listen any more. */
 int launcher_serve(struct launcher_place *place, launcher_listen *listen_at, void *arg);
 
 /* Opens the directory of jobs' files, and makes it where there is none. It is root's, so that
- * users' directories in it are what root made of them; group `gid`, the worker's, may look what is
- * there, and users may pass through to their own. The descriptor, or -errno; -EPERM: it is
+ * users' directories in it are what root made of them. The group `gid`, the worker's, may look what
+ * is there, and users may pass through to their own. The descriptor, or -errno; -EPERM: it is
  * another's. */
 int launcher_jobs_open(const char *path, gid_t gid);
 /* Makes anew what was removed: that directory, the key in it, and user `uid`'s directory there

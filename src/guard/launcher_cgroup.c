@@ -14,8 +14,8 @@
 #include "guard/launcher.h"
 #include "proto/launcher.h"
 
-/* The unit's DelegateSubgroup: systemd from 254 on starts the launcher in a cgroup of this name, so
- * that the one above, which is the launcher's too, has no processes and may have controllers. */
+/* The unit's DelegateSubgroup: systemd from 254 on starts the launcher in a cgroup of this name. So
+ * the cgroup above, which is the launcher's too, has no processes and may have controllers. */
 #define OWN_NAME "/carve-launcher"
 /* So many a job may have below its own, for containers and the like. The daemon waits while they
  * are removed, about 0.1 ms each. */

@@ -127,8 +127,9 @@ static void signals_restore(void)
 	pthread_sigmask(SIG_SETMASK, &none, NULL);
 }
 
-/* By which a shim finds the host's driver, where it is not in the usual place; the variables of
- * kill points, for tests; and the one by which the guard knows processes of slices. */
+/* The variables of a shim. By some it finds the host's driver, where that is not in the usual
+ * place. Others are those of kill points, for tests, and the one by which the guard knows processes
+ * of slices. */
 static void environment_make(char *ret[static 6])
 {
 	static char texts[4][PATH_MAX];

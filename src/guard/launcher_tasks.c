@@ -14,7 +14,7 @@
 #include "base/macros.h"
 #include "guard/launcher.h"
 
-/* Of the tasks that the machine can have, as systemd's DefaultTasksMax is. */
+/* The percentage of the tasks that the machine can have; the same as systemd's DefaultTasksMax. */
 #define SHARE_PERCENT 33
 
 /* The text of a cgroup's file. False: it has no such file. */

@@ -1,5 +1,5 @@
-/* A part of carved that keeps rights when the daemon gives its own up: a child process at the other
- * end of a link, a socket that keeps messages apart. libc only. */
+/* A part of carved that keeps rights when the daemon gives its own up. It is a child process at the
+ * other end of a link, a socket that keeps messages apart. libc only. */
 #pragma once
 
 #include <sys/types.h>
@@ -12,8 +12,8 @@
  * begin. */
 typedef int (*part_run)(void *arg, int link_fd);
 
-/* Forks a part called `name`, which dies with this process and ignores the signals that are meant
- * for the daemon. *ret_link_fd is the caller's; `flags` are more of socketpair()'s. 0 or -errno. */
+/* Forks a part called `name`. It dies with this process, and ignores the signals that are meant for
+ * the daemon. *ret_link_fd is the caller's; `flags` are more of socketpair()'s. 0 or -errno. */
 int part_fork(const char *name, int flags, part_run run, void *arg, int *ret_link_fd);
 /* In a part, also one that became another program: has its name, and dies with its worker. */
 void part_begin(const char *name, pid_t worker);

@@ -102,9 +102,9 @@ int guard_signal(uid_t real_uid, uid_t uid, pid_t pid, uint64_t birth, int signa
 
 	if (rc < 0)
 		return rc;
-	/* Without capabilities: the kernel compares users. Its real user is one that no process has
-	 * which it may be asked about; and no process of the session's user may signal the guard
-	 * meanwhile, as for that the guard's real and saved user count. */
+	/* Without capabilities: the kernel compares users. The guard's real user is one that has no
+	 * process which it may be asked about. No process of the session's user may signal the
+	 * guard meanwhile: for that the guard's real and saved user count. */
 	rc = users_set(real_uid, uid);
 	if (rc == 0 && syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) < 0)
 		rc = -errno;

@@ -24,6 +24,7 @@ void hoard_drop(struct hoard *hoard, const char *name);
 /* Closes all of it. */
 void hoard_free(struct hoard *hoard);
 
-/* Serves the listening socket until the keeper has nothing to do: it holds nothing and nobody is
- * connected, or nobody can reach it any more, as its socket in `dir` is gone. */
+/* Serves the listening socket until the keeper has nothing to do. It has nothing to do when it
+ * holds nothing and nobody is connected, or when its socket in `dir` is gone, so that nobody can
+ * reach it. */
 void keeper_serve(int listen_fd, const char *dir);

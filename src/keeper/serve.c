@@ -160,8 +160,8 @@ static void events_drop(int fd)
 		;
 }
 
-/* All are heard before any is answered, or a new one is let in: what a daemon had sent when it was
- * killed is in the list that the next one gets. */
+/* All are heard before any is answered, or a new one is let in. So the list that the next daemon
+ * gets has what a daemon had sent when it was killed. */
 static void peers_serve(struct keeper *k)
 {
 	for (size_t i = k->peer_count; i-- > 0;)

@@ -159,7 +159,7 @@ static unsigned children_signal(const struct shim *shim, int number)
 
 	snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
 	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-	/* Of more than this holds, the rest is seen by the next sweep. */
+	/* The next sweep sees the children that this has no room for. */
 	ssize_t n = fd < 0 ? -1 : read(fd, line, sizeof(line) - 1);
 	if (n <= 0)
 		return 0;

@@ -64,8 +64,8 @@ static int all_read(int fd, void *data, size_t size, off_t at)
 	return n < 0 ? -errno : (size_t)n == size ? 0 : -EBADMSG;
 }
 
-/* The pod of a job that runs as another user than the daemon: what the agent's owner said of the
- * cluster, and of the daemon's words those that tell one job's pod from another's. */
+/* The pod of a job that runs as another user than the daemon. It has what the agent's owner said of
+ * the cluster, and those of the daemon's words that tell one job's pod from another's. */
 static json_t *pod_vouched(const json_t *owners, const json_t *said, const char *queue)
 {
 	static const char *const fixed[] = {"namespace", "api", "token_file", "ca_file"};

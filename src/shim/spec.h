@@ -52,8 +52,8 @@ int shim_spec_read(int fd, struct shim_spec *ret);
 /* Makes this process what the job expects: environment, limits, umask, working directory. 0 or
  * -errno, with what failed in *ret_what. */
 int shim_spec_enter(const struct shim_spec *spec, const char **ret_what);
-/* Opens its input and output and puts them in place of descriptors 0 to 2; `log` is where output
- * goes when no file was named. 0 or -errno, with the path in `path`. */
+/* Opens its input and output and puts them in place of descriptors 0 to 2. The output goes to `log`
+ * when no file was named. 0 or -errno, with the path in `path`. */
 int shim_spec_files(const struct shim_spec *spec, const char *log, char path[static PATH_MAX]);
 /* Whether it has a standard input. */
 bool shim_spec_reads(const struct shim_spec *spec);

@@ -1,5 +1,6 @@
-/* Every copy of the driver's two libraries that a program of this host may load by their names:
- * what ld.so's cache names, what LD_LIBRARY_PATH and the usual directories hold, and those given.
+/* Every copy of the driver's two libraries that a program of this host may load by their names.
+ * These are what ld.so's cache names, what LD_LIBRARY_PATH and the usual directories hold, and
+ * those given.
  */
 #pragma once
 
@@ -26,9 +27,9 @@ struct driver_files {
 	size_t count;
 };
 
-/* Finds them. Left out: files that are no ELF library of the front's own machine (32-bit ones), and
- * the front itself. 0, or negative with *err set: carve's own libraries cannot be read, or there
- * are too many files. */
+/* Finds them. Files that are no ELF library of the front's own machine (32-bit ones), and the front
+ * itself, are left out. Returns 0, or negative with *err set: carve's own libraries cannot be read,
+ * or there are too many files. */
 int driver_files_find(struct driver_files *ret, const struct driver_libs *driver,
 		      const struct places *places, struct error *err);
 void driver_files_clear(struct driver_files *files);

@@ -35,9 +35,9 @@ static bool daemon_ended(int rc)
 	return rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -ENOENT || rc == -EPIPE;
 }
 
-/* Tells the daemon that this process, which becomes the command, is the session's: it keeps an
- * ephemeral session alive, as carve itself may be killed before its command ends, and what descends
- * from it or shares its mount namespace belongs to the slice. */
+/* Tells the daemon that this process, which becomes the command, is the session's. It keeps an
+ * ephemeral session alive, as carve itself may be killed before its command ends. Its descendants,
+ * and processes in its mount namespace, belong to the slice. */
 static int command_register(const struct launch *launch, struct error *err)
 {
 	struct attach_reply reply = {0};

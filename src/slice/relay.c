@@ -72,10 +72,10 @@ static void signal_hand_on(const struct signalfd_siginfo *info, pid_t command)
 		kill(command, number);
 }
 
-/* True: the command has ended, with *ret_status. Where the job was told to stop, this process does
- * so when the command has, which may put its terminal in order first; that may be known before the
- * signal is read. A command that somebody else stops is left to them: whoever lets only it go on
- * would leave this process behind. */
+/* True: the command has ended, with *ret_status. If the job was told to stop, this process stops
+ * when the command has, which may put its terminal in order first. That may be known before the
+ * signal is read. A command that somebody else stops is left to them: if they let only it go on,
+ * this process would stay behind. */
 static bool command_ended(pid_t command, bool *stopping, int *ret_status)
 {
 	int status;

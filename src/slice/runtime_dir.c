@@ -199,7 +199,7 @@ int runtime_dir_make(const char *dir, struct error *err)
 	struct stat st;
 	bool made = mkdir(dir, 0700) == 0;
 	int error = made || errno == EEXIST ? 0 : errno;
-	/* Whatever the umask is. */
+	/* The mode does not depend on the umask. */
 	if (made)
 		(void)fchmodat(AT_FDCWD, dir, 0700, AT_SYMLINK_NOFOLLOW);
 	int rc = nearest_stat(dir, &st);

@@ -23,9 +23,9 @@ bool runtime_socket_answers(const char *path);
 pid_t runtime_socket_pid(const char *path);
 /* Sets the hint of an error where no daemon answers at this socket: what starts one there. */
 void runtime_silent_hint(const char *path, struct error *err);
-/* $CARVE_RUNTIME_DIR; else /run/carve where a system daemon listens; else installed_user_dir(). 0,
- * or negative with *err set where the path is too long for a socket, or a system daemon is
- * installed and does not answer. */
+/* Chooses $CARVE_RUNTIME_DIR; else /run/carve where a system daemon listens; else
+ * installed_user_dir(). Returns 0, or negative with *err set where the path is too long for a
+ * socket, or a system daemon is installed and does not answer. */
 int runtime_dir_choose(char *buf, size_t size, struct error *err);
 /* Makes the directory (0700) where it is not there, and refuses one that is somebody else's or that
  * others can write to. */
