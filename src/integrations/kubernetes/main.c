@@ -27,7 +27,8 @@
 
 #define DRIVER "gpu.carve.dev"
 #define DRIVER_MAX 63
-/* Of templates that no pod names: each look costs a list of the pods that have slices. */
+/* The period at which templates that no pod names are collected: each look costs a list of the pods
+ * that have slices. */
 #define COLLECT_SECONDS 3600
 #define COLLECT_SECONDS_MAX 604800
 

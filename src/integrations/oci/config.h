@@ -12,16 +12,16 @@
 
 struct error;
 
-/* The session that the container asks for: by the arguments of a device's hook, which then leaves
- * it alone, by an annotation or by a label. 0 with *ret as container_wanted() has it, NULL: this
- * container has none of ours; or negative with *err set. */
+/* The session that the container asks for. It asks by the arguments of a device's hook, which then
+ * leaves it alone, by an annotation or by a label. Returns 0 with *ret as container_wanted() has
+ * it, NULL: this container has none of ours. Returns negative with *err set on failure. */
 int oci_config_wanted(const struct oci_container *container, const json_t *config,
 		      struct oci_session *session, json_t **ret, struct error *err);
 /* Makes that session. It lives as long as the calling process, until the hook registers the
  * container. 0, or negative with *err set. */
 int oci_config_session(struct oci_session *session, json_t *wanted, struct error *err);
 /* Replaces *text (of malloc()) by one that has the session's device nodes and rules, and the hook,
- * which joins the session; without a session the hook alone, which makes what is asked for.
+ * which joins the session. Without a session it adds the hook alone, which makes what is asked for.
  * `environment`: the hook's, array of NAME=VALUE. 0, or negative with *err set. */
 int oci_config_add(const json_t *environment, const struct oci_session *session, char **text,
 		   size_t *size, struct error *err);

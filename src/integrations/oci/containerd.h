@@ -23,7 +23,7 @@ bool containerd_place(const char *bundle, struct containerd_place *ret);
 /* The labels in gRPC's answer to Get: 0 with *ret as containerd_labels() has it, or -EPROTO. Pure.
  */
 int containerd_answer_parse(const uint8_t *answer, size_t size, json_t **ret);
-/* Asks containerd, for a few seconds at most. 0 with *ret (object; owned by the caller), NULL: it
- * has none, it is a pod's sandbox, whose labels are the pod's, or containerd has no socket there.
- * Negative with *err: it does not answer. */
+/* Asks containerd, for a few seconds at most. Returns 0 with *ret (object; owned by the caller).
+ * NULL: it has none, it is a pod's sandbox, whose labels are the pod's, or containerd has no socket
+ * there. Negative with *err: it does not answer. */
 int containerd_labels(const struct containerd_place *place, json_t **ret, struct error *err);

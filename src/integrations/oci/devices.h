@@ -21,7 +21,7 @@ bool oci_config_allows(const json_t *config, unsigned major, unsigned minor);
  * systemd does not know what it added: `systemctl daemon-reload` takes that away. */
 bool oci_devices_have_rules(void);
 /* Lets the container open the nodes of the edits, and drops those that config.json has already. A
- * cgroup of version 1 takes the rules; one of version 2 does not: a container that may not open the
- * nodes by its config.json is refused there. 0, or negative with *err set. */
+ * cgroup of version 1 takes the rules; one of version 2 does not. There a container that may not
+ * open the nodes by its config.json is refused. 0, or negative with *err set. */
 int oci_devices_allow(const struct oci_container *container, const json_t *config, json_t *edits,
 		      struct error *err);

@@ -1,6 +1,6 @@
 /* The order: all that comes from the host is cloned before the container's namespace is entered, as
  * its paths mean something else there. Then the root is opened once, and everything inside is
- * resolved below that descriptor by openat2(RESOLVE_IN_ROOT): a link in the image, or one that
+ * resolved below that descriptor by openat2(RESOLVE_IN_ROOT). A link in the image, or one that
  * another container with the same volume makes meanwhile, leads nowhere else. */
 #include "integrations/oci/enter.h"
 
@@ -123,7 +123,7 @@ static int make(int above, const char *name, bool directory)
 }
 
 /* A file system of the container's own users, as its /dev is, takes no file of a user that is none
- * of them: there it is the directory's owner who makes it. */
+ * of them. There the directory's owner makes it. */
 static int make_as_owner(int above, const char *name, bool directory)
 {
 	int rc = make(above, name, directory);

@@ -90,7 +90,7 @@ static json_t *labels_of(json_t *json, const char *section)
 	return labels;
 }
 
-/* Of the manifest of an image, in its directory. */
+/* The annotations in the manifest of an image, in its directory. */
 static json_t *podman_annotations(const char *dir)
 {
 	char path[PATH_MAX + 16];
@@ -150,8 +150,9 @@ static json_t *crio_labels(const struct oci_container *container)
 	return labels_of(oci_json_read(path, IMAGE_MAX), "config");
 }
 
-/* Whether a file is in docker's directory of this container, which is named by the ID: anybody may
- * mount a file of his own, with labels of his own beside it, over the host name. */
+/* Whether a file is in docker's directory of this container, which is named by the ID. A file
+ * elsewhere proves nothing: anybody may mount a file of their own, with labels of their own beside
+ * it, over the host name. */
 static bool is_dockers(const char *file, const char *slash, const char *id)
 {
 	size_t length = strlen(id);

@@ -13,13 +13,14 @@ struct oci_labels {
 	/* Those of them that are the image's own, and not of whoever starts the container; object;
 	 * owned, NULL: the engine does not tell them apart. */
 	json_t *image;
-	/* Of the image, which podman gives the container, too; object; owned, NULL: none. */
+	/* The annotations of the image, which podman gives the container, too; object; owned, NULL:
+	 * none. */
 	json_t *annotations;
 };
 
-/* podman's storage, above the bundle; CRI-O's, above the root file system; docker's, beside the
- * container's host name; or containerd is asked. 0 with *ret, or negative with *err: the engine
- * does not say. */
+/* Reads podman's storage, above the bundle; CRI-O's, above the root file system; docker's, beside
+ * the container's host name; or asks containerd. Returns 0 with *ret, or negative with *err: the
+ * engine does not say. */
 int oci_labels_find(const struct oci_container *container, const json_t *config,
 		    struct oci_labels *ret, struct error *err);
 void oci_labels_clear(struct oci_labels *labels);

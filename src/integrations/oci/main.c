@@ -1,6 +1,6 @@
-/* carve-hook: an OCI hook of the stage createRuntime. Containers that ask for a slice by an
- * annotation, by a label of their image or by this hook's own arguments get one, for as long as
- * their first process lives; all others start as ever. */
+/* carve-hook: an OCI hook of the stage createRuntime. Containers that ask for a slice get one, for
+ * as long as their first process lives. They ask by an annotation, by a label of their image or by
+ * this hook's own arguments. All others start as ever. */
 #include <errno.h>
 #include <signal.h>
 #include <stdbool.h>

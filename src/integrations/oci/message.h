@@ -3,7 +3,7 @@
 
 struct error;
 
-/* Of a message, a hint and what stands between them. */
+/* Room for a message, a hint and what stands between them. */
 #define OCI_ERROR_LINE_SIZE 800
 
 /* "MESSAGE; HINT" on one line: paths and names in it may hold control characters, which become

@@ -1,4 +1,4 @@
-/* carve-hook as a hook of podman's own stage precreate: it reads a container's configuration from
+/* carve-hook as a hook of podman's own stage precreate. It reads a container's configuration from
  * standard input, and writes the one that is to be, with the device nodes of the slice. */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* carve-hook as a runtime of an engine that runs no hooks of its own, as docker: it adds itself as
+/* carve-hook as a runtime of an engine that runs no hooks of its own, as docker. It adds itself as
  * a hook to each new container's config.json, and becomes the runtime proper. */
 #pragma once
 

@@ -19,9 +19,9 @@ struct oci_session {
 	struct container_limits limits; /* that the container's variables name; zeroed: none */
 };
 
-/* The request in `given` (object of labels, NULL: none), annotations of the container, or
- * labels of its image. 0 with *ret as container_wanted() has it, NULL: nothing, empty: only
- * variables name a size. */
+/* The request in `given` (object of labels, NULL: none), annotations of the container, or labels of
+ * its image. Returns 0 with *ret as container_wanted() has it. NULL: nothing; empty: only variables
+ * name a size. */
 int oci_session_wanted(const struct oci_session *session, const struct oci_container *container,
 		       const json_t *config, const json_t *given, json_t **ret, struct error *err);
 /* Makes it, or looks for the one that `wanted` names. The daemon's socket is set. A new one lives

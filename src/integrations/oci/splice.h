@@ -1,6 +1,6 @@
 /* Adds to the text of a container's config.json. The rest stays byte for byte: it has numbers that
  * a parser of JSON may not hold (limits of 2^64 - 1). All are pure. Their results are
- * zero-terminated, with *ret_size, and freed by the caller; NULL: `text` is not an object of JSON,
+ * zero-terminated, with *ret_size, and freed by the caller. NULL: `text` is not an object of JSON,
  * what is at the place is not as the OCI has it, or there is no memory. */
 #pragma once
 

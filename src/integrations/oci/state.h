@@ -36,7 +36,7 @@ int oci_config_parse(const json_t *config, struct oci_container *to, struct erro
  * has the pod's annotations, too. Only a CRI runtime is believed: users of others name annotations
  * themselves. Pure. */
 bool oci_is_sandbox(const struct oci_container *container);
-/* Whether a CRI runtime says that it made the container, for a pod of Kubernetes. Whoever starts
+/* Whether a CRI runtime says that it made the container, for a pod of Kubernetes. A user who starts
  * containers of other runtimes can have theirs say so, too. Pure. */
 bool oci_is_pods(const struct oci_container *container);
 /* Whether carve-hook is a hook of it. */

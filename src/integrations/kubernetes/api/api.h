@@ -27,8 +27,9 @@ struct api {
 	void *arg;
 };
 
-/* `url` NULL: that of the cluster that this process runs in (KUBERNETES_SERVICE_HOST), with the
- * token and the CA of its service account where those are NULL, too. 0, or negative with *err. */
+/* If `url` is NULL, it is that of the cluster that this process runs in (KUBERNETES_SERVICE_HOST).
+ * The token and the CA are those of its service account where they are NULL, too. 0, or negative
+ * with *err. */
 int api_open(struct api *ret, const char *url, const char *token, const char *ca,
 	     struct error *err);
 void api_close(struct api *api);

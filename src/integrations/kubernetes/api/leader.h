@@ -28,9 +28,9 @@ struct leader {
 /* Whether the lease may be taken: nobody holds it, this one does, or its holder has not renewed it
  * for LEADER_LEASE_MS of this clock. Keeps in `leader` what was seen. Pure but for that. */
 bool leader_may_take(struct leader *leader, const json_t *lease, long long now_ms);
-/* One try to take or to renew it: call it each LEADER_RENEW_MS. leader->leads says whether it is
- * the leader now; it is not once it could not renew for LEADER_LEASE_MS less two tries. 0, or
- * negative with *err. */
+/* Tries once to take or to renew it: call it each LEADER_RENEW_MS. Then leader->leads says whether
+ * it is the leader now. It is none once it could not renew for LEADER_LEASE_MS less two tries. 0,
+ * or negative with *err. */
 int leader_turn(struct leader *leader, struct error *err);
 /* Gives it up, so that another one need not wait. */
 void leader_resign(struct leader *leader);

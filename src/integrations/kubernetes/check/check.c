@@ -18,7 +18,7 @@
 
 #define TIMEOUT_MS 15000L
 #define MINOR_MIN 36
-/* Of kubectl, when it fails. */
+/* Room for the error text of kubectl. */
 #define WORDS_SIZE 256
 #define RESERVE "--reserve-namespace"
 #define REPLICAS "--replicas"

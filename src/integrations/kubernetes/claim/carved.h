@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "client/client.h"
 
-/* Calls go one after the other. Those that wait while one finds that carved does not answer fail as
- * that one did: a carved that hangs costs each of them the time of two calls at most, however many
- * they are. */
+/* Calls go one after the other. If one finds that carved does not answer, those that wait meanwhile
+ * fail in the same way. So a carved that hangs costs each of them the time of two calls at most,
+ * however many they are. */
 struct carved {
 	struct client client;
 	pthread_mutex_t lock; /* held for one call */

@@ -62,7 +62,7 @@ static int files_make(const char *path, struct error *err)
 			 strerrordesc_np(errno));
 }
 
-/* Of files that never change: a container may have them mounted. */
+/* The edits name files that never change: a container may have them mounted. */
 static int slice_edits(const struct cdi_host *host, const char *session, const json_t *gpus,
 		       json_t **ret, struct error *err)
 {

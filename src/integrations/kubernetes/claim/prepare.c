@@ -405,7 +405,7 @@ static int claim_release(struct prepare *prepare, const char *uid, bool force, s
 			rc = slices_release(prepare, &stored, force, err);
 	} while (goes_again(prepare, until, rc, err));
 	claim_unlock(prepare, uid);
-	/* Of the last claim of a GPU. */
+	/* Removes the reservation after the last claim of a GPU. */
 	if (rc == 0)
 		reserve_tidy(&prepare->reserve);
 	return rc == -ENOENT ? 0 : rc;

@@ -15,7 +15,7 @@
 
 #define CALL_TIMEOUT_MS 8000L
 #define LOG_TIMEOUT_MS 3000L
-/* Of the 45 s that the kubelet gives a call. */
+/* A part of the 45 s that the kubelet gives a call. */
 #define HOLD_MS 25000
 #define PAUSE_NS 300000000L
 #define PODS_MAX ((size_t)2 * RESERVE_GPUS_MAX)

@@ -1,6 +1,6 @@
-/* Reservations: for each GPU that claims have slices of, a pod that holds the whole GPU as others
- * count it (nvidia.com/gpu: 1), so that schedulers and device plugins that do not know DRA give it
- * to nobody. The device plugin chooses a pod's GPU, and the pod's log tells which. So pods are made
+/* Reservations: each GPU that claims have slices of gets a pod that holds the whole GPU as others
+ * count it (nvidia.com/gpu: 1). So schedulers and device plugins that do not know DRA give it to
+ * nobody. The device plugin chooses a pod's GPU, and the pod's log tells which. So pods are made
  * until one has the GPU that is wanted, and the others are deleted. A GPU that no pod gets is
  * another's, and the claim is refused. Functions block; thread-safe. */
 #pragma once

@@ -19,7 +19,7 @@ struct publish {
 };
 
 /* Writes what differs. Without `look` it is believed that what was published last is still there.
- * Where the API server drops a field because a feature gate is off, it removes the slices again, as
- * they would promise something else, and fails. 0, or negative with *err. */
+ * If the API server drops a field because a feature gate is off, it removes the slices again and
+ * fails, as they would promise something else. Returns 0, or negative with *err. */
 int publish_slices(struct publish *publish, const struct device_gpu *gpus, size_t count, bool look,
 		   struct error *err);

@@ -19,7 +19,7 @@ enum role_order {
 /* `by_label`: a label set the role. Pure. */
 enum role_order role_of_labels(const json_t *labels, bool by_label);
 
-/* Of one thread. */
+/* For one thread. */
 struct role {
 	struct api *api;
 	struct carved *carved;

@@ -32,8 +32,8 @@ struct claim {
 /* Whether it may stand in names of files and devices: 1 to 63 letters, digits and '-'. */
 bool claim_label_valid(const char *text);
 
-/* Reads the devices that `driver` has to prepare for the claim. 0, or negative with *err: it is not
- * allocated, has none of this driver, or says something that makes no sense. */
+/* Reads the devices that `driver` has to prepare for the claim. Returns 0, or negative with *err:
+ * it is not allocated, has none of this driver, or says something that makes no sense. */
 int claim_parse(const json_t *json, const char *driver, struct claim *ret, struct error *err);
 
 /* Devices of one request are one slice. Puts them next to each other, and says where the one that

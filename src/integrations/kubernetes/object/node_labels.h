@@ -9,8 +9,9 @@ struct error;
 #define NODE_LABEL_RUNAI "node-role.kubernetes.io/runai-mig-enabled" /* "true" */
 #define NODE_LABEL_CLEARML "cdmo.clear.ml/gpu-partitioning"          /* "mig" */
 
-/* How many pods NVIDIA's device plugin shares a GPU among: its feature discovery writes the
- * `replicas` of its time-slicing there, 1 where that is off, and 0 where no GPU is whole. */
+/* The label that says how many pods NVIDIA's device plugin shares a GPU among. Its feature
+ * discovery writes the `replicas` of its time-slicing there, 1 where that is off, and 0 where no
+ * GPU is whole. */
 #define NODE_LABEL_REPLICAS "nvidia.com/gpu.replicas"
 #define NODE_REPLICAS_MAX 1000
 

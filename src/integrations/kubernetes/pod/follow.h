@@ -22,7 +22,7 @@ struct error;
 /* A mark that stands still for fewer of its own intervals is not taken for left. */
 #define FOLLOW_INTERVALS 3
 
-/* Of one pod, by one thread. */
+/* The state of following one pod; for one thread. */
 struct follow {
 	struct api *api;
 	const char *pod;  /* its path */
@@ -37,7 +37,7 @@ void follow_renew(struct follow *follow);
 /* The interval that a mark names. False: it is none. */
 bool follow_mark_read(const char *mark, uint64_t *ret_interval_s);
 
-/* Pods that nobody follows. Of one thread. */
+/* Pods that nobody follows. For one thread. */
 struct orphans {
 	struct api *api;
 	uint64_t gone_s; /* a mark that stood still for so long is left; 0: none ever is */

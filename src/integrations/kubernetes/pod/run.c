@@ -181,8 +181,9 @@ static int name_make(struct run *run, const char *namespace, struct error *err)
 
 static int pod_get(struct run *run, json_t **ret);
 
-/* A pod of that name is there. 0: it is this one's, of a call whose answer was lost or of an
- * earlier process; 1: not known yet; negative with *err: another's. */
+/* Looks at the pod of that name that is there. Returns 0 where it is this one's, of a call whose
+ * answer was lost or of an earlier process. Returns 1 where that is not known yet, and negative
+ * with *err where it is another's. */
 static int pod_adopt(struct run *run, struct error *err)
 {
 	cleanup_json json_t *pod = NULL;

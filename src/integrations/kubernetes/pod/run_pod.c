@@ -143,7 +143,7 @@ int run_pod_make(const json_t *template, const struct run_options *options, cons
 	json_t *metadata = object_at(pod, "metadata"), *its = object_at(from, "metadata");
 	int rc = 0;
 
-	/* Of a pod's metadata only this is anybody's to choose. */
+	/* Users may choose only these labels and annotations of a pod's metadata. */
 	json_object_set(metadata, "labels", object_at(its, "labels"));
 	json_object_set(metadata, "annotations", object_at(its, "annotations"));
 	json_object_set_new(metadata, "name", json_string(name));
