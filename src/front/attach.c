@@ -148,7 +148,7 @@ static int receive_reply(int fd, struct attach_reply *reply, int fds[DESCRIPTORS
 		n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
 	if (n < 0)
 		return -errno;
-	/* Whoever calls closes them, whatever the rest is. */
+	/* The caller closes them, whatever the rest is. */
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c))
 		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
 			memcpy(fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));

@@ -54,9 +54,9 @@ struct attach_settling {
  * After a restart of the daemon it connects anew. False: as s->asked. */
 bool attach_settle(struct attachment *a, struct attach_settling *s);
 
-/* Has the daemon give back what processes of the session held that have ended or are ending, and
- * waits until the driver has it: some seconds at most, ATTACH_SWEEP_MS, where it does not come.
- * True: that was looked into. False: nobody there, or one that hangs, which is waited for once. */
+/* Has the daemon give back what processes of the session held that have ended or are ending. Waits
+ * until the driver has it: some seconds at most, ATTACH_SWEEP_MS, where it does not come. True:
+ * that was looked into. False: nobody there, or one that hangs, which is waited for once. */
 bool attach_sweep(struct attachment *a);
 
 /* Tells the daemon that a thread waits at the gate, or that an idle lease is taken up again. */

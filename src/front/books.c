@@ -42,9 +42,9 @@ int books_resize_locked(struct process *p, uint32_t gpu, uint64_t from, uint64_t
 	return to > from ? ledger_charge(l, p->attachment.slot, gpu, to - from) : 0;
 }
 
-/* Uncharges what the driver may have had for some time. Where the daemon may have posted that, it
- * stays charged until the daemon was asked: of this count and that word, one of the two sees what
- * the other one did. */
+/* Uncharges what the driver may have had for some time. If the daemon may have posted that, it
+ * stays charged until the daemon was asked. This side counts up first and then reads the daemon's
+ * word: one of the two sees what the other one did. */
 void books_lessen_locked(struct process *p, uint32_t gpu, uint64_t bytes)
 {
 	struct ledger_slot *slot = process_slot(p);

@@ -19,10 +19,10 @@ static inline uint64_t books_blocks(uint64_t bytes)
 	return bytes > BOOKS_MOST ? UINT64_MAX : ALIGN_UP(bytes, BLOCK_BYTES);
 }
 
-/* Around a driver call that takes memory: _reserve, then _cancel if it refused, else _keep; around
- * one that gives it: _take, then _drop, or _restore where the driver did not free it. The slot
- * counts the calls that are under way in between, when the driver's figures and its own may differ.
- */
+/* For a driver call that takes memory: _reserve before it; after it _cancel if the driver refused,
+ * else _keep. For a call that gives it: _take before it; after it _drop, or _restore where the
+ * driver did not free it. The slot counts the calls that are under way in between, when the
+ * driver's figures and its own may differ. */
 
 /* Reserves object->bytes on object->gpu, or what a small one needs. 0, or -ENOMEM with nothing
  * changed, which counts as refused by the slice. */
@@ -53,16 +53,16 @@ bool books_take(struct process *p, enum object_kind kind, uint64_t handle, struc
 bool books_drop(struct process *p, const struct object *object);
 void books_restore(struct process *p, const struct object *object);
 
-/* Instead of _drop: a stream frees it when it gets there, and it stays charged until books_freed(),
- * by any thread, with the number that is returned. 0: there is no memory to remember it, and it was
+/* Instead of _drop: a stream frees it when it gets there. It stays charged until books_freed(), by
+ * any thread, with the number that is returned. 0: there is no memory to remember it, and it was
  * dropped. */
 uint64_t books_freeing(struct process *p, const struct object *object);
 /* Does nothing where its context went before. freed: the stream got there; else that is not known.
  */
 void books_freed(struct process *p, uint64_t number, bool freed);
 
-/* A block is reserved for an array that is smaller: from now on it is one of those that are charged
- * for such arrays together, and the object has none of its own. To be followed by _keep. */
+/* A block is reserved for an array that is smaller. From now on the block is one of those that are
+ * charged for such arrays together, and the object has none of its own. To be followed by _keep. */
 void books_array_packed(struct process *p, struct object *array, uint64_t bytes);
 /* How many blocks may be charged too many for such arrays, since the driver was asked last. */
 uint32_t books_arrays_maybe_freed(struct process *p, uint32_t gpu);
@@ -93,12 +93,12 @@ uint64_t books_leaving(struct process *p, uint32_t gpu);
 uint64_t books_leaving_begin(struct process *p, uint32_t gpu, uint64_t most);
 bool books_leaving_end(struct process *p, uint32_t gpu, uint64_t bytes, bool gone);
 /* Around a driver call that may give back what others have, and what follows it, where this process
- * let others have something: from the call on until it is uncharged, that may be in another's
+ * let others have something. From the call on until that is uncharged, it may be in another's
  * figure, and be charged twice. Returns whether books_release_end() is to follow. */
 bool books_release_begin(struct process *p);
-/* Around a question to the daemon and what is uncharged by its answer: what is charged too much is
- * not taken off what the daemon has posted, of which it would be missing when that goes. Likewise
- * to be followed by books_release_end(). */
+/* Around a question to the daemon and what is uncharged by its answer. Meanwhile an excess charge
+ * is not taken off what the daemon has posted: it would be missing there when the excess goes.
+ * Likewise to be followed by books_release_end(). */
 void books_over_begin(struct process *p);
 void books_release_end(struct process *p);
 
@@ -115,9 +115,9 @@ struct look {
 };
 
 void books_look_begin(struct process *p, struct look *look);
-/* It holds `bytes`. Growth is paid from *reserve, which is charged already, and then charged, but
- * that of other calls under way is theirs to pay. 0; -ENOMEM with as much booked as could be paid;
- * -EAGAIN: a later look was booked already, begin anew. */
+/* It holds `bytes`. Growth is paid from *reserve, which is charged already, and then charged.
+ * Growth of other calls under way is theirs to pay. Returns 0; -ENOMEM with as much booked as could
+ * be paid; -EAGAIN: a later look was booked already, begin anew. */
 int books_look_end(struct process *p, const struct look *look, uint64_t bytes, uint64_t *reserve);
 /* Books an object outside of any call, as it is; books_look() finds a copy of one. Linear
  * memory that had that handle before is dropped. */
@@ -130,10 +130,10 @@ size_t books_list(struct process *p, enum object_kind kind, uint64_t memory, uin
 bool books_pieces_quiet(struct process *p, uint64_t *ret_freed);
 /* Forgets a growing object that has no bytes of its own. */
 void books_forget(struct process *p, enum object_kind kind, uint64_t handle);
-/* Around the driver's call that destroys a pool: it is out of the books before, as its handle may
- * be another one's afterwards, or say nothing, while what is in it is held still. It stays charged
- * (*ret; kind OBJECT_NONE: it was not booked). Then it was destroyed, of which `keep` bytes stay
- * charged as long as something may be elsewhere, and the rest is leaving; or was not. */
+/* Around the driver's call that destroys a pool. The pool is out of the books before it, as its
+ * handle may be another one's afterwards, or say nothing, while what is in it is held still. It
+ * stays charged (*ret; kind OBJECT_NONE: it was not booked). Then it was destroyed, of which `keep`
+ * bytes stay charged as long as something may be elsewhere, and the rest is leaving; or was not. */
 void books_pool_ending(struct process *p, uint64_t handle, struct object *ret);
 void books_pool_ended(struct process *p, const struct object *pool, uint64_t keep);
 void books_pool_restore(struct process *p, const struct object *pool);
@@ -154,8 +154,8 @@ uint32_t books_mappings(struct process *p);
  * daemon. False: not one of ours, or no file that can be marked. */
 bool books_describe(struct process *p, uint64_t memory, int fd);
 /* Books a mapping, and gives it a number. The object that had this address before, and is gone
- * without our having seen it, is moved out; its kind is OBJECT_NONE where there was none.
- * *ret_unmaps: how often books_unmapped() was called so far. */
+ * without our having seen it, is moved out. Its kind is OBJECT_NONE where there was none. In
+ * *ret_unmaps is how often books_unmapped() was called so far. */
 void books_mapped(struct process *p, struct object *mapping, struct object *ret_old,
 		  uint32_t *ret_unmaps);
 uint32_t books_unmaps(struct process *p);

@@ -1,7 +1,7 @@
 /* The books of arrays that the driver packs into blocks as it likes: charged together.
  *
- * Why this stays: with a block for each array, a program with a thousand small ones would be
- * charged 2 GiB for memory of which the driver takes a block or two
+ * This stays for a reason. With a block for each array, a program with a thousand small ones would
+ * be charged 2 GiB for memory of which the driver takes a block or two
  * (tests/system/slice/test_slice_arrays.py). */
 #include "front/books_inside.h"
 
@@ -92,7 +92,7 @@ bool books_arrays_ask(struct process *p, uint32_t gpu)
 	owned_lock_acquire(&p->lock);
 	bool first = !arrays->asking;
 	arrays->asking = true;
-	/* Of what comes while it is asked the answer says nothing. */
+	/* The answer says nothing of arrays that come while it is asked. */
 	arrays->exact |= first;
 	owned_lock_release(&p->lock);
 	return first;

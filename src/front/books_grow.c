@@ -32,9 +32,9 @@ void books_look_begin(struct process *p, struct look *look)
 	owned_lock_release(&p->lock);
 }
 
-/* Why no amount that is booked is ever below what is held: a call that made the object grow looks
+/* No amount that is booked is ever below what is held. A call that made the object grow looks
  * afterwards, and has its reserve charged until it has booked what it saw. So a look that is not
- * overtaken saw the growth of every call that ended before, and that of the others is in their
+ * overtaken saw the growth of every call that ended before. The growth of the others is in their
  * reserves: what is held beyond what is booked is at most the sum of those. */
 static int hold_locked(struct process *p, struct object *object, const struct look *look,
 		       uint64_t bytes, uint64_t *reserve)

@@ -9,7 +9,7 @@ void books_maybe_freed_tell_locked(struct process *p)
 	for (uint32_t gpu = 0; gpu < p->attachment.gpu_count; gpu++)
 		maybe_freed +=
 			p->gpu[gpu].leaving + books_arrays_extra(&p->gpu[gpu].arrays) * BLOCK_BYTES;
-	/* Of graphs that are gone it goes without a call. */
+	/* The driver may give back memory of graphs that are gone without a call. */
 	if (!p->graph_count)
 		maybe_freed += p->graph_bytes;
 	atomic_store_explicit(&process_slot(p)->maybe_freed, maybe_freed, memory_order_release);

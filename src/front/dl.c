@@ -45,7 +45,7 @@ typedef void *dlsym_fn(void *handle, const char *name);
 #define LIBC_DLOPEN (RTLD_LAZY | (int)0x80000000)
 
 /* Before glibc 2.34 it is in a library of its own, which a program that is linked to the driver
- * need not have: the front is not linked to it, as loading one more would cost every process. */
+ * need not have. The front is not linked to it, as loading one more would cost every process. */
 static dlsym_fn *find_dlsym(void)
 {
 	dlsym_fn *found = loaded_libc_function("dlsym");
@@ -110,7 +110,7 @@ static bool is_driver_name(const char *name)
 }
 
 /* Under WSL the library of the driver's name is small, and opens the one of the driver store, which
- * is called alike: with the front in its place the two would call each other for ever. */
+ * is called alike. With the front in its place the two would call each other for ever. */
 static bool is_of(const char *path, const void *caller)
 {
 	const char *object = loaded_object_path(caller);

@@ -13,11 +13,11 @@ void dl_init(void);
 const char *dl_own_path(void);
 
 /* The name to open instead of `name` (may be NULL): the front's own path for any spelling of the
- * driver's library, where a driver exists; else `name` itself, as also where `caller`, an address
- * in who calls, is the driver's own: it wants another part of itself. */
+ * driver's library, where a driver exists. Else it is `name` itself. It is so, too, where `caller`,
+ * an address in the calling code, is the driver's own: it wants another part of itself. */
 const char *dl_open_name(const char *name, const void *caller);
 
-/* Answers a look-up where the front has a say, as the real driver would: the address, or NULL when
- * the caller shall ask the loader, for *handle, which may have been replaced. version is NULL for
- * dlsym. */
+/* Answers a look-up where the front has a say, as the real driver would. Returns the address, or
+ * NULL when the caller shall ask the loader, for *handle, which may have been replaced. The
+ * `version` is NULL for dlsym. */
 void *dl_symbol(void **handle, const char *name, const char *version);

@@ -7,9 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where the real library is: the path in the library's environment variable, else the first of
- * LD_LIBRARY_PATH and of the usual directories that holds a file of that name which is not the
- * front itself. 0 or -ENOENT. Does not load it. */
+/* Finds where the real library is: the path in the library's environment variable. Else it is the
+ * first of LD_LIBRARY_PATH and of the usual directories that holds a file of that name which is not
+ * the front itself. 0 or -ENOENT. Does not load it. */
 int driver_path(char *buf, size_t size);
 
 /* Whether the variable names a file of the slice's own directory: with driver_path() failing, that

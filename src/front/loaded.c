@@ -125,7 +125,7 @@ static int find_function(struct dl_phdr_info *info, size_t size, void *data)
 }
 
 /* The objects of the program's own namespace, as the loader tells debuggers of them: through the
- * program's DT_DEBUG. (The symbol of the same content is ld.so's, which we do not link.) */
+ * program's DT_DEBUG. The symbol of the same content is ld.so's, which we do not link. */
 static const struct link_map *first_object(void)
 {
 	const ElfW(Phdr) *header = (const void *)getauxval(AT_PHDR);

@@ -2,8 +2,8 @@
  * in a forked child holds free ones. Held for a few dozen instructions, never over a call into a
  * driver, but for those that say so.
  *
- * While the process has one thread, as the C library knows, taking it needs no locked instruction:
- * nobody can appear in between, since it is that thread that would have to start another.
+ * While the process has one thread, as the C library knows, taking it needs no locked instruction.
+ * Nobody can appear in between, since it is that thread that would have to start another.
  *
  * Releasing is a plain store, because a locked instruction there would be a third of what charging
  * an allocation costs. The store can pass the look for waiters on its way to memory; a waiter that
@@ -50,14 +50,14 @@ static inline void lock_release(struct lock *lock)
 		lock_wake(lock);
 }
 
-/* The same for what mostly one thread takes: the first to take it owns it, and takes it without any
+/* The same for what mostly one thread takes. The first to take it owns it, and takes it without any
  * locked instruction, each of which costs as much as a fifth of charging an allocation otherwise.
- * The first other thread to want it ends that for good: it waits until no thread of the process can
+ * The first other thread to want it ends that for good. It waits until no thread of the process can
  * believe that it is the owner any more, which may take milliseconds, once. Zeroed: free, nobody's.
  * Where the kernel has no such barrier nobody ever owns it.
  *
- * The owner says that it is inside, then looks whether it still is the owner; who ends that changes
- * the owner, has all threads pass a barrier, then looks whether somebody is inside. */
+ * The owner says that it is inside, then looks whether it still is the owner. The thread that ends
+ * that changes the owner, has all threads pass a barrier, then looks whether somebody is inside. */
 struct owned_lock {
 	struct lock lock;            /* of all but the owner */
 	_Atomic uint32_t inside;     /* the owner holds it */

@@ -1,5 +1,5 @@
 /* The process's knowledge of its session. All of it lies in memory that the kernel empties in a
- * forked child (MADV_WIPEONFORK), however it was forked: a child finds itself unattached, owning
+ * forked child (MADV_WIPEONFORK), however it was forked. So a child finds itself unattached, owning
  * nothing, its locks free, and takes a slot of its own when it first needs one. */
 #pragma once
 
@@ -29,8 +29,8 @@ struct process_growth {
 };
 
 /* Arrays that are smaller than a block. The driver packs them into blocks, too, but nothing shows
- * into which: one is charged for each, and those that it did not take are given back when it has
- * said what it holds. */
+ * into which. So a block is charged for each, and blocks that the driver did not take are given
+ * back when it has said what it holds. */
 struct process_arrays {
 	uint32_t count, blocks; /* arrays, and blocks charged for them */
 	uint64_t bytes;         /* of the arrays */
@@ -46,7 +46,8 @@ struct process_gpu {
 	/* Bytes that were given back to the driver, which may keep them, and stay charged until
 	 * they were told to the daemon: books_leaving_begin(). */
 	uint64_t leaving;
-	/* Of that what stays charged while some of what is charged may not be on the device. */
+	/* The part of that which stays charged while some of what is charged may not be on the
+	 * device. */
 	uint64_t remains;
 	/* The memory that the daemon kept when it was last waited for in vain. */
 	_Atomic uint64_t kept_in_vain;
@@ -126,8 +127,8 @@ struct process *process_peek(void);
 /* Has the daemon give back what processes of the session held that are no more; see
  * attach_sweep(). */
 bool process_sweep(struct process *p);
-/* Has the daemon post what the driver says this process holds; see attach_settle(). By how much
- * more is charged on that GPU is told in s->over. contexts: after a call of contexts, whose learned
- * cost may be too much, and what is beyond it is posted as less than nothing, where all else that
- * was charged is surely there. */
+/* Has the daemon post what the driver says this process holds; see attach_settle(). In s->over it
+ * tells by how much more is charged on that GPU. contexts: after a call of contexts, whose learned
+ * cost may be too much. The amount beyond it is posted as less than nothing, if all else that was
+ * charged is surely there. */
 void process_settle(struct process *p, bool contexts, struct attach_settling *s);

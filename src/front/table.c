@@ -28,7 +28,7 @@ static struct object *place_object(const struct table *t, uint64_t place)
 }
 
 /* Addresses that follow one another, in blocks or within one, have their places in the same line of
- * the cache, eight by eight: what is allocated one after the other is found there. */
+ * the cache, eight by eight. So memory that is allocated one after the other is found there. */
 static inline uint32_t hash_of(uint32_t kind, uint64_t handle)
 {
 	uint32_t shift = handle % MIB(2) == 0 ? 21 : handle % 512 == 0 ? 9 : 4;

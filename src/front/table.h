@@ -25,8 +25,9 @@ enum object_kind {
 	/* A limit of a context: by a number of ours; memory is its first value, count by how much
 	 * more the highest is that it took memory for. */
 	OBJECT_LIMIT,
-	/* An object that needs more local memory than contexts have at first: memory is how much a
-	 * thread, or UINT64_MAX where that is to be asked; context is its module or library. */
+	/* An object that needs more local memory than contexts have at first. Its `memory` is how
+	 * much a thread needs, or UINT64_MAX where that is to be asked. Its `context` is its module
+	 * or library. */
 	OBJECT_FUNCTION,
 	OBJECT_KERNEL,
 	OBJECT_GRAPH_LOCAL, /* the same of an executable graph in a context: by it and the GPU */

@@ -111,8 +111,8 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int level
 	return sum;
 }
 
-/* How often, and after how long each time, one that is to be made waits while somebody is short of
- * room: a block more than it takes would be charged for it meanwhile. */
+/* How often an array that is to be made waits while somebody is short of room, and how long each
+ * time (ns). Else a block more than it takes would be charged for it meanwhile. */
 #define SHORT_MOST 100
 #define SHORT_AGAIN_NS 100000L
 

@@ -31,7 +31,8 @@ static CUresult context_begin(struct taking *t, CUdevice device)
 
 static void settle_contexts(struct process *p, int gpu, bool in_call)
 {
-	/* Of a library that was not used yet the driver may have nothing, and is to be charged. */
+	/* If a library was not used yet, the driver may have nothing of it, and it is to be
+	 * charged. */
 	grow_settle_contexts(p, gpu, !library_is_unused(p), in_call);
 }
 

@@ -1,7 +1,7 @@
 /* Memory nodes of graphs: the driver takes their memory when an executable graph is uploaded or
- * launched, not yet when it is made, into what it holds for graphs on the device, and gives it back
- * when asked to trim. So it does with local memory that kernels of a graph need (local.h). Graphs
- * without any of these go straight to the driver. */
+ * launched, not yet when it is made. It takes it into what it holds for graphs on the device, and
+ * gives it back when asked to trim. So it does with local memory that kernels of a graph need
+ * (local.h). Graphs without any of these go straight to the driver. */
 #include <string.h>
 #include <sys/mman.h>
 
@@ -151,8 +151,8 @@ static CUresult alone_begin(struct graph_call *c)
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Where the slice has no room for all that the graph asks for, it is launched only if it has its
- * memory already; else what graphs hold unused is given back first. */
+/* If the slice has no room for all that the graph asks for, it is launched only if it has its
+ * memory already. Else what graphs hold unused is given back first. */
 static CUresult tight_begin(struct graph_call *c)
 {
 	CUresult result = alone_begin(c);

@@ -138,8 +138,8 @@ CUresult hook_cuIpcCloseMemHandle(CUdeviceptr ptr)
 	return result;
 }
 
-/* The driver has waited for all work, and given back what was freed in the order of streams. Of a
- * pool that was destroyed, only the daemon can say how much that was. */
+/* The driver has waited for all work, and given back what was freed in the order of streams. If a
+ * pool was destroyed, only the daemon can say how much of its memory that was. */
 static __attribute__((noinline)) void freed_at_once(struct process *p, const struct giving *g)
 {
 	struct object pool;

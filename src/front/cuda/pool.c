@@ -1,5 +1,5 @@
 /* Stream-ordered allocation: a pool is charged for what it has reserved. Pools that were imported
- * are paid by their exporter, those on the host by nobody. Of a pool of managed memory each piece
+ * are paid by their exporter, those on the host by nobody. In a pool of managed memory each piece
  * is charged as cuMemAllocManaged() is, wherever the pool says that it is: it may be on a GPU in
  * whole. */
 #include "front/books.h"
@@ -27,7 +27,7 @@ static bool is_default_pool(CUmemoryPool pool, CUdevice device)
 #define POOL_FREE (-2)
 #define POOL_MANAGED (-3)
 
-/* The ledger's GPU that pays for a pool; -1: it is none of the slice; POOL_FREE: nobody here pays;
+/* The ledger's GPU that pays for a pool. -1: it is none of the slice. POOL_FREE: nobody here pays.
  * POOL_MANAGED: each piece is paid by the GPU of the current context. */
 static int payer_of(struct process *p, CUmemoryPool pool)
 {
@@ -96,8 +96,8 @@ static CUresult place_begin(struct pool_call *c, struct process *p, int gpu, siz
 	return quiet ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_NOT_READY;
 }
 
-/* Where the slice has no room for the most that the pool may grow by, what pools hold unused is
- * given back; and where there is none even then, the pool must do with what it has. */
+/* If the slice has no room for the most that the pool may grow by, what pools hold unused is given
+ * back. If there is none even then, the pool must do with what it has. */
 static CUresult tight_begin(struct pool_call *c, struct process *p, int gpu, size_t bytes)
 {
 	uint64_t key = key_of(c->pool);
@@ -382,7 +382,7 @@ CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
 	if (result != CUDA_SUCCESS && known.kind)
 		books_pool_restore(p, &known);
 	/* Memory allocated from it stays until that is freed, and so do the pieces that it is in,
-	 * or until it has been freed in a stream: how much that is only the driver knows. Where the
+	 * or until it has been freed in a stream. Only the driver knows how much that is. Where the
 	 * process has memory that may be elsewhere, that cannot be told from this: then what is
 	 * allocated is charged until it has none. */
 	if (result == CUDA_SUCCESS) {

@@ -10,8 +10,8 @@
 /* Enough for the UUIDs of all GPUs of a slice. */
 #define VISIBLE_SIZE (LEDGER_GPUS_MAX * 48ul)
 
-/* Writes the list of UUIDs that CUDA_VISIBLE_DEVICES must be for the driver, where the user's own
- * value is `user` (NULL: not set) and counts within the slice: indices, or "GPU-"/"MIG-" and as
- * much of a UUID as is unambiguous. As with the driver's own reading, the first entry that names no
- * device of the slice ends the list; an empty list shows none. */
+/* Writes the list of UUIDs that CUDA_VISIBLE_DEVICES must be for the driver. The user's own value
+ * is `user` (NULL: not set) and counts within the slice: indices, or "GPU-"/"MIG-" and as much of a
+ * UUID as is unambiguous. As with the driver's own reading, the first entry that names no device of
+ * the slice ends the list; an empty list shows none. */
 void visible_list(const struct ledger_limits *limits, const char *user, char buf[VISIBLE_SIZE]);

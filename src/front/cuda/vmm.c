@@ -112,7 +112,7 @@ static bool is_mapped(CUdeviceptr at)
 }
 
 /* Another thread may unmap it as soon as the driver has mapped it, and not find it in the books
- * yet; or may have unmapped what was there before, and not have got to the books. */
+ * yet. Or it may have unmapped what was there before, and not have got to the books. */
 static void mapped(struct process *p, struct object *mapping, uint32_t unmaps_before)
 {
 	struct object old, own;

@@ -141,8 +141,8 @@ nvmlReturn_t hook_nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsig
 /* More than any host has. */
 #define DEVICES_MAX 256u
 
-/* Of `all` devices the slice's; what the caller has room for, or with no room how many there are.
- */
+/* Hands out the slice's own among `all` devices. It fills what the caller has room for, or, with no
+ * room, says how many there are. */
 static nvmlReturn_t hand_out_own(const nvmlDevice_t *devices, unsigned int all, unsigned int *count,
 				 nvmlDevice_t *ret)
 {

@@ -1,5 +1,5 @@
-/* Samples of a GPU's counters (GPM), from which utilisation is computed. Of a GPU on which the
- * slice has an instance, the instance's: the GPU's would count the neighbours' work. */
+/* Samples of a GPU's counters (GPM), from which utilisation is computed. If the slice has an
+ * instance on a GPU, they are the instance's: the GPU's would count the neighbours' work. */
 #include "front/nvml/hooks.h"
 #include "front/nvml/slice.h"
 
@@ -13,7 +13,7 @@ static bool samples_as_it_is(struct process *p, nvmlDevice_t device)
 	       real_nvmlDeviceIsMigDeviceHandle(device, &is_mig) != NVML_SUCCESS || is_mig;
 }
 
-/* Of several instances there is no figure for all. */
+/* Several instances have no figure for all. */
 nvmlReturn_t hook_nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t sample)
 {
 	struct process *p = process_get();

@@ -57,7 +57,7 @@ nvmlReturn_t hook_nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_
 	return result;
 }
 
-/* Of a GPU in confidential mode it is all of its memory; else 0, which stays. */
+/* For a GPU in confidential mode it is all of its memory; else 0, which stays. */
 nvmlReturn_t hook_nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device,
 							       nvmlMemory_t *memory)
 {

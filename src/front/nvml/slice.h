@@ -29,7 +29,7 @@ struct slice_entry {
 };
 #define SLICE_ENTRY_MAX 64
 
-/* Of such a list, keeps the slice's, moved to the front. Returns how many are left. */
+/* Keeps the slice's entries of such a list, moved to the front. Returns how many are left. */
 unsigned int slice_keep_own(struct process *p, nvmlDevice_t device, void *list, unsigned int count,
 			    const struct slice_entry *entry);
 

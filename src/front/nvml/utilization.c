@@ -107,7 +107,7 @@ nvmlReturn_t hook_nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtiliza
 	return result;
 }
 
-/* Of how busy the device was: nothing above what it is with the slice's processes. */
+/* Samples of how busy the device was: nothing above what it is with the slice's processes. */
 nvmlReturn_t hook_nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
 				       unsigned long long last_seen, nvmlValueType_t *value_type,
 				       unsigned int *count, nvmlSample_t *samples)

@@ -10,9 +10,9 @@
 #include "front/library.h"
 
 /* Intel SDM, volume 2: FF /4 (JMP r/m64) and FF /2 (CALL r/m64) with rip-relative operands. The
- * code that takes their place is as long, so that a call returns to the same address: a linker that
- * finds the function within reach writes the same (x86-64 psABI, "Optimize GOTPCRELX Relocations").
- */
+ * code that takes their place is as long, so that a call returns to the same address. A linker that
+ * finds the function within reach writes the same (x86-64 psABI, "Optimize GOTPCRELX
+ * Relocations"). */
 #define SITE_SIZE 6
 static const uint8_t jump_through[] = {0xFF, 0x25}, call_through[] = {0xFF, 0x15};
 static const uint8_t jump_first = 0xE9, after_jump = 0x90;

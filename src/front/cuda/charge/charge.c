@@ -38,7 +38,8 @@ int charge_current_gpu(struct process *p)
 	return current_gpu(p);
 }
 
-/* Of another process, or of a thread of this one, whose own call is not counted. */
+/* Whether a call of another process, or of another thread of this one, is under way. The thread's
+ * own call is not counted. */
 static bool others_are_calling(struct process *p)
 {
 	const struct ledger *l = &p->attachment.ledger;

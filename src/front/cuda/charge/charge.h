@@ -1,5 +1,5 @@
-/* One driver call that takes device memory, or gives it back. How an allocation is charged, as
- * cuMemAlloc is (linear.c):
+/* One driver call that takes device memory, or gives it back. An allocation is charged in these
+ * steps, as cuMemAlloc is (linear.c):
  *
  * 1. taking_begin() finds the process's attachment, which its first call makes (process.h), the
  *    current context and the ledger's number of its GPU. Without a context nothing is reserved: the
@@ -47,23 +47,23 @@ struct charge_tries {
 	bool beside;               /* another looked for room at the same time */
 };
 bool charge_again(struct process *p, int gpu, uint64_t bytes, struct charge_tries *tries);
-/* From the first time on that there is no room until it is found, or refused for good: whoever
- * charges more than it takes, for a moment, is to give it back at once, and wait before it does so
- * again (charge_is_short()). It passes by itself when the process dies, or where others looked for
- * room meanwhile, for whom it stays said. */
+/* Said from the first time on that there is no room until it is found, or refused for good. Others
+ * that charge more than they take, for a moment, are to give it back at once, and wait before they
+ * do so again (charge_is_short()). It passes by itself when the process dies, or where others
+ * looked for room meanwhile, for whom it stays said. */
 void charge_short_begin(struct process *p, int gpu, struct charge_tries *tries);
 void charge_short_end(struct process *p, int gpu, const struct charge_tries *tries);
 /* Somebody of the session looks for room on that GPU just now. */
 bool charge_is_short(const struct process *p, int gpu);
-/* Where others have what `bytes` do not fit beside, the daemon is asked to take from processes that
- * have ended; where any are just ending, that takes seconds at most (ATTACH_SWEEP_MS). True: look
+/* If others have what `bytes` do not fit beside, the daemon is asked to take from processes that
+ * have ended. If any are just ending, that takes seconds at most (ATTACH_SWEEP_MS). True: look
  * again. It costs no system call where it cannot help: the process is alone, or `bytes` would not
  * fit if it were. Within a driver call that is counted. */
 bool charge_sweep_in_call(struct process *p, int gpu, uint64_t bytes);
 
-/* The driver's reason to refuse memory in the current context: that there is none; but of a context
- * that is no more, or in which a kernel went wrong, the driver says that, whatever is asked of it.
- */
+/* The driver's reason to refuse memory in the current context: normally that there is none. But if
+ * the context is no more, or a kernel went wrong in it, the driver says that, whatever is asked of
+ * it. */
 CUresult charge_refusal(void);
 
 struct taking {
@@ -71,8 +71,8 @@ struct taking {
 	struct object object;    /* what it will be */
 };
 
-/* The result of a call that was refused with `result` before the driver was asked: where there is
- * no place for the result, the driver has the better word, and takes nothing. */
+/* The result of a call that was refused with `result` before the driver was asked. If there is no
+ * place for the result, the driver has the better word, and takes nothing. */
 #define REFUSED(result, has_place, call) ((has_place) ? (result) : (call))
 
 /* Reserves `bytes` on the GPU of the current context; only blocks for OBJECT_LINEAR are shared.
@@ -85,9 +85,9 @@ CUresult taking_begin_on(struct taking *t, struct process *p, int gpu, enum obje
 /* The same without having pools trimmed and without counting as refused. */
 CUresult taking_try_on(struct taking *t, struct process *p, int gpu, enum object_kind kind,
 		       uint64_t bytes);
-/* The driver's word for a call whose memory is reserved. Where that is that there is none, somebody
- * else holds more than is his, for a moment: a module that is about to be undone, a process that
- * has just died. So it is asked again, for a second at most. */
+/* The driver's word for a call whose memory is reserved. If it says that there is no memory,
+ * somebody else may hold too much for a moment, such as a module that is about to be undone or a
+ * process that has just died. So it is asked again, for a second at most. */
 #define TAKE(taking, call)                                                                   \
 	({                                                                                   \
 		CUresult taken_;                                                             \

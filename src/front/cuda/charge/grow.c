@@ -247,9 +247,9 @@ static bool may_go_alone(struct process *p)
 	return goes;
 }
 
-/* All was just looked at, so that what is booked is held: but where other threads have the driver
- * give something back just now, and where it may give back without a call what graphs held or
- * streams are to free. */
+/* All was just looked at, so that what is booked is held. There are two exceptions: other threads
+ * have the driver give something back just now; or it may give back without a call what graphs held
+ * or streams are to free. */
 static void certain_begin(struct process *p)
 {
 	atomic_store(&process_slot(p)->not_revalidated, 0);
@@ -318,7 +318,7 @@ uint64_t grow_pool_used(CUmemoryPool pool)
 	return holding_of(&h, OBJECT_POOL, (uintptr_t)pool) ? h.used : 0;
 }
 
-/* Whoever waits for all of a context spoils each capture on its device, in whatever mode. */
+/* A wait for all of a context spoils each capture on its device, in whatever mode. */
 static CUresult synchronize(void)
 {
 	CUresult result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;

@@ -1,7 +1,7 @@
 /* Memory that the driver takes and gives back by itself: pools, and the memory of graphs. Calls
- * that may make it grow don't say by how much, so an upper bound is reserved before and settled
- * after them against what the driver then holds; what shrank since is settled whenever it may have.
- */
+ * that may make it grow don't say by how much. So an upper bound is reserved before, and settled
+ * after them against what the driver then holds. A decrease is settled whenever there may have been
+ * one. */
 #pragma once
 
 #include "base/cuda_abi.h"
@@ -26,8 +26,8 @@ struct growing {
  * grow_end(). CUDA_ERROR_OUT_OF_MEMORY does not count as refused yet. */
 CUresult grow_begin(struct growing *g, struct process *p, enum object_kind kind, uint64_t handle,
 		    int gpu, uint64_t bytes);
-/* The same reserving nothing, for a call that will not make it grow if no other of its kind is
- * under way: waits, half a second at most, for those that are, and makes others wait. */
+/* The same without a reservation, for a call that will not make it grow if no other of its kind is
+ * under way. Waits, half a second at most, for those that are, and makes others wait. */
 CUresult grow_begin_alone(struct growing *g, struct process *p, enum object_kind kind,
 			  uint64_t handle, int gpu);
 /* Books what is held now. False: it grew beyond what was reserved and the slice has no room for
@@ -65,8 +65,9 @@ void grow_settle_all(struct process *p);
  * more are charged on the GPU than the driver says, as far as that is sure. */
 uint64_t grow_settle_exactly(struct process *p, int gpu);
 /* The same within a driver call that is counted (books_call_begin(), a taking or giving that has
- * not ended): other threads' questions need not wait for its end. *ret_sure (may be NULL): there is
- * not more charged, which cannot be told while other threads' calls are under way. */
+ * not ended). Other threads' questions need not wait for its end. The value of *ret_sure (may be
+ * NULL) says that there is not more charged, which cannot be told while other threads' calls are
+ * under way. */
 uint64_t grow_settle_in_call(struct process *p, int gpu, bool *ret_sure);
 /* Gives back what is charged too much for small arrays on a GPU, if that may be many blocks.
  * in_call: see grow_settle_in_call(). */

@@ -86,9 +86,9 @@ static uint64_t over_take(struct implicit *i, uint64_t perhaps, bool *ret_sure)
 	return over;
 }
 
-/* Of what it took perhaps, it keeps what the driver is sure to have taken. Where that cannot be
- * told now, as other threads' calls are under way, or something may not be on the device, it is the
- * daemon's to find out when it can. */
+/* It keeps what the driver is sure to have taken, out of what it took perhaps. That cannot be told
+ * now if other threads' calls are under way, or something may not be on the device. Then the daemon
+ * has to find it out when it can. */
 static void perhaps_settle(struct implicit *i, uint64_t perhaps)
 {
 	bool sure, tells = books_figures_tell(i->process);
@@ -110,9 +110,9 @@ static bool anybody_exported(const struct process *p)
 	return false;
 }
 
-/* A program's modules, of which it may have thousands, took no more than was reserved, and what the
- * driver did not take of that keeps nobody out: the daemon finds out by itself, within a second of
- * a process that stands still, or is asked when something needs to know. */
+/* A program may have thousands of modules. They took no more than was reserved, and what the driver
+ * did not take of that keeps nobody out. The daemon finds that out by itself, within a second of a
+ * process that stands still, or is asked when something needs to know. */
 static bool tells_itself(const struct implicit *i, uint64_t perhaps, size_t fell)
 {
 	if (i->taking.object.kind != OBJECT_IMAGE || fell > reserved(i) ||

@@ -1,11 +1,11 @@
 /* Memory that the driver takes as a side effect: modules, libraries, limits of a context, launches.
  * The part of it that is known beforehand is reserved as for any allocation, and stays charged
  * until it is given back. Memory that the driver takes beyond that (or less), the daemon posts from
- * the driver's figure for this process, where the device's free memory fell over the call; what
- * then passes the limit is undone and refused. Where it fell by more than the slice has left, the
- * call is undone first, and how much that gives back says whether it was this call's: so that
- * nothing is posted that others in the slice would be refused for. Another process's allocation in
- * the same moment costs one question to the daemon, or a second call, no more. */
+ * the driver's figure for this process. It does so where the device's free memory fell over the
+ * call. A call that then passes the limit is undone and refused. If it fell by more than the slice
+ * has left, the call is undone first, and how much that gives back says whether it was this call's.
+ * So nothing is posted that others in the slice would be refused for. Another process's allocation
+ * in the same moment costs one question to the daemon, or a second call, no more. */
 #pragma once
 
 #include <stdbool.h>
@@ -45,8 +45,8 @@ bool implicit_refused(const struct implicit *i, bool last);
  * nothing of its own accord. The reservation is booked by that number, or given back. */
 CUresult implicit_done(struct implicit *i, CUresult result, uint64_t number);
 
-/* The frame of every call that takes such memory, around the driver's: the answer where there is no
- * room, how it is undone, and the number by which it is booked. */
+/* The frame of every call that takes such memory, around the driver's. It has the answer where
+ * there is no room, the way to undo the call, and the number by which it is booked. */
 #define TAKING(kind, expected, refused, call, undo, number)           \
 	for (int attempt_ = 1;; attempt_++) {                         \
 		const bool last_ = attempt_ == IMPLICIT_TRIES;        \

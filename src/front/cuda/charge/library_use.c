@@ -7,8 +7,8 @@
 
 /* In these what a library takes is remembered. */
 #define UNIT 1024u
-/* Of the code of one, of which a driver may load what is used alone, so much is taken for certain
- * with its first use. */
+/* The most of a library's code that is taken for certain with its first use. A driver may load only
+ * the part of the code that is used. */
 #define CODE_MOST BLOCK_BYTES
 
 /* The number of a library in a context: pointers are no two so near to each other that others have
@@ -264,7 +264,7 @@ CUresult hook_cuLibraryGetUnifiedFunction(void **function, CUlibrary library, co
 	USE(library, real_cuLibraryGetUnifiedFunction(function, library, symbol));
 }
 
-/* Of another device than the current context's it is asked elsewhere. */
+/* The kernel, if `device` is the current context's; 0: it is asked elsewhere. */
 static uint64_t kernel_on(CUkernel kernel, CUdevice device)
 {
 	CUdevice current;

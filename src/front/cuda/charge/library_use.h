@@ -1,7 +1,7 @@
 /* Libraries (cuLibrary*) become a module in each context that uses them, at the latest when a
  * variable or a function of them is asked for there, or launched. The memory that the image says it
  * takes is reserved for the context that is current when it is loaded (cuda/module.c), if there is
- * room, and for each other one before it gets its own. */
+ * room. For each other context it is reserved before that gets its own. */
 #pragma once
 
 #include <stdbool.h>

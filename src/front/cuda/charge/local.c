@@ -10,7 +10,7 @@
 #define FIRST_BYTES 1024u
 /* No driver gives a thread a larger stack. */
 #define STACK_MOST (512u << 10)
-/* Of a function that could not be asked yet. */
+/* The need of a function that could not be asked yet. */
 #define NEED_UNKNOWN UINT64_MAX
 /* Contexts of one process that are looked at; with more, launches go on being. */
 #define CONTEXTS_MOST 64
@@ -352,8 +352,9 @@ static struct local_need local_need_of(CUfunction function)
 	return need;
 }
 
-/* Of a limit that was lowered below its first value a driver may have taken back what that took,
- * too, which the context is charged with. Beyond what is surely taken and what is booked. */
+/* If a limit was lowered below its first value, a driver may have taken back what that took, too,
+ * which the context is charged with. The bytes are those beyond what is surely taken and what is
+ * booked. */
 static uint64_t limit_perhaps(CUlimit limit, uint64_t value, uint64_t now,
 			      const struct limit_known *known, uint64_t surely)
 {
@@ -529,7 +530,7 @@ static struct image_memory limit_growth(CUlimit limit, size_t value, size_t befo
 	/* The driver refuses that. */
 	if (limit == CU_LIMIT_STACK_SIZE && value > STACK_MOST)
 		return (struct image_memory){0};
-	/* Of which the driver may have taken less than was thought. */
+	/* The driver may have taken less of that than was thought. */
 	if (limit == CU_LIMIT_STACK_SIZE)
 		has = limit_bytes(limit, known->first, known->most);
 	uint64_t surely = bytes - MIN(bytes, has);
@@ -607,7 +608,7 @@ CUresult hook_cuCtxSetLimit(CUlimit limit, size_t value)
 
 	if (gpu < 0)
 		return real_cuCtxSetLimit(limit, value);
-	/* Of which a launch may make it take more just now. */
+	/* A launch may make the driver take more of it just now. */
 	lock_acquire(&p->gpu[gpu].local_growing);
 	CUresult result = real_cuCtxGetLimit(&before, limit) != CUDA_SUCCESS
 				  ? real_cuCtxSetLimit(limit, value)

@@ -1,6 +1,6 @@
 /* Local memory: what kernels' threads have of their own, stacks among it. A driver has as much of
- * it in a context as the threads that can run at a time need for the most demanding kernel so far,
- * and takes what is missing when one is launched. So what a function needs is asked for when the
+ * it in a context as the threads that can run at a time need for the most demanding kernel so far.
+ * It takes what is missing when one is launched. So what a function needs is asked for when the
  * program gets it, and reserved before it is launched in a context that has less. Launches are
  * looked at closer only while that may be. */
 #pragma once

@@ -266,8 +266,8 @@ static bool pulse_is_gone(struct pulse *pulse, const struct gate *g, uint64_t pa
 	return pulse->silent_ns > SILENT_NS;
 }
 
-/* One that cannot be reached (its socket is out of sight, or a filter of system calls is in the
- * way) and beats is there, and takes who opens his gate for a cheat. */
+/* A daemon that cannot be reached (its socket is out of sight, or a filter of system calls is in
+ * the way) but beats is there. It takes an owner who opens the gate for a cheat. */
 static bool beats(struct gate *g)
 {
 	uint32_t beat = atomic_load(&g->process->attachment.ledger.limits->beat);
@@ -306,7 +306,7 @@ static uint64_t in_flight(struct gate *g)
 	       (atomic_load(&strays->submitted) != atomic_load(&strays->done));
 }
 
-/* Work is in flight that waits for a host function, and that may wait for this thread: what is
+/* Work is in flight that waits for a host function, and that may wait for this thread. Work that is
  * handed in now would be in the way of others, but without it nothing ends. */
 static bool passes_beside(struct gate *g, struct gate_local *l, uint64_t word)
 {

@@ -1,6 +1,6 @@
 /* Copies. Those that stay on devices pass the gate as kernels do: they use the GPU's memory, if not
  * its multiprocessors. Those from or to the host are not held up until they are many
- * (gate_host_copy): they hardly disturb, and a program that feeds its next burst meanwhile is the
+ * (gate_host_copy). They hardly disturb, and a program that feeds its next burst meanwhile is the
  * faster for it. Where the call doesn't say which it is, the driver is asked. */
 #include "front/cuda/gate/gate.h"
 #include "front/cuda/hooks.h"
@@ -20,7 +20,7 @@ static bool side_is_host(CUmemorytype type, CUdeviceptr unified)
 	return type == CU_MEMORYTYPE_HOST || (type == CU_MEMORYTYPE_UNIFIED && is_host(unified));
 }
 
-/* Of any of the structures that describe a copy. */
+/* Whether a copy has a side on the host; for any of the structures that describe a copy. */
 #define HOST_IN(copy)                                                         \
 	(!(copy) || side_is_host((copy)->srcMemoryType, (copy)->srcDevice) || \
 	 side_is_host((copy)->dstMemoryType, (copy)->dstDevice))

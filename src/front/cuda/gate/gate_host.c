@@ -1,6 +1,6 @@
 /* Host functions that the program puts into its streams (cuLaunchHostFunc, cuStreamAddCallback).
- * Work behind one waits for it, and it may wait for a lock that a thread holds which the gate,
- * or the bound, holds up in a launch: most frameworks launch under a lock that their callbacks
+ * Work behind one waits for it. It may itself wait for a lock that a thread holds which the gate,
+ * or the bound, holds up in a launch. Most frameworks launch under a lock that their callbacks
  * take, too. So it is known which of them run, and whether the thread of one sleeps; launches pass
  * then, up to a bound (GATE_HOST_NS_MOST).
  *

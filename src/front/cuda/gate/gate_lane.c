@@ -1,10 +1,10 @@
 /* Records of threads' work in streams: finding them, the markers that say how far the GPU is, and
  * what happens to them when a stream or a context goes.
  *
- * A marker is a write of the stream's, behind what it has so far. Never in the NULL stream where
- * the process has streams that wait for that and it for them: a marker there would be a barrier
- * that the program didn't ask for, and can be one too many (docs/gate.md). Then, as where the
- * driver has no such writes, the driver is asked whether the stream is done. */
+ * A marker is a write of the stream's, behind what it has so far. There is never one in the NULL
+ * stream where the process has streams that wait for that and it for them. A marker there would be
+ * a barrier that the program didn't ask for, and can be one too many (docs/gate.md). Then, as where
+ * the driver has no such writes, the driver is asked whether the stream is done. */
 #include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -17,8 +17,8 @@
 
 /* How long it waits for work that no marker can tell of. */
 #define END_NS_MOST 20000000ull
-/* Of launches that were handed in while nobody counted so many are taken for what takes as long as
- * what nobody knows: there may have been thousands of them, each of a microsecond. */
+/* Launches that were handed in while nobody counted may be thousands, each of a microsecond. So at
+ * most this many of them are taken for launches of unknown duration. */
 #define UNCOUNTED_MAX 64u
 #define VIEW_BYTES ALIGN_UP(sizeof(struct gate_process), (size_t)sysconf(_SC_PAGESIZE))
 
@@ -247,7 +247,7 @@ void gate_lane_aim(struct gate_local *l, struct gate_lane *lane, CUstream stream
 {
 	if (atomic_load(&l->stream) == stream && atomic_load(&l->last) == lane)
 		return;
-	/* Whoever ends the stream meanwhile leaves no stream there. */
+	/* A thread that ends the stream meanwhile leaves no stream there. */
 	atomic_store(&l->stream, NULL);
 	atomic_store(&l->last, lane);
 	l->submitted = &lane->record->submitted;
@@ -444,7 +444,7 @@ static uint64_t uncounted_ns(const struct gate_lane *lane)
 	return MIN(launches, UNCOUNTED_MAX) * (uint64_t)(GATE_BOUND_NS / 4);
 }
 
-/* Of what was counted. */
+/* The time of the counted launches that are not done. */
 static uint64_t lane_counted_ns(struct gate_lane *lane)
 {
 	uint32_t handed = (uint32_t)(atomic_load(&lane->handed_ns) / GATE_UNIT_NS);
@@ -511,7 +511,7 @@ uint64_t gate_in_flight(struct gate *g, uint32_t gpu, struct gate_flight *ret)
 
 /* ---- ends ---------------------------------------------------------------------------------- */
 
-/* Nobody marks it from now on. Whoever is just doing so is waited for, with no lock held. */
+/* Nobody marks it from now on. A thread that is just doing so is waited for, with no lock held. */
 static void lane_seize(struct gate_lane *lane)
 {
 	uint64_t begin = now_monotonic_ns();

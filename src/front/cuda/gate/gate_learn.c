@@ -1,5 +1,5 @@
 /* How long launches take on the GPU, learned while others want it: two timing events around the
- * first ones of a kind and then around few. Whoever launches next reads what is there. */
+ * first ones of a kind and then around few. The thread that launches next reads what is there. */
 #include "base/macros.h"
 #include "front/cuda/gate/gate_parts.h"
 #include "front/cuda/hooks.h"

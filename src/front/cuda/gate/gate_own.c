@@ -1,13 +1,14 @@
 /* Threads' own default streams (CU_STREAM_PER_THREAD), into which nobody but the thread can put a
- * marker. So it puts one in at once, while others want the GPU, and where it does not, as nobody
- * did then, what it left before it ended or went to sleep is done when its context is, or was
- * waited for in vain. The work that is left may be of any length: no estimate makes it done. */
+ * marker. So the thread puts one in at once, while others want the GPU. If it puts none in, as
+ * nobody wanted the GPU then, the work that it left before it ended or went to sleep has none. That
+ * work is done when its context is, or was waited for in vain. The work that is left may be of any
+ * length: no estimate makes it done. */
 #include "base/macros.h"
 #include "front/cuda/gate/gate_parts.h"
 #include "front/cuda/hooks.h"
 
-/* Work that is left without a marker is waited for so long, while the gate is contended or closed:
- * other sessions have waited for it then, and nobody will ever tell. */
+/* Work that is left without a marker is waited for so long, while the gate is contended or closed.
+ * Then other sessions have waited for it, and nobody will ever tell. */
 #define LOST_WAIT_NS 200000000ull
 /* While another thread takes a look at it, which is soon over. */
 #define BUSY_NAP_NS 20000u

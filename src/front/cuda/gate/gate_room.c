@@ -4,9 +4,9 @@
 #include "base/macros.h"
 #include "front/cuda/gate/gate_parts.h"
 
-/* How long nothing may complete before a launch passes though there is no room, and twice what is
- * in flight by the estimate: a stream may wait for what this thread launches. And how long again,
- * where nothing has completed since. */
+/* For so long nothing may complete before a launch passes though there is no room; twice what is in
+ * flight by the estimate must have passed, too. The reason: a stream may wait for what this thread
+ * launches. The second is how long again, where nothing has completed since. */
 #define STALL_NS 20000000ull
 #define STALL_NS_AGAIN 40000000ull
 /* An eighth of the bound passes then, and twice as much each time in a row: what is in
@@ -60,7 +60,7 @@ static void stall_over(struct gate_room *room)
 	room->stalls = 0;
 }
 
-/* The work in flight is about to end: one more may be handed in, however long it takes, or the GPU
+/* The work in flight is about to end. One more may be handed in, however long it takes, or the GPU
  * would have nothing to do until this thread has heard of the end. Once for each completion, since
  * what is known of durations may be wrong. */
 static bool ends_soon(struct gate_room *room, const struct stall *s, uint64_t sum, uint64_t now,
