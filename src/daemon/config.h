@@ -52,7 +52,7 @@ struct config {
 /* The settings without a file. */
 extern const struct config config_default;
 
-/* Of a text. 0; negative with *err saying which key or line is wrong, *ret as it was. */
+/* Reads a text. 0; negative with *err saying which key or line is wrong, *ret as it was. */
 int config_parse(const char *text, size_t size, struct config *ret, struct error *err);
 /* Reads a file. 0; negative with *err saying which key or line is wrong, *ret as it was. */
 int config_read(const char *path, struct config *ret, struct error *err);

@@ -10,7 +10,7 @@ struct error;
 int config_last_keep(const char *path, const char *dir);
 /* Makes that copy anew where somebody removed it. 1: made; 0: it is there; or -errno. */
 int config_last_look(const char *path, const char *dir);
-/* Reads the copy. Of one that another user may have written (the worker's, read by root) no place
- * is believed: state_dir is as in config_default. 0; negative where there is none, *ret as it was.
- */
+/* Reads the copy. If another user may have written it (the worker's, read by root), no place in it
+ * is believed: state_dir is as in config_default. Returns 0; negative where there is none, *ret as
+ * it was. */
 int config_last_read(const char *dir, struct config *ret);

@@ -443,9 +443,9 @@ static int takeover_check(const struct arguments *args, const struct node *node,
 	return code;
 }
 
-/* The wishes of the user who starts it, for a program of his (which GPUs it sees, a share
- * of MPS, how much a context has ready, a tool to be loaded with it) are nothing to the daemon, nor
- * to what it learns of a context's cost. */
+/* The user who starts the daemon may have set wishes for other programs. These are: which GPUs they
+ * see, a share of MPS, how much a context has ready, a tool to be loaded with them. They are
+ * nothing to the daemon, nor to what it learns of a context's cost. */
 static void leave_cuda_settings(void)
 {
 	static const char prefix[] = "CUDA_";

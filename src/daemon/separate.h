@@ -1,8 +1,7 @@
-/* Privilege separation, of a system daemon that root started: the process becomes a worker, which
- * has a user of its own and no rights, and talks to everybody; its guard (guard/guard.h) keeps the
+/* Privilege separation, of a system daemon that root started. The process becomes a worker, which
+ * has a user of its own and no rights, and talks to everybody. Its guard (guard/guard.h) keeps the
  * few rights that are needed. Things that only root may make are made before: directories, sockets,
- * claims.
- */
+ * claims. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* Files of the daemon that somebody removed, as cleaners of /tmp do: what is looked at once, at the
- * start, would be missed by each command, and by the next daemon. */
+/* Files of the daemon that somebody removed, as cleaners of /tmp do. If they were looked at once
+ * only, at the start, each command would miss them, and so would the next daemon. */
 #pragma once
 
 #include <stdint.h>

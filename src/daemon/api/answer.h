@@ -22,6 +22,6 @@ static inline json_t *answer_number(uint64_t number)
 	return json_integer((json_int_t)number);
 }
 
-/* Of the place in a list that a client names: the number at *at, which goes on behind it and the
- * `end` (0: the text's) that must follow. False: there is none. */
+/* Reads the number at *at, as in the place in a list that a client names. Then *at goes on behind
+ * it and the `end` (0: the text's) that must follow. False: there is none. */
 bool answer_number_take(const char **at, char end, int64_t *ret);

@@ -47,7 +47,7 @@ static void get_gpus(struct call *call, const char *id)
 
 /* ---- upgrades ---------------------------------------------------------------------------- */
 
-/* Of the loop's thread. NULL: nothing answers yet, as before the sockets listen. */
+/* For the loop's thread only. NULL: nothing answers yet, as before the sockets listen. */
 static void (*upgrade_answer)(struct call *call, const char *id);
 
 void api_upgrade_with(void (*answer)(struct call *call, const char *id))

@@ -139,8 +139,8 @@ struct living_place {
 	int64_t id;
 };
 
-/* Of one user. False: the part is full, or as many were looked at as may. Where the last job of the
- * part before has ended meanwhile, that may be those before it. */
+/* Adds the jobs of one user. False: the part is full, or as many were looked at as may. Where the
+ * last job of the part before has ended meanwhile, that may be those before it. */
 static bool living_add_of(struct listing *l, const struct queue_use *user, struct living_place at,
 			  size_t most)
 {

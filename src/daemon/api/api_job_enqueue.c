@@ -140,7 +140,7 @@ int api_job_after_check(const struct node *node, const struct peer *peer,
 	return rc;
 }
 
-/* Whom the daemon can run a job for. */
+/* Whether the daemon can run jobs for this user. */
 static int runs_for(const struct call *call, struct error *err)
 {
 	if (launcher_is_there(&call->node->launcher) || call->peer.uid == geteuid())

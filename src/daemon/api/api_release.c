@@ -75,7 +75,7 @@ static void pid_add(char *buf, size_t size, pid_t pid)
 		(void)snprintf(buf + used, size - used, "%s%d", used ? ", " : "", (int)pid);
 }
 
-/* Whom a release would leave without a GPU: "4711, 4712"; empty: nobody. */
+/* The processes that a release would leave without a GPU: "4711, 4712"; empty: none. */
 static void pids_text(const struct session *s, const struct call *call, char *buf, size_t size)
 {
 	buf[0] = '\0';

@@ -18,7 +18,7 @@
 
 /* Sessions in one part of a list; a row takes some 50 us. */
 #define PAGE_SESSIONS 64u
-/* Of clients that know no parts: the ended sessions that are the newest, */
+/* A client that knows no parts gets this many of the newest ended sessions, */
 #define UNPAGED_SESSIONS 128u
 /* and sessions and requests that have not ended. src/client/sessions.c knows this number: an answer
  * with so many may not be all. */

@@ -22,11 +22,12 @@
 #include "daemon/node.h"
 
 #define CONNECTIONS_MAX 4096u
-/* Of all answers that clients have not read yet, those of ANSWER_SMALL and less left out. One user
- * has half of it. */
+/* Room (KiB) for all answers that clients have not read yet, those of ANSWER_SMALL and less left
+ * out. One user has half of it. */
 #define ANSWERS_KIB_MAX (64u << 10)
 #define ANSWER_SMALL 16384u
-/* Of all bodies of requests that are not answered yet, those of BODY_SMALL and less left out. */
+/* Room (KiB) for all bodies of requests that are not answered yet, those of BODY_SMALL and less
+ * left out. */
 #define BODIES_KIB_MAX (64u << 10)
 #define BODY_SMALL 4096u
 /* libmicrohttpd is given connections that were counted: it is never the one that has too many. */
@@ -38,7 +39,7 @@
 /* Request line and header fields together. */
 #define HEADER_MAX 16384u
 /* A body that is too large is read to its end all the same, as many clients look for an answer only
- * then; who sends more than this is cut off. */
+ * then. A client that sends more than this is cut off. */
 #define BODY_DISCARD_MAX ((size_t)1 << 28)
 
 /* ---- waiting for an answer --------------------------------------------------------------- */

@@ -1,8 +1,8 @@
 /* The HTTP side of an upgrade: clients keep their connections, and get the answers that are due.
  *
- * Why this stays, though carve's own client tries again: a request that waits keeps its place in
- * the queue and its deadline, and a client that does not try again (curl, a script, a kubelet) gets
- * its answer. tests/system/daemon/test_daemon_upgrade.py holds both. */
+ * This stays, though carve's own client tries again. A request that waits keeps its place in the
+ * queue and its deadline. A client that does not try again (curl, a script, a kubelet) gets its
+ * answer. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,9 +1,8 @@
-/* Users take turns in what is read of their connections, too. libmicrohttpd reads from each
- * connection that is ready and looks at all that it has read, up to CONNECTION_MEMORY, before it
- * comes back to the loop: hundreds of connections with thousands of chunks or fields each would
- * take seconds. So reading fails with EAGAIN once its time in a pass of the loop is over. The
- * connection then rests, suspended, in its user's line (host/fair.h), and a turn has it read once.
- */
+/* libmicrohttpd reads from each connection that is ready and looks at all that it has read, up to
+ * CONNECTION_MEMORY, before it comes back to the loop. Hundreds of connections with thousands of
+ * chunks or fields each would take seconds. So reading fails with EAGAIN once its time in a pass of
+ * the loop is over. The connection then rests, suspended, in its user's line (host/fair.h), and a
+ * turn has it read once. */
 #include "daemon/api/http_reading.h"
 
 #include <microhttpd.h>

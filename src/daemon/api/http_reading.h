@@ -10,7 +10,7 @@
 struct MHD_Connection;
 struct MHD_Daemon;
 
-/* Of a connection, within what is known of it. */
+/* The reading of a connection, within what is known of it. */
 struct http_reading {
 	struct MHD_Connection *connection;
 	int fd;

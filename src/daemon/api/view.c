@@ -471,7 +471,7 @@ static json_t *command_pids_json(const struct session *session)
 	return pids;
 }
 
-/* Of strays that hold memory. */
+/* The PIDs of strays that hold memory. */
 static json_t *stray_pids_json(const struct session *session)
 {
 	json_t *pids = json_array();

@@ -368,7 +368,7 @@ static bool reply_settled(struct attach_connection *c, bool settled)
 	return reply_send(c, &reply, NULL, 0);
 }
 
-/* Of a connection that waits; false: it is to be closed. */
+/* Looks at a connection that waits; false: it is to be closed. */
 static bool sweep_look(struct attach_connection *c)
 {
 	struct session *s = c->entering[0] ? session_find(c->server->sessions, c->entering)

@@ -1,8 +1,7 @@
 /* Counts what a server has of one kind (connections, descriptors, bytes of answers), by user, so
- * that nobody can take it all: a user has at most half of what the others leave, however many do
+ * that nobody can take it all. A user has at most half of what the others leave, however many do
  * that. Subordinate users count as their owner (daemon/host/owner.h). Root and the daemon's own
- * user may have all that is left.
- */
+ * user may have all that is left. */
 #pragma once
 
 #include <stdbool.h>

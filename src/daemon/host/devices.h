@@ -1,6 +1,5 @@
-/* The driver's modules, as /proc/devices names their device numbers. systemd looks these up for
- * DeviceAllow= when it starts a service: nodes of a module that is loaded later stay closed to it
- * until it is started anew. */
+/* When systemd starts a service, it looks these up for DeviceAllow=. So nodes of a module that is
+ * loaded later stay closed to the service until it is started anew. */
 #pragma once
 
 enum device_bits {

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 
-/* Of one user; it is there as long as something stands in it. */
+/* The line of one user; it is there as long as something stands in it. */
 struct fair_line {
 	struct fair_line *next;
 	struct fair *fair;

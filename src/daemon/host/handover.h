@@ -1,7 +1,7 @@
-/* The things that a daemon leaves to the program that it becomes (upgrade.h): a JSON text in a
- * memfd whose number is in the environment, and the descriptors that it names, which stay open over
- * the exec. Its keys are an ABI between versions of carve: one that is not known is passed over,
- * and none changes its meaning.
+/* The things that a daemon leaves to the program that it becomes (upgrade.h). They are a JSON text
+ * in a memfd whose number is in the environment, and the descriptors that it names, which stay open
+ * over the exec. Its keys are an ABI between versions of carve: one that is not known is passed
+ * over, and none changes its meaning.
  *
  *   fds          all descriptors in it
  *   runtime      lock, http, attach: descriptors; supervised: the sockets are a supervisor's; sole:
@@ -23,8 +23,7 @@
  *   connections  descriptors of idle HTTP connections
  *   calls        fd, peer, method, path, arguments, body, close: HTTP calls whose answer is due,
  *                in order; upgrade: it is the one that asked for this
- *   waiting      id, created, passed: what such calls that wait for room had gained
- */
+ *   waiting      id, created, passed: what such calls that wait for room had gained */
 #pragma once
 
 #include <jansson.h>
@@ -33,7 +32,7 @@
 struct peer;
 
 #define HANDOVER_ENV "CARVE_HANDOVER"
-/* Of the format as such. */
+/* The version of the format as such. */
 #define HANDOVER_VERSION 1
 
 struct handover {

@@ -1,6 +1,6 @@
-/* Descriptors that outlive the daemon: those of ledgers, by name. They are kept by the supervisor
- * (systemd's file-descriptor store) where that says that it has room for some (FDSTORE, which the
- * unit sets for older versions), and else by a keeper process (proto/keep.h), which is started with
+/* Descriptors that outlive the daemon: those of ledgers, by name. The supervisor keeps them
+ * (systemd's file-descriptor store) where it says that it has room for some (FDSTORE, which the
+ * unit sets for older versions). Else a keeper process (proto/keep.h) does, which is started with
  * the first one. A keeper that ended is replaced, and gets all anew; so a ledger is lost only where
  * both end at once. Nothing here waits for the supervisor or for the keeper, but keep_start().
  *

@@ -11,8 +11,8 @@ enum log_level { LOG_INFO, LOG_WARNING, LOG_ERROR };
 
 /* Makes the file the standard error. `path` must stay valid. 0 or -errno. */
 int log_to_file(const char *path);
-/* Makes the file anew where somebody removed or renamed it. 1: made; 0: it is there, or there is
- * none; or -errno, and lines go on into the file that was. */
+/* Makes the file anew where somebody removed or renamed it. Returns 1: made; 0: it is there, or
+ * there is none; or -errno, and lines go on into the file that was. */
 int log_look(void);
 /* Takes such a file that another has made; `fd` is closed. */
 void log_adopt(int fd);

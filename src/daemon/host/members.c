@@ -11,7 +11,7 @@
 
 #define USERS "/etc/passwd"
 #define GROUPS "/etc/group"
-/* Of one line: some 100,000 names. */
+/* Room for one line: some 100,000 names. */
 #define GROUP_SIZE (1u << 20)
 #define USER_SIZE 16384
 

@@ -17,10 +17,10 @@ struct peer {
 	bool admin;           /* root, or a member of group `carve` */
 };
 
-/* Reads the peer's credentials, as the kernel noted them when it connected. 0 or -errno; -ESRCH
- * where the process has ended since, or is in a PID namespace that this one does not see. Somebody
- * else who has its PID by now is not taken for it (by kernels from 6.5 on; before, a PID that came
- * back between the connecting and this call is not noticed). */
+/* Reads the peer's credentials, as the kernel noted them when it connected. Returns 0 or -errno;
+ * -ESRCH where the process has ended since, or is in a PID namespace that this one does not see.
+ * Another process that has its PID by now is not taken for it. Kernels before 6.5 do not notice a
+ * PID that came back between the connecting and this call. */
 int peer_identify(int fd, struct peer *ret);
 
 /* Whether this peer (the owner, root, or one of group `carve`) may see and change things of

@@ -1,5 +1,5 @@
 /* Descriptors that clients send along with their messages (SCM_RIGHTS). The daemon wants none, and
- * must not close one either: a close can take as long as its sender likes, say by SO_LINGER or by a
+ * must not close one either. A close can take as long as its sender likes, say by SO_LINGER or by a
  * file system of its own, and the loop would wait meanwhile.
  *
  * Linux 6.16 and later refuse them for a socket (SO_PASSRIGHTS). Elsewhere they are received and

@@ -44,10 +44,10 @@ bool runtime_is_usual(const struct runtime *runtime);
  * with *err, which says who has it. */
 int runtime_lock_dir(const char *dir, const char *does, struct error *err);
 /* Makes the directory where it is missing (0755 for the system's, else 0700), checks its owner, and
- * takes its name (sole.h) and the lock. Negative with *err where another daemon serves it. The
- * lock's file says below the PID, as long as the daemon has not ended in order, how the next one is
- * to be started: a line "system" for the system's, a line "config PATH" (absolute) where `config`
- * is not NULL. */
+ * takes its name (sole.h) and the lock. Negative with *err where another daemon serves it. As long
+ * as the daemon has not ended in order, the lock's file says below the PID how the next one is to
+ * be started. It has a line "system" for the system's, and a line "config PATH" (absolute) where
+ * `config` is not NULL. */
 int runtime_lock(struct runtime *runtime, bool system, const char *config, struct error *err);
 /* The options of a daemon; NULL and 0 where one was not named. */
 struct runtime_start {
@@ -56,9 +56,9 @@ struct runtime_start {
 	uint64_t idle_exit_ns;
 };
 
-/* Notes them for the next daemon, which a command starts after this one was killed, in a file that
- * is this process's user's: root's, where the daemon becomes another user, who has the lock's open.
- */
+/* Notes them for the next daemon, which a command starts after this one was killed. The file is
+ * this process's user's: it is root's where the daemon becomes another user, who has the lock's
+ * open. */
 void runtime_start_note(struct runtime *runtime, const struct runtime_start *start);
 /* Whether that file was removed. */
 bool runtime_start_missing(const struct runtime *runtime);

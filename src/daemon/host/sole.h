@@ -1,7 +1,7 @@
-/* Keeps one daemon to a runtime directory, even when the files in it were removed: a name in the
- * abstract socket namespace, which the kernel keeps as long as its process lives. A second daemon
- * finds the name taken and connects to it. The first one then makes its files anew, and closes the
- * connection. */
+/* Keeps one daemon to a runtime directory, even when the files in it were removed. It holds a name
+ * in the abstract socket namespace, which the kernel keeps as long as its process lives. A second
+ * daemon finds the name taken and connects to it. The first one then makes its files anew, and
+ * closes the connection. */
 #pragma once
 
 #include <stdbool.h>

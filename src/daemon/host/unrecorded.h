@@ -4,5 +4,5 @@
 struct error;
 
 /* "the quota cannot be recorded: the disk is full", for what = "the quota cannot be recorded" and a
- * negative errno. Of a full disk the hint says where to look. Returns as error_set() does. */
+ * negative errno. If the disk is full, the hint says where to look. Returns as error_set() does. */
 int unrecorded_set(struct error *err, const char *what, int rc);

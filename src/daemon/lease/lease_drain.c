@@ -6,15 +6,15 @@
 /* While draining, for what the driver's own work takes: 100 us, then a quarter of the time so far.
  */
 #define DRAIN_LOOK_NS (MS / 10)
-/* A drain is given up after this time, or 4 times the estimate of what is in flight; where all that
- * is left will report itself (a long kernel), the third more. */
+/* A drain is given up after this time, or 4 times the estimate of what is in flight. It gets
+ * DRAIN_LONG_NS more where all that is left will report itself (a long kernel). */
 #define DRAIN_MAX_NS (100 * MS)
 #define DRAIN_LONG_NS (1000 * MS)
-/* Whatever the estimate, which is its process's own. */
+/* The most, whatever the estimate is: that is its process's own. */
 #define DRAIN_MOST_NS (5000 * MS)
-/* Work that does not end for so long, or half as long again as the estimate, while a thread of the
- * process waits at the gate may wait for that thread: the gate is opened for a moment. Of work that
- * waits one knows but how long it waited last, so more of an estimate does not count. */
+/* Work that does not end for so long, or half as long again as the estimate, may wait for a thread
+ * of its process that waits at the gate. Then the gate is opened for a moment. All that is known of
+ * work that waits is how long it waited last, so more of an estimate does not count. */
 #define STALL_NS (20 * MS)
 #define STALL_NS_MOST (200 * MS)
 /* Again where that was not enough, half as long again each time. Where it has just helped, the next
@@ -40,13 +40,13 @@ static uint64_t stall_ns(const struct lease_member *m, const struct member_look 
 	return m->stalls_known ? STALL_NS : MAX(STALL_NS, MIN(estimate, STALL_NS_MOST));
 }
 
-/* Of a newcomer's work nobody knows how long it takes, whatever he says. */
+/* Nobody knows how long a newcomer's work takes, whatever it says. */
 static uint64_t believed_ns(const struct lease_member *m, const struct member_look *look)
 {
 	return MIN(look->in_flight_ns, 2 * m->proven_ns);
 }
 
-/* Whatever it says, others have their shares: half of the patience there is with its owner. */
+/* Others have their shares, whatever it says: half of the patience there is with its owner. */
 static uint64_t give_up_most(struct leases *l, const struct lease_member *m, uint64_t now)
 {
 	uint64_t patience = owner_patience(l, m, now);

@@ -1,6 +1,6 @@
 /* A member's gate: what the daemon put there, and what it finds. Processes of the session can write
- * there what they like, so nothing follows from the word but what its table allows (proto/gate.h):
- * all else is put right again, and who opened his gate against the plan is charged. */
+ * there what they like, so nothing follows from the word but what its table allows (proto/gate.h).
+ * All else is put right again, and an owner who opened the gate against the plan is charged. */
 #include "base/macros.h"
 #include "daemon/lease/lease_turns.h"
 

@@ -83,8 +83,8 @@ static uint64_t holder_look_at(const struct leases *l, const struct lease_member
 	return now + MAX(turn_look_interval(l), MIN(busy, LOOK_BUSY_NS));
 }
 
-/* Something new is in, or it was not quiet before. Of one that is looked at twice a second nothing
- * is to be learned. */
+/* Something new is in, or it was not quiet before. From a member that is looked at twice a second
+ * nothing is to be learned. */
 static void holder_news(struct lease_member *m, const struct member_look *look, uint64_t now)
 {
 	bool quiet = !look->launching && (look->drained || !m->contended);

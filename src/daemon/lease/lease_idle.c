@@ -69,8 +69,8 @@ static void gap_count(struct lease_idle *idle, uint32_t step)
 	idle->count++;
 }
 
-/* The cost of waits of each length, with gaps as the last ones: a gap that it covers costs
- * itself, one that it does not costs the wait and the lease. */
+/* The cost of waits of each length, with gaps as the last ones. A gap that a wait covers costs
+ * itself; one that it does not cover costs the wait and the lease. */
 static void costs_set(const struct lease_idle *idle, uint64_t costs[static LEASE_IDLE_STEPS])
 {
 	uint64_t lost = idle->dear ? LEASE_IDLE_NS_MAX : MAX(SWITCH_NS, idle->burst);

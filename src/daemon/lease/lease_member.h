@@ -25,7 +25,7 @@ struct member_stuck {
 	uint32_t slot, submitted, done;
 	bool hung;  /* while it stands like that its work is not waited for */
 	bool leaks; /* it had work on the GPU, and still has */
-	/* It waited at a gate that was open, as a stopped process does: until then, or until it has
+	/* It waited at a gate that was open, as a stopped process does. Until then, or until it has
 	 * passed, or says that it waits, nobody waits for it. 0: it did not. */
 	uint64_t asleep_until, waits;
 };
@@ -60,8 +60,8 @@ struct lease_member {
 	/* Quiet: no work, no launch, since then; 0: it is not. */
 	uint64_t quiet_since;
 	uint32_t quiet_submitted;
-	/* Its gate was opened, and it has not handed anything in yet: until then what its threads
-	 * take to wake up is nobody's time. 0: it has, or that was long enough. */
+	/* Its gate was opened, and it has not handed anything in yet. Until then the time that its
+	 * threads take to wake up is nobody's. 0: it has, or that was long enough. */
 	uint64_t opening_until;
 	uint32_t opening_submitted;
 	struct lease_idle idle;
@@ -72,8 +72,8 @@ struct lease_member {
 	uint32_t progress;
 	unsigned reopens;
 	uint64_t reopened_at; /* since when it is closed again; 0: nothing is to be learned of it */
-	/* Of the drains before: so many more are opened soon, as the last time it helped; and how
-	 * often the next opening's room is doubled. */
+	/* Learned from the drains before: so many more are opened soon, as the last time it helped;
+	 * and how often the next opening's room is doubled. */
 	unsigned stalls_known, doubled;
 	uint32_t room_us;  /* GPU time that a process may have in flight */
 	bool planned_anew; /* since a waiter opened its gate */

@@ -8,7 +8,7 @@
 
 #define VERDICTS_KEPT 64u
 
-/* Of whom something is held against, or was. */
+/* An owner against whom something is held, or was. */
 struct lease_owner {
 	struct lease_owner *next;
 	uint64_t owner;

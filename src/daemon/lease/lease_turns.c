@@ -5,8 +5,9 @@
 #include "base/macros.h"
 #include "daemon/lease/lease_turns.h"
 
-/* Pages of who holds a contended lease, or is draining, are looked at this often; less often where
- * a look costs more than a twentieth of that, so that it takes 5% of a CPU at most. */
+/* Pages of a member that holds a contended lease, or is draining, are looked at this often. It is
+ * less often where a look costs more than a twentieth of that, so that it takes 5% of a CPU at
+ * most. */
 #define LOOK_EVERY_NS (MS / 4)
 /* A member that was let in and hands nothing in for so long pays for its time all the same. */
 #define OPENING_NS (300 * MS / 1000)
@@ -16,7 +17,7 @@
 /* A thread that comes to a shut gate says so; but a program can close the descriptor that its front
  * would write to. All who have processes are looked at together, that often. */
 #define UNHEARD_LOOK_NS (1000 * MS)
-/* Whose lease ended by time and who is not at the gate yet may come within this time. */
+/* A member whose lease ended by time and that is not at the gate yet may come within this time. */
 #define PONDER_NS MS
 /* A wake descriptor that says something though nobody waits is not listened to for so long. */
 #define MUTE_NS MS

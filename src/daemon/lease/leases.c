@@ -23,11 +23,11 @@
 
 #define EVENTS 64
 #define BEAT_NS (LEDGER_BEAT_MS * 1000000ull)
-/* Waiters may have taken the daemon for gone that was silent for so long (they wait for 8 s, and
- * for one that is dead a second), and open their gates so long after it is back. */
+/* Waiters may have taken a daemon that was silent for so long for gone: they wait for 8 s, and for
+ * one that is dead a second. They may open their gates so long after it is back. */
 #define MISSED_AFTER_NS 4000000000ull
 #define MISSED_FOR_NS 5000000000ull
-/* Of a session that was taken over after its start: some find it later than others. */
+/* For a session that was taken over, after its start: some find it later than others. */
 #define MISSED_FIRST_NS 10000000000ull
 /* How long work may be on a GPU that was handed in before its time was sliced. */
 #define NOT_JUDGED_NS 10000000000ull
@@ -36,9 +36,9 @@
 #define EVENT_KICK 1
 #define NUMBER_FIRST 16
 #define WAKE_EVENTS (EPOLLIN | EPOLLET)
-/* Where a turn is about to begin or to end the thread looks without sleeping, since waking up takes
- * as long as that: a 32nd of the time at most, and so much at once. Between two looks the loop gets
- * at the lock. */
+/* If a turn is about to begin or to end, the thread looks without sleeping, since waking up takes
+ * as long as that. It does so a 32nd of the time at most, and so much at once. Between two looks
+ * the loop gets at the lock. */
 #define SPIN_PART 32
 #define SPIN_NS_MOST 5000000
 #define SPIN_BREATHS 16
@@ -99,8 +99,8 @@ static void drain_counter(int fd)
 	(void)!read(fd, &count, sizeof(count));
 }
 
-/* Of wake descriptors nothing is read: their flags are shared with whoever has them, so that a read
- * may block for ever. Each writing is one event (EPOLLET), whatever the count is. */
+/* Wake descriptors are not read: their flags are shared with the processes that have them, so that
+ * a read may block for ever. Each writing is one event (EPOLLET), whatever the count is. */
 static void event_take(struct leases *l, uint64_t number)
 {
 	if (number == EVENT_TIMER || number == EVENT_KICK) {

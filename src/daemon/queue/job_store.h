@@ -78,8 +78,8 @@ int job_store_each_ended(struct job_store *store, uid_t uid, const struct job_pl
 /* A job, or `limit` of an array's that have an index above `after`, ended or not. -ENOENT. */
 int job_store_each_part(struct job_store *store, int64_t id, int32_t after, uint32_t limit,
 			job_record_cb cb, void *arg);
-/* Of a job, an array, or (index >= 0) one of an array's: how many there are, are done, and have
- * ended. */
+/* The counts of a job, an array, or (index >= 0) one of an array's: how many there are, are done,
+ * and have ended. */
 struct job_counts {
 	uint32_t all, done, ended;
 };

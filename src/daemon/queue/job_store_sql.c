@@ -25,7 +25,8 @@ const char *const job_schema_upgrades[JOB_SCHEMA_NEWEST + 1] = {
 	/* entered: all of its jobs are there. */
 	[3] = "ALTER TABLE spec ADD COLUMN entered INTEGER NOT NULL DEFAULT 1;"
 	      "CREATE INDEX spec_entering ON spec(id) WHERE entered=0; PRAGMA user_version=3;",
-	/* Of jobs of before nobody counted them. The index has all that is summed up at a start. */
+	/* Nobody counted the texts of the jobs of before. The index has all that is summed up at a
+	 * start. */
 	[4] = "ALTER TABLE job ADD COLUMN text_bytes INTEGER NOT NULL DEFAULT 0;"
 	      "DROP INDEX job_ended_of;"
 	      "CREATE INDEX job_ended_of ON job(uid, ended, text_bytes) WHERE state >= 4;"

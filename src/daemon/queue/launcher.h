@@ -51,9 +51,10 @@ const char *launcher_tick(struct launcher *launcher);
 
 /* A warrant for `text` of the client at the other end of `socket_fd`. 0 or -errno. */
 int launcher_vouch(struct launcher *launcher, int socket_fd, const char *text, struct warrant *ret);
-/* Has a shim started with what the sealed memfd says. *ret_go: the end of its pipe. 0 or -errno;
- * -EKEYREJECTED: the launcher's key made no warrant for this text, and never will;
- * -EKEYREVOKED: nor for that of the agent, which says how pods are made. */
+/* Has a shim started with what the sealed memfd says. *ret_go: the end of its pipe. Returns 0 or
+ * -errno. The error is -EKEYREJECTED where the launcher's key made no warrant for this text, and
+ * never will. It is -EKEYREVOKED where it made none for that of the agent, which says how pods are
+ * made. */
 int launcher_start(struct launcher *launcher, int64_t job, uint32_t attempt, int spec_fd,
 		   int *ret_go, struct process_id *ret);
 /* The attempt is over: what is left of it is killed. 0 or -errno. */

@@ -67,8 +67,8 @@ struct job {
 	struct job *next_of_user, *previous_of_user; /* in the order of coming */
 	uint64_t came;                               /* its number in that order */
 	enum job_wait wait;                          /* where it is not in a bucket */
-	/* How often it could not be started, since it ran last; why (-errno; 0: not known), and
-	 * whether that is its files' directory; and before when it is not tried again. */
+	/* How often it could not be started, since it ran last. Then why (-errno; 0: not known),
+	 * whether that is its files' directory, and the time before which it is not tried again. */
 	unsigned failures;
 	int failure;
 	bool no_files;
@@ -108,8 +108,8 @@ struct agent {
 	uint64_t gpus;           /* by NVML index; of pods none */
 	bool fair;
 	uint32_t last; /* the queue that started a job last */
-	/* Of jobs' containers, where neither the job nor its queue names one; "": none. And which
-	 * options of the runtime jobs may have: queue_container_refuse(). */
+	/* The image of jobs' containers, where neither the job nor its queue names one; "": none.
+	 * And which options of the runtime jobs may have: queue_container_refuse(). */
 	char image[QUEUE_IMAGE_SIZE], container_allow[256], container_deny[256];
 	int64_t started;
 	struct process_id owner; /* pid 0: it is detached */
@@ -152,8 +152,8 @@ void queues_kick(struct queues *q);
 void queues_run(struct queues *q);
 void queues_tick(struct queues *q);
 /* Makes anew what somebody removed of the queues' files: of their database, and directories of jobs
- * that run. 1: made; 0: nothing is missing, or there are no queues; or -errno. *ret_name: its name,
- * in static memory. */
+ * that run. Returns 1 where it made some; 0 where nothing is missing, or there are no queues; or
+ * -errno. In *ret_name is the name, in static memory. */
 int queues_database_look(struct queues *q, const char **ret_name);
 int queues_directories_look(struct queues *q, const char **ret_name);
 /* As database_copy(). */
@@ -173,7 +173,7 @@ struct agent *agent_serving(const struct queues *q, const char *queue, uid_t uid
 /* Why no agent starts jobs of the job's queue for its user; "" where one does. */
 const char *job_halt(const struct job *job);
 /* The place the job would have on the agent's GPUs if nobody else were there: the fewest bytes on
- * each of so many GPUs as it needs. 0, or -ENOSPC: they can never grant it. */
+ * each of so many GPUs as it needs. Returns 0, or -ENOSPC: they can never grant it. */
 int agent_least(const struct queues *q, const struct agent *agent,
 		const struct place_request *request, struct place_result *ret);
 /* A program of the agent's owner that is told of the changes of its jobs: `text` as
@@ -241,8 +241,8 @@ int job_hold(struct job *job, bool hold, struct error *err);
  * becomes the job's; or NULL). Where it waits. */
 int job_change(struct job *job, const char *queue, const int *priority, const char *text,
 	       struct warrant *warrant, struct error *err);
-/* Of a job that waits: the job that it waits for (0: for none that is known), and when it starts,
- * by time limits at the latest (ns since 1970; 0: not known). */
+/* The prospect of a job that waits: the job that it waits for (0: for none that is known), and when
+ * it starts. The time follows from time limits, at the latest (ns since 1970; 0: not known). */
 struct job_prospect {
 	int64_t blocker, starts;
 };

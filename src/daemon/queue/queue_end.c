@@ -85,8 +85,9 @@ void job_cgroup_remove(struct queues *q)
 		q->cgroup[0] = '\0';
 }
 
-/* Of a job whose shim was killed nobody else ends them. Records are believed of this process's own
- * user only; of one that was killed before it wrote one the name is known, if not the place. */
+/* If a job's shim was killed, nobody else ends its processes. Records are believed of this
+ * process's own user only. If it was killed before it wrote a record, the name is known, if not the
+ * place. */
 static void leftovers_end(const struct job *job)
 {
 	struct queues *q = job->queues;
@@ -413,8 +414,8 @@ static void outcome_of_record(const struct job *job, const json_t *record, struc
 }
 
 /* Nothing of it ran: it goes back, as if it had not been started. That is what its record says,
- * which its user can write, or take away: the slice was held, and counts as use. Of a start before
- * the machine went down nobody knows for how long. */
+ * which its user can write, or take away: the slice was held, and counts as use. If the start was
+ * before the machine went down, nobody knows for how long. */
 static void unstarted(struct job *job, bool pod_goes_on)
 {
 	struct outcome outcome = {.state = JOB_QUEUED,

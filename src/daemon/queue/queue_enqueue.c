@@ -371,7 +371,7 @@ static void stage_next(struct enqueue *e, uint32_t of)
 	e->done = 0;
 }
 
-/* Whose turn it is, but for those that wait for the disk. NULL: all do. */
+/* The next by turn, but for those that wait for the disk. NULL: all do. */
 static struct enqueue *long_next(const struct queues *q)
 {
 	for (struct turn *turn = q->longs.first; turn; turn = turn->next) {

@@ -6,7 +6,7 @@
 #include "base/macros.h"
 #include "daemon/queue/queue_private.h"
 
-/* Of one answer. */
+/* The most events of one answer. */
 #define EVENTS_PART 256u
 
 uint64_t queue_events_last(const struct queues *q)

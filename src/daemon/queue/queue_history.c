@@ -107,8 +107,8 @@ static bool has_more(const struct job_history *one, const struct job_history *ot
 	return text ? one->text_bytes > other->text_bytes : one->jobs > other->jobs;
 }
 
-/* Of the owner with most: that of a range may have some of each of its users. NULL: nobody has any.
- */
+/* The owner with most. It is not the user with most: a range may have some of each of its users.
+ * NULL: nobody has any. */
 static struct queue_use *user_with_most(const struct queues *q, bool text)
 {
 	struct queue_use *owner = q->uses, *most = NULL;

@@ -8,11 +8,11 @@
  *
  * It hears of a job's end at least once. The end has a number, written to disk with the job. The
  * program leaves a line in the pipe until it has dealt with it, so the bytes that are left there
- * say how far it is; the number up to which it has dealt with all ends goes to disk each second.
+ * say how far it is. The number up to which it has dealt with all ends goes to disk each second.
  * Ends behind that number are told again, from the disk, where the daemon was killed. So are those
  * of a user with more changes than are remembered.
  *
- * Of other changes it hears at most once where the daemon is killed: they are not on disk, as each
+ * It hears of other changes at most once where the daemon is killed: they are not on disk, as each
  * would be a transaction. */
 #include <errno.h>
 #include <fcntl.h>
@@ -65,9 +65,9 @@ struct agent_hook {
 	uint32_t dealt;      /* lines, since paced_ns */
 	uint64_t paced_ns;
 	uint64_t written; /* bytes, to this process */
-	/* Numbers of ends, each up to that one: it is on disk that the program has dealt with them;
-	 * they are in the lists, or were, or are none of the agent's; and they are to be read from
-	 * the disk before they can be. */
+	/* Numbers of ends, each up to that one. saved: it is on disk that the program has dealt
+	 * with them. passed: they are in the lists, or were, or are none of the agent's. owed: they
+	 * are to be read from the disk before they can be. */
 	int64_t saved, passed, owed;
 	uint64_t again_ns; /* it is not started before */
 	int failure;       /* -errno of the last start; 0: it succeeded */
@@ -185,7 +185,7 @@ void agent_hook_resume(struct agent *agent)
 {
 	struct agent_hook *hook = agent->hook;
 
-	/* Of one that a daemon before told, nobody knows how far it is. */
+	/* If a daemon before told the program, nobody knows how far it is. */
 	if (!hook || job_store_told_get(agent->queues->store, agent->id, &hook->saved) < 0) {
 		agent_hook_begin(agent);
 		return;

@@ -19,12 +19,12 @@ struct agent_pods {
 	char namespace[64];
 	char api[512], token_file[PATH_MAX], ca_file[PATH_MAX]; /* "": as in a pod */
 	uint32_t most;
-	/* Of a daemon with a launcher: agent_pods_text(), and that the owner said it. Else NULL. */
+	/* With a launcher: agent_pods_text(), and that the owner said it. Else NULL. */
 	char *text;
 	struct warrant *warrant;
 };
 
-/* Of the request's field `pods`, or of what agent_pods_json() made. 0 with *ret (owned by the
+/* Reads the request's field `pods`, or what agent_pods_json() made. 0 with *ret (owned by the
  * caller), or negative with *err. */
 int agent_pods_read(const json_t *object, struct agent_pods **ret, struct error *err);
 /* Takes NULL. */

@@ -14,7 +14,7 @@
 #include "daemon/session/sessions.h"
 
 #define QUEUE_ID_BUCKETS 65536u
-/* Of names, arrays and users. */
+/* For names, arrays and users. */
 #define QUEUE_TABLE_BUCKETS 4096u
 /* Changes that are remembered. */
 #define QUEUE_EVENTS 4096u
@@ -245,8 +245,8 @@ const struct job_after *job_comes_round(const struct job *job, const struct job_
 					bool *ret_known);
 /* The last job that waited for these has left the list. */
 void job_waits_end(struct queues *q, struct job_spec *spec);
-/* Looks at jobs whose time has come, or whose job that they come after has ended: for a while, and
- * in the next round of the loop at those that are left. */
+/* Looks at jobs whose time has come, or whose job that they come after has ended. It does so for a
+ * while, and in the next round of the loop for those that are left. */
 void queue_waits_run(struct queues *q);
 /* Likewise at jobs for which there was no memory. */
 void queue_waits_retry(struct queues *q);
@@ -331,7 +331,7 @@ void job_end_tick(struct job *job, uint64_t now);
 int job_processes_end(const struct job *job, bool by_shim);
 void job_cgroup_remove(struct queues *q);
 
-/* Whose shim it is, and by which numbers its files are called. */
+/* The owner of a shim, and the numbers by which its files are called. */
 struct shim_owner {
 	uid_t uid;
 	int64_t job;

@@ -1,5 +1,5 @@
 /* Jobs that wait need a daemon. A user's own daemon that is killed is started again by the shims of
- * jobs that run; where none runs a process of its own does that, as long as an agent is there. */
+ * jobs that run. If none runs, a process of its own does that, as long as an agent is there. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -12,7 +12,7 @@
 #include "daemon/host/log.h"
 #include "daemon/queue/queue_private.h"
 
-/* Of an array's jobs, some may run, or have ended. */
+/* The most jobs of an array that are looked at for one in the list: some may run, or have ended. */
 #define NEIGHBOURS 64u
 /* For a job whose reason is a queue's. */
 #define LOOKS_MAX 1000u

@@ -47,7 +47,8 @@ static const char *why_room(const struct job *job, const struct agent *agent,
 	return buf;
 }
 
-/* Of jobs that find no room one has a placement reserved, and what it waits for goes before it. */
+/* One of the jobs that find no room has a placement reserved, and what that waits for goes before
+ * it. */
 static struct job_prospect prospect_of_room(const struct job *job, const struct agent *agent)
 {
 	uint64_t now = now_monotonic_ns();

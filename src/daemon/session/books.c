@@ -96,7 +96,7 @@ int books_create(struct books *ret, const char *session, const struct books_gpu 
 {
 	struct books books = BOOKS_NONE;
 	/* Nobody but the daemon may write the limits. The descriptor handed out is read-only, and
-	 * the mode keeps other users from opening it anew through /proc; F_SEAL_FUTURE_WRITE would
+	 * the mode keeps other users from opening it anew through /proc. F_SEAL_FUTURE_WRITE would
 	 * bind a restarted daemon too, which could then never resize the session. */
 	books.limits_rw_fd = sealed_memfd("limits", session, limits_size(), 0400);
 	if (books.limits_rw_fd < 0)

@@ -47,7 +47,7 @@ struct books_fds {
 int books_adopt(struct books *ret, const char *session, uint32_t gpu_count,
 		const struct books_fds *from);
 /* The limits for writing, from a read-only descriptor that this daemon was left by an earlier
- * version, which kept no other: checked, and opened up for a moment to the user whose it is. The
- * descriptor, or -errno. */
+ * version, which kept no other. They are checked, and opened up for a moment to the user whose they
+ * are. The descriptor, or -errno. */
 int books_limits_open(int view);
 void books_clear(struct books *books);

@@ -188,9 +188,10 @@ uint64_t process_figure_of_dead(const struct process *p, const struct gpu_sample
 	return figure;
 }
 
-/* The part of a GPU's figure for a PID that is that of the dead who had it before: as much as the
- * driver listed for it when nobody else had it. Its slot's word counts for no more, as any
- * process of its session can write that. `instance`: of that one alone; NULL: of the GPU. */
+/* The part of a GPU's figure for a PID that belongs to the dead processes that had the PID before.
+ * It is as much as the driver listed for it when nobody else had it. Its slot's word counts for no
+ * more, as any process of its session can write that. `instance`: of that one alone; NULL: of the
+ * GPU. */
 static uint64_t left_by_dead(const struct session *s, pid_t pid, int gpu, const char *instance)
 {
 	uint64_t left = 0;
@@ -397,7 +398,7 @@ int process_resume(struct session *s, uint32_t slot, struct process_id id)
 		p->gpu[i].floor = from->daemon_corrected
 					  ? 0
 					  : MIN(0, ledger_settled(&s->books.ledger, slot, i));
-	/* Whatever was written there. */
+	/* It is set whatever was written there. */
 	from->pid = id.pid;
 	from->start_time = id.birth;
 	from->state = LEDGER_SLOT_LIVE;
@@ -467,8 +468,8 @@ bool process_is_charged(const struct process *p)
 	return false;
 }
 
-/* Whether no call of it can be on its way to the driver any more, that will take memory: none is
- * under way, or it has been for so long that its program is gone. */
+/* Whether no call of it that will take memory can be on its way to the driver any more. Either none
+ * is under way, or it has been for so long that its program is gone. */
 static bool is_quiescent(struct process *p)
 {
 	const struct ledger_slot *slot = ledger_slot(ledger_of(p), p->slot);
@@ -498,7 +499,7 @@ static bool has_execed(struct process *p)
 	return p->listed && !is_listed(p) && is_quiescent(p);
 }
 
-/* Of a GPU whose driver does not answer nobody can tell what is on it. */
+/* If a GPU's driver does not answer, nobody can tell what is on it. */
 bool session_is_silent(const struct session *s)
 {
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)

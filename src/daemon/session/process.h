@@ -106,8 +106,8 @@ uint64_t process_figure_of_dead(const struct process *process, const struct gpu_
 
 /* Managed memory that it has charged and that is in no process's figure, wherever it is. */
 int64_t process_managed_unlisted(const struct process *process, uint32_t position);
-/* Some of what it had charged when it was sampled, or has by now, may be elsewhere than on the GPU,
- * or there and in no process's figure, and it does not say how much. */
+/* Some of what it had charged when it was sampled, or has by now, may be elsewhere than on the GPU.
+ * Or it may be there and in no process's figure. The process does not say how much. */
 bool process_has_managed(const struct process *process);
 
 /* The slot that is compared with the figure of its process, which may have several: that one, if

@@ -35,8 +35,8 @@ struct holder {
 	int mount_fd;
 };
 
-/* NONE -> OPEN when its first process attaches, OPEN -> LOST where a daemon starts that was kept no
- * ledger for, though processes have it, LOST -> NONE when the last of these has ended. */
+/* NONE -> OPEN when its first process attaches. OPEN -> LOST where a daemon starts that was kept no
+ * ledger for, though processes have it. LOST -> NONE when the last of these has ended. */
 enum session_ledger {
 	SESSION_LEDGER_NONE, /* nobody has attached */
 	SESSION_LEDGER_OPEN,
@@ -46,8 +46,8 @@ enum session_ledger {
 
 typedef void (*session_end_cb)(void *arg, const char *id);
 
-/* A listener for the end of a session that is ending; and, once, that a process of it cannot
- * be ended (refused_pid), in which case the session is still there when `cb` is called. */
+/* A listener for the end of a session that is ending. It also hears, once, that a process of it
+ * cannot be ended (refused_pid). In that case the session is still there when `cb` is called. */
 struct session_listener {
 	struct session_listener *next;
 	session_end_cb cb;
@@ -83,7 +83,8 @@ struct session {
 	 * here.
 	 */
 	uint64_t over_bytes, over_since_ns;
-	/* Of that, what may have been others' that it imported; and what the database has of it. */
+	/* The part of that which may have been others' that it imported; and what the database has
+	 * of it. */
 	uint64_t over_inherited_bytes, over_inherited_stored;
 	/* Processes of it have imported memory; what others had less of since, for a few seconds;
 	 * what it had more of just then; and what it held in all (over.c). */
@@ -129,8 +130,8 @@ int session_holder_add(struct session *session, const struct process_id *process
 void session_holder_leave(struct session *session, const struct process_id *process);
 /* All of them, with what they took of their user's budget. */
 void session_holders_free(struct session *session);
-/* Likewise one that is a command, which goes to disk, too; `mount_fd` is the mount namespace that
- * was made for the slice (-1: none was), and becomes the session's, whatever is returned. And one
+/* Likewise one that is a command, which goes to disk, too. The mount namespace that was made for
+ * the slice is `mount_fd` (-1: none was); it becomes the session's, whatever is returned. And one
  * that a daemon before this one put there. */
 int session_command_add(struct session *session, const struct process_id *process, int mount_fd);
 /* It lives, and is none of the commands any more. An ephemeral session keeps it. */
@@ -143,13 +144,13 @@ bool session_has_command(const struct session *session, const struct process_id 
 void session_commands_end(const struct session *session, const struct process_id *but);
 /* Whether a living process has a slot. */
 bool session_has_attached(const struct session *session, pid_t pid);
-/* 0: a process of another user is in the slice: root's command has a mount namespace of its own,
- * and whoever is in there was put there by root. -EPERM: it is not; -EAGAIN: the guard was too slow
- * to say. */
-int session_admits(const struct session *session, struct process_id process);
-/* -EPERM: a process of root is in the mount namespace of another session's slice, such as a
- * container, and in none of this one's; so it stays in that one. 0: it is not; -EAGAIN: the guard
+/* Returns 0 where a process of another user is in the slice: root's command has a mount namespace
+ * of its own, and root put the processes there. Returns -EPERM where it is not; -EAGAIN: the guard
  * was too slow to say. */
+int session_admits(const struct session *session, struct process_id process);
+/* Returns -EPERM where a process of root is in the mount namespace of another session's slice, such
+ * as a container, and in none of this one's. So it stays in that one. Returns 0 where it is not;
+ * -EAGAIN: the guard was too slow to say. */
 int session_shut_in(const struct session *session, struct process_id process);
 /* A process was ended for what the session holds beyond its slice: logged, and counted. */
 void session_over_killed(struct session *session, pid_t pid);
@@ -182,8 +183,8 @@ void session_make_id(const struct sessions *sessions, char ret[static STORE_ID_S
 int session_books(struct session *session);
 /* Puts the session into the list of those with books. */
 void session_set_attached(struct session *session);
-/* New sizes and share of time, already checked for room: on disk, promised and in the ledger. 0 or
- * -errno; -EBUSY: more than the new size is in use, by now. */
+/* Sets new sizes and share of time, already checked for room: on disk, promised and in the ledger.
+ * Returns 0 or -errno; -EBUSY: more than the new size is in use, by now. */
 int session_resize(struct session *session, const uint64_t *bytes, uint32_t compute);
 /* Gives a session that nobody is in other instances, as many as it has. 0 or -errno; then nothing
  * changed. */

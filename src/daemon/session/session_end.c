@@ -69,8 +69,8 @@ static void session_finish(struct session *s)
 	sessions->hooks->ended(sessions->context);
 }
 
-/* A process of it is another user's by now, as by a set-user-ID program: the session goes on ending
- * until that one ends by itself, and whoever waits for its end hears of it. */
+/* A process of it is another user's by now, as by a set-user-ID program. The session goes on ending
+ * until that one ends by itself, and those that wait for its end hear of it. */
 static void on_signalled(void *context, const char *session, struct process_id process, int rc)
 {
 	struct sessions *sessions = context;

@@ -253,7 +253,7 @@ static bool has_namespace(const struct session *s, const struct stat *its)
 	return false;
 }
 
-/* Of the mount namespace that a process is in: 0 with *ret, or -errno. */
+/* Looks at the mount namespace that a process is in: 0 with *ret, or -errno. */
 static int namespace_look(const struct session *s, struct process_id process, struct stat *ret)
 {
 	cleanup_close int fd = privileges_namespace(s->sessions->privileges, process);

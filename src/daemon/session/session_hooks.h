@@ -13,8 +13,9 @@ struct process;
 struct session;
 
 struct session_hooks {
-	/* The session got its ledger; is one of those with a ledger, as one of the last daemon's
-	 * is, and its processes take turns from now on; and the next daemon needs the ledger. */
+	/* The first: the session got its ledger. The second: it is one of those with a ledger, as
+	 * one of the last daemon's is, and its processes take turns from now on. The third: the
+	 * next daemon needs the ledger. */
 	void (*ledger_made)(struct session *session);
 	void (*attached)(struct session *session);
 	void (*ledger_used)(const struct session *session);

@@ -105,8 +105,8 @@ static int log_bound(struct database *d)
 	return sqlite3_wal_autocheckpoint(d->db, d->log_pages);
 }
 
-/* Of the file, in steps of as many: sessions with the usual history take some 5 MiB. The log is
- * merged before it has as much, and gets a quarter more. */
+/* Room that the file takes beforehand, in steps of as many bytes: sessions with the usual history
+ * take some 5 MiB. The log is merged before it has as much, and gets a quarter more. */
 #define ROOM (16 << 20)
 /* On a disk that has less than so many times that, nothing is taken. */
 #define ROOM_PART 8u

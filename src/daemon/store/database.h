@@ -22,7 +22,7 @@ struct database {
 	bool keeps_room;
 
 	sqlite3 *db; /* NULL: it is not open */
-	/* Whoever is told of commits merges the log when it has as many: INT_MAX, or less under
+	/* The pages of the log at which the listener to commits merges it: INT_MAX, or less under
 	 * ulimit -f. */
 	int log_pages;
 	char path[PATH_MAX];

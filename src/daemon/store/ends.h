@@ -2,9 +2,9 @@
  * room was taken beforehand, so that writing there needs none. Once the database has them all, it
  * is emptied. A written end survives the daemon's death at any later moment.
  *
- * Why this stays: without it a session that ended on a full disk is there again after the next
- * start of the daemon, with its promise, and a user cannot release memory while the disk is full.
- */
+ * This stays for two reasons. Without it a session that ended on a full disk is there again after
+ * the next start of the daemon, with its promise. And a user cannot release memory while the disk
+ * is full. */
 #pragma once
 
 #include <stdbool.h>

@@ -2,9 +2,9 @@
  *
  * The system's is /var/lib/carve. It is on disk, and the runtime directory, which holds sockets and
  * lock, usually is not. `carve.db` in the runtime directory is then a link to the database, so that
- * whoever starts next finds the living sessions wherever they are kept: a daemon that is told
- * another place moves them, and until that is complete the old place is the one that counts. A
- * daemon older than this finds a link there, and refuses instead of starting without sessions.
+ * the next daemon finds the living sessions wherever they are kept. A daemon that is told another
+ * place moves them. Until that is complete, the old place is the one that counts. A daemon older
+ * than this finds a link there, and refuses instead of starting without sessions.
  *
  * Where no place is named or usual, both are the same directory. */
 #pragma once
@@ -28,9 +28,9 @@ struct state {
 	char stays[512];           /* why it is not where it is to be; "": it is */
 };
 
-/* Chooses the directory: `named` (by the option) or `configured`, each "" or NULL for none; else
- * the system's for a runtime directory that is the system's, $XDG_STATE_HOME/carve/HOST for a
- * user's usual one, and else where the sessions are already, or the runtime directory. 0 or
+/* Chooses the directory: `named` (by the option) or `configured`, each "" or NULL for none. Else it
+ * is the system's for a runtime directory that is the system's, and $XDG_STATE_HOME/carve/HOST for
+ * a user's usual one. Else it is where the sessions are already, or the runtime directory. 0 or
  * negative with *err. */
 int state_choose(struct state *state, const struct runtime *runtime, const char *named,
 		 const char *configured, struct error *err);
@@ -45,10 +45,10 @@ void state_explain(const struct state *state, int rc, struct error *err);
 /* Whether state_open() of a daemon that takes over would find databases that it understands,
  * without touching them. */
 int state_check(const struct state *state, const struct runtime *runtime, struct error *err);
-/* Before a system daemon gives up being root: has its directories and files, where they are and
- * where they are to be, belong to the user that it becomes (0: it stays root), and the link say
- * where they are, or stay as in state_open(). Only what root or a worker of carve's had is given
- * away. 0 or negative with *err. */
+/* Before a system daemon gives up being root: gives its directories and files to the user that it
+ * becomes (0: it stays root). These are those of the present place and of the next one. Has the
+ * link say where they are, or stay as in state_open(). Only what root or a worker of carve's had is
+ * given away. 0 or negative with *err. */
 int state_prepare(struct state *state, const struct runtime *runtime, uid_t uid, gid_t gid,
 		  struct error *err);
 /* Gives a directory, and what of a database is in it, to a user. 0 or -errno; -EPERM: it, or a
@@ -59,9 +59,9 @@ int state_directory_give(const char *dir, uid_t uid, gid_t gid);
 int state_lock_look(struct state *state, const struct runtime *runtime, struct error *err);
 /* Whether the directory is not there. */
 bool state_gone(const struct state *state);
-/* Where it is gone for good, as a service's sandbox cannot make it: leaves copies of the databases
- * (a negative one: there is none) to the supervisor, for state_open() of the next daemon. 0 or
- * -errno. */
+/* Used where it is gone for good, as a service's sandbox cannot make it. Leaves copies of the
+ * databases (a negative one: there is none) to the supervisor, for state_open() of the next daemon.
+ * 0 or -errno. */
 int state_leave_copies(int sessions_fd, int jobs_fd);
 bool state_link_missing(const struct state *state, const struct runtime *runtime);
 int state_link_again(const struct state *state, const struct runtime *runtime, struct error *err);

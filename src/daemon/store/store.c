@@ -15,7 +15,7 @@
 #include "daemon/store/ends.h"
 #include "daemon/store/store_db.h"
 
-/* Of the schema below, to which the migrations are added. */
+/* The version of the schema below, to which the migrations are added. */
 #define SCHEMA_VERSION 2
 /* The log (16 MiB) is put into the database itself so seldom, as that waits for the disk. */
 #define IN_MEMORY "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;"

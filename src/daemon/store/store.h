@@ -1,7 +1,7 @@
 /* The records that outlive the daemon: sessions, who keeps ephemeral sessions alive, quotas,
  * settings, learned context costs. SQLite in WAL mode. A write is with the kernel when its function
- * returns, so it survives the death of the daemon at any later moment (not a power cut, which ends
- * the sessions too). Quotas and settings are on the disk, where it is on one.
+ * returns, so it survives the death of the daemon at any later moment. It does not survive a power
+ * cut, which ends the sessions too. Quotas and settings are on the disk, where it is on one.
  *
  * All functions return 0 or -errno: -EEXIST the ID is taken, -ENOSPC the disk is full, -EROFS it is
  * read-only, -EUCLEAN the database is damaged, -EIO anything else. */
@@ -27,7 +27,7 @@ struct store;
 /* Ended sessions that are kept for `list --all`, unless store_keep_history() says otherwise; at
  * times a few more. */
 #define STORE_HISTORY_DEFAULT 10000u
-/* Of these, those of one user that ended within a minute. */
+/* The most of these that are of one user and ended within a minute. */
 #define STORE_HISTORY_PER_MINUTE_DEFAULT 600u
 
 struct store_gpu {
@@ -100,8 +100,8 @@ struct store_boot {
 /* Says in which life of the host this is, before sessions are read: those that were living in
  * another one ended with it. */
 int store_boot(struct store *store, const struct store_boot *boot, unsigned *ret_ended);
-/* From now on so many ended sessions are kept; what lies behind goes with the next that end. Of a
- * user with more than `per_minute` that end within a minute, each further one takes the place of
+/* From now on so many ended sessions are kept; what lies behind goes with the next that end. If
+ * more than `per_minute` of one user's end within a minute, each further one takes the place of
  * that user's oldest. */
 void store_keep_history(struct store *store, uint32_t sessions, uint32_t per_minute);
 
@@ -144,16 +144,16 @@ typedef int (*store_process_cb)(void *arg, const struct process_id *process, uin
 /* Those that keep an ephemeral session alive; `more` is 0. */
 int store_holders_each(struct store *store, const char *id, store_process_cb cb, void *arg);
 
-/* A command of `carve run`, with the mount namespace that was made for it (0: none). Whoever ended
- * meanwhile may still be listed. */
+/* A command of `carve run`, with the mount namespace that was made for it (0: none). A command that
+ * ended meanwhile may still be listed. */
 int store_command_put(struct store *store, const char *id, const struct process_id *process,
 		      uint64_t mount_namespace);
 int store_command_remove(struct store *store, const char *id, const struct process_id *process);
 /* With the mount namespace. */
 int store_commands_each(struct store *store, const char *id, store_process_cb cb, void *arg);
 
-/* A process that has a session's ledger, for a daemon after this one that may not look into it.
- * Whoever ended meanwhile may still be listed. */
+/* A process that has a session's ledger, for a daemon after this one that may not look into it. A
+ * process that ended meanwhile may still be listed. */
 int store_attached_put(struct store *store, const char *id, uint32_t slot,
 		       const struct process_id *process);
 int store_attached_remove(struct store *store, const char *id, uint32_t slot);

@@ -159,7 +159,7 @@ int store_session_add(struct store *store, const struct store_session *session,
 	return store_finish(store, rc);
 }
 
-/* Of one GPU of a session, which it begins with. */
+/* A statement for one GPU of a session; ID and position are its first parameters. */
 static sqlite3_stmt *gpu_statement(struct store *store, enum statement which, const char *id,
 				   uint32_t position)
 {

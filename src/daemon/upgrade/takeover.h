@@ -1,5 +1,5 @@
-/* Sessions of a daemon that ran before this one: read from the store, with the processes that are
- * in them; their ledgers are what was kept of them (keep.h), or what the last program left
+/* Sessions of a daemon that ran before this one are read from the store, with the processes that
+ * are in them. Their ledgers are what was kept of them (keep.h), or what the last program left
  * (node->handover). Nothing of other processes is looked at, but whether they live. */
 #pragma once
 

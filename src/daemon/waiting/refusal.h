@@ -20,7 +20,7 @@ void refusal_mebibytes_hint(const struct pool *pool, const struct place_request 
 void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_gpu *place,
 		    const struct place_request *request, enum place_reason reason, char *buf,
 		    size_t size);
-/* Whose a GPU is that is not this daemon's. Returns buf. */
+/* Names the owner of a GPU that is not this daemon's. Returns buf. */
 #define REFUSAL_HOLDER_SIZE 128
 const char *refusal_holder(const struct claim *claim, char buf[static REFUSAL_HOLDER_SIZE]);
 /* There is no GPU at all. */

@@ -2,9 +2,9 @@
  * passes through here; most leave it at once.
  *
  * A later request may be granted before an earlier one that does not fit. So that this cannot delay
- * the earlier one for ever, it is passed at most WAITING_PASSES times: then nothing more is granted
- * on the GPUs that it may use until it is served or gives up. A session that grows passes it, too.
- */
+ * the earlier one for ever, it is passed at most WAITING_PASSES times. Then nothing more is granted
+ * on the GPUs that it may use until it is served or gives up. A session that grows passes it,
+ * too. */
 #pragma once
 
 #include <stdbool.h>

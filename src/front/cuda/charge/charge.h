@@ -85,8 +85,8 @@ CUresult taking_begin_on(struct taking *t, struct process *p, int gpu, enum obje
 /* The same without having pools trimmed and without counting as refused. */
 CUresult taking_try_on(struct taking *t, struct process *p, int gpu, enum object_kind kind,
 		       uint64_t bytes);
-/* The driver's word for a call whose memory is reserved. If it says that there is no memory,
- * somebody else may hold too much for a moment, such as a module that is about to be undone or a
+/* The driver's word for a call whose memory is reserved. It may say that there is no memory because
+ * somebody else holds too much for a moment. That is a module that is about to be undone, or a
  * process that has just died. So it is asked again, for a second at most. */
 #define TAKE(taking, call)                                                                   \
 	({                                                                                   \
