@@ -371,8 +371,8 @@ CUresult capture_check_unsafe(void)
 	return result;
 }
 
-/* Whoever waits for a whole device spoils what is captured on it, in any mode of either thread:
- * measured by others (ROCm/rocm-systems #4508 and #8338, on two GPUs; NVIDIA/TensorRT #2888). */
+/* A wait for a whole device spoils what is captured on it, in any mode of either thread. Others
+ * measured that (ROCm/rocm-systems #4508 and #8338, on two GPUs; NVIDIA/TensorRT #2888). */
 CUresult capture_check_wait_all(const struct device *device)
 {
 	CUresult result = CUDA_SUCCESS;

@@ -47,8 +47,8 @@ struct driver {
 
 extern struct driver driver;
 
-/* How every entry point begins: the driver must be initialised, in this very process, and its host
- * alive; the thread must not run a function of the program's for a stream; an armed hang takes
+/* Every entry point begins so. The driver must be initialised, in this very process, and its host
+ * alive. The thread must not run a function of the program's for a stream. An armed hang takes
  * effect here. */
 CUresult api_begin(const char *name);
 /* Around such a function: what the thread calls meanwhile answers CUDA_ERROR_NOT_PERMITTED, which

@@ -329,7 +329,7 @@ CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address)
 	return CUDA_SUCCESS;
 }
 
-/* Of the attributes of kernel nodes, the one that changes what runs is kept. */
+/* Only that attribute of kernel nodes is kept which changes what runs. */
 CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID id,
 				       CUkernelNodeAttrValue *value)
 {

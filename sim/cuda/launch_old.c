@@ -1,4 +1,4 @@
-/* The first way of launching (CUDA 1 to 3): shape and parameters are set on the function, one call
+/* The first way of launching (CUDA 1 to 3). Shape and parameters are set on the function, one call
  * a time, and then it is launched on a grid of two dimensions. */
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* Device memory. A device's heap is one sparse memory file of the process: its window of addresses
- * (reserved, and not accessible to the CPU, as a device pointer should be) and an alias of it,
- * mapped elsewhere, by which the driver itself reads and writes. Address and file offset
+/* Device memory. A device's heap is one sparse memory file of the process. It has a window of
+ * addresses (reserved, and not accessible to the CPU, as a device pointer should be). An alias of
+ * it is mapped elsewhere, by which the driver itself reads and writes. Address and file offset
  * correspond, so a block needs no mapping of its own, and memory that nobody touched costs nothing.
  *
  * Blocks are whole numbers of 2 MiB and are booked with the host. Ranges are what programs know:
@@ -68,7 +68,7 @@ struct range {
 	bool read_mostly;
 	bool sync_memops;
 	void *owner; /* whoever made it: its block, slab, pool, ... */
-	/* Of a piece of a pool, which may end while its range is looked at: */
+	/* For a piece of a pool, which may end while its range is looked at: */
 	CUmemoryPool pool;
 	uint64_t mapping, mapping_size; /* the pool's memory around it */
 };

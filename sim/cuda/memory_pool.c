@@ -345,8 +345,8 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPoo
 	return pool ? alloc_async(ctx, address, bytes, pool, stream) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The change to a range while nobody can take it out: a program may free the same memory twice,
- * or from two threads, and one of them is to be told. */
+/* The change to a range while nobody can take it out. A program may free the same memory twice, or
+ * from two threads, and one of them is to be told. */
 struct freeing {
 	unsigned long long stream_id;
 	uint64_t ticket;

@@ -149,7 +149,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 	API_BEGIN();
 	if (!handle)
 		return CUDA_ERROR_INVALID_VALUE;
-	/* Whoever unmaps it drops the memory after that, with the lock held. */
+	/* The thread that unmaps it drops the memory after that, with the lock held. */
 	pthread_mutex_lock(&driver.lock);
 	if (range_find((uint64_t)(uintptr_t)address, &range) && range.kind == RANGE_VMM) {
 		struct physical *p = range.owner;

@@ -73,7 +73,7 @@ struct op_memory {
 	size_t size;
 };
 
-/* Of an event that is shared with other processes: how many recordings must be over. 0: those that
+/* For an event that is shared with other processes: how many recordings must be over. 0: those that
  * there are when it runs. */
 struct op_wait {
 	CUevent event;

@@ -1,7 +1,7 @@
-/* The calls of programs for pools: making them, attributes, access, sharing between processes.
- * Where a capture forbids its thread what it does not know, it forbids all of these: of attributes
- * NVIDIA/cccl #11360 says so, and ROCm/rocm-systems #7845 does so for the others to be alike. To
- * find a device's pool is allowed. */
+/* The calls of programs for pools: making them, attributes, access, sharing between processes. If a
+ * capture forbids its thread what it does not know, it forbids all of these. NVIDIA/cccl #11360
+ * says so of attributes, and ROCm/rocm-systems #7845 does so for the others to be alike. To find a
+ * device's pool is allowed. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

@@ -14,7 +14,7 @@ static bool is_there(const struct procaddr *row)
 	return row->version <= version && !(row->only_13 && version < 13000);
 }
 
-/* Of a name with variants on the thread's own stream only those count where they are asked for. */
+/* If a name has variants on the thread's own stream, only those count where they are asked for. */
 static bool has_thread_variant(const char *symbol)
 {
 	for (size_t i = 0; i < procaddr_count; i++) {
@@ -53,7 +53,7 @@ static void *look_up(const char *symbol, unsigned version, bool per_thread,
 	return best;
 }
 
-/* Answers as the vendor's driver does, also where that is odd: the version counts as unsigned, the
+/* Answers as the vendor's driver does, also where that is odd. The version counts as unsigned, the
  * thread's own stream wins over the legacy one, and not finding anything is a success. */
 CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
 			     CUdriverProcAddressQueryResult *status)

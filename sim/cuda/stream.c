@@ -587,7 +587,7 @@ CUresult cuCtxRecordEvent(CUcontext ctx, CUevent event)
 	return result;
 }
 
-/* Of the context's streams that there are. */
+/* The streams that the context has now wait for it. */
 CUresult cuCtxWaitEvent(CUcontext ctx, CUevent event)
 {
 	CUresult result = CUDA_SUCCESS;

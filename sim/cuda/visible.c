@@ -130,8 +130,8 @@ static int candidate_find(const struct candidate *list, int count, const char *w
 	char *end;
 	long index = strtol(word, &end, 10);
 
-	/* Whatever follows the number: "1gpu2,2ampere" is "1,2" by torch.cuda's own reader of this
-	 * variable, which says that the driver's is like strtoul(). */
+	/* Text behind the number does not count: "1gpu2,2ampere" is "1,2" by torch.cuda's own
+	 * reader of this variable, which says that the driver's is like strtoul(). */
 	if (end != word)
 		return index >= 0 && index < count ? (int)index : -1;
 	int found = -1;

@@ -159,7 +159,7 @@ void lane_hand_in(struct lane *lane)
 		lane_flush(lane);
 }
 
-/* While more follows, the GPU's clock stands still at the end of what was handed in: so an item
+/* While more follows, the GPU's clock stands still at the end of what was handed in. So an item
  * begins there, and nothing but its own length is between that and its end. */
 static void clock_pass(struct lane *lane, const struct wire_item *item)
 {

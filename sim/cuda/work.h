@@ -1,8 +1,8 @@
-/* Asynchronous work. A lane is what stands behind a stream: pieces of work that run one after
- * another, on a thread of their own, and the queue of the host's that models their time.
+/* Asynchronous work. A lane is what stands behind a stream. It has pieces of work that run one
+ * after another, on a thread of their own, and the queue of the host's that models their time.
  *
  * A piece of work is executed (its memory written) as soon as those before it on the lane have been
- * and its dependencies are complete; it is complete when, besides, the GPU's modelled time for all
+ * and its dependencies are complete. It is complete when, besides, the GPU's modelled time for all
  * its items is over. All that wait, wait for a fence.
  *
  * Thread-safe. Fences and lanes are reference-counted. */
@@ -22,8 +22,8 @@ struct lane;
 struct fence;
 struct ptx_spare;
 
-/* The knowledge that a lane's thread has of the GPU's clock without asking: all that it handed in
- * is done then, at once, and until `sure_until` the lane has the GPU for itself for certain. */
+/* A lane's thread knows this of the GPU's clock without asking. All that it handed in is done then,
+ * at once, and until `sure_until` the lane has the GPU for itself for certain. */
 struct lane_clock {
 	bool known;
 	uint64_t at, sure_until;

@@ -37,10 +37,10 @@ const struct wire_host *client_host(const struct client *c);
 /* The caller's PID as the host (and NVML) names it. */
 int client_pid(const struct client *c);
 
-/* One request and its reply: for commands without a function of their own below (MIG). `request`
- * starts with a wire_head whose type is set; reply_size is the size of `reply`. fd: -1, or sent
- * along (still the caller's). ret_fd: NULL, or set to the descriptor that came (caller owns it), -1
- * if none.
+/* One request and its reply: for commands without a function of their own below (MIG). The
+ * `request` starts with a wire_head whose type is set; reply_size is the size of `reply`. The `fd`
+ * is -1, or sent along (still the caller's). The `ret_fd` is NULL, or set to the descriptor that
+ * came (caller owns it), -1 if none.
  *
  * Returns the reply's bytes, or -errno: a failure of the connection, or the reply's negative
  * status. If a reply came, it is filled then, too. */
@@ -120,9 +120,9 @@ uint64_t client_queue_submitted(const struct client *c, int queue);
  * (timeout_ns UINT64_MAX: none), -ENOTCONN, -ECHILD. */
 int client_queue_wait(struct client *c, int queue, enum wire_wait what, uint64_t count,
 		      uint64_t timeout_ns);
-/* When the last item of the queue was done, by the GPU's own clock, and until when the queue has
- * the GPU for itself for certain from then on (the same: not at all). To be asked when all that was
- * submitted to the queue is done, by the thread that submits. */
+/* Gives when the last item of the queue was done, by the GPU's own clock. In *ret_sure_until is
+ * until when the queue has the GPU for itself for certain from then on (the same: not at all). To
+ * be asked when all that was submitted to the queue is done, by the thread that submits. */
 uint64_t client_queue_done_at(const struct client *c, int queue, uint64_t *ret_sure_until);
 /* Model time written for a stamp index; indices are the library's own to hand out. */
 uint64_t client_stamp(const struct client *c, uint32_t index);

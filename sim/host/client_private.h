@@ -6,7 +6,7 @@
 
 #include "host/client.h"
 
-/* In a page of its own that fork zeroes in the child: that is how a child is told from its parent,
+/* It is in a page of its own that fork zeroes in the child. That tells a child from its parent,
  * also where it has that one's PID by now. A child that shares the memory (CLONE_VM) has another
  * PID. */
 struct client_guard {

@@ -27,7 +27,7 @@ static int target_get(struct host *h, wire_device device, bool changes, struct t
 	ret->state = &h->gpu[gpu].mig;
 	if (atomic_load(&ret->page->flags) & WIRE_GPU_LOST)
 		return -EIO;
-	/* Of a virtual machine's GPU the host has the management. */
+	/* The host has the management of a virtual machine's GPU. */
 	if (changes && faults_on_gpu(&h->faults, WIRE_FAULT_VGPU, gpu))
 		return -ENOTSUP;
 	return mig_board_find(h->gpu[gpu].model, h->page->driver_branch, &ret->board) ? 0

@@ -1,6 +1,6 @@
 /* A simulated host's directory, /tmp/simgpu-XXXXXX: its socket, and whatever programs inside put
- * there. Whoever serves it holds a lock on it, so that a dead host's directory can be told from a
- * live one's. */
+ * there. Its server holds a lock on it, so that a dead host's directory can be told from a live
+ * one's. */
 #pragma once
 
 struct directory {

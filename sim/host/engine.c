@@ -71,7 +71,8 @@ static void head_start(struct engine_queue *q)
 	e->events->item_started(q, queue_head(q), e->now);
 }
 
-/* Of the slice under way, or of the one that would be if somebody had disputed those before it. */
+/* The rest of the slice under way, or of the one that would be if somebody had disputed those
+ * before it. */
 static uint64_t slice_left(const struct engine *e)
 {
 	if (e->slice_end > e->now)

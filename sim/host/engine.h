@@ -2,7 +2,7 @@
  * I/O, no clock of its own, one thread.
  *
  * The compute engine serves clients (processes) round robin, one slice each, the whole engine to
- * one client at a time; a client without work gives its turn up at once, and comes back at the end
+ * one client at a time. A client without work gives its turn up at once, and comes back at the end
  * of the round. During its turn the heads of all its queues run together: at full speed while their
  * fills sum up to at most 1000, slowed down in proportion above that. Each copy engine serves one
  * copy at a time, in order of arrival. Queues run their items in order, whichever engines they are
@@ -10,12 +10,12 @@
  *
  * The engine's own clock is the caller's less `shift`. Where the client that has the turn still
  * plays what comes next (WIRE_ITEM_MORE), it stands still: what is handed in then counts as handed
- * in at once. The time that it is behind by then it makes up for in no time while there is work.
- * Where work ends before that, it keeps that in mind for a moment (ENGINE_OWED_NS): who hears of
- * that end late hands in late what comes next, which counts as handed in so much sooner if it is
+ * in at once. The time that it is behind by then it makes up for in no time while there is work. If
+ * work ends before that, it keeps that in mind for a moment (ENGINE_OWED_NS). A client that hears
+ * of that end late hands in late what comes next. That counts as handed in so much sooner if it is
  * short. The rest, or a large debt, turns into shift. So nobody's slowness in playing costs or
- * gives time on the GPU. It stands still so long at most as ENGINE_PATIENCE_NS says; whoever is
- * later than that has no work meanwhile. */
+ * gives time on the GPU. It stands still for ENGINE_PATIENCE_NS at most; a client that is later
+ * than that has no work meanwhile. */
 #pragma once
 
 #include <stdbool.h>
@@ -147,6 +147,6 @@ void *engine_turn_owner(const struct engine *e);
 /* True while this client has the turn. */
 bool engine_client_on(const struct engine_client *c);
 /* Until when the queue's work runs undisturbed for certain, even if other clients come: the end of
- * the slice. engine.now where its client has no turn, or its queues slow each other down. (Another
- * kernel of the same client may still come.) */
+ * the slice. It is engine.now where its client has no turn, or its queues slow each other down.
+ * Another kernel of the same client may still come. */
 uint64_t engine_queue_sure_until(const struct engine_queue *q);

@@ -115,8 +115,8 @@ uint16_t mig_sm(const struct mig_board *b, const struct mig_profile *p)
 	return (uint16_t)(slice * p->compute_slices);
 }
 
-/* GPU instances. Two things limit them: memory units, and the engines for video and images, of
- * which a profile has a number and the board as many as the profile of the whole GPU (a "+me"
+/* GPU instances. Two things limit them: memory units, and the engines for video and images. A
+ * profile has a number of engines, and the board as many as the profile of the whole GPU (a "+me"
  * profile takes the only ones there are). */
 static uint32_t units_mask(uint8_t start, uint8_t size)
 {

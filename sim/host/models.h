@@ -1,6 +1,6 @@
 /* The GPU models that a simulated host can be built from. Constant data: no ownership, any thread.
- * Numbers are those of the vendor's data sheets and of published nvidia-smi / deviceQuery output;
- * what the driver reserves, what a context costs and idle power vary with drivers and are near
+ * Numbers are those of the vendor's data sheets and of published nvidia-smi / deviceQuery output.
+ * The driver's reserve, a context's cost and idle power vary with drivers. They are near
  * what is seen with 535 to 580. A "-mirrored" model is the same board with the other kind of die,
  * on which MIG instances have other legal places. */
 #pragma once

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "host/host.h"
 
-/* Of /proc/PID/cgroup: a line for each hierarchy of cgroup v1, and that of v2. */
+/* Room for /proc/PID/cgroup: a line for each hierarchy of cgroup v1, and that of v2. */
 #define CGROUP_TEXT_SIZE 16384u
 
 static void root_find(char ret[static WIRE_CGROUP_MAX])

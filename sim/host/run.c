@@ -1,7 +1,7 @@
-/* Three processes: the runner (this one), which waits for the command and passes signals on; the
- * server, in a session of its own so that the terminal's signals miss it; the command. The server
- * ends when the runner's end of a socket pair closes, however the runner ends, and takes the
- * directory with it. */
+/* There are three processes. The runner (this one) waits for the command and passes signals on. The
+ * server is in a session of its own, so that the terminal's signals miss it. The third is the
+ * command. The server ends when the runner's end of a socket pair closes, however the runner ends,
+ * and takes the directory with it. */
 #include "host/run.h"
 
 #include <errno.h>
@@ -72,7 +72,7 @@ static uint64_t clock_now(clockid_t clock)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Of boards that nobody has built; 0: the real ones. */
+/* The seed for boards that nobody has built; 0: the real ones. */
 static uint32_t seed_wanted(void)
 {
 	const char *text = getenv("SIMGPU_MIG_SEED");

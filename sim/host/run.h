@@ -17,6 +17,7 @@ struct run_options {
 	char *const *command; /* NULL-terminated */
 };
 
-/* Returns the exit code to leave with: the command's, 128 + n where signal n killed it, 126 or 127
- * where it could not be run, 125 where the host could not be made. Says on stderr what failed. */
+/* Returns the exit code to leave with: the command's, or 128 + n where signal n killed it. It is
+ * 126 or 127 where the command could not be run, 125 where the host could not be made. Says on
+ * stderr what failed. */
 int run(const struct run_options *options);

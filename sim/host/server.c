@@ -194,8 +194,9 @@ static void connection_ready(struct server *s, struct watch *w)
 
 	if (!c->process)
 		return;
-	/* One message a turn: between two of them another process may end, which epoll tells, and
-	 * who asks after its end must see its memory free. Of one that ended, all that is left. */
+	/* One message a turn: between two of them another process may end, which epoll tells, and a
+	 * process that asks after its end must see its memory free. If it ended, all messages that
+	 * are left are read. */
 	do {
 		s->exchange.fd = -1;
 		ssize_t n = message_receive(s, w->fd);

@@ -1,6 +1,6 @@
-/* The messages between the simulated driver's libraries and the host server, over a
- * SOCK_SEQPACKET Unix socket, $SIMGPU_HOST/driver.sock: one message a packet, the same machine and
- * build on both sides, so structs go as they are. The client's identity (PID, user) comes from
+/* The messages between the simulated driver's libraries and the host server, over a SOCK_SEQPACKET
+ * Unix socket, $SIMGPU_HOST/driver.sock. One message is a packet. Both sides are of the same
+ * machine and build, so structs go as they are. The client's identity (PID, user) comes from
  * SO_PEERCRED. Every request but those marked "one-way" gets one reply, in order; a malformed
  * message ends the connection.
  *
@@ -409,7 +409,7 @@ struct wire_fault_set {
 	char call[WIRE_NAME_MAX]; /* only this call */
 };
 
-/* Resets a GPU, or with `reboot` starts the machine's driver anew: instances are gone, a pending
+/* Resets a GPU, or with `reboot` starts the machine's driver anew. Instances are gone, a pending
  * MIG mode becomes the current one, and processes that used the GPU lose their connection. */
 struct wire_gpu_reset {
 	struct wire_head head;

@@ -1,8 +1,7 @@
 /* The table of private functions that nvidia-smi asks for: the slots that base/nvml_private.h knows
- * are answered. The arguments of any other slot are not known, so that nothing is written: called
- * with a device it says NOT_SUPPORTED, else it succeeds, without which nvidia-smi gives up on whole
- * views.
- */
+ * are answered. The arguments of any other slot are not known, so that nothing is written. Called
+ * with a device it says NOT_SUPPORTED; else it succeeds, without which nvidia-smi gives up on whole
+ * views. */
 #include "base/nvml_private.h"
 
 #include <stdbool.h>

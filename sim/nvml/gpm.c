@@ -1,7 +1,7 @@
 /* GPU performance monitoring (GPM): Hopper and newer. A sample is what an engine had done by then;
- * a figure is what it did between two of them. Of the many figures there is one here: how much of
- * the time something computed. Of a GPU with instances and of an instance with parts that is their
- * sum, each with its share of the multiprocessors. */
+ * a figure is what it did between two of them. The only figure here, among the many, is how much of
+ * the time something computed. For a GPU with instances, and for an instance with parts, it is
+ * their sum, each with its share of the multiprocessors. */
 #include <stdlib.h>
 
 #include "base/macros.h"

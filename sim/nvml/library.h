@@ -105,6 +105,6 @@ nvmlReturn_t library_text(const char *text, char *buf, unsigned int length);
  * call.
  */
 unsigned long long simgpuClockLag(unsigned int index, unsigned long long now_ns);
-/* The end of every generated entry point: notes the call for `simhost stat`, and says whether the
- * played driver (since: the branch that brought the function) lacks it or the device does. */
+/* The end of every generated entry point. It notes the call for `simhost stat`, and says whether
+ * the played driver (since: the branch that brought the function) lacks it or the device does. */
 nvmlReturn_t library_unsupported(const char *call, unsigned int since);

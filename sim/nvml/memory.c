@@ -117,7 +117,8 @@ nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device, n
 }
 
 /* Processes. NVML's rule for all lists: *count is the array's size going in and the number of
- * entries coming out; too small an array is left alone and *count says what is needed. */
+ * entries coming out. If the array is too small, it is left alone and *count says what is
+ * needed. */
 unsigned int device_processes(const struct device *d, struct wire_process *processes,
 			      unsigned int max, nvmlReturn_t *ret)
 {

@@ -1,6 +1,6 @@
-/* Utilization, clocks, power, heat. Utilization is the host's own measure of the last second; the
- * rest follows from it by a plain model: an idle GPU draws its idle power at 32 degrees and the
- * lowest clock, a busy one goes up to its limit at 75 degrees and its highest clock. */
+/* Utilization, clocks, power, heat. Utilization is the host's own measure of the last second. The
+ * rest follows from it by a plain model. An idle GPU draws its idle power at 32 degrees and the
+ * lowest clock. A busy one goes up to its limit at 75 degrees and its highest clock. */
 #include "base/macros.h"
 #include "nvml/library.h"
 

@@ -19,7 +19,7 @@ struct graph {
 	uint32_t *block_of; /* by instruction */
 };
 
-/* Of c->function, whose branches have their targets. */
+/* Builds the graph of c->function, whose branches have their targets. */
 void graph_build(struct compiler *c, struct graph *ret_graph);
 /* The immediate post-dominator of each block; BLOCK_NONE: only the function's end. */
 uint32_t *graph_postdominators(struct compiler *c, const struct graph *graph);

@@ -23,7 +23,7 @@
 #define SPINS_AGAIN 64
 #define SPINS_AGAIN_CLOCK 8
 #define PAUSE_NS_MAX 1000000
-/* How long those pause that poll memory, and those that poll a clock: that one moves faster the
+/* How long kernels pause that poll memory, and those that poll a clock. The clock moves faster the
  * longer they do, so that few polls are enough for any wait and its end is met closely. */
 #define WATCH_NS 50000
 #define SPIN_NS_MIN 1000

@@ -28,7 +28,7 @@ static unsigned fragment_registers(const struct wmma *w, enum wmma_matrix matrix
 {
 	uint32_t rows = matrix == WMMA_B ? w->k : w->m, columns = matrix == WMMA_A ? w->k : w->n;
 
-	/* Of these the ISA has two of each element. */
+	/* The ISA has two of each element for these. */
 	if (type == TYPE_F16 && matrix != WMMA_C)
 		return 8;
 	return rows * columns / WARP_LANES * type_size(type) / (type == TYPE_F64 ? 8 : 4);

@@ -2,7 +2,7 @@
  * on the calling thread. It knows nothing of CUDA's driver: memory, time and printing are the
  * caller's, through callbacks.
  *
- * A module is compiled, its variables are placed by the caller (ptx_module_bind), and from then on
+ * A module is compiled, and its variables are placed by the caller (ptx_module_bind). From then on
  * it is read-only: any number of launches may run from it at once, each on its own thread.
  *
  * Source of names, semantics and constants: "Parallel Thread Execution ISA", NVIDIA's public
@@ -39,12 +39,15 @@ struct ptx_options {
 	int ptx_version_max; /* 10 * major + minor; 0: PTX_VERSION_MAX */
 };
 
-/* Compiles and links the sources into one module (externs of one are found in another).
- * On failure *ret_module is untouched and `log` (if log_size > 0) holds NUL-terminated lines such
- * as "ptx line 12: unknown instruction 'foo'". Returns 0 or -EINVAL   syntax error, unknown or
- * unsupported instruction (named in the log) -ENOTSUP  .version or .target newer than the options
- * allow -ENOENT   an extern function or variable is defined nowhere (named in the log) -EEXIST two
- * sources define the same visible symbol -ENOMEM Any bytes are safe to give. */
+/* Compiles and links the sources into one module (externs of one are found in another). On failure
+ * *ret_module is untouched and `log` (if log_size > 0) holds NUL-terminated lines such as "ptx line
+ * 12: unknown instruction 'foo'". Any bytes are safe to give. Returns 0 or
+ *
+ *   -EINVAL   syntax error, unknown or unsupported instruction (named in the log)
+ *   -ENOTSUP  .version or .target newer than the options allow
+ *   -ENOENT   an extern function or variable is defined nowhere (named in the log)
+ *   -EEXIST   two sources define the same visible symbol
+ *   -ENOMEM */
 int ptx_module_compile(const struct ptx_source *sources, size_t source_count,
 		       const struct ptx_options *options, char *log, size_t log_size,
 		       struct ptx_module **ret_module);
