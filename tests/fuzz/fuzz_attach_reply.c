@@ -1,9 +1,10 @@
-/* The answer to a process of a session that attaches: any reply, with any descriptors to
- * any content, is taken or refused with one line; and once taken, whatever others write into the
- * mappings, the process books on without leaving them.
+/* The answer to a process of a session that attaches. Any reply, with any descriptors to any
+ * content, is taken or refused with one line. Once it was taken, the process books on without
+ * leaving the mappings, whatever others write into them.
  *
- * Input: a byte of how it is sent, then pieces of what is sent, over a good answer: one byte says
- * where (bit 7: only after it was taken), two the offset there, one the length, then bytes. */
+ * Input: a byte of how it is sent, then pieces of what is sent, over a good answer. Each piece has
+ * a byte that says where (bit 7: only after it was taken), two for the offset there, one for the
+ * length, then bytes. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,10 @@
-/* A ledger that was kept, taken up again: whatever processes wrote into it, and whatever
- * descriptors there are, it is refused, or what was taken is within its bounds; and no descriptor
+/* A ledger that was kept, taken up again. Processes may have written anything into it, and there
+ * may be any descriptors. It is refused, or what was taken is within its bounds; and no descriptor
  * is lost.
  *
  * An input is a byte that says how the descriptors are (enum how), then pieces that are written
- * over a ledger that is right: a byte says where, two the offset there, one the length, then bytes.
- */
+ * over a ledger that is right. Each piece has a byte that says where, two for the offset there, one
+ * for the length, then bytes. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>

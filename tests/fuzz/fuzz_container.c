@@ -1,6 +1,7 @@
-/* Texts of others that carve-hook and carve cdi read, by the first byte: a runtime's state and
- * configuration (and what is added to it), labels of images, names of files and devices, IDs of
- * images, a daemon's answer, containerd's, and places of containerd's containers. */
+/* Texts of others that carve-hook and carve cdi read, by the first byte. They are a runtime's state
+ * and configuration (and what is added to it), labels of images, names of files and devices, and
+ * IDs of images. They are also answers of a daemon and of containerd, and places of containerd's
+ * containers. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

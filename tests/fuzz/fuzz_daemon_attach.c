@@ -1,10 +1,10 @@
-/* The attach socket as the daemon reads it: whatever a client sends, every answer is well-formed,
+/* The attach socket as the daemon reads it. Every answer is well-formed, whatever a client sends,
  * descriptors come with a granted ledger only, and slots are those of clients that got one.
  *
- * An input is a row of messages on one connection: a byte 0, a length and so many bytes as they
- * are; or another byte, and six that say kind and slot of a request that is right otherwise (an odd
- * byte: of another session). With bit 6 of that byte up to three descriptors go with it: they are
- * refused, or dropped. */
+ * An input is a row of messages on one connection. One kind is a byte 0, a length and so many bytes
+ * as they are. The other is another byte, and six that say kind and slot of a request that is right
+ * otherwise (an odd byte: of another session). With bit 6 of that byte up to three descriptors go
+ * with it: they are refused, or dropped. */
 #include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* A request to the guard and an answer of it: what passes the check names a process that is neither
- * the first one nor a group, a user, and a signal that ends. */
+/* A request to the guard and an answer of it. A request that passes the check names a process that
+ * is neither the first one nor a group, a user, and a signal that ends. */
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>

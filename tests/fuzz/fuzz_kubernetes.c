@@ -1,6 +1,6 @@
-/* The texts of others that carve-kubernetes reads, by the first byte: the kubelet's messages,
- * claims of the API server, checkpoints, quantities, names of templates, pod templates and the
- * states of pods. */
+/* The texts of others that carve-kubernetes reads, by the first byte. They are the kubelet's
+ * messages, claims of the API server, checkpoints, quantities, names of templates, pod templates
+ * and the states of pods. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@
 #include "integrations/kubernetes/pod/run_pod.h"
 #include "messages.pb-c.h"
 
-/* Whatever carved says, each instance that is published is found again by its name. */
+/* Each instance that is published is found again by its name, whatever carved says. */
 static void fuzz_slices(const json_t *json, struct device_gpu *gpus, size_t count)
 {
 	const struct slices_owner owner = {.driver = "d", .node = "n", .node_uid = "u"};

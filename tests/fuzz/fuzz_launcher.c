@@ -1,6 +1,6 @@
-/* A request to the launcher, an answer of it, and a warrant with its text: a request that passes
- * has what its operation takes and nothing else, and a warrant that passes is the one that was
- * given out, byte for byte. */
+/* A request to the launcher, an answer of it, and a warrant with its text. A request that passes
+ * has what its operation takes and nothing else. A warrant that passes is the one that was given
+ * out, byte for byte. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Two sessions on one GPU, by the daemon's settling. The processes of one write what they like into
  * their ledger, at any moment between the begin of a sample and its end, and ask what they like.
- * Whatever they do, the other session's books stay what they are, memory that others use is never
- * taken for free, and no sum overflows.
+ * Then the other session's books stay what they are, memory that others use is never taken for
+ * free, and no sum overflows.
  *
  * An input is a row of operations, each of 12 bytes: which one, and what it works on. */
 #include <stdint.h>

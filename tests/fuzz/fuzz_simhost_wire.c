@@ -1,4 +1,4 @@
-/* Whatever clients send to a simulated host: it stands, its clock goes on, and with the last client
+/* A simulated host stands, whatever clients send to it: its clock goes on, and with the last client
  * gone nothing is held. Input: messages one after the other, each {u8 client, u8 passing time, u16
  * size, bytes}. Client c has role c % 4, where 0 has not said hello. */
 #include <stdint.h>

@@ -489,7 +489,7 @@ static void check_pointers(int argc, char **argv)
 	OK(cuMemAlloc_v2(&p, 1234));
 	OK(cuPointerGetAttributes(3, attributes, data, p + 1000));
 	EXPECT(got == ctx && type == CU_MEMORYTYPE_DEVICE && size == 1234);
-	/* Of ordinary memory: no error, and nothing known. */
+	/* For ordinary memory there is no error, and nothing is known. */
 	OK(cuPointerGetAttributes(3, attributes, data, (CUdeviceptr)(uintptr_t)&p));
 	EXPECT(!got && !type && !size);
 	EXPECT_RESULT(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,

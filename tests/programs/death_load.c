@@ -5,8 +5,8 @@
  *
  * After each kill the others must go on: every one of them must soon have taken or given again.
  * Then the killed one is replaced. At the end all are killed. Tells how far it is where stderr is a
- * terminal. Exit 0 if nobody ever waited or was refused in another way than for want of memory;
- * prints the number of operations, and the longest that a survivor took for one and a new process
+ * terminal. Exit 0 if nobody ever waited or was refused in another way than for want of memory.
+ * Prints the number of operations, and the longest that a survivor took for one and a new process
  * for its start, in ms. */
 #include <signal.h>
 #include <stdatomic.h>
@@ -25,9 +25,9 @@
 
 #define WORKERS 6
 #define HELD 8
-/* Of a survivor on a busy machine, in ms; a new one asks the daemon and makes a context. However
- * long that is, it shows who waits for the dead: every other victim is stopped first, which nobody
- * notices, so that who waits for it waits for ever. */
+/* The patience with a survivor on a busy machine, in ms; a new one asks the daemon and makes a
+ * context. However long that is, it shows a process that waits for the dead. Every other victim is
+ * stopped first, which nobody notices. So a process that waits for it waits for ever. */
 #define PATIENCE_MS 10000
 #define START_PATIENCE_MS 30000
 

@@ -2,8 +2,8 @@
  *
  *   death_room HOW FAMILY ROUNDS [bystander]
  *
- * Each round a process takes all that the slice has room for, in one piece, and ends; as soon as it
- * has been waited for the next one takes as much, and must get it at the first try.
+ * Each round a process takes all that the slice has room for, in one piece, and ends. As soon as it
+ * has been waited for, the next one takes as much, and must get it at the first try.
  *
  *   killed     children of fork, ended by SIGKILL
  *   exited     programs started by posix_spawn, which exit with what they have taken
@@ -11,7 +11,7 @@
  *   parent     as killed, but by posix_spawn and beside their parent, which takes all next
  *
  * bystander: beside another process of the session, which has a context and does nothing. Exit 0 if
- * nobody was refused; prints the bytes of a round. */
+ * nobody was refused. Prints the bytes of a round. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

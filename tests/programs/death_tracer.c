@@ -6,10 +6,10 @@
  *
  * Runs in a slice, over any driver. Only instructions of the preloaded front count: what it calls
  * runs to its return at full speed. With a stride, every so-manieth instruction is killed at
- * (before END). With `states`, each so-manieth state: one instruction of every run of them between
- * which nothing changed that outlives the process: the ledger is the same, byte for byte, and
- * nothing was called. Whichever of those it dies at, the rest of the world is the same, so that is
- * as good as each.
+ * (before END). With `states`, each so-manieth state is killed at instead. A state is one
+ * instruction of every run of them in which nothing changed that outlives the process: the ledger
+ * is the same, byte for byte, and nothing was called. At any of those the rest of the world is the
+ * same, so one stands for all.
  *
  * After every kill a neighbour in the slice must get memory at once, and within a second all that
  * was free before the killed process began. Tells how far it is where stderr is a terminal; prints

@@ -208,7 +208,7 @@ static void play_random(struct front_gate *f, unsigned int seed)
 						 GATE_CLOSED, GATE_CLOSED,    GATE_IDLE,
 						 GATE_OFF};
 
-	/* Whatever follows, and however short the program is, it is closed once. */
+	/* It is closed once, whatever follows, and however short the program is. */
 	play(f, GATE_CLOSED, 5000000);
 	while (!atomic_load(&f->stop)) {
 		/* Off is rare: what was handed in then, nobody knows of. */

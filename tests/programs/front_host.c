@@ -1,4 +1,4 @@
-/* The daemon's side of the attach protocol and nothing else, for tests of the front: makes a
+/* The daemon's side of the attach protocol and nothing else, for tests of the front. It makes a
  * ledger, runs a command with the front before the driver it is given, and says at the end what the
  * ledger said.
  *

@@ -3,8 +3,8 @@
  *   gate_stress SEED [THREADS [STEPS]]
  *
  * Each thread has some streams of every kind (made with and without NON_BLOCKING, its own default
- * stream, the NULL stream that all share), each with a number that kernels in it compute on;
- * streams are joined by events, and wait for words that other streams, or the thread, write later.
+ * stream, the NULL stream that all share). Each stream has a number that kernels in it compute on.
+ * Streams are joined by events, and wait for words that other streams, or the thread, write later.
  * Prints a checksum of all numbers. Run beside a gate that opens and closes at random, it has to
  * print the same, and to end. */
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* One asks for most of the room while another makes small things, which share a block or two.
+/* One process asks for most of the room. Another makes small things, which share a block or two.
  *
  *   limit_beside KIND WHO FAMILY TRIALS
  *

@@ -4,10 +4,10 @@
  *
  * In each round all threads of all processes take PIECE by PIECE from the default pool and from one
  * of their own until the slice is full, free every other piece, and take as many again. Where each
- * process has one thread, nothing that its pools keep is wholly free then: every one of those must
- * be granted, from the gaps, and to a single process a piece that is larger than any gap must not.
- * Then they take and free pieces of random sizes, and give all back. Exit 0 if it was so; how much
- * was held in the meantime is for whoever reads the driver's books. */
+ * process has one thread, nothing that its pools keep is wholly free then. So every one of those
+ * must be granted, from the gaps. A single process must not get a piece that is larger than any
+ * gap. Then they take and free pieces of random sizes, and give all back. Exit 0 if it was so; how
+ * much was held in the meantime is for the reader of the driver's books. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
  *
  *   limit_race FAMILY STEP PROCESSES ROUNDS
  *
- * In each round the room is shared out into as many equal pieces as there are processes, and all
- * take theirs at the same moment: every one must get it. They give them back, and take STEP by STEP
+ * In each round the room is shared out into as many equal pieces as there are processes. All take
+ * theirs at the same moment, and every one must get it. They give them back, and take STEP by STEP
  * until each was refused: together they must get the room to the last STEP. When all is given back
  * the room must be what it was. Exit 0 if it was so in every round; prints the bytes raced for. */
 #include <pthread.h>

@@ -3,7 +3,7 @@
  *   limit_view SECONDS PROCESSES
  *
  * In every look, by cuMemGetInfo and by NVML's two versions: the total is the same, nothing is
- * negative, and free + used = total. Exit 0 if it was so in every look; prints how many there were,
+ * negative, and free + used = total. Exit 0 if it was so in every look. Prints how many there were,
  * and how many different amounts were seen. */
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -67,7 +67,7 @@ static struct {
 	nvmlReturn_t (*memory_v2)(nvmlDevice_t device, nvmlMemory_v2_t *memory);
 } nvml;
 
-/* NVML's handle of the GPU that is CUDA's first, which outside of a slice need not be NVML's; a
+/* NVML's handle of the GPU that is CUDA's first, which outside of a slice need not be NVML's. A
  * part of a GPU has another kind of name, and is alone. */
 static bool nvml_find(nvmlDevice_t *device)
 {

@@ -6,12 +6,18 @@
  *   ended    they end, and the context is waited for
  *   asleep   they sleep, and the context is waited for
  *   left     they sleep, and nobody waits for what they left
- * Says "up", and waits for a line; then the main thread does ROUNDS times 8 kernels in a stream of
+ * Says "up", and waits for a line. Then the main thread does ROUNDS times 8 kernels in a stream of
  * its own, waits for them, and says how many seconds that took.
- *   own_stream varies ROUNDS: a thread hands 20 kernels of 1 us and one of 0.1 s into its own,
- * again and again, without waiting for the long one; for ROUNDS times 0.1 s. own_stream burst
- * ROUNDS: all of it by ROUNDS threads that end, one after the other, once with an event at the end
- * of what each left, once without. */
+ *
+ *   own_stream varies ROUNDS
+ *
+ * A thread hands 20 kernels of 1 us and one of 0.1 s into its own, again and again, without waiting
+ * for the long one; for ROUNDS times 0.1 s.
+ *
+ *   own_stream burst ROUNDS
+ *
+ * ROUNDS threads do all of it and end, one after the other, once with an event at the end of what
+ * each left, once without. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <unistd.h>

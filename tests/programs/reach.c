@@ -1,5 +1,5 @@
-/* Gets hold of the driver in one way and says how much memory its GPU has, in bytes; then, where
- * BYTES are given, takes them, says "holds" and waits for the end of its input.
+/* Gets hold of the driver in one way and says how much memory its GPU has, in bytes. Then, if BYTES
+ * are given, it takes them, says "holds" and waits for the end of its input.
  *
  *   reach path LIBRARY [BYTES]       dlopen
  *   reach deepbind LIBRARY [BYTES]   the same with RTLD_DEEPBIND

@@ -6,14 +6,13 @@
  *
  * Launches kernels of these lengths one after the other (1000), on the streams in turn (1), as
  * graphs of N kernels (0: singly), on each of the GPUs in turn (1), as grids of N blocks (1), which
- * others than carve may go by; waits for them after every N
- * (8; 0: never before the end). --work: instead of sleeping a kernel makes N steps for each us, so
- * that it takes longer when others have the GPU meanwhile. With a duty below 100 it works in
- * bursts: so much of each period (50 ms), and then waits. Says "up" once it works, and at the end,
- * after S seconds or SIGTERM, one line of JSON: how many kernels, the sum of their times by their
- * own stored clocks, and of bursts the longest and the middle time from the first launch to the end
- * of the last kernel. --times writes {start, end} of the last kernels, one a line, in ns of the
- * GPU's clock. */
+ * others than carve may go by; waits for them after every N (8; 0: never before the end). --work:
+ * instead of sleeping a kernel makes N steps for each us, so that it takes longer when others have
+ * the GPU meanwhile. With a duty below 100 it works in bursts: so much of each period (50 ms), and
+ * then waits. Says "up" once it works, and at the end, after S seconds or SIGTERM, one line of
+ * JSON. It has how many kernels there were and the sum of their times by their own stored clocks.
+ * For bursts it has the longest and the middle time from the first launch to the end of the last
+ * kernel. --times writes {start, end} of the last kernels, one a line, in ns of the GPU's clock. */
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>

@@ -2,9 +2,9 @@
  *
  *   slice_greedy FAMILY BYTES [hold]
  *
- * Prints what it got and what cuMemGetInfo said before, at the end and after giving all back, one
- * line of JSON. With "hold" it waits at the end, before giving back, until its input ends. Exits 1
- * where anything but CUDA_ERROR_OUT_OF_MEMORY refused. */
+ * Prints one line of JSON: what it got, and what cuMemGetInfo said before, at the end and after
+ * giving all back. With "hold" it waits at the end, before giving back, until its input ends. Exits
+ * 1 where anything but CUDA_ERROR_OUT_OF_MEMORY refused. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* Preloaded into a daemon, has it ask a server for names that takes long: SLOW_NAMES ms for each
- * user ID from 60000 on, and for each name that begins with "slow", of whom it knows slow-61234. */
+/* Preloaded into a daemon, it has the daemon ask a server for names that takes long. It takes
+ * SLOW_NAMES ms for each user ID from 60000 on, and for each name that begins with "slow". Among
+ * these names it knows slow-61234. */
 #include <errno.h>
 #include <pwd.h>
 #include <stdlib.h>

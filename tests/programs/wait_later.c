@@ -10,8 +10,10 @@
  *   callback  a host function waits until another thread's kernels are done; COUNT more behind it
  *   lock      host functions between the kernels take a lock, under which all is handed in
  *   long      nothing waits: a kernel of COUNT * KERNEL_US in a stream, and another thread that
- * hands a short one into another, which waits at the gate meanwhile THINK_US: what a thread does
- * between two kernels that it hands in. Says "up" first, then the seconds of each round. */
+ *             hands a short one into another, which waits at the gate meanwhile
+ *
+ * THINK_US: what a thread does between two kernels that it hands in. Says "up" first, then the
+ * seconds of each round. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdbool.h>

@@ -151,9 +151,9 @@ static void newcomers(struct lease_sim *sim, uint64_t seed, const uint32_t *set,
 }
 
 /* Wherever it begins: turns come in the same order again and again, though kernels take a little
- * more each time. Of the stretches of the first two plans the worst is a lease off and a bit, as
- * their turns are short; of the plans from when they all are there, or two seconds later, half of
- * that. */
+ * more each time. The worst of the stretches of the first two plans is a lease off and a bit, as
+ * their turns are short. From when they all are there, or two seconds later, the worst of the plans
+ * is half of that off. */
 static void any_stretch_as_long_as_a_plan_has_its_shares(void **state)
 {
 	static const uint32_t sets[][8] = {

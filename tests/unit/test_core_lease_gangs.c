@@ -128,7 +128,7 @@ static void overlapping_gangs(void **state)
 	lease_sim_free(sim);
 }
 
-/* Both GPUs are wanted, and on one of them turns overrun by up to many leases: the gang has what it
+/* Both GPUs are wanted, and on one of them turns overrun by up to many leases. The gang has what it
  * asked for all the same, and so have the others. */
 static void a_gang_beside_long_kernels(void **state)
 {

@@ -219,7 +219,7 @@ static void debts_are_kept(void **state)
 	assert_int_equal(lease_client_take_up(w.t, 3, left.client[0], left.count[0], 600 * MS), 0);
 	assert_in_range(first_turn(w.t, 600 * MS), 4900 * MS, 5100 * MS);
 	lease_table_free(w.t);
-	/* Of a version that knows of no debts. */
+	/* These are left by a version that knows of no debts. */
 	w.t = lease_table_new();
 	lease_set(w.t, 0, &strict, 600 * MS);
 	assert_int_equal(lease_gpu_take_up(w.t, 0, left.gpu, 5, 600 * MS), 0);
@@ -227,7 +227,7 @@ static void debts_are_kept(void **state)
 	lease_table_free(w.t);
 }
 
-/* Whatever the numbers say, turns go on. */
+/* Turns go on, whatever the numbers say. */
 static void any_numbers(void **state)
 {
 	uint64_t rnd = 88172645463325252ull;
@@ -266,7 +266,7 @@ static void any_numbers(void **state)
 	}
 }
 
-/* Of the first moments of a plan nothing can be told: what is shown is what was received of the
+/* Nothing can be told of the first moments of a plan: what is shown is what was received of the
  * last one. */
 static void a_change_shows_the_last_plan_until_the_next_is_over(void **state)
 {

@@ -148,7 +148,7 @@ static void random_crowd(struct crowd *c, uint64_t seed)
 }
 
 /* However often it changes. A client that always has work gets what is due to it, in each of the
- * longer stretches between two changes and in all; where all have work, no more than that. */
+ * longer stretches between two changes and in all. If all have work, it gets no more than that. */
 static void modes_back_and_forth(void **state)
 {
 	for (uint64_t seed = 1; seed <= 60; seed++) {
@@ -175,8 +175,8 @@ static void modes_back_and_forth(void **state)
 
 /* ---- who is sized by memory ---- */
 
-/* While one whose share is needed for the sum of 1 sleeps, there is more than 1%; but that goes to
- * all, and is over before it is the turn of who is sized by memory. */
+/* While one whose share is needed for the sum of 1 sleeps, there is more than 1%. But that goes to
+ * all, and is over before it is the turn of a client that is sized by memory. */
 static void naps_of_others_do_not_take_the_floor(void **state)
 {
 	struct lease_sim *sim = sim_new(COMPUTE_FAIR, 250 * MS);

@@ -267,7 +267,8 @@ static struct lease_sim *random_sim(uint64_t seed, enum compute_mode mode, uint3
 	return sim;
 }
 
-/* Of `sum` everybody who always has work gets its fraction in every minute. */
+/* With fractions that add up to `sum`, a client that always has work gets its fraction in every
+ * minute. */
 static void strict_shares_hold(void **state)
 {
 	for (uint64_t seed = 1; seed <= 60; seed++) {
@@ -352,8 +353,8 @@ static void nobody_starves(void **state)
 		}
 }
 
-/* Loops of visits of few owners, of work that goes on to its end however long its turn is, beside
- * one that stays. *ret_least (or NULL): the smallest share of those that come and go. */
+/* Loops of visits of few owners, beside one that stays. Their work goes on to its end however long
+ * its turn is. *ret_least (or NULL): the smallest share of those that come and go. */
 static struct lease_sim *visits_sim(uint64_t seed, enum compute_mode mode, uint32_t stays_ppm,
 				    uint64_t work_ns, uint32_t *ret_least)
 {

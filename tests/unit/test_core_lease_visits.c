@@ -53,8 +53,8 @@ static void sessions_that_come_and_go_take_no_share_of_others(void **state)
 		}
 }
 
-/* Time that they did not pay for is paid by the next one of their owner: kernels that are longer
- * than their turn, one a visit, though each comes as soon as the last has gone. */
+/* The next client of their owner pays for the time that they did not pay for. Their kernels are
+ * longer than their turn, one a visit, though each comes as soon as the last has gone. */
 static void visits_of_one_kernel_have_their_share(void **state)
 {
 	static const uint64_t kernels[] = {5 * MS, 20 * MS, 100 * MS, 1 * SEC};
@@ -237,7 +237,8 @@ static void debts_are_their_owners(void **state)
 	lease_table_free(t);
 }
 
-/* Of several that come each has the part that its share pays in that time, until all is taken. */
+/* Each of several clients that come has the part that its share pays in that time, until all is
+ * taken. */
 static void debts_are_divided_by_share(void **state)
 {
 	struct lease_table *t = strict_table();

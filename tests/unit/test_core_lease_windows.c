@@ -1,5 +1,6 @@
-/* Strict shares beside kernels of any length: what a late hand-over took is given back, so that
- * whoever has work misses next to nothing in any 20 s, and who is late has nothing of it. */
+/* Strict shares beside kernels of any length: the time that a late hand-over took is given back. So
+ * a client that has work misses next to nothing in any 20 s, and one that is late has nothing of
+ * it. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

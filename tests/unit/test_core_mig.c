@@ -361,7 +361,7 @@ static void an_idle_owner_of_engines_goes_for_who_needs_them(void **state)
 }
 
 /* A board whose table lacks the engines of the largest profile, or says that there are more in one
- * slice than the rest leaves: seven instances of one slice can be made all the same. */
+ * slice than the rest leaves. Seven instances of one slice can be made all the same. */
 static void engines_that_do_not_add_up_limit_nothing(void **state)
 {
 	struct mig_request request = test_bytes(GIB(10));

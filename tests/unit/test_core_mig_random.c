@@ -69,8 +69,8 @@ static int in_the_way(uint32_t gpu, uint8_t profile, uint32_t start)
 	return n;
 }
 
-/* Of all GPUs: the fewest that would have to go for one more of the profile; -1: it cannot be. And
- * whether an idle one is there. Limits are not looked at: see unlimited(). */
+/* The fewest instances on any GPU that would have to go for one more of the profile; -1: it cannot
+ * be. And whether an idle one is there. Limits are not looked at: see unlimited(). */
 static int fewest(uint8_t profile, bool *ret_idle)
 {
 	int least = -1;

@@ -75,7 +75,7 @@ static void tolerance_is_last_resort(void **state)
 	assert_int_equal(place_decide(gpus, 2, &request, &result), 0);
 	assert_int_equal(result.grant[0].gpu, 1);
 	assert_false(result.tolerance_applied);
-	/* Of two remainders the larger. */
+	/* The larger of two remainders is taken. */
 	gpus[1].total = MIB(960);
 	assert_int_equal(place_decide(gpus, 2, &request, &result), 0);
 	assert_int_equal(result.grant[0].gpu, 1);
@@ -359,9 +359,9 @@ static void random_pools(void **state)
 	}
 }
 
-/* Time alone decides here: requests come and go on GPUs with memory for all of them, GPUs change
- * between modes, and what was promised by a GPU in a time-slicing mode never comes to more than all
- * of its time, nor is anything refused that some GPU has time for. */
+/* Time alone decides here: requests come and go on GPUs with memory for all of them, and GPUs
+ * change between modes. A GPU in a time-slicing mode never promises more than all of its time.
+ * Nothing is refused that some GPU has time for. */
 static void compute_is_promised_once(void **state)
 {
 	struct place_gpu gpus[4];

@@ -221,8 +221,8 @@ static void a_waiter_that_nobody_heard_gets_its_turn(void **state)
 	leases_stop(leases);
 }
 
-/* Where the thread looks without sleeping it still looks at the clock each time, and lets others at
- * the lock: a pass, which is told one time, is over after one look. Without the thread. */
+/* A thread that looks without sleeping still looks at the clock each time, and lets others at the
+ * lock. So a pass, which is told one time, is over after one look. Without the thread. */
 static void a_pass_looks_once_at_a_turn_that_begins(void **state)
 {
 	const struct lease_setting setting = {COMPUTE_STRICT, 20 * MS, 100000};
@@ -360,7 +360,7 @@ static bool beats(const struct fake *f)
 	return beat && beat >> LEDGER_BEAT_COUNT_BITS == atomic_load(&f->limits.generation);
 }
 
-/* Whoever waits at a gate may have to open it himself, from the first moment that it is closed. */
+/* A waiter at a gate may have to open it itself, from the first moment that it is closed. */
 static void a_gate_is_not_closed_before_the_daemon_beats(void **state)
 {
 	struct leases *leases = start(COMPUTE_OFF);

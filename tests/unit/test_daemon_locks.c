@@ -19,14 +19,14 @@
 /* About as many as there are in two pages; a page has about 75. */
 #define OTHERS_MOST 160
 #define OTHERS_STEP 2
-/* Of those that come and go together. */
+/* The number of locks that come and go together. */
 #define MOVING 24
 #define READINGS 20
 /* A reading waits for the kernel, 2 ms on an idle machine and 100 ms on a busy one. After this time
  * each further place is read once. */
 #define READ_MUCH_NS 20000000000ull
 
-/* Of this process: the same test may run in another one. */
+/* A mark of this process: the same test may run in another one. */
 static struct mark ours = {.slot = 3, .life = 77, .gpu = 1, .number = 9};
 
 static atomic_bool over;

@@ -47,8 +47,7 @@ static int64_t still(int64_t value, unsigned count, bool sure)
 	return taken(sure);
 }
 
-/* Of `count` readings: so many that are off, both ways in turn; the rest allows `value` and more.
- */
+/* Takes `count` readings: so many are off, both ways in turn; the rest allows `value` and more. */
 static int64_t moving(int64_t value, unsigned off, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++) {

@@ -188,8 +188,8 @@ static bool fits(uint64_t bytes)
 	return r == 0;
 }
 
-/* A stream freed one, and the driver gave its place away, before that is known here. Whoever got it
- * holds it: the block is as full as it is. */
+/* A stream freed one, and the driver gave its place away, before that is known here. The new owner
+ * of the place holds it: the block is as full as it is. */
 static void memory_freed_by_a_stream_keeps_the_place_of_its_successor(void **state)
 {
 	struct object object;
@@ -202,7 +202,7 @@ static void memory_freed_by_a_stream_keeps_the_place_of_its_successor(void **sta
 	uint64_t number = freeing_begin(handle_of(0, 0));
 	assert_int_equal(allocate(handle_of(0, 1), PIECE), 0);
 	limits.gpu[0].limit_bytes = BLOCK_BYTES;
-	/* Whoever is here now knows where there is room. */
+	/* From here on it is known where there is room. */
 	assert_true(fits(PIECE));
 	books_freed(&process, number, true);
 	assert_true(fits(PIECE));

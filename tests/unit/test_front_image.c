@@ -150,7 +150,7 @@ static void the_least_of_a_fat_binarys_entries_is_sure(void **state)
 	struct image_memory m = image_in_memory(&wrapper);
 	assert_int_equal(m.surely, MIB(4));
 	assert_int_equal(m.surely + m.perhaps, MIB(8) + 5352);
-	/* Who knows what is in that one? */
+	/* Nobody knows what is in that one. */
 	header.size += entry_add(image + 16 + header.size, 2, 0x2000, text, sizeof(text));
 	memcpy(image, &header, sizeof(header));
 	m = image_in_memory(&wrapper);

@@ -1,5 +1,5 @@
-/* The gate's words and records: the transitions, and threads that launch while another closes,
- * which is how processes and daemon meet; here in one process, so that a race detector sees it. */
+/* The gate's words and records: the transitions, and threads that launch while another closes.
+ * Processes and daemon meet so; here it is in one process, so that a race detector sees it. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -173,8 +173,9 @@ static void drained_and_submitted(void **state)
 
 /* ---- threads that launch, one that closes ---------------------------------------------------- */
 
-/* Written by whoever launches, with nothing but the gate to keep it from the closer, who writes it
- * while the gate is closed and drained: a launch that got through is a race, and a wrong sum. */
+/* Written by the launching threads, with nothing but the gate to keep them from the closer, which
+ * writes it while the gate is closed and drained. A launch that got through is a race, and a wrong
+ * sum. */
 static unsigned long guarded[LAUNCHERS];
 static unsigned long seen[LAUNCHERS];
 static _Atomic bool stop;

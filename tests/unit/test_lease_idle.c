@@ -179,7 +179,7 @@ static void gaps_of_long_ago_are_forgotten(void **state)
 	assert_in_range(waits(&p), 2 * MS, 4 * MS);
 }
 
-/* Whatever a page says. */
+/* It holds whatever a page says. */
 static void nothing_is_waited_for_beyond_the_most(void **state)
 {
 	struct program p = program_new();

@@ -150,7 +150,8 @@ static void *race(void *arg)
 	struct racer *me = arg;
 	uint64_t held = 0;
 
-	/* Whoever finds the room taken by some that do not run now goes on until it gets some. */
+	/* A thread that finds the room taken by some that do not run now goes on until it gets
+	 * some. */
 	for (int i = 0; i < 20000 || !me->grants; i++) {
 		uint64_t bytes = 512ull * (1 + rand_r(&me->seed) % 64);
 

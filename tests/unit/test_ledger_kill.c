@@ -1,4 +1,4 @@
-/* Processes of a session charging and freeing as fast as they can, killed at random: after every
+/* Processes of a session charge and free as fast as they can, and are killed at random. After every
  * death the books must be exact, and the survivors must have gone on working meanwhile. The number
  * of kills is the first argument (default 300). */
 #include <errno.h>

@@ -333,8 +333,8 @@ static void test_compute_instances_share_slices(void **state)
 	assert_int_equal(mig_gi_destroy(&s, gi_id), 0);
 }
 
-/* Whatever comes and goes, instances never overlap, IDs stay unique, and what is said to fit, fits.
- */
+/* Instances never overlap, IDs stay unique, and what is said to fit, fits, whatever comes and
+ * goes. */
 static void check_state(const struct mig_board *b, const struct mig_state *s)
 {
 	uint32_t units = 0, ids = 0;

@@ -256,8 +256,8 @@ static void books_add_up(const struct rig *r)
 	assert_true(r->space[0].used <= 1000 && r->space[1].used <= 5000);
 }
 
-/* Whatever is done in whatever order: what is used is what is charged, and never more than there
- * is. */
+/* The used memory is what is charged, and never more than there is, whatever is done in whatever
+ * order. */
 static void random_walk(void **state)
 {
 	struct walk w = {.rig = *state, .seed = 11};

@@ -259,8 +259,8 @@ static void playing_alone(void **state)
 }
 
 /* A process that waits for short pieces of work, and plays each a little late, does not slow the
- * GPU's clock down: it hears of each end late, so that the next piece counts as handed in sooner.
- */
+ * GPU's clock down. It hears of each end late, so that the next piece counts as handed in
+ * sooner. */
 static void short_pieces_keep_the_clock(void **state)
 {
 	struct rig *r = *state;
@@ -399,8 +399,8 @@ static uint64_t random_next(uint64_t *seed)
 	return *seed >> 33;
 }
 
-/* Whatever lengths their kernels have, and however late the server looks, those that always have
- * work get equal shares, and every nanosecond of the GPU is somebody's. */
+/* Processes that always have work get equal shares, and every nanosecond of the GPU is somebody's.
+ * It holds for any lengths of their kernels, and however late the server looks. */
 static void fair_shares(void **state)
 {
 	struct rig *r = *state;

@@ -6,10 +6,11 @@
  *   driver_mode GPU MODE                   the driver's compute mode (nvmlComputeMode_t; else 0)
  *   utilization GPU PERCENT                how busy it says it is (else 0)
  *   mig GPU CURRENT PENDING SECRET         it has a MIG mode (0 or 1); SECRET: while that is on,
- * its memory is not told fail                                   every call about memory fails delay
- * MS                               each call about the memory of a GPU, or who draws, takes so
- * long, and is told: a letter in the file of that name and ".calls"
- */
+ *                                          its memory is not told
+ *   fail                                   every call about memory fails
+ *   delay MS                               each call about the memory of a GPU, or who draws, takes
+ *                                          so long, and is told: a letter in the file of that name
+ *                                          and ".calls" */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
