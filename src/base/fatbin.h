@@ -44,8 +44,7 @@ struct fatbin_compressed {
 };
 
 /* flags: the data is compressed, by any of the methods. Compilers up to CUDA 12 write a block of
- * LZ4. Those from CUDA 13 on write a frame of Zstandard (unless told -compress-mode=speed).
- */
+ * LZ4. Those from CUDA 13 on write a frame of Zstandard (unless told -compress-mode=speed). */
 #define FATBIN_COMPRESSED 0xf000u
 #define FATBIN_LZ4 0x2000u
 #define FATBIN_ZSTD 0x8000u

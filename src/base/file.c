@@ -283,8 +283,7 @@ int directory_sync(const char *dir)
 static int file_write_synced(const char *path, const void *data, size_t size, mode_t mode)
 {
 	/* Removes the rest of a replacement that was cut off. So the file that is opened is new:
-	 * not another's, nor one that is linked elsewhere.
-	 */
+	 * not another's, nor one that is linked elsewhere. */
 	(void)unlink(path);
 	cleanup_close int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
 

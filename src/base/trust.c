@@ -179,8 +179,7 @@ int server_check(int fd, const char *path, unsigned flags, uid_t *ret_uid)
 	socklen_t size = sizeof(peer);
 
 	/* The kernel noted these when the server began to listen: nobody listens in another's
-	 * name.
-	 */
+	 * name. */
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
 		return -errno;
 	bool unmapped = uid_is_unmapped(peer.uid);

@@ -5,6 +5,5 @@ struct error;
 /* Starts a carved of the user's own with its runtime directory `dir`, detached from this process,
  * its slice and its shell (service_like.h). Waits until `socket` (in that directory) answers: at
  * most ten seconds. Where two do this at once, one daemon gives way and both find the other. 0, or
- * negative with *err set.
- */
+ * negative with *err set. */
 int daemon_start(const char *dir, const char *socket, struct error *err);

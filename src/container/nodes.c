@@ -18,8 +18,8 @@
 #define PROC_CAPABILITIES "/proc/driver/nvidia/capabilities"
 
 /* By this name runc tells systemd of a node, and only if the name is there (1.1.5). At `systemctl
- * daemon-reload` systemd sets all units up anew, and takes away what it was not told of. A process
- * without the rights leaves it to others. */
+ * daemon-reload` systemd sets all units up anew, and takes away what it was not told of. For
+ * NVIDIA's nodes udev makes no such links. A process without the rights leaves it to others. */
 static void char_link_make(const char *path, dev_t device)
 {
 	char link[64], target[PATH_MAX];

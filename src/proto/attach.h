@@ -70,8 +70,7 @@ enum attach_kind {
 	/* A child of fork that takes up in a new daemon, or any process after a restart. As
 	 * ATTACH_WORKLOAD (the wake descriptor is a new one), but `slot` names the slot that it
 	 * already has in a ledger it has mapped. No request has descriptors: those that are sent
-	 * along are refused by the kernel (SO_PASSRIGHTS), or dropped.
-	 */
+	 * along are refused by the kernel (SO_PASSRIGHTS), or dropped. */
 	ATTACH_RESUME = 5,
 	/* On a workload's connection: I am about to refuse memory for want of room. Memory of the
 	 * session's processes that have ended, or are ending, comes back first. So does memory that

@@ -154,8 +154,7 @@ static inline bool gate_passes(uint64_t word)
 
 /* Daemon: passes a barrier on all CPUs that run registered processes. After it gate_launching() is
  * right for the gate as it was set before. 0, or -errno where the kernel has none (then wait a
- * little).
- */
+ * little). */
 int gate_barrier(void);
 /* Whether any thread of the process may be inside a launch. */
 bool gate_launching(const struct gate_process *p);

@@ -2,8 +2,9 @@
  *
  *   argv, env        lists of texts; env has NAME=VALUE entries
  *   cwd, in, out, err
- *                    paths; the last three may have %j (the job's ID), %a (its index), %x (its
- * name) wait_in          where its enqueuer's standard input comes from, as long as that waits
+ *                    paths; the last three may have %j (the job's ID), %a (its index) and %x
+ *                    (its name)
+ *   wait_in          where its enqueuer's standard input comes from, as long as that waits
  *   image            of a container: the command runs in one
  *   container_args   options of the container's runtime
  *   umask            a number
@@ -23,8 +24,7 @@
  *   hook             it is no job, but a program that is told of jobs' changes
  *   pod              the job is a pod of a cluster: name, namespace, api, token_file, ca_file,
  *                    image, fraction or gpu_memory (texts), grace_s, and template (an object). Only
- *                    of a daemon that runs its own user's jobs
- */
+ *                    of a daemon that runs its own user's jobs */
 #pragma once
 
 #include <jansson.h>

@@ -1,7 +1,6 @@
 /* Every copy of the driver's two libraries that a program of this host may load by their names.
  * These are what ld.so's cache names, what LD_LIBRARY_PATH and the usual directories hold, and
- * those given.
- */
+ * those given. */
 #pragma once
 
 #include <stdbool.h>

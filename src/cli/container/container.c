@@ -303,7 +303,8 @@ static void give_up(struct container *c)
 
 /* Root's containers may have other users, whom the daemon knows by the container's mount namespace.
  * The driver may limit the container's cgroup, too. So carve-hook tells the daemon of the
- * container, and waits, before anything runs in there. */
+ * container, and waits, before anything runs in there. As for podman, it reads its usual
+ * directories of hooks only if they are named as well. */
 static int hook_add(struct container *c, const struct cli *cli, struct error *err)
 {
 	static const char *const usual[] = {"/usr/share/containers/oci/hooks.d",

@@ -7,6 +7,5 @@ struct error;
 
 /* Refuses a request whose job could not open its files: 0, or negative with *err. Paths with %j, %a
  * or %x are not known yet, nor is what other jobs or the time make of others. So the input of a job
- * that begins later, after another one, is not looked at. As the user who asks; one thread.
- */
+ * that begins later, after another one, is not looked at. As the user who asks; one thread. */
 int job_paths_check(const json_t *body, struct error *err);

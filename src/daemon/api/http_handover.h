@@ -2,7 +2,7 @@
  *
  * This stays, though carve's own client tries again. A request that waits keeps its place in the
  * queue and its deadline. A client that does not try again (curl, a script, a kubelet) gets its
- * answer. */
+ * answer. Both are held by tests/system/daemon/test_daemon_upgrade.py. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,5 +1,6 @@
-/* When systemd starts a service, it looks these up for DeviceAllow=. So nodes of a module that is
- * loaded later stay closed to the service until it is started anew. */
+/* The driver's modules, as /proc/devices names their device numbers. When systemd starts a service,
+ * it looks these up for DeviceAllow=. So nodes of a module that is loaded later stay closed to the
+ * service until it is started anew. */
 #pragma once
 
 enum device_bits {
