@@ -14,7 +14,7 @@ enum managed_shows {
 
 /* Makes a context on the GPU with that UUID, or in the MIG instance, which nobody else may use.
  * *ret_bytes: the GPU memory that it holds. That is the driver's figure for this process. If the
- * driver lists none (another PID namespace), it is the growth of the GPU's use. *ret_managed: the
- * figures in which managed memory shows that was written to on the GPU. 0 or -errno. Call it in a
- * process that ends soon: it may change the environment. */
+ * driver lists none (another PID namespace), it is the growth of the GPU's use. In *ret_managed are
+ * the figures in which managed memory shows that was written to on the GPU. 0 or -errno. Call it in
+ * a process that ends soon: it may change the environment. */
 int context_measure(const char *uuid_text, uint64_t *ret_bytes, enum managed_shows *ret_managed);

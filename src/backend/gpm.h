@@ -17,8 +17,8 @@ struct gpm;
 /* 0; -ENOTSUP: this driver has no GPM; -ENOMEM. The GPUs stay open for as long as this is. */
 int gpm_open(const struct gpus *gpus, struct gpm **ret);
 void gpm_close(struct gpm *gpm);
-/* Per cent of the time since the last look (from a tenth of a second on; sooner it is that of the
- * last one) in which a GPU computed, and each of the instances that it has now. An instance that
- * the last look did not see is not known. */
+/* The part of the time since the last look, in per cent, in which a GPU computed, and each of the
+ * instances that it has now. Less than a tenth of a second after the last look, it is that of the
+ * last one. An instance that the last look did not see is not known. */
 void gpm_look(struct gpm *gpm, uint32_t gpu, const struct instance *list, size_t count,
 	      int8_t *ret_gpu, int8_t *ret_instances);

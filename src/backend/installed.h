@@ -10,7 +10,7 @@
 /* Whether a system daemon is installed here, running or not: its runtime directory is there, or
  * systemd runs this host and has its unit. Users' daemons then leave the host's GPUs to it. */
 bool installed_for_all(void);
-/* The directory of a user's own daemon: $XDG_RUNTIME_DIR/carve, where XDG_RUNTIME_DIR is this
- * user's and nobody else writes to it (su and sudo may leave the caller's there); else
+/* The directory of a user's own daemon. It is $XDG_RUNTIME_DIR/carve, where XDG_RUNTIME_DIR is this
+ * user's and nobody else writes to it (su and sudo may leave the caller's there). Else it is
  * /tmp/carve-UID. 0 or -ENAMETOOLONG. */
 int installed_user_dir(char *buf, size_t size);

@@ -36,7 +36,8 @@ struct instance_place {
 
 struct instance {
 	struct instance_place place;
-	/* Of its compute instance; "": there is none, or more than one, or one of a part. */
+	/* The UUID of its compute instance; "": there is none, or more than one, or one of a
+	 * part. */
 	char uuid_text[INSTANCE_UUID_SIZE];
 	uint8_t gpu_instance, compute_instance; /* the driver's IDs plus 1; 0: not known */
 	uint64_t bytes;                         /* 0: not known */
@@ -53,7 +54,7 @@ int instances_open(const struct gpus *gpus, struct instances **ret);
 int instances_open_link(int link_fd, struct instances **ret);
 void instances_close(struct instances *instances);
 /* The process at the other end of a link becomes the program that this one runs: after an upgrade.
- * 0, also where there is no link; -EOPNOTSUPP: it is of a version that cannot; -errno. */
+ * Returns 0, also where there is no link; -EOPNOTSUPP: it is of a version that cannot; -errno. */
 int instances_renew(const struct instances *instances);
 
 /* The profiles that a GPU can have, in the order of their size. 0 or -errno. */
@@ -65,8 +66,9 @@ int instances_mode_enable(const struct instances *instances, uint32_t gpu, unsig
 int instances_list(const struct instances *instances, uint32_t gpu,
 		   const struct instance_profile *profiles, size_t profile_count,
 		   struct instance *list, size_t max, size_t *ret_count);
-/* 0; -ENOSPC: there is no room at this place; -EBUSY: the GPU is in use; -EACCES: this process may
- * not; -EUCLEAN: a part was made and could not be removed again; -EIO: anything else. */
+/* Returns 0 or an error. No room at this place is -ENOSPC, a GPU in use -EBUSY, a process that may
+ * not -EACCES. If a part was made and could not be removed again, it is -EUCLEAN; anything else is
+ * -EIO. */
 int instance_make(const struct instances *instances, uint32_t gpu,
 		  const struct instance_place *place, struct instance *ret);
 /* 0, also where there is none; -EBUSY: somebody holds it, and did so for `patience_ms`; -EACCES;

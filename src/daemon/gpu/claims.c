@@ -263,7 +263,7 @@ static void file_update(struct claims *claims, struct claim *claim, const char *
 
 	if (before == CLAIM_OURS && is_filed(claims, uuid))
 		return;
-	/* Whoever holds it has but to look and to file: it is tried again soon. */
+	/* The process that holds it has but to look and to file: it is tried again soon. */
 	if (flock(claims->lock_fd, LOCK_EX | LOCK_NB) < 0)
 		return;
 	bool taken = filed_find(uuid, &claim->holder, &claim->holder_uid) == FILED_HOLDS;
@@ -285,7 +285,7 @@ static socklen_t name_address(const char *uuid, struct sockaddr_un *ret)
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
-/* Whoever connects only wants to know who we are: the kernel has told already. */
+/* A client that connects only wants to know who we are: the kernel has told already. */
 static void on_connection(uv_poll_t *poll, int status, int events)
 {
 	struct claim *claim = poll->data;

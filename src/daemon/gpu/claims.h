@@ -57,7 +57,7 @@ struct claims {
 /* The text of a claim's file. False: it is none. */
 bool claim_parse(const char *text, struct process_id *ret);
 
-/* Makes a daemon a system daemon, in what claims are concerned: opens its directory, which is made
+/* Makes a daemon a system daemon, in what claims are concerned. Opens its directory, which is made
  * where it is missing and belongs to `owner`, the user as whom the daemon files claims. Called as
  * root; what comes later needs no rights but to write there. The caller sets `stays`. 0 or -errno:
  * it takes names then. */

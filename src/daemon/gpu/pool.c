@@ -261,8 +261,8 @@ static void inventory_take(uv_work_t *work)
 }
 
 /* A user's daemon that was killed may leave its names for a moment to threads that are still
- * ending, or to a child that it had just forked, until that execs: a name that nobody alive holds
- * is worth a moment's wait. */
+ * ending. It may also leave them to a child that it had just forked, until that execs. So a name
+ * that nobody alive holds is worth a moment's wait. */
 static void gpu_claim_patiently(struct pool *pool, struct pool_gpu *gpu)
 {
 	struct timespec pause = {.tv_nsec = CLAIM_PAUSE_NS};

@@ -1,6 +1,6 @@
 /* Learns what a context costs on each GPU of the pool, and whether managed memory is in processes'
- * figures: from the store, else by running
- * `carved --probe-context UUID`, one model after the other. */
+ * figures. Both come from the store, else from running `carved --probe-context UUID`, one model
+ * after the other. */
 #pragma once
 
 #include <stdbool.h>

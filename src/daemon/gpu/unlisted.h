@@ -13,7 +13,8 @@
 
 #include "backend/gpus.h"
 
-/* Of samples with few readings, as drivers give who take long for their figures, the latest. */
+/* The latest samples count if samples have few readings, as from drivers that take long for their
+ * figures. */
 #define UNLISTED_KEPT 8
 
 /* Zeroed: nothing is known. */
@@ -24,8 +25,8 @@ struct unlisted {
 	bool known;
 };
 
-/* Of a sample without an error. `slices`: somebody is in a slice there; else nothing moves but what
- * is to be seen, and the sample's last reading is believed. */
+/* Adds a sample without an error. `slices`: somebody is in a slice there; else nothing moves but
+ * what is to be seen, and the sample's last reading is believed. */
 void unlisted_add(struct unlisted *u, const struct gpu_sample *sample, bool slices);
 /* GPU_UNLISTED_ANY: no sample came yet. May be below zero where figures are of different moments.
  */

@@ -52,7 +52,7 @@ struct mig_board {
 	uint64_t context[MIG_PROFILES_MAX];
 	uint64_t context_learned[MIG_PROFILES_MAX];  /* likewise, in one */
 	uint64_t context_again_ns[MIG_PROFILES_MAX]; /* after a failure, CLOCK_MONOTONIC */
-	/* What NVML listed last. */
+	/* The instances that NVML listed last. */
 	struct instance_place there[MIG_INSTANCES_MAX];
 	size_t there_count;
 };

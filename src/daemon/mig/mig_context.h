@@ -1,7 +1,7 @@
 /* The cost of one CUDA context in instances. Where a GPU model was seen out of MIG mode, its cost
- * there is taken. Else a process makes a context in an instance that nobody has yet, when a request
- * shares one of that profile, or asks for several, for the first time; the store keeps the cost by
- * model, driver and profile. */
+ * there is taken. Else a process makes a context in an instance that nobody has yet. It does so
+ * when a request shares one of that profile, or asks for several, for the first time. The store
+ * keeps the cost by model, driver and profile. */
 #pragma once
 
 #include <stdbool.h>

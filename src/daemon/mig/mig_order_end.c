@@ -239,8 +239,8 @@ static void on_probed(struct mig_probe *probe)
 	order_end(o);
 }
 
-/* The first that shares an instance of a profile, or has several of a GPU, has the cost of a
- * context found out: the driver's figures do not tell it there. */
+/* The first request that shares an instance of a profile, or has several of a GPU, has the cost of
+ * a context found out. The driver's figures do not tell it there. */
 static bool probe_begin(struct mig_order *o)
 {
 	struct mig *mig = o->mig;

@@ -98,7 +98,7 @@ bool descriptors_exported(const struct session *s)
 }
 
 /* To list its locks the kernel waits until each processor has passed a quiet state (10 ms and
- * more), and holds up whoever sets or drops one meanwhile: for most hosts that would be for
+ * more). It holds up processes that set or drop one meanwhile. For most hosts that would be for
  * nothing, as few programs export memory. */
 static bool some_are_possible(const struct settling *settling)
 {
@@ -173,7 +173,7 @@ static const struct process *process_of(const struct session *s, const struct ma
 	return NULL;
 }
 
-/* Of a process whose slot is charged: as much as it gave back, as all else is charged. */
+/* If the process's slot is charged, it is as much as it gave back, as all else is charged. */
 static uint64_t of_process(const struct process *p, uint32_t position)
 {
 	const struct locks *now = &p->session->sessions->settling->descriptors.now;

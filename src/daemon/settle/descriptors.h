@@ -33,14 +33,14 @@ void descriptors_read(struct settling *settling);
 void descriptors_free(struct settling *settling);
 /* Whether any of a process's is open. */
 bool descriptors_of(const struct process *process);
-/* Bytes that open descriptors of GPU `position` of a session stand for, which may have ended, of
- * what its processes, living or not, gave back; and whether there are any, by this sample or the
- * one before it. */
+/* Bytes that open descriptors of GPU `position` of a session stand for, among what its processes,
+ * living or not, gave back. The session may have ended. The other: whether there are any, by this
+ * sample or the one before it. */
 uint64_t descriptors_marked(const struct settling *settling, const char *id, uint32_t position);
 bool descriptors_open(const struct settling *settling, const char *id, uint32_t position);
-/* The memory that the driver holds for no process on that GPU of the pool, beyond what is usual. Of
- * its newest sample. */
+/* The memory that the driver holds for no process on that GPU of the pool, beyond what is usual. It
+ * is from its newest sample. */
 uint64_t descriptors_unlisted(const struct settling *settling, int gpu);
 /* Bytes on GPU `position` of a session that its processes, living or not, gave back and that open
- * descriptors keep: at most what the driver holds for no process. Of the newest sample. */
+ * descriptors keep: at most what the driver holds for no process. It is from the newest sample. */
 uint64_t descriptors_keep(const struct session *session, uint32_t position);

@@ -11,15 +11,15 @@
 
 #define TEXT_ROOM_LEAST ((size_t)1 << 16)
 
-/* The kernel lists them a page at a time (seq_file), and counts them anew for each: what lies at
- * the end of one is passed over where some before it have gone when the next is read. So the first
- * piece has another length in each reading, that many lengths, and what is at an end in one of them
- * is far from it in the others. */
+/* The kernel lists them a page at a time (seq_file), and counts them anew for each. An entry at the
+ * end of a page is passed over if some before it have gone when the next page is read. So the first
+ * piece has another length in each reading, that many lengths. An entry that is at an end in one of
+ * them is far from it in the others. */
 #define PIECE 4096
 #define PIECE_LENGTHS 4
 /* In how many readings, one after the other, nothing new is found; and how often it is read at
- * most. Beside 24 locks that come and go as fast as they can, wherever in its page a mark lies,
- * none of 100,000 looks misses it; with one length, 1 in 1,000 (measured 2026-11-23, Linux 6). */
+ * most. Measured 2026-11-23, Linux 6, beside 24 locks that come and go as fast as they can: none of
+ * 100,000 looks misses a mark, wherever in its page it lies. With one length, 1 in 1,000 does. */
 #define READINGS_SAME PIECE_LENGTHS
 #define READINGS_MOST 16
 
@@ -98,7 +98,7 @@ static int line_read(struct locks *l, char *line, locks_filter *wanted, const vo
 /* Looked at so often among lines, which are filtered by all sessions. */
 #define LINES_UNTIMED 16u
 
-/* Of the thread's own time: on a busy machine it is not the list that takes so long. */
+/* The thread's own time: on a busy machine it is not the list that takes so long. */
 static uint64_t worked_ns(void)
 {
 	struct timespec t;

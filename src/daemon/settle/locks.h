@@ -33,7 +33,7 @@ typedef bool locks_misses(const struct locks *found, const void *context);
  *
  * The kernel gives a long list a page at a time. If locks come or go in between, it passes over
  * others. So the list is read several times, each time in other pieces, until a reading tells
- * nothing new; and more often while `misses` is true.
+ * nothing new. It is read more often while `misses` is true.
  *
  * 0 or -errno, some found or not. -ETIME: it takes more of the thread's time than `most_ns`. Any
  * user can make any number of locks, and the kernel takes long for many. */

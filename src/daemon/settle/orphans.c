@@ -136,9 +136,9 @@ static void follow(struct exporter *e, const struct session *s)
 		e->now.slice = s->record.gpu[e->now.position].bytes;
 }
 
-/* Nobody has what descriptors keep: of all exporters together that is what the driver holds for
- * nobody (*unlisted), so that who imports some, and has the descriptor open still, is seen. Memory
- * that is kept no more, somebody may have. */
+/* Nobody has the memory that descriptors keep. For all exporters together it is what the driver
+ * holds for nobody (*unlisted). So a process that imports some, and has the descriptor open still,
+ * is seen. Memory that is kept no more, somebody may have. */
 static void keep(struct settling *settling, struct exporter *e, uint64_t *unlisted)
 {
 	uint64_t marked = descriptors_marked(settling, e->now.session, e->now.position);
@@ -258,7 +258,7 @@ void orphans_resume(struct settling *settling)
 		struct session *s =
 			e->now.exports ? session_find(settling->sessions, e->now.session) : NULL;
 
-		/* Of one whose ledger is there, that says it. */
+		/* If its ledger is there, the ledger says it. */
 		if (s && session_ledger(s) == SESSION_LEDGER_NONE)
 			orphans_give(s, e->now.position, e->now.slice);
 	}

@@ -1,13 +1,13 @@
-/* Exported memory that its exporter gave up, or left when it died, and that whoever imported it has
- * from then on: for what it takes its session beyond the slice with, nobody is ended.
+/* Exported memory that its exporter gave up, or left when it died, and that its importer has from
+ * then on. Nobody is ended for the part of it that takes the importer's session beyond the slice.
  *
  * An exporter is a session on one of its GPUs. It counts by what its own processes had charged when
  * they gave it up, and by no more than its slice. Memory that only descriptors keep afterwards
  * (descriptors.h) counts again when somebody has it. The database knows all of that, so that a
  * daemon's end changes nothing.
  *
- * Why this stays: without it `over_policy` ends the process that imported memory as soon as the
- * exporter has freed it, though the importer never took more than its slice
+ * This stays for a reason. Without it `over_policy` ends the process that imported memory as soon
+ * as the exporter has freed it, though the importer never took more than its slice
  * (tests/system/slice/test_slice_orphans.py). */
 #pragma once
 

@@ -12,8 +12,8 @@ struct sessions;
 struct settling;
 
 /* Tells the session's processes on which GPUs managed memory is in no process's figure, as far as
- * that is known; all sessions' with a ledger; or that nothing is known, as a daemon of an earlier
- * version, which may take over, does not. */
+ * that is known. The second tells those of all sessions with a ledger. The third tells that nothing
+ * is known: a daemon of an earlier version, which may take over, does not tell. */
 void settle_tell(struct session *session);
 void settle_say(struct settling *settling);
 void settle_unsay(struct settling *settling);
@@ -35,8 +35,9 @@ void process_settle_end(struct process *process, bool settled);
  * where it has just been settled. */
 uint64_t process_over(const struct process *process, uint32_t position);
 
-/* A process of the session has no room: the number of the sample that shows whether others have
- * less than is charged for them; 0: nothing is that a sample could lower. */
+/* Called when a process of the session has no room. Returns the number of the sample that shows
+ * whether others have less than is charged for them. 0: nothing is charged that a sample could
+ * lower. */
 uint64_t settle_room(struct session *session);
 /* Whether that is in the books, or the wait for it has timed out. Otherwise *sample is the
  * next one to look at. */
