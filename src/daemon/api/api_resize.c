@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <microhttpd.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -11,6 +12,7 @@
 #include "base/units.h"
 #include "daemon/api/answer.h"
 #include "daemon/api/api_session.h"
+#include "daemon/api/fresh.h"
 #include "daemon/api/http.h"
 #include "daemon/api/view.h"
 #include "daemon/host/unrecorded.h"
@@ -352,11 +354,42 @@ static void reply_waits(struct call *call, const struct waiter *w)
 	call_reply_error(call, MHD_HTTP_CONFLICT, &err);
 }
 
+/* A size that was asked for. Flat: fresh_defer() frees it. */
+struct wanted {
+	char id[STORE_ID_SIZE];
+	struct place_request size;
+};
+
+/* The session may have ended meanwhile. */
+static void answer_resize(struct call *call, void *arg)
+{
+	const struct wanted *wanted = arg;
+	struct session *s = api_session_or_reply(call, wanted->id);
+	struct error err = {0};
+
+	if (!s)
+		return;
+	if (call->node->pool.state == POOL_READY)
+		(void)pool_claim(&call->node->pool, true);
+	bool in_part = is_instance(s) && fits_in_part(s, &wanted->size);
+	if (is_instance(s) && !in_part) {
+		move_session(call, s, &wanted->size);
+		return;
+	}
+	int rc = in_part ? resize_part(s, &wanted->size, &err) : resize(s, &wanted->size, &err);
+	if (rc < 0) {
+		call_reply_error(call, answer_status(&err), &err);
+		return;
+	}
+	waiting_kick(&call->node->waiting);
+	call_reply(call, MHD_HTTP_OK, view_session(s, &call->peer));
+}
+
+/* The memory that programs outside carve hold by now is not there to be promised. */
 void api_patch_session(struct call *call, const char *id)
 {
 	const struct waiter *w = api_session_waiter(call, id);
 	struct session *s = w ? NULL : api_session_or_reply(call, id);
-	struct place_request request;
 	struct error err = {0};
 
 	if (w)
@@ -368,22 +401,15 @@ void api_patch_session(struct call *call, const char *id)
 		json_decref(root);
 		return;
 	}
-	int rc = root ? request_parse_size(root, &request, &err) : -1;
+	struct wanted *wanted = calloc(1, sizeof(*wanted));
+	int rc = root && wanted ? request_parse_size(root, &wanted->size, &err) : -1;
 
 	json_decref(root);
-	if (rc == 0 && call->node->pool.state == POOL_READY)
-		(void)pool_claim(&call->node->pool, true);
-	bool in_part = rc == 0 && is_instance(s) && fits_in_part(s, &request);
-	if (rc == 0 && is_instance(s) && !in_part) {
-		move_session(call, s, &request);
-		return;
-	}
-	if (rc == 0)
-		rc = in_part ? resize_part(s, &request, &err) : resize(s, &request, &err);
 	if (rc < 0) {
+		free(wanted);
 		call_reply_error(call, answer_status(&err), &err);
 		return;
 	}
-	waiting_kick(&call->node->waiting);
-	call_reply(call, MHD_HTTP_OK, view_session(s, &call->peer));
+	memcpy(wanted->id, s->record.id, sizeof(wanted->id));
+	fresh_defer(call, answer_resize, wanted);
 }

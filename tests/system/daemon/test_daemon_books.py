@@ -306,6 +306,16 @@ def test_memory_that_slices_allocate_and_free_is_not_counted_as_outside(host):
         each.kill()
 
 
+def test_a_session_grows_into_no_memory_that_a_program_outside_carve_has_by_now(host):
+    """Nobody is in the session, so that no sample was taken since the program came."""
+    host.carve_json("session", "request", "--vram", "4")
+    with host.popen(python("hold", 60 << 10), stdin=subprocess.PIPE) as outside:
+        assert outside.stdout.readline() == "0\n"
+        refused = host.carve("session", "resize", "40")
+        assert refused.returncode == 3 and "this session can have 18." in refused.stderr, (refused.stdout, refused.stderr)
+    assert host.carve("session", "resize", "40").returncode == 0
+
+
 def test_programs_outside_carve_are_not_promised_over(host):
     outside = host.popen(python("told"), stdin=subprocess.PIPE)
     outside.stdout.readline()
