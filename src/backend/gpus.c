@@ -458,19 +458,31 @@ static int part_read(const struct gpus *gpus, nvmlDevice_t device, struct gpu_sa
 	if (gpus->get_uuid(device, text, sizeof(text)) != NVML_SUCCESS ||
 	    gpu_uuid_parse(text, part.uuid) < 0)
 		return -EIO;
-	int rc = compute_read(gpus, device, &in);
+	uint64_t before = 0;
+	int rc = memory_read(gpus, device, &in.total, &in.reserved, &before);
+	if (rc == 0)
+		rc = compute_read(gpus, device, &in);
+	if (rc == 0)
+		rc = memory_read(gpus, device, &in.total, &in.reserved, &in.used);
 	struct gpu_part *list =
-		rc < 0 || !in.process_count
-			? NULL
-			: realloc(sample->parts,
-				  (sample->part_count + in.process_count) * sizeof(*list));
+		rc < 0 ? NULL
+		       : realloc(sample->parts,
+				 (sample->part_count + in.process_count + 1) * sizeof(*list));
 	if (list)
 		sample->parts = list;
-	else if (in.process_count)
-		rc = rc < 0 ? rc : -ENOMEM;
+	else if (rc == 0)
+		rc = -ENOMEM;
 	for (size_t i = 0; rc == 0 && i < in.process_count; i++) {
 		part.pid = in.processes[i].pid;
 		part.bytes = in.processes[i].bytes;
+		sample->parts[sample->part_count++] = part;
+	}
+	if (rc == 0) {
+		uint64_t listed = gpu_sample_listed(&in);
+
+		part.pid = 0;
+		/* Memory that came or went while processes were read is in one of the two. */
+		part.bytes = MIN(before, in.used) - MIN(MIN(before, in.used), listed);
 		sample->parts[sample->part_count++] = part;
 	}
 	gpu_sample_clear(&in);

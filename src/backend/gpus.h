@@ -44,7 +44,7 @@ struct gpu_process {
 
 /* The memory that a process holds in one MIG instance. */
 struct gpu_part {
-	pid_t pid;
+	pid_t pid;                      /* 0: what is used beyond all processes */
 	uint8_t uuid[LEDGER_UUID_SIZE]; /* of the MIG device */
 	uint64_t bytes;
 };

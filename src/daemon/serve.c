@@ -375,6 +375,7 @@ static void on_sample(void *arg)
 	gpu_states_look(&node->pool);
 	ready_check(node);
 	settle_sampled(&node->settling);
+	mig_sampled(node->mig);
 	attach_sampled(node->attach);
 	session_drain(&node->sessions);
 	fresh_sampled(node);

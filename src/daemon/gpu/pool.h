@@ -13,6 +13,7 @@
 #include "backend/gpus.h"
 #include "base/error.h"
 #include "core/compute.h"
+#include "core/mig.h"
 #include "core/place.h"
 #include "daemon/gpu/claims.h"
 #include "daemon/gpu/gpu_state.h"
@@ -25,6 +26,13 @@ enum pool_state {
 	POOL_STARTING, /* the inventory is being taken */
 	POOL_READY,    /* at least one GPU exists */
 	POOL_NO_GPU,   /* `why` says it */
+};
+
+/* A MIG instance that several sessions may share. `uuid_text` is mig's, the rest is outside.c's. */
+struct pool_shared {
+	char uuid_text[48];
+	uint64_t outside; /* bytes that programs outside its sessions hold, as of the last sample */
+	bool untold;      /* the driver does not tell what is in it */
 };
 
 struct pool_gpu {
@@ -52,7 +60,9 @@ struct pool_gpu {
 	uint64_t unlisted_usual;
 	uint64_t outside; /* held by programs outside carve, as of the last sample */
 	uint64_t beyond;  /* of that, what programs of sessions hold beyond their slices */
-	struct {          /* that sample, when the next one is in (over.c) */
+	struct pool_shared shared[MIG_INSTANCES_MAX];
+	uint32_t shared_count;
+	struct { /* that sample, when the next one is in (over.c) */
 		struct gpu_process *processes;
 		size_t count;
 		uint64_t unlisted;

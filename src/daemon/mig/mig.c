@@ -96,6 +96,13 @@ void mig_tick(struct mig *mig)
 	}
 }
 
+void mig_sampled(struct mig *mig)
+{
+	for (uint32_t gpu = 0; mig && gpu < mig->gpus->count; gpu++)
+		if (mig->gpus->gpu[gpu].shared_count)
+			mig_board_publish(mig, gpu);
+}
+
 /* ---- roles and beginning ----------------------------------------------------------------- */
 
 bool mig_has_role(const struct mig *mig, uint32_t gpu)

@@ -57,6 +57,8 @@ void mig_stop(struct mig *mig);
 void mig_free(struct mig *mig);
 /* Once a second: looks what others did, and removes what could not be removed before. */
 void mig_tick(struct mig *mig);
+/* A sample is in, and says what programs outside carve hold in shared instances. Takes NULL. */
+void mig_sampled(struct mig *mig);
 
 /* The process that has the rights to make instances (privileges.h) ended. The next daemon has a new
  * one. */

@@ -60,12 +60,48 @@ bool mig_is_shared(const struct mig *mig, const struct mig_detail *detail)
 	return s && part_on(s, detail->uuid_text)->bytes < detail->bytes;
 }
 
-static uint64_t room_on(const struct mig *mig, const struct mig_detail *detail)
+static struct pool_shared *shared_find(struct pool_gpu *gpu, const char *uuid_text)
 {
-	uint64_t usable = detail->bytes - MIN(detail->reserved, detail->bytes);
-	uint64_t promised = promised_on(mig, detail);
+	for (uint32_t i = 0; i < gpu->shared_count; i++)
+		if (!strcmp(gpu->shared[i].uuid_text, uuid_text))
+			return &gpu->shared[i];
+	return NULL;
+}
 
-	return mig_is_shared(mig, detail) && promised < usable ? usable - promised : 0;
+/* The memory of programs outside carve is not there to be promised. Where the driver does not tell
+ * how much that is, nobody joins. An instance that was just given was looked into before. */
+static uint64_t room_on(const struct mig *mig, uint32_t gpu, const struct mig_detail *detail)
+{
+	const struct pool_shared *shared = shared_find(&mig->gpus->gpu[gpu], detail->uuid_text);
+	uint64_t usable = detail->bytes - MIN(detail->reserved, detail->bytes);
+	uint64_t taken = promised_on(mig, detail) + (shared ? shared->outside : 0);
+
+	return mig_is_shared(mig, detail) && !(shared && shared->untold) && taken < usable
+		       ? usable - taken
+		       : 0;
+}
+
+/* Samples shall tell what is in the instances that sessions share. */
+static void shared_publish(struct mig *mig, uint32_t gpu)
+{
+	const struct mig_board *board = &mig->board[gpu];
+	struct pool_gpu *pool = &mig->gpus->gpu[gpu];
+	struct pool_shared list[MIG_INSTANCES_MAX];
+	uint32_t count = 0;
+
+	for (uint32_t at = 0; at < board->count; at++) {
+		const char *uuid_text = board->detail[at].uuid_text;
+		const struct pool_shared *before = shared_find(pool, uuid_text);
+
+		if (board->instance[at].state != MIG_BUSY ||
+		    !mig_is_shared(mig, &board->detail[at]))
+			continue;
+		list[count] = before ? *before : (struct pool_shared){0};
+		snprintf(list[count].uuid_text, sizeof(list[count].uuid_text), "%s", uuid_text);
+		count++;
+	}
+	memcpy(pool->shared, list, count * sizeof(*list));
+	pool->shared_count = count;
 }
 
 /* The instance that a session shares, by its number there; -1: it shares none. */
@@ -90,8 +126,8 @@ uint64_t mig_part_most(const struct session *s)
 	int at = shared_by(s);
 
 	return at < 0 ? 0
-		      : s->record.gpu[0].bytes +
-				room_on(mig, &mig->board[s->pool_gpu[0]].detail[at]);
+		      : s->record.gpu[0].bytes + room_on(mig, (uint32_t)s->pool_gpu[0],
+							 &mig->board[s->pool_gpu[0]].detail[at]);
 }
 
 uint64_t mig_context_bytes(const struct session *s, uint32_t position)
@@ -140,9 +176,10 @@ void mig_board_publish(struct mig *mig, uint32_t gpu)
 	struct mig_gpu *to = &mig->gpu[gpu];
 
 	mig->gpus->gpu[gpu].gives_instances = board->role;
+	shared_publish(mig, gpu);
 	for (uint32_t at = 0; at < board->count; at++)
 		board->instance[at].room = board->instance[at].state == MIG_BUSY
-						   ? room_on(mig, &board->detail[at])
+						   ? room_on(mig, gpu, &board->detail[at])
 						   : 0;
 	to->instances = board->instance;
 	to->instance_count = board->count;

@@ -1,5 +1,7 @@
 #include "daemon/settle/outside.h"
 
+#include <string.h>
+
 #include "base/macros.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/session/process.h"
@@ -49,20 +51,35 @@ void figures_note(const struct session *s, struct process *p)
 	}
 }
 
+/* `uuid`: in that instance alone; NULL: on the whole GPU. */
+static uint64_t figure_of(const struct process *p, uint32_t position,
+			  const struct gpu_sample *sample, const uint8_t *uuid)
+{
+	uint64_t figure = process_is_dead(p) ? process_figure_of_dead(p, sample)
+					     : process_figure(p, p->session->pool_gpu[position]);
+
+	return uuid ? MIN(figure, gpu_sample_part_bytes(sample, p->id.pid, uuid)) : figure;
+}
+
 /* The memory that the session's processes hold on a GPU of it, its strays among them: by the
  * driver's word alone. */
-uint64_t session_held(const struct session *s, uint32_t position, const struct gpu_sample *sample)
+static uint64_t held_in(const struct session *s, uint32_t position, const struct gpu_sample *sample,
+			const uint8_t *uuid)
 {
-	uint64_t held = strays_held(s, sample);
+	uint64_t held = strays_held(s, sample, uuid);
 
 	for (const struct process *p = s->processes; p; p = p->next) {
 		if (process_first_twin(p) != p ||
 		    (process_is_dead(p) && (is_dead_twin(p) || has_living_twin(p))))
 			continue;
-		held += process_is_dead(p) ? process_figure_of_dead(p, sample)
-					   : process_figure(p, s->pool_gpu[position]);
+		held += figure_of(p, position, sample, uuid);
 	}
 	return held;
+}
+
+uint64_t session_held(const struct session *s, uint32_t position, const struct gpu_sample *sample)
+{
+	return held_in(s, position, sample, NULL);
 }
 
 /* A dead process whose forked children keep the driver's descriptors holds on to its memory,
@@ -122,13 +139,14 @@ struct inside {
 	bool any;        /* of them is there */
 };
 
-static void inside_add(struct inside *in, const struct session *s, uint32_t position)
+static void inside_add(struct inside *in, const struct session *s, uint32_t position,
+		       const uint8_t *uuid)
 {
 	uint64_t slice = s->record.gpu[position].bytes;
 	uint64_t kept = descriptors_keep(s, position);
 	/* Memory beyond the slice was never promised: others may not have it. */
 	uint64_t all =
-		session_held(s, position, &s->sessions->pool->gpu[s->pool_gpu[position]].sample) +
+		held_in(s, position, &s->sessions->pool->gpu[s->pool_gpu[position]].sample, uuid) +
 		kept;
 	uint64_t held = MIN(all, slice);
 
@@ -167,6 +185,46 @@ static void gpu_take(struct pool_gpu *gpu, const struct inside *in)
 	gpu->beyond = MIN(in->beyond, gpu->outside);
 }
 
+/* All that is used of an instance; false: it is not in the sample. */
+static bool part_used(const struct gpu_sample *sample, const uint8_t *uuid, uint64_t *ret_used,
+		      uint64_t *ret_unlisted)
+{
+	bool found = false;
+
+	*ret_used = 0;
+	for (size_t i = 0; i < sample->part_count; i++) {
+		const struct gpu_part *part = &sample->parts[i];
+
+		if (memcmp(part->uuid, uuid, LEDGER_UUID_SIZE) != 0)
+			continue;
+		*ret_used += part->bytes;
+		if (part->pid == 0) {
+			*ret_unlisted = part->bytes;
+			found = true;
+		}
+	}
+	return found;
+}
+
+/* A session in a shared instance has no other part of a GPU. */
+static void shared_take(const struct settling *settling, int gpu, struct pool_shared *shared)
+{
+	const struct gpu_sample *sample = &settling->pool->gpu[gpu].sample;
+	uint8_t uuid[LEDGER_UUID_SIZE];
+	struct inside in = {0};
+	uint64_t used, unlisted;
+
+	shared->untold = !sample->parts_known;
+	if (shared->untold || gpu_uuid_parse(shared->uuid_text, uuid) < 0 ||
+	    !part_used(sample, uuid, &used, &unlisted))
+		return;
+	for (const struct session *s = holding_first(settling); s; s = holding_next(s))
+		if (s->record.gpu_count == 1 && s->pool_gpu[0] == gpu &&
+		    !strcmp(s->record.gpu[0].instance, shared->uuid_text))
+			inside_add(&in, s, 0, uuid);
+	shared->outside = used - MIN(used, inside_sum(&in, unlisted, 0));
+}
+
 void outside_compute(struct settling *settling)
 {
 	struct pool *pool = settling->pool;
@@ -177,9 +235,14 @@ void outside_compute(struct settling *settling)
 			int gpu = s->pool_gpu[i];
 
 			if (gpu >= 0)
-				inside_add(&inside[gpu], s, i);
+				inside_add(&inside[gpu], s, i, NULL);
 		}
 	for (uint32_t i = 0; i < pool->count; i++)
 		if (pool->mask >> i & 1 && !pool->gpu[i].sample.error)
 			gpu_take(&pool->gpu[i], &inside[i]);
+	for (uint32_t i = 0; i < pool->count; i++)
+		for (uint32_t k = 0; k < pool->gpu[i].shared_count; k++)
+			if (pool->mask >> i & 1 && !pool->gpu[i].sample.error &&
+			    pool->gpu[i].parts_wanted)
+				shared_take(settling, (int)i, &pool->gpu[i].shared[k]);
 }

@@ -20,5 +20,5 @@ uint64_t session_held(const struct session *session, uint32_t position,
  * session's, and there may be thousands that hold nothing. */
 struct session *holding_first(const struct settling *settling);
 struct session *holding_next(const struct session *session);
-/* Sets `outside` of all GPUs that the newest sample is of. */
+/* Sets `outside` of all GPUs that the newest sample is of, and of their shared instances. */
 void outside_compute(struct settling *settling);

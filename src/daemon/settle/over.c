@@ -210,7 +210,7 @@ static bool is_attached_elsewhere(const struct process *p)
 static uint64_t held_elsewhere(const struct session *s, int gpu)
 {
 	const struct gpu_sample *sample = &s->sessions->pool->gpu[gpu].sample;
-	uint64_t held = sample->process_count ? strays_held(s, sample) : 0;
+	uint64_t held = sample->process_count ? strays_held(s, sample, NULL) : 0;
 
 	for (const struct process *p = sample->process_count ? s->processes : NULL; p; p = p->next)
 		if (!process_is_dead(p) && process_first_twin(p) == p) {

@@ -84,13 +84,13 @@ static bool is_certain(const struct ledger_slot *slot)
 	return !slot->maybe_freed && !(slot->not_revalidated && slot->growing);
 }
 
-/* GPUs of which a session that processes are in has several instances. */
+/* GPUs of which a session that processes are in has several instances, or sessions share one. */
 static void parts_want(struct settling *settling)
 {
 	struct pool *pool = settling->pool;
 
 	for (uint32_t i = 0; i < pool->count; i++)
-		pool->gpu[i].parts_wanted = false;
+		pool->gpu[i].parts_wanted = pool->gpu[i].shared_count;
 	for (const struct session *s = settling->sessions->attached; s; s = s->next_attached)
 		for (uint32_t i = 0; s->processes && i < s->record.gpu_count; i++)
 			if (s->pool_gpu[i] >= 0 && session_is_one_of_several(s, i))

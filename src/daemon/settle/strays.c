@@ -118,13 +118,14 @@ void strays_sampled(struct settling *settling)
 	}
 }
 
-uint64_t strays_held(const struct session *s, const struct gpu_sample *sample)
+uint64_t strays_held(const struct session *s, const struct gpu_sample *sample, const uint8_t *uuid)
 {
 	uint64_t held = 0;
 
 	for (const struct stray *stray = s->sessions->settling->strays; stray; stray = stray->next)
 		if (stray->session == s)
-			held += gpu_sample_process_bytes(sample, stray->id.pid);
+			held += uuid ? gpu_sample_part_bytes(sample, stray->id.pid, uuid)
+				     : gpu_sample_process_bytes(sample, stray->id.pid);
 	return held;
 }
 

@@ -22,8 +22,9 @@ struct stray {
 
 /* Learns from the newest sample who is one. */
 void strays_sampled(struct settling *settling);
-/* The bytes that a session's strays hold on a GPU. */
-uint64_t strays_held(const struct session *session, const struct gpu_sample *sample);
+/* The bytes that a session's strays hold on a GPU; in the instance with that UUID, unless NULL. */
+uint64_t strays_held(const struct session *session, const struct gpu_sample *sample,
+		     const uint8_t *uuid);
 /* Whether a process is one of some session's that holds memory. */
 bool strays_has(const struct settling *settling, pid_t pid);
 /* Whether any session has one. */

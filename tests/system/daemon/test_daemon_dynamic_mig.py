@@ -358,6 +358,30 @@ def test_a_part_of_a_shared_instance_grows_and_shrinks_with_processes_in_it(make
         carve(host, "session", "release", "--all", "--force")
 
 
+@pytest.mark.parametrize("restarted", [False, True], ids=["seen", "found-by-the-next-daemon"])
+def test_memory_of_a_program_outside_carve_in_a_shared_instance_is_not_promised(make_host, restarted):
+    host = with_role(make_host)
+    first = request_kept(host, ("mig_share", True))
+    [instance] = instances(host, "busy")
+    inside = {"CUDA_VISIBLE_DEVICES": instance["uuid"]}
+    # With a command in it the session keeps its instance.
+    command = [CARVE, "run", "--session", first["id"], "--", "sh", "-c", "echo in; exec cat"]
+    with host.popen(command, stdin=subprocess.PIPE) as running:
+        assert running.stdout.readline() == "in\n"
+        with host.popen(python("hold", 1024), env=inside, stdin=subprocess.PIPE) as program:
+            assert program.stdout.readline() == "0\n"
+            if restarted:
+                kill_daemon(host)
+            # 9.75 GiB less 4 GiB, the context and 1 GiB: room for 4 GiB more, not for 5 GiB.
+            refused = carve(host, "session", "resize", first["id"], "9", status=1).stderr
+            assert "can have 8." in refused and "at most in the MIG instance that it shares" in refused
+            assert request_kept(host, ("mig_share", True), vram="5")["gpus"][0]["instance"] != instance["uuid"]
+            joined = request_kept(host, ("mig_share", True))
+            assert joined["gpus"][0]["instance"] == instance["uuid"]
+        carve(host, "session", "release", joined["id"])
+        carve(host, "session", "resize", first["id"], "9")
+
+
 def test_only_an_amount_of_memory_shares(make_host):
     host = with_role(make_host)
     for words, why in ((["--gpu", "0.25"], "sizes in memory alone"), (["--vram", "4", "--gpus", "2"], "one instance"),
