@@ -7,6 +7,9 @@
 
 #include "base/macros.h"
 
+/* Bytes of a UTF-8 character. */
+#define CHARACTER_MOST 4
+
 /* So deep jansson reads; a recursion of ours ends there. */
 #define DEPTH_MOST 2048
 
@@ -24,13 +27,13 @@ static size_t lead_length(const char *text)
 	return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
 }
 
-/* Length of the UTF-8 character that `text` begins with; 0: it begins with none. */
-static size_t character_length(const char *text)
+/* Length of the UTF-8 character that `size` bytes begin with; 0: they begin with none. */
+static size_t character_length(const char *text, size_t size)
 {
 	size_t length = lead_length(text);
 	json_t *valid;
 
-	if (strnlen(text, length) < length)
+	if (size < length)
 		return 0;
 	valid = json_stringn(text, length); /* knows what is well-formed */
 	json_decref(valid);
@@ -63,7 +66,7 @@ const char *text_escape(const char *text, bool controls, char *buf)
 	char *to = buf;
 
 	while (*text) {
-		size_t length = character_length(text);
+		size_t length = character_length(text, strnlen(text, CHARACTER_MOST));
 
 		if (length && !(controls && is_control(text, length))) {
 			to = mempcpy(to, text, length);
@@ -76,6 +79,46 @@ const char *text_escape(const char *text, bool controls, char *buf)
 	}
 	*to = '\0';
 	return buf;
+}
+
+/* The rest of the part may be the beginning of a character. */
+static bool is_cut(const char *text, size_t size)
+{
+	unsigned char lead = (unsigned char)text[0];
+	bool cut = lead >= 0xc2 && lead <= 0xf4 && size < lead_length(text);
+
+	for (size_t i = 1; cut && i < size; i++)
+		cut = ((unsigned char)text[i] & 0xc0) == 0x80;
+	return cut;
+}
+
+static bool is_shown(const char *text, size_t length)
+{
+	return length && (*text == '\n' || *text == '\t' || !is_control(text, length));
+}
+
+size_t text_escape_part(const char *part, size_t size, bool last, char *buf, size_t *ret_size)
+{
+	const char *at = part, *end = part + size;
+	char *to = buf;
+
+	while (at < end && (last || !is_cut(at, (size_t)(end - at)))) {
+		size_t length = character_length(at, (size_t)(end - at));
+
+		if (is_shown(at, length)) {
+			to = mempcpy(to, at, length);
+			at += length;
+			continue;
+		}
+		for (size_t i = 0; i < MAX(length, 1); i++, at++) {
+			char code[TEXT_ESCAPE_SIZE + 1];
+
+			snprintf(code, sizeof(code), "\\x%02x", (unsigned char)*at);
+			to = mempcpy(to, code, TEXT_ESCAPE_SIZE);
+		}
+	}
+	*ret_size = (size_t)(to - buf);
+	return (size_t)(at - part);
 }
 
 /* A text is well-formed and has no NUL, as jansson read it. */

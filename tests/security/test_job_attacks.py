@@ -332,6 +332,40 @@ def test_roots_command_shows_files_of_the_jobs_user_alone(jobs, of):
     assert lab.carve(ROOT, "job", "logs", own).stdout == "mine\n"
 
 
+def on_a_terminal(lab, uid, *argv):
+    """What a terminal gets of a command, as it takes the bytes."""
+    ours, theirs = os.openpty()
+    done = lab.popen(uid, CARVE, *argv, stdout=theirs)
+    os.close(theirs)
+    got = b""
+    try:
+        while part := os.read(ours, 4096):
+            got += part
+    except OSError:
+        pass  # EIO: the command has ended
+    os.close(ours)
+    assert done.wait(20) == 0, done.stderr.read()
+    return got.replace(b"\r\n", b"\n")
+
+
+@pytest.mark.attack("5", "a user's job prints control characters, and root reads its log on a terminal")
+def test_text_of_a_users_job_moves_nobody_elses_terminal(jobs):
+    lab = jobs.lab
+    # A title, cleared lines, a C1 control as UTF-8 and as a byte, text from right to left, a cut character; and what is harmless.
+    text = b"\x1b]0;x\x07\x1b[2K\rroot# \xc2\x9b2J \x9b2J \xe2\x80\xae \x00 a\tb \xc3\xa9\n" + b"\xe2\x82\xac" * 40000 + b"\n\xe2\x82"
+    source = lab.home(MALLORY) / "text"
+    source.write_bytes(text)
+    source.chmod(0o644)
+    id = jobs.enqueue(MALLORY, "cat", source)
+    assert jobs.ended(MALLORY, id)["state"] == "done"
+    seen = on_a_terminal(lab, ROOT, "job", "logs", id)
+    assert seen == (rb"\x1b]0;x\x07\x1b[2K\x0droot# \xc2\x9b2J \x9b2J \xe2\x80\xae \x00 " + b"a\tb \xc3\xa9\n" + b"\xe2\x82\xac" * 40000 +
+                    b"\n" + rb"\xe2\x82")
+    # Her own terminal, and files and pipes of root's, get it as it is.
+    assert on_a_terminal(lab, MALLORY, "job", "logs", id) == text
+    assert subprocess.check_output([CARVE, "job", "logs", id], env=lab.env(ROOT)) == text
+
+
 # Sends requests over one connection each; prints how they were answered.
 MANY_KINDS = r"""
 import http.client, socket

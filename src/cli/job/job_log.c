@@ -17,11 +17,14 @@
 #include "cli/job/jobs.h"
 #include "client/client.h"
 #include "client/sessions.h"
+#include "client/text.h"
 #include "proto/shim.h"
 
 /* While a log is followed, it is read so often. */
 #define FOLLOW_PAUSE_NS 200000000L
 #define FOLLOW_ASK_EVERY 5
+/* So much of a log is read at a time. */
+#define READ_BYTES 16384
 /* One more than --retries takes. */
 #define ATTEMPTS_MAX 1001u
 
@@ -34,15 +37,42 @@ int job_log_write(int to, const char *part, size_t size, struct error *err)
 				   to == STDOUT_FILENO ? "output" : "error", strerrordesc_np(-rc));
 }
 
-static int log_copy(int from, struct error *err)
+/* A log that is printed. */
+struct printing {
+	int from;
+	bool escaped;          /* another user's text on this one's terminal */
+	char part[READ_BYTES]; /* `kept` bytes of it are the beginning of a character */
+	size_t kept;
+};
+
+static int part_write(struct printing *p, bool last, struct error *err)
 {
-	char buffer[65536];
+	char text[READ_BYTES * TEXT_ESCAPE_SIZE];
+	size_t size;
+
+	if (!p->escaped) {
+		int rc = job_log_write(STDOUT_FILENO, p->part, p->kept, err);
+
+		p->kept = 0;
+		return rc;
+	}
+	size_t taken = text_escape_part(p->part, p->kept, last, text, &size);
+	p->kept -= taken;
+	memmove(p->part, p->part + taken, p->kept);
+	return job_log_write(STDOUT_FILENO, text, size, err);
+}
+
+/* All that there is now; `last`: no more will come. */
+static int log_copy(struct printing *p, bool last, struct error *err)
+{
 	ssize_t n;
 	int rc = 0;
 
-	while (rc == 0 && (n = read(from, buffer, sizeof(buffer))) > 0)
-		rc = job_log_write(STDOUT_FILENO, buffer, (size_t)n, err);
-	return rc;
+	while (rc == 0 && (n = read(p->from, p->part + p->kept, sizeof(p->part) - p->kept)) > 0) {
+		p->kept += (size_t)n;
+		rc = part_write(p, false, err);
+	}
+	return rc == 0 && last && p->kept ? part_write(p, true, err) : rc;
 }
 
 bool job_has_ended(const json_t *job)
@@ -72,15 +102,35 @@ static void pause_a_moment(void)
 	nanosleep(&(struct timespec){.tv_nsec = FOLLOW_PAUSE_NS}, NULL);
 }
 
-/* The directory is made by root, and is the job's user's, who can link any file there. */
-static bool may_be_shown(const char *path, uid_t owner)
+/* The directory of a log is made by root, and is the job's user's. False: it is not there. */
+static bool user_of(const char *path, uid_t *ret)
 {
 	const char *slash = strrchr(path, '/');
 	char dir[PATH_MAX];
 	struct stat st;
 
 	snprintf(dir, sizeof(dir), "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
-	return stat(dir, &st) == 0 && (st.st_uid == geteuid() || st.st_uid == owner);
+	if (stat(dir, &st) < 0)
+		return false;
+	*ret = st.st_uid;
+	return true;
+}
+
+/* The job's user can link any file there. */
+static bool may_be_shown(const char *path, uid_t owner)
+{
+	uid_t user;
+
+	return user_of(path, &user) && (user == geteuid() || user == owner);
+}
+
+/* Text of another user's may move this user's terminal, and what it shows. A file or a pipe gets it
+ * as it is. */
+static bool is_escaped(const char *path)
+{
+	uid_t user;
+
+	return isatty(STDOUT_FILENO) && !(user_of(path, &user) && user == geteuid());
 }
 
 int job_log_open(const char *path)
@@ -131,7 +181,7 @@ static bool is_link(const char *path)
 
 /* Waits until there is a log: the job has started. */
 static int log_open(const struct client *client, const char *id, bool follow, uint64_t attempt,
-		    json_t **job, struct error *err)
+		    json_t **job, bool *ret_escaped, struct error *err)
 {
 	char path[PATH_MAX];
 
@@ -141,8 +191,10 @@ static int log_open(const struct client *client, const char *id, bool follow, ui
 		if (rc < 0 || (rc = job_log_path(*job, attempt, SHIM_LOG, path, err)) < 0)
 			return rc;
 		int fd = job_log_open(path);
-		if (fd >= 0)
+		if (fd >= 0) {
+			*ret_escaped = is_escaped(path);
 			return fd;
+		}
 		if (fd == -EMEDIUMTYPE)
 			return error_set(err, EXIT_CODE_FAILED, "job %s prints to no plain file",
 					 id);
@@ -175,14 +227,16 @@ int cli_job_logs(struct cli *cli, struct error *err)
 
 	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0)
 		return rc;
-	cleanup_close int fd = log_open(&client, id, follow, attempt, &job, err);
+	struct printing printing = {0};
+	cleanup_close int fd = log_open(&client, id, follow, attempt, &job, &printing.escaped, err);
 	if (fd < 0)
 		return fd;
+	printing.from = fd;
 	for (unsigned round = 0;; round++) {
 		/* Looked at first: what it printed before its end is there then. */
 		bool ended = !follow || job_has_ended(job);
 
-		if ((rc = log_copy(fd, err)) < 0 || ended)
+		if ((rc = log_copy(&printing, ended, err)) < 0 || ended)
 			return rc;
 		pause_a_moment();
 		if (round % FOLLOW_ASK_EVERY)
