@@ -95,6 +95,37 @@ static bool is_protected(const char *path)
 	return true;
 }
 
+/* Group members are the user's own choice. */
+static bool is_nobody_elses(const char *path)
+{
+	struct statx st;
+
+	return statx(AT_FDCWD, path, 0, STATX_TYPE | STATX_MODE | STATX_UID, &st) == 0 &&
+	       S_ISDIR(st.stx_mode) &&
+	       (st.stx_uid == 0 || st.stx_uid == geteuid() || uid_is_unmapped(st.stx_uid)) &&
+	       (!(st.stx_mode & S_IWOTH) || st.stx_mode & S_ISVTX);
+}
+
+bool trust_path_is_own(const char *path)
+{
+	char there[PATH_MAX], real[PATH_MAX];
+	char *slash;
+
+	if (snprintf(there, sizeof(there), "%s", path) >= (int)sizeof(there))
+		return false;
+	while (!realpath(there, real)) {
+		if (errno != ENOENT || !(slash = strrchr(there, '/')) || slash == there)
+			return false;
+		*slash = '\0';
+	}
+	while ((slash = strrchr(real, '/')) && slash != real) {
+		if (!is_nobody_elses(real))
+			return false;
+		*slash = '\0';
+	}
+	return is_nobody_elses("/");
+}
+
 void server_join_directory(char *buf, size_t size)
 {
 	snprintf(buf, size, "/tmp/carve-%u", (unsigned)geteuid());

@@ -40,6 +40,10 @@ void server_join_directory(char *buf, size_t size);
  * AT_SECURE): then nothing of its environment is to be believed. */
 bool process_is_privileged(void);
 
+/* Whether all directories of an absolute path, as far as it exists, are root's or this user's, and
+ * open to nobody else: so no other user can have put something there, or can later. */
+bool trust_path_is_own(const char *path);
+
 /* Opens a file to read that only root can have written, as it is in a directory of root's. Where
  * that gains nobody any rights, its writer may also be this process's user, or a user that the user
  * namespace does not map, as it may not map root. No link is followed. The descriptor, or -errno;

@@ -344,3 +344,35 @@ def test_errors_of_a_server_are_harmless(fake, text):  # noqa: F811
         if verb[0] not in ("check", "top", "run"):
             assert json.loads(done.stderr)["error"]["message"].startswith("no room")
             assert not HARMFUL.search(done.stderr.decode())
+
+
+# ---- root with a user's HOME ---------------------------------------------------------------
+
+@pytest.mark.parametrize("how", ["HOME", "XDG_CACHE_HOME", "a link"])
+@pytest.mark.attack(POINT, "root enqueues with an inherited HOME, where its user has put a copy of the tree that root's job is to run")
+def test_root_takes_no_copy_of_a_tree_from_a_users_directory(lab, how):
+    tree, home = lab.dir / "tree", lab.home(MALLORY)
+    tree.mkdir()
+    (tree / "run").write_text("echo roots\n")
+    git = ["git", "-C", tree, "-c", "user.name=r", "-c", "user.email=r@localhost"]
+    for words in (["init", "--quiet"], ["add", "run"], ["commit", "--quiet", "-m", "x"]):
+        assert run([*git, *words]).returncode == 0
+    name = run([*git, "write-tree"]).stdout.strip()
+    cache = home / "cache" if how == "XDG_CACHE_HOME" else home / ".cache"
+    forged = cache / "carve/snapshots" / name
+    assert lab.run(MALLORY, "mkdir", "-p", forged).returncode == 0
+    lab.run(MALLORY, "sh", "-c", f"echo echo forged > {forged}/run; ls -R {cache}")
+    before = sorted(cache.rglob("*"))
+    env = {"HOME": str(home)}
+    if how == "XDG_CACHE_HOME":
+        env = {"XDG_CACHE_HOME": str(cache)}
+    elif how == "a link":
+        (lab.dir / "linked").symlink_to(home)
+        env = {"HOME": str(lab.dir / "linked")}
+    lab.carve_json(ROOT, "agent", "--detached", "--gpus", "all", "--queue", "half=0.5")
+    done = lab.carve(ROOT, "enqueue", "--queue", "half", "--snapshot", "--", "sh", "./run", cwd=tree, env=env)
+    assert done.returncode == 1 and "another user can change what is there" in done.stderr, (done.stdout, done.stderr)
+    # Nor does its job get its input by way of such a directory.
+    done = lab.carve(ROOT, "enqueue", "--queue", "half", "--wait", "--", "cat", env=env, input="x", stdin=None, timeout=60)
+    assert done.returncode == 0 and done.stdout == "", (done.stdout, done.stderr)
+    assert "the job has no standard input" in done.stderr and sorted(cache.rglob("*")) == before

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/trust.h"
+
 int cache_dir_make(const char *name, char ret[static PATH_MAX])
 {
 	const char *cache = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
@@ -17,10 +19,17 @@ int cache_dir_make(const char *name, char ret[static PATH_MAX])
 		snprintf(ret, PATH_MAX, "%s/.cache/carve/%s", home, name);
 	else
 		return -ENOENT;
+	if (!trust_path_is_own(ret))
+		return -EPERM;
 	for (char *slash = strchr(ret + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
 		*slash = '\0';
 		(void)mkdir(ret, 0700);
 		*slash = '/';
 	}
 	return mkdir(ret, 0700) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+const char *cache_dir_why(int rc)
+{
+	return rc == -EPERM ? "another user can change what is there" : strerrordesc_np(-rc);
 }

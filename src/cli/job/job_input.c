@@ -46,7 +46,7 @@ void job_input_begin(struct job_input *input)
 	if (rc == 0)
 		return;
 	fprintf(stderr, "carve: note: the job has no standard input: %s: %s\n",
-		*input->path ? input->path : "~/.cache/carve", strerrordesc_np(-rc));
+		*input->path ? input->path : "~/.cache/carve", cache_dir_why(rc));
 	job_input_end(input);
 }
 

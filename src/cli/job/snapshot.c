@@ -105,8 +105,9 @@ static int directory_make(char ret[static PATH_MAX], struct error *err)
 
 	if (rc < 0 && !*ret)
 		return error_set(err, EXIT_CODE_FAILED, "--snapshot: HOME is not set");
-	errno = -rc;
-	return rc < 0 ? cannot(err, ret) : 0;
+	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "--snapshot: cannot write %.300s: %s", ret,
+				  cache_dir_why(rc))
+		      : 0;
 }
 
 /* An index of the tracked files as they are in the tree now, beside the tree's own, which stays. */
