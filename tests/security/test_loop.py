@@ -331,14 +331,14 @@ for i in range(int(sys.argv[2])):
 """
 
 
-@pytest.mark.long
+@pytest.mark.timed
 @pytest.mark.parametrize("count", [4000, 20000])
 @pytest.mark.attack("8", "a list of locks that is long in the reading")
 def test_many_locks_delay_nobody(lab, count):
     session = lab.carve_json(MALLORY, "session", "request", "--vram", "2")["id"]
     under = attack_beside(lab, LOCKS, session, count, count=1500)
     print(under)
-    assert under.p(99) < 100 and under.values[-1] < 400, str(under)
+    assert under.served_p(99) < 100 and under.served[-1] < 400, str(under)
 
 
 # ---- threads -------------------------------------------------------------------------------
