@@ -134,7 +134,7 @@ elif how == "negative":
     lines(start, dict(end, kind="signal", code=-2**63, ended=-2**63))
 elif how == "text":
     lines(start, dict(end, code=1, error='x"\n1999-01-01 info job.forged \x1b[2J' + "y" * 1000))
-elif how == "another":  # a process of root's as its command
+elif how in ("another", "own"):  # a process of root's as its command, or one of the user's from outside the job
     lines(dict(start, pid=int(sys.argv[3]), birth=int(sys.argv[4])))
 elif how == "fifo":
     os.mkfifo(record)
@@ -161,7 +161,7 @@ print("done", flush=True)
 if how == "lease":
     signal.pause()
 """
-HOWS = ("numbers", "negative", "text", "another", "fifo", "directory", "link", "socket", "huge", "lease", "closed")
+HOWS = ("numbers", "negative", "text", "another", "own", "fifo", "directory", "link", "socket", "huge", "lease", "closed")
 
 
 def birth_of(pid):
@@ -183,14 +183,15 @@ def began(jobs, uid, id):
 def test_a_forged_record_costs_its_user_alone(jobs):
     lab = jobs.lab
     victim = lab.popen(ROOT, "sleep", "1000")
-    birth = birth_of(victim.pid)
+    mine = lab.popen(MALLORY, "sleep", "1000")
     for how in HOWS:
+        named = mine if how == "own" else victim
         id = jobs.enqueue(MALLORY, "sleep", "1000", options=("--grace", "0"))
         jobs.running(MALLORY, id)
         record = began(jobs, MALLORY, id)
-        forger = lab.python(MALLORY, FORGES, record, how, victim.pid, birth, method=lab.popen)
+        forger = lab.python(MALLORY, FORGES, record, how, named.pid, birth_of(named.pid), method=lab.popen)
         assert forger.stdout.readline() == "done\n", forger.communicate()[1]
-        if how == "another":  # it is not signalled, nor waited for any longer than its shim would be
+        if how == "own":  # it is waited for no longer than its shim would be
             wait_until(lambda: "job.orphaned" in lab.log())
             assert lab.carve(MALLORY, "job", "cancel", id).returncode == 0
         job = jobs.ended(MALLORY, id)
@@ -200,6 +201,7 @@ def test_a_forged_record_costs_its_user_alone(jobs):
         record.parent.chmod(0o770)
         forger.kill()
         assert victim.poll() is None
+    assert lab.log().count("job.orphaned") == 1
     assert "job.forged" in lab.log() and "\n1999" not in lab.log() and "\x1b" not in lab.log()
     assert json.loads(lab.carve(ALICE, "gpu", "list", "--json").stdout)
 
@@ -263,11 +265,8 @@ def test_a_slice_ends_with_its_job(jobs, kind):
 @pytest.mark.attack("11", "a job beyond its time limit, whose shim its user stopped or killed")
 @pytest.mark.parametrize("how", rest_long([signal.SIGSTOP, signal.SIGKILL]))
 def test_a_time_limit_holds_without_the_shim(jobs, how):
-    lab = jobs.lab
-    id = jobs.enqueue(MALLORY, "sleep", "1000", options=("--time", "1s", "--grace", "0"))
-    jobs.running(MALLORY, id)
-    command = json.loads([line for line in began(jobs, MALLORY, id).read_text().split("\n") if line][0])["pid"]
-    lab.run(MALLORY, "kill", f"-{how}", shim_of(command))
+    # The shim is the parent of its command.
+    id = jobs.enqueue(MALLORY, "sh", "-c", f"kill -{how:d} $PPID; exec sleep 1000", options=("--time", "1s", "--grace", "0"))
     assert jobs.ended(MALLORY, id)["state"] == "timeout"
 
 
@@ -330,6 +329,28 @@ def test_roots_command_shows_files_of_the_jobs_user_alone(jobs, of):
     own = jobs.enqueue(MALLORY, "echo", "mine", options=["--output", lab.home(MALLORY) / "out"])
     assert jobs.ended(MALLORY, own)["state"] == "done"
     assert lab.carve(ROOT, "job", "logs", own).stdout == "mine\n"
+
+
+# Holds a file of the user's by a lease, which an open by anybody waits for: up to lease-break-time, 45 s.
+LEASES = """
+import fcntl, signal
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+fd = os.open(sys.argv[1], os.O_RDWR)
+fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print("leased", flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.attack("8", "root reads the log of a user's job that the user has a lease on")
+def test_roots_command_waits_for_no_lease(jobs):
+    lab = jobs.lab
+    id = jobs.enqueue(MALLORY, "true")
+    log = pathlib.Path(jobs.ended(MALLORY, id)["log"])
+    holder = lab.python(MALLORY, LEASES, log, method=lab.popen)
+    assert holder.stdout.readline() == "leased\n", holder.communicate()[1]
+    done = lab.carve(ROOT, "job", "logs", id, timeout=20)
+    assert done.returncode == 1 and "a program has a lease on the output" in done.stderr, done
 
 
 def on_a_terminal(lab, uid, *argv):

@@ -146,7 +146,8 @@ int job_log_open(const char *path)
 	if (!may_be_shown(path, st.st_uid))
 		return -EPERM;
 	snprintf(again, sizeof(again), "/proc/self/fd/%d", found);
-	int fd = open(again, O_RDONLY | O_CLOEXEC);
+	/* Its user may have a lease on it (fcntl(2)), which an open would wait for. */
+	int fd = open(again, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }
 
@@ -198,6 +199,10 @@ static int log_open(const struct client *client, const char *id, bool follow, ui
 		if (fd == -EMEDIUMTYPE)
 			return error_set(err, EXIT_CODE_FAILED, "job %s prints to no plain file",
 					 id);
+		if (fd == -EAGAIN)
+			return error_set(err, EXIT_CODE_FAILED,
+					 "a program has a lease on the output of job %s: %s", id,
+					 path);
 		if (fd == -EPERM)
 			return error_set(err, EXIT_CODE_FAILED,
 					 "the output of job %s is in another user's file: %s", id,

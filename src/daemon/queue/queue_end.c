@@ -453,6 +453,15 @@ static void on_command_ended(void *arg)
 	job_end_later(job);
 }
 
+/* A record is its user's to write. A job that named another user's process would be in the way
+ * until that ends. */
+static bool is_process_of(pid_t pid, uid_t uid)
+{
+	uid_t user;
+
+	return process_user(pid, &user) && user == uid;
+}
+
 /* The shim is gone without a word of the end. True: the command goes on, and is watched. */
 static bool orphan_watch(struct job *job, const json_t *start)
 {
@@ -463,6 +472,7 @@ static bool orphan_watch(struct job *job, const json_t *start)
 	const char *boot = json_string_value(json_object_get(start, "boot"));
 
 	if (!boot || strcmp(boot, job->queues->boot) != 0 || job->orphaned || command.pid <= 1 ||
+	    !is_process_of(command.pid, job->record.uid) ||
 	    watch_start(job, command, on_command_ended) < 0)
 		return false;
 	job->orphaned = true;
