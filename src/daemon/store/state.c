@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "base/trust.h"
 #include "daemon/host/handover.h"
 #include "daemon/host/log.h"
 #include "daemon/host/runtime.h"
@@ -66,13 +67,15 @@ static bool linked_dir(const struct runtime *runtime, char ret[static PATH_MAX /
 	return true;
 }
 
-/* A home may be shared by hosts: each has a directory there. */
+/* A home may be shared by hosts: each has a directory there. One that another user can change, as
+ * where root was given that user's environment, is none: jobs are in the database. */
 static bool users_dir(const struct runtime *runtime, char ret[static PATH_MAX / 2])
 {
 	const char *home = getenv("XDG_STATE_HOME"); // NOLINT(concurrency-mt-unsafe): at start
 	struct utsname host;
 
-	return home && *home == '/' && runtime_is_usual(runtime) && uname(&host) == 0 &&
+	return home && *home == '/' && trust_path_is_own(home) && runtime_is_usual(runtime) &&
+	       uname(&host) == 0 &&
 	       snprintf(ret, PATH_MAX / 2, "%s/carve/%s", home, host.nodename) < PATH_MAX / 2;
 }
 
