@@ -174,6 +174,20 @@ def test_a_whole_gpu_of_a_mig_product_is_an_instance_of_that_profile(admit, prod
     assert refusals == [] and "resourceClaims" not in pod["spec"]
 
 
+@pytest.mark.parametrize("limits", [None, {"nvidia.com/gpu": "1"}])
+@pytest.mark.parametrize("policy", [None, "Always"])
+def test_a_whole_gpu_of_a_mig_product_of_an_init_container_is_an_instance(admission, limits, policy):
+    pod = a_pod({"cpu": "1"}, limits, product="A100-SXM4-40GB-MIG-1g.5gb", init={"cpu": "1", "nvidia.com/gpu": "1"})
+    pod["spec"]["initContainers"][0].update({"restartPolicy": policy} if policy else {}, resources={
+        kind: {"cpu": "1", "nvidia.com/gpu": "1"} for kind in ("limits", "requests")})
+    mutated, refusals, _ = admission.admit(pod)
+    resource = "nvidia.com/mig-1g.5gb"
+    assert refusals == [] and mutated["spec"]["nodeSelector"][PRODUCT] == "A100-SXM4-40GB"
+    for kind in ("limits", "requests"):
+        assert mutated["spec"]["initContainers"][0]["resources"][kind] == {"cpu": "1", resource: "1"}
+        assert [c["resources"].get(kind) for c in mutated["spec"]["containers"]] == [{"cpu": "1"}, limits and {resource: "1"}]
+
+
 @pytest.mark.parametrize("limits, product, annotations", [
     ({"nvidia.com/gpu": "1"}, "A100-SXM4-40GB", None),
     ({"nvidia.com/gpu": "1"}, "A100-MIG-small", None),
