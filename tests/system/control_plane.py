@@ -2,13 +2,16 @@
 
 CARVE_TEST_CONTROL_PLANE names a directory with the programs etcd, kube-apiserver, kube-scheduler, kube-controller-manager and kubectl. Nodes are
 objects alone: tests play the kubelet (cluster.Kubelet)."""
+import http.client
 import json
 import os
 import pathlib
 import shutil
 import socket
+import ssl
 import subprocess
 import tempfile
+import urllib.parse
 
 from conftest import BUILD, ROOT, clean_env, run, wait_until
 
@@ -114,6 +117,20 @@ class ControlPlane:
         """The answer of the API server to an object that it does not take; "": it would take it."""
         done = self.apply(object, status=None, verb="create", dry=True)
         return done.stderr if done.returncode else ""
+
+    def create_dry(self, resource, object):
+        """(status, answer, [warnings]) of the API server that was asked whether it would take an object of its first group."""
+        path = f"/api/v1/{'nodes' if resource == 'nodes' else f'namespaces/default/{resource}'}?dryRun=All"
+        connection = http.client.HTTPSConnection(urllib.parse.urlsplit(self.url).netloc, timeout=60,
+                                                 context=ssl.create_default_context(cafile=self.ca))
+        try:
+            connection.request("POST", path, json.dumps(object), {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"})
+            answer = connection.getresponse()
+            # 299 - "text", one a header.
+            warnings = [json.loads(w.partition(" - ")[2]) for w in answer.headers.get_all("Warning", [])]
+            return answer.status, json.loads(answer.read()), warnings
+        finally:
+            connection.close()
 
     def node(self, name, **labels):
         """A node that is ready, as a kubelet would say."""

@@ -1,9 +1,6 @@
-"""The spellings of Run:ai, KAI and ClearML, by the policies of the manifests (admission.py).
+"""The spellings of Run:ai, KAI and ClearML, by the policies of the manifests: as admission.py judges them, and as a real API server does.
 
-CARVE_TEST_POLEVAL names a program that does the same with the API server's own engine: it takes policies and pods, and prints each
-pod as mutated and each refusal."""
-import json
-import os
+The latter is skipped without CARVE_TEST_CONTROL_PLANE (control_plane.py)."""
 import re
 
 import pytest
@@ -12,28 +9,11 @@ yaml = pytest.importorskip("yaml", reason="needs python3-yaml")
 
 from admission import Admission
 from cel import CelError, compile
-from conftest import ROOT, run
+from conftest import wait_until
+from control_plane import MANIFESTS, PROGRAMS, ControlPlane
 
-POLEVAL = os.environ.get("CARVE_TEST_POLEVAL")
-PACKAGING = ROOT / "packaging" / "kubernetes"
-POLICIES = [PACKAGING / "base" / "policies.yaml", PACKAGING / "mig-limits" / "policies.yaml"]
+POLICIES = [MANIFESTS / "base" / "policies.yaml", MANIFESTS / "mig-limits" / "policies.yaml"]
 FRACTION, LABEL, PRODUCT = "clear.ml/fraction-1", "clearml-injector/fraction", "nvidia.com/gpu.product"
-
-
-def by_poleval(directory):
-    policies, file = directory / "policies.yaml", directory / "pod.yaml"
-    # The other policies are for slices and for warnings; the program does not look which resources a policy is for.
-    policies.write_text(yaml.safe_dump_all(p for file in POLICIES for p in yaml.safe_load_all(file.read_text())
-                                           if p["metadata"]["name"] in ("carve-spellings", "carve-mig-products")))
-
-    def admit(pod):
-        file.write_text(json.dumps(pod))
-        done = run([POLEVAL, policies, file])
-        assert done.returncode == 0 and "error" not in done.stdout, done.stdout + done.stderr
-        mutated = re.search(r"^  -> (.*)$", done.stdout, re.M)
-        return json.loads(mutated[1]), re.findall(r": deny deny (.*)$", done.stdout, re.M)
-
-    return admit
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +21,57 @@ def admission():
     return Admission(*POLICIES)
 
 
-@pytest.fixture(params=["here", pytest.param("poleval", marks=pytest.mark.skipif(not POLEVAL, reason="needs CARVE_TEST_POLEVAL, a program "
-                                                                                        "that evaluates admission policies"))])
-def admit(request, tmp_path, admission):
+class RealAdmission:
+    """The same answers of a real API server, which gives the first of several refusals."""
+
+    def __init__(self):
+        self.plane = ControlPlane()
+        try:
+            self.plane.kubectl("apply", "-k", MANIFESTS / "mig-limits")
+            # The account of pods, and each of the policies.
+            wait_until(lambda: self.plane.get("serviceaccount", "default"), step=0.2)
+            wait_until(lambda: self.admit(a_pod(None, annotations={"gpu-fraction": "2"}))[1], step=0.2)
+            wait_until(lambda: claimed(self.admit(a_pod(None, annotations={"gpu-fraction": "0.5"}))[0]), step=0.2)
+            wait_until(lambda: self.admit(a_pod({"nvidia.com/gpu": "1"}, product="A100-MIG-1g.5gb"))[0]["spec"]["nodeSelector"][PRODUCT] == "A100",
+                       step=0.2)
+            wait_until(lambda: self.admit(a_pod(None, labels={"gpu-fraction": "0.5"}))[2], step=0.2)
+            wait_until(lambda: self.admit(a_node({"nvidia.com/gpu.replicas": "many"}), resource="nodes")[2], step=0.2)
+        except BaseException:
+            self.close()
+            raise
+
+    def admit(self, object, operation="CREATE", resource="pods"):
+        assert operation == "CREATE"
+        status, answer, warnings = self.plane.create_dry(resource, object)
+        warnings = [re.sub("^Validation failed for .* with binding .*?: ", "", w) for w in warnings]
+        if status == 201:
+            return answer, [], warnings
+        return None, [re.sub("^.* denied request: ", "", answer["message"])], warnings
+
+    def close(self):
+        self.plane.close()
+
+
+@pytest.fixture(scope="module", params=["here", pytest.param("plane", marks=pytest.mark.skipif(
+    not PROGRAMS, reason="needs CARVE_TEST_CONTROL_PLANE, a directory of Kubernetes' programs"))])
+def judge(request, admission):
+    """judge.admit(object): (the object as mutated, [refusals], [warnings])"""
+    if request.param == "here":
+        yield admission
+        return
+    real = RealAdmission()
+    yield real
+    real.close()
+
+
+@pytest.fixture
+def admit(judge):
     """admit(containers' limits, labels, annotations): (the pod as mutated, [refusals])"""
-    judge = by_poleval(tmp_path) if request.param == "poleval" else lambda pod: admission.admit(pod)[:2]
-    return lambda *limits, **words: judge(a_pod(*limits, **words))
+    return lambda *limits, **words: judge.admit(a_pod(*limits, **words))[:2]
+
+
+def a_node(labels):
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": labels}}
 
 
 def a_pod(*limits, labels=None, annotations=None, product=None, init=None):
@@ -176,11 +201,11 @@ def test_a_whole_gpu_of_a_mig_product_is_an_instance_of_that_profile(admit, prod
 
 @pytest.mark.parametrize("limits", [None, {"nvidia.com/gpu": "1"}])
 @pytest.mark.parametrize("policy", [None, "Always"])
-def test_a_whole_gpu_of_a_mig_product_of_an_init_container_is_an_instance(admission, limits, policy):
+def test_a_whole_gpu_of_a_mig_product_of_an_init_container_is_an_instance(judge, limits, policy):
     pod = a_pod({"cpu": "1"}, limits, product="A100-SXM4-40GB-MIG-1g.5gb", init={"cpu": "1", "nvidia.com/gpu": "1"})
     pod["spec"]["initContainers"][0].update({"restartPolicy": policy} if policy else {}, resources={
         kind: {"cpu": "1", "nvidia.com/gpu": "1"} for kind in ("limits", "requests")})
-    mutated, refusals, _ = admission.admit(pod)
+    mutated, refusals, _ = judge.admit(pod)
     resource = "nvidia.com/mig-1g.5gb"
     assert refusals == [] and mutated["spec"]["nodeSelector"][PRODUCT] == "A100-SXM4-40GB"
     for kind in ("limits", "requests"):
@@ -219,9 +244,9 @@ def copied(template, claim=True, annotations=None):
     (copied("carve-fraction-0.25", annotations={"gpu-fraction": "0.25"}), "label carve.dev/template: 'carve-fraction-0.25' has no claim in this pod"),
     (copied("carve-fraction-0.5", claim=False), "has no claim in this pod"),
 ])
-def test_a_pod_that_was_copied_gets_the_size_that_it_names_or_none(admission, pod, why):
-    mutated, refusals, _ = admission.admit(pod)
-    assert why in refusals[0] if why else (refusals, mutated["spec"]) == ([], pod["spec"])
+def test_a_pod_that_was_copied_gets_the_size_that_it_names_or_none(judge, pod, why):
+    mutated, refusals, _ = judge.admit(pod)
+    assert why in refusals[0] if why else (refusals, claimed(mutated)) == ([], {"c0": "carve-fraction-0.5"})
 
 
 @pytest.mark.parametrize("annotations, labels, words", [
@@ -229,8 +254,8 @@ def test_a_pod_that_was_copied_gets_the_size_that_it_names_or_none(admission, po
     (None, {"gpu-memory": "4096"}, "label gpu-memory gets no slice: gpu-memory is an annotation"),
     ({LABEL: "0.500"}, None, "annotation clearml-injector/fraction gets no slice: clearml-injector/fraction is a label"),
 ])
-def test_a_spelling_in_the_wrong_place_is_warned_of(admission, annotations, labels, words):
-    mutated, refusals, warnings = admission.admit(a_pod(None, annotations=annotations, labels=labels))
+def test_a_spelling_in_the_wrong_place_is_warned_of(judge, annotations, labels, words):
+    mutated, refusals, warnings = judge.admit(a_pod(None, annotations=annotations, labels=labels))
     assert (claimed(mutated), refusals, warnings) == ({}, [], [words])
 
 
@@ -256,19 +281,19 @@ def test_the_product_of_mig_single_beside_a_slice_is_refused(admit):
     assert len(refusals) == 1 and "A100-SXM4-40GB-MIG-1g.5gb are two slices" in refusals[0]
 
 
-def test_a_claim_is_added_to_those_that_a_pod_has(admission):
+def test_a_claim_is_added_to_those_that_a_pod_has(judge):
     pod = a_pod({"cpu": "1"}, annotations={"gpu-fraction": "0.5"})
     pod["spec"]["resourceClaims"] = [{"name": "net", "resourceClaimTemplateName": "net"}]
     pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "net"}]
-    mutated, refusals, _ = admission.admit(pod)
+    mutated, refusals, _ = judge.admit(pod)
     assert refusals == [] and [c["name"] for c in mutated["spec"]["resourceClaims"]] == ["net", "carve-gpu"]
     assert mutated["spec"]["containers"][0]["resources"]["claims"] == [{"name": "net"}, {"name": "carve-gpu"}]
 
 
-def test_a_sidecar_that_is_named_has_the_slice(admission):
+def test_a_sidecar_that_is_named_has_the_slice(judge):
     pod = a_pod(None, annotations={"gpu-fraction": "0.5", "gpu-fraction-container-name": "init"}, init={"cpu": "1"})
     pod["spec"]["initContainers"][0]["restartPolicy"] = "Always"
-    mutated, refusals, _ = admission.admit(pod)
+    mutated, refusals, _ = judge.admit(pod)
     assert (claimed(mutated), refusals) == ({"init": "carve-fraction-0.5"}, [])
 
 
@@ -291,11 +316,10 @@ def test_a_plugin_changes_the_slices_of_its_own_node_alone(admission, operation,
     ("node-role.kubernetes.io/runai-mig-enabled", ["true", "false"], ["", "yes", "True"]),
     ("cdmo.clear.ml/gpu-partitioning", ["mig", "none"], ["MIG"]),
 ])
-def test_a_label_of_a_node_whose_value_means_nothing_is_warned_of(admission, key, good, wrong):
-    for operation in ("CREATE", "UPDATE"):
+def test_a_label_of_a_node_whose_value_means_nothing_is_warned_of(judge, key, good, wrong):
+    for operation in ("CREATE", "UPDATE") if isinstance(judge, Admission) else ("CREATE",):
         for value in good + wrong:
-            node = {"metadata": {"name": "n1", "labels": {key: value}}}
-            _, refusals, warnings = admission.admit(node, operation, "nodes", old=node)
+            _, refusals, warnings = judge.admit(a_node({key: value}), operation, resource="nodes")
             assert refusals == [] and [w.startswith(f"label {key}: '{value}' ") for w in warnings] == [True] * (value in wrong)
 
 

@@ -116,58 +116,6 @@ def test_a_spelling_becomes_a_slice(make_cluster, plane, words, gib):
     assert cluster.sessions() == []
 
 
-@pytest.mark.parametrize("object, why", [
-    (pod("p", labels={"clearml-injector/fraction": "0.3"}), "label clearml-injector/fraction: '0.3' is not one of 0.125, 0.250, 0.375, 0.500, "
-                                                            "0.625, 0.750, 0.875"),
-    (pod("p", {"gpu-fraction": "1.5"}), "annotation gpu-fraction: '1.5' is no fraction of a GPU; right would be 0.5"),
-    (pod("p", {"gpu-memory": "4Gi"}), "annotation gpu-memory: '4Gi' is no number of MiB; right would be 4096"),
-    (pod("p", {"gpu-fraction": "0.5", "gpu-memory": "4096"}), "name two sizes"),
-    (pod("p", {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "99"}), "annotation gpu-fraction-num-devices: '99' is no number from 1 to 32"),
-    (pod("p", {"gpu-fraction": "0.5", "gpu-fraction-container-name": "other"}), "this pod has no container 'other'"),
-    (pod("p", limits={"clear.ml/fraction-1": "2"}), "limit clear.ml/fraction-1: 2 is no fraction of a GPU; right would be 0.5"),
-    (pod("p", labels={"clearml-injector/fraction": "0.500", "required-resources": "half"}), "label required-resources: 'half' is no number of GPUs"),
-    (pod("p", {"gpu-fraction": "0.0001"}), "'0.0001' is no fraction of a GPU; right would be 0.5 (0.001 to 1, with six digits"),
-    (pod("p", {"gpu-fraction": "0.5"}, containers=[{"name": name, "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-                                                   for name in ("main", "side")]),
-     "limit nvidia.com/gpu of container 'side' beside annotation gpu-fraction: the slice is another container's"),
-    (pod("p", {"gpu-fraction": "0.5"}, nodeSelector={"nvidia.com/gpu.product": "A100-SXM4-40GB-MIG-1g.5gb"}),
-     "annotation gpu-fraction and nodeSelector nvidia.com/gpu.product: A100-SXM4-40GB-MIG-1g.5gb are two slices"),
-])
-def test_a_size_that_is_none_is_refused_by_name(plane, object, why):
-    assert why in plane.refusal(object)
-
-
-def copied(template, claim=True, annotations=None):
-    """A pod that was written down while it ran, with the label of the policy, and changed."""
-    claims = {"resourceClaims": [{"name": "carve-gpu", "resourceClaimTemplateName": "carve-fraction-0.5"}]} if claim else {}
-    return pod("p", annotations, {"carve.dev/template": template}, containers=[
-        {"name": "main", "image": "x", "resources": {"claims": [{"name": "carve-gpu"}]} if claim else {}}], **claims)
-
-
-@pytest.mark.parametrize("object, why", [
-    (copied("carve-fraction-0.5", annotations={"gpu-fraction": "0.5"}), ""),
-    (copied("carve-fraction-0.5"), ""),
-    (copied("carve-fraction-0.5", annotations={"gpu-fraction": "0.25"}), "is not the size of annotation gpu-fraction; take out this label"),
-    (copied("carve-fraction-0.5", annotations={"gpu-memory": "4096"}), "is not the size of annotation gpu-memory"),
-    (copied("carve-fraction-0.5", annotations={"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}), "is not the size of annotation"),
-    (copied("carve-fraction-0.25", annotations={"gpu-fraction": "0.25"}), "label carve.dev/template: 'carve-fraction-0.25' has no claim in this pod"),
-    (copied("carve-fraction-0.5", claim=False, annotations={"gpu-fraction": "0.5"}), "has no claim in this pod"),
-    (copied("carve-fraction-0.5", claim=False), "has no claim in this pod"),
-])
-def test_a_pod_that_was_copied_gets_the_size_that_it_names_or_none(plane, object, why):
-    refusal = plane.refusal(object)
-    assert why in refusal and bool(why) == bool(refusal)
-
-
-@pytest.mark.parametrize("object, words", [
-    (pod("p", labels={"gpu-fraction": "0.5"}), "label gpu-fraction gets no slice: gpu-fraction is an annotation"),
-    (pod("p", labels={"gpu-memory": "4096"}), "label gpu-memory gets no slice: gpu-memory is an annotation"),
-    (pod("p", {"clearml-injector/fraction": "0.500"}), "annotation clearml-injector/fraction gets no slice: clearml-injector/fraction is a label"),
-])
-def test_a_spelling_in_the_wrong_place_is_warned_of(plane, object, words):
-    assert words in plane.apply(object, verb="create", dry=True).stderr
-
-
 def test_a_spelling_without_the_policy_that_makes_claims_is_refused(plane):
     binding = "mutatingadmissionpolicybinding", "carve-spellings"
     kept = plane.get(*binding)
@@ -243,6 +191,63 @@ def test_plain_limits_are_mig_instances_that_do_not_overlap(make_cluster, plane)
     assert sorted(profile for profile, _ in instances(cluster)) == ["1g.10gb", "1g.10gb", "3g.40gb"]
     plane.apply(pod("none", limits={"nvidia.com/mig-7g.80gb": "1"}))
     assert unschedulable(plane, "none")
+
+
+def test_memory_is_a_share_or_the_smallest_instance_that_has_it(make_cluster, plane):
+    cluster = with_role(make_cluster("h100-80gb,h100-80gb+mig"))
+    whole = next(int(d["attributes"]["memoryMiB"]["int"]) for d in cluster.devices() if d["attributes"]["type"] == {"string": "gpu"})
+    # While there is a GPU without the role it is a slice of that.
+    plane.apply(pod("share", {"gpu-memory": str(whole - 8192)}))
+    [claim] = claims_of(plane, scheduled(plane, "share"))
+    prepared(cluster, claim)
+    assert [s["vram_bytes"] >> 20 for s in cluster.sessions()] == [whole - 8192] and instances(cluster) == []
+    for name, mib, profile in (("p", 8192, "1g.10gb"), ("q", 12000, "1g.20gb"), ("r", 30000, "3g.40gb")):
+        plane.apply(pod(name, {"gpu-memory": str(mib + 1000)}))
+        [claim] = claims_of(plane, scheduled(plane, name))
+        before = instances(cluster)
+        prepared(cluster, claim)
+        [got] = [i for i in instances(cluster) if i not in before]
+        assert got[0] == profile
+    plane.apply(pod("none", {"gpu-memory": "70000"}))
+    assert unschedulable(plane, "none")
+
+
+def test_memory_in_a_cluster_that_has_mig_alone_is_an_instance_and_a_fraction_waits(make_cluster, plane):
+    cluster = with_role(make_cluster("h100-80gb+mig"))
+    plane.apply(pod("p", {"gpu-memory": "4096"}), pod("half", {"gpu-fraction": "0.5"}))
+    [claim] = claims_of(plane, scheduled(plane, "p"))
+    [device] = prepared(cluster, claim)
+    assert [profile for profile, _ in instances(cluster)] == ["1g.10gb"]
+    done = cluster.container(device["cdi"], python("mem_info"))
+    assert done.returncode == 0 and json.loads(done.stdout)["total"] >= 4 * GIB, done.stderr
+    assert unschedulable(plane, "half")
+
+
+@pytest.mark.parametrize("key, value, words", [
+    ("nvidia.com/gpu.replicas", "many", "is no number from 1 to 1000; the GPUs have no such limit of slices"),
+    ("node-role.kubernetes.io/runai-mig-enabled", "yes", "sets no role; right would be true"),
+    ("cdmo.clear.ml/gpu-partitioning", "MIG", "sets no role; right would be mig"),
+])
+def test_kubectl_warns_of_a_label_of_a_node_whose_value_means_nothing(make_cluster, plane, key, value, words):
+    cluster = make_cluster().started()
+    done = plane.kubectl("label", "node", cluster.name, f"{key}={value}")
+    assert f"label {key}: '{value}' {words}" in done.stderr
+    done = check(plane)
+    assert f"label {key}: '{value}' {words}" in done.stdout
+    cluster.kubelet.register()  # it looks at once
+    wait_until(lambda: f"label {key}: '{value}' {words}" in plane.kubectl("describe", "node", cluster.name).stdout.partition("Events:")[2], step=0.2)
+    assert plane.kubectl("label", "node", cluster.name, f"{key}-").stderr == ""
+
+
+def test_an_init_container_of_the_product_of_mig_single_has_an_instance(make_cluster, plane):
+    cluster = make_cluster("a100-40gb+mig")
+    plane.kubectl("label", "node", cluster.name, "nvidia.com/gpu.product=A100-SXM4-40GB")
+    with_role(cluster)
+    plane.apply(pod("p", nodeSelector={"nvidia.com/gpu.product": "A100-SXM4-40GB-MIG-1g.5gb"}, initContainers=[
+        {"name": "init", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]))
+    [claim] = claims_of(plane, scheduled(plane, "p"))
+    prepared(cluster, claim)
+    assert [profile for profile, _ in instances(cluster)] == ["1g.5gb"]
 
 
 def test_the_product_of_mig_single_is_an_instance(make_cluster, plane):
