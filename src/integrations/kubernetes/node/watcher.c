@@ -28,7 +28,7 @@
  * after a registration have these seconds between them, and each next two twice as many. */
 #define LIST_SECONDS_MIN 5
 /* Between two looks at the node's labels, likewise: 1,000 nodes make some 14 small calls a second.
- */
+ * A watch would need the right to watch all nodes, as RBAC cannot narrow it to one's own. */
 #define LABELS_SECONDS 60
 #define LABELS_JITTER_SECONDS 20
 /* Claims that are gone are looked for that often. */
