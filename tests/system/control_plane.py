@@ -64,9 +64,10 @@ class ControlPlane:
     def program(self, name, **options):
         self.options[name] = options
         words = [f"--{option.replace('_', '-')}={value}" for option, value in options.items()]
+        program = [BUILD / "carve-kubernetes", "controller"] if name == "carve-controller" else [pathlib.Path(PROGRAMS, name)]
         log = open(self.dir / f"{name}.log", "a")
-        self.processes[name] = subprocess.Popen([pathlib.Path(PROGRAMS, name), *words], cwd=self.dir, env=clean_env({}),
-                                                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.processes[name] = subprocess.Popen([*program, *words], cwd=self.dir, env=clean_env({}), stdin=subprocess.DEVNULL, stdout=log,
+                                                stderr=log)
         self.running.append(self.processes[name])
         log.close()
 
@@ -148,13 +149,9 @@ class ControlPlane:
         path.write_text(self.kubectl("create", "token", account, "-n", "carve", *bound).stdout.strip())
         return path
 
-    def controller(self, *options):
+    def controller(self, **options):
         """carve's, whose manifests are applied."""
-        log = open(self.dir / "controller", "w")
-        self.running.append(subprocess.Popen(
-            [BUILD / "carve-kubernetes", "controller", "--api", self.url, "--ca-file", self.ca, "--namespace", "carve", "--token-file",
-             self.token("carve-controller"), *options], env=clean_env({}), stdout=log, stderr=log))
-        log.close()
+        self.program("carve-controller", api=self.url, ca_file=self.ca, namespace="carve", token_file=self.token("carve-controller"), **options)
         wait_until(lambda: "is no fraction" in self.refusal(REFUSED), step=0.2)
 
     def logs(self):

@@ -1,5 +1,6 @@
 """What an API server makes of an object by admission policies: mutated, refused, or warned of."""
 import copy
+import re
 
 import yaml
 
@@ -7,6 +8,7 @@ from cel import CelError, Quantity, Variables, compile
 
 NAMES = ("object", "oldObject", "request")
 LONGEST = 5 * 1024  # of a message, in bytes
+LABEL_VALUE = re.compile("(|[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)")
 
 
 class Policy:
@@ -104,11 +106,13 @@ class Admission:
                                 for o in objects if o["kind"].endswith("AdmissionPolicy")), key=lambda p: p.name)
 
     def admit(self, object, operation="CREATE", resource="pods", user="someone", extra=None, old=None):
-        """(object as mutated, [refusals], [warnings])"""
+        """(object as mutated, None where it is refused; [refusals]; [warnings])"""
+        assert all(LABEL_VALUE.fullmatch(value) for value in ((object or {}).get("metadata", {}).get("labels") or {}).values())
         request = {"operation": operation, "resource": resource, "oldObject": old, "userInfo": {"username": user, "extra": extra or {}}}
         if resource == "pods":
             object = decoded(object)
         for policy in self.policies * 2:  # reinvocationPolicy: IfNeeded
             object = policy.mutate(object, request)
         refused = [(p, r) for p in self.policies for r in p.refusals(object, request)]
-        return object, [r for p, r in refused if "Deny" in p.actions], [r for p, r in refused if "Warn" in p.actions]
+        denied, warned = ([r for p, r in refused if action in p.actions] for action in ("Deny", "Warn"))
+        return None if denied else object, denied, warned

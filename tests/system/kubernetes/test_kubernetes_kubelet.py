@@ -1,7 +1,10 @@
 """Pods with slices on a real kubelet and containerd, of a real control plane (kubelet_node.py). Only the GPU is simulated."""
 import json
 import os
+import random
+import signal
 import subprocess
+import threading
 
 import pytest
 
@@ -134,6 +137,50 @@ def test_a_pod_goes_on_and_others_come_after_a_kill(node, plane, victim):
     text = log(plane, "first")
     assert text.count("this GPU has") == 2 and len({line.split("MiB,")[0] for line in text.splitlines() if "this GPU has" in line}) == 1
     wait_until(lambda: not node.sessions(), step=0.2)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_kills_at_any_moment_while_pods_come_and_go_leave_nothing_behind(node, plane):
+    numbers = random.Random(2603)
+
+    def kill(victim):
+        if victim == "carved":
+            os.kill(node.host.daemon_pid(), signal.SIGKILL)
+        elif victim == "plugin":
+            node.kill()
+            node.start()
+        elif victim in ("kubelet", "containerd"):
+            node.node.kill(victim)
+            node.node.start_again(victim)
+        else:
+            plane.restart(victim)
+
+    left = set()
+    for i in range(24):
+        name = f"p{i}"
+        forever = numbers.random() < 0.3
+        plane.apply(pod(name, numbers.choice([{"gpu-fraction": "0.1"}, {"gpu-memory": "4096"}]), containers=[
+            container(command="hog; sleep inf" if forever else f"hog; sleep {numbers.randrange(4)}")]))
+        left.add(name)
+        # A moment of the pod's start, run or end, in seconds.
+        threading.Event().wait(numbers.random() * 3)
+        kill(numbers.choice(["carved", "plugin", "kubelet", "containerd", "kube-apiserver", "carve-controller", "kube-scheduler"]))
+        gone = {n for n in sorted(left) if numbers.random() < (0.5 if forever else 0.1)}
+        for n in sorted(gone):
+            plane.kubectl("delete", "pod", n, "--grace-period=1", "--wait=false")
+        left -= gone
+    for name in sorted(left):
+        # A claim that a plugin did not answer for is asked for again after 60 to 90 s, and another kill may have followed.
+        p = wait_until(lambda: (p := plane.get("pod", name))["status"].get("phase") in ("Running", "Succeeded", "Failed") and p, timeout=400, step=0.5)
+        assert p["status"]["phase"] != "Failed", plane.kubectl("describe", "pod", name).stdout
+        wait_until(lambda: "this GPU has" in plane.kubectl("logs", name, status=None).stdout, step=0.5)
+    plane.kubectl("delete", "pods", "--all", "--grace-period=1", "--wait=false")
+    wait_until(lambda: not plane.get("pods"), timeout=400, step=0.5)
+    wait_until(lambda: not node.sessions() and not plane.get("resourceclaims"), timeout=400, step=0.5)
+    assert node.specs() == [] and list((node.kubelet_dir / "plugins" / "gpu.carve.dev" / "claims").iterdir()) == []
+    plane.apply(pod("after", {"gpu-fraction": "1"}))
+    phase(plane, "after", "Succeeded")
 
 
 def test_each_container_has_its_own_limit_while_a_neighbour_restarts(node, plane):

@@ -25,7 +25,7 @@ def plane():
     plane = ControlPlane()
     try:
         plane.kubectl("apply", "-k", MANIFESTS / "mig-limits")
-        plane.controller("--collect-pods-after", "5")
+        plane.controller(collect_pods_after=5)
         yield plane
     finally:
         plane.close()
