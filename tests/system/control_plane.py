@@ -72,7 +72,8 @@ class ControlPlane:
         log.close()
 
     def ready(self):
-        wait_until(lambda: self.kubectl("get", "--raw", "/readyz", status=None).returncode == 0, step=0.5)
+        # An API server that starts beside other work takes more than a minute.
+        wait_until(lambda: self.kubectl("get", "--raw", "/readyz", status=None).returncode == 0, timeout=300, step=0.5)
 
     def restart(self, name, **more):
         """Kills it, and starts it again, with other options for this once."""
