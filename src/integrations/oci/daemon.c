@@ -11,9 +11,11 @@
 #include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "backend/installed.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/trust.h"
@@ -21,6 +23,7 @@
 #define SOCKET "carved.sock"
 #define ATTACH "attach.sock"
 #define ANSWER_MAX (1u << 20)
+#define AWAY_LOOK_NS 100000000 /* between two looks for a daemon that is away */
 
 /* A connection to a daemon that may be believed, or -errno. */
 static int daemon_connect(const char *path)
@@ -98,13 +101,23 @@ int oci_daemon_find(const char *host, struct oci_daemon *ret, struct error *err)
 	return socket_choose(host ? host : secure_getenv("CARVE_HOST"), ret, err);
 }
 
+static bool is_away(int fd)
+{
+	return fd == -ENOENT || fd == -ECONNREFUSED;
+}
+
 /* A connection, to a daemon that is started where there is none; or negative with *err set. */
 static int daemon_reach(const struct oci_daemon *daemon, struct error *err)
 {
+	long long until = now_monotonic_ms() + daemon->away_s * 1000LL;
 	int fd = daemon_connect(daemon->socket);
 
-	if (fd == -ENOENT || fd == -ECONNREFUSED) {
+	if (is_away(fd)) {
 		daemon_start();
+		fd = daemon_connect(daemon->socket);
+	}
+	while (is_away(fd) && now_monotonic_ms() < until) {
+		nanosleep(&(struct timespec){.tv_nsec = AWAY_LOOK_NS}, NULL);
 		fd = daemon_connect(daemon->socket);
 	}
 	if (fd >= 0)

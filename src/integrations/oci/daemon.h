@@ -10,6 +10,7 @@ struct oci_daemon {
 	char socket[108];
 	char attach[108];    /* beside it */
 	unsigned patience_s; /* how long it may be silent in a call; 0: as long as the hook lives */
+	unsigned away_s;     /* how long it may be away, as it may be starting again */
 };
 
 /* Finds out where the daemon is, without a call to it. `host`: its socket, or NULL. 0, or negative

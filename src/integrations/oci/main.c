@@ -34,6 +34,10 @@
  * handled, but not from killing, as long as its server has not read the request. */
 #define KILL_S (TIMEOUT_S + 2)
 
+/* A session that was made has a daemon. That starts again where it is away: on a node of
+ * Kubernetes, as its pod is replaced. */
+#define AWAY_S 9
+
 // clang-format off
 static const char help[] =
 	"carve-hook - gives containers the slices that they or their images ask for\n"
@@ -224,6 +228,7 @@ static int work(void *arg, struct error *err)
 
 	rc = oci_daemon_find(hook->host, &session->daemon, err);
 	if (rc == 0 && hook->registered) {
+		session->daemon.away_s = AWAY_S;
 		rc = oci_session_lower(session, hook->registered, err);
 		return rc < 0 ? rc
 			      : oci_session_register(session, hook->registered, container, err);

@@ -1,7 +1,9 @@
 """carve-kubernetes node: claims become slices, for a kubelet and an API server that the test plays."""
 import json
 import os
+import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -11,7 +13,7 @@ import pytest
 pytest.importorskip("grpc", reason="needs python3-grpcio")
 
 from cluster import DRIVER, GIB, Cluster, parse, text
-from conftest import BUILD, ROOT, Runner, rest_long, run, wait_until
+from conftest import BUILD, ROOT, Runner, process_ended, rest_long, run, wait_until
 from own_daemon import make_daemon  # noqa: F401: a fixture
 from programs import python
 
@@ -134,6 +136,46 @@ def test_a_variable_of_kai_that_makes_no_sense_stops_the_container(make_cluster)
     done = cluster.container(devices[0]["cdi"], python("mem_info"))
     assert done.returncode == 2 and "CUDA_DEVICE_MEMORY_LIMIT: 'lots' is no limit; right would be 2027m" in done.stderr
     assert cluster.sessions()[0]["vram_bytes"] == 4 * GIB
+
+
+SLEEPS = ("35", "230")  # nanosleep and clock_nanosleep
+
+
+def syscall_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/syscall").read_text().split()[0]
+    except (OSError, IndexError):
+        return None
+
+
+def test_a_container_that_starts_while_carved_does_waits_for_it(make_cluster):
+    """As when the DaemonSet's pod is replaced: a pod that is never restarted would fail for good."""
+    cluster = make_cluster()
+    alone = cluster.dir / "hook"
+    alone.mkdir()
+    shutil.copy(BUILD / "carve-hook", alone)  # without a `carve` beside it, which would start the daemon
+    cluster.started("--hook-dir", alone)
+    claim = cluster.api.claim("c", [("gpu", device_of(cluster), "4Gi", "0")])
+    devices, error = cluster.kubelet.prepare(claim)[claim["uid"]]
+    assert error == ""
+    cluster.dir.joinpath("config.json").write_text('{"ociVersion": "1.0.2", "root": {"path": "/"}, "process": {"env": []}}')
+    cluster.kill()
+    daemon = cluster.host.daemon_pid()
+    os.kill(daemon, signal.SIGKILL)
+    wait_until(lambda: process_ended(daemon))
+    done = []
+    thread = threading.Thread(target=lambda: done.append(cluster.container(devices[0]["cdi"], python("mem_info"))))
+    thread.start()
+
+    def hook_sleeps():
+        assert thread.is_alive(), done
+        pids = run(["pgrep", "-f", f"^{alone}/carve-hook"]).stdout.split()
+        return any(syscall_of(pid) in SLEEPS for pid in pids)
+
+    wait_until(hook_sleeps)
+    cluster.host.carve("gpu", "list")
+    thread.join()
+    assert done[0].returncode == 0 and json.loads(done[0].stdout)["total"] == 4 * GIB, done[0].stderr
 
 
 def parts(cluster):
