@@ -350,6 +350,16 @@ def test_why_a_pod_waits_is_told_in_its_state(start, tmp_path):
     wait_until(lambda: json.loads(state.read_text())["why"] == "")
 
 
+def test_why_a_pod_did_not_start_is_told(start, tmp_path):
+    """Its container has an exit code of the runtime's, and no log."""
+    one = start("--image", "i")
+    pod = one.pod()
+    one.api.put(one.path, {**pod, "status": {"phase": "Failed", "containerStatuses": [{"name": "main", "state": {"terminated": {
+        "reason": "StartError", "exitCode": 128, "message": "error running hook: carve-hook: no daemon answers"}}}]}})
+    code, _, errors = one.end()
+    assert code == 128 and errors.endswith("did not start: error running hook: carve-hook: no daemon answers\n")
+
+
 def test_a_queues_job_is_a_pod(api, make_host):
     """Its log, its exit code and its end are the pod's, by the same verbs as any job's."""
     host = make_host("h100-80gb")

@@ -386,7 +386,12 @@ static int pod_lost(struct run *run, struct error *err, const char *why)
 static int pod_ended(struct run *run, const json_t *pod, int code, struct error *err)
 {
 	char why[REASON_SIZE];
+	const char *unstarted = run_pod_unstarted(pod);
 
+	/* Also in a job's log, which has no words of the pod then. */
+	if (unstarted)
+		fprintf(stderr, "carve-kubernetes: pod %s did not start: %s\n", run->name,
+			unstarted);
 	if (code < 0) {
 		snprintf(why, sizeof(why), "failed: %.200s", run_pod_reason(pod));
 		return pod_lost(run, err, why);

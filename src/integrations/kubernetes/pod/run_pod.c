@@ -188,31 +188,49 @@ const char *run_pod_container(const json_t *pod)
 	return name && strlen(name) < 64 && strspn(name, allowed) == strlen(name) ? name : "";
 }
 
-enum run_phase run_pod_phase(const json_t *pod, int *ret_code)
+/* How the first container ended; NULL: it has not. */
+static const json_t *first_terminated(const json_t *pod)
 {
-	const json_t *status = json_object_get(pod, "status");
-	const char *phase = json_string_value(json_object_get(status, "phase"));
 	const json_t *first =
 		json_array_get(json_object_get(json_object_get(pod, "spec"), "containers"), 0);
 	const char *name = json_string_value(json_object_get(first, "name"));
 	json_t *container;
 	size_t i;
 
-	*ret_code = -1;
 	/* They are listed in any order. */
-	json_array_foreach(json_object_get(status, "containerStatuses"), i, container)
+	json_array_foreach(json_object_get(json_object_get(pod, "status"), "containerStatuses"), i,
+			   container)
 	{
 		const char *its = json_string_value(json_object_get(container, "name"));
-		const json_t *code = json_object_get(
-			json_object_get(json_object_get(container, "state"), "terminated"),
-			"exitCode");
 
-		if (name && its && !strcmp(name, its) && json_is_integer(code))
-			*ret_code = (int)(json_integer_value(code) & 0xff);
+		if (name && its && !strcmp(name, its))
+			return json_object_get(json_object_get(container, "state"), "terminated");
 	}
+	return NULL;
+}
+
+enum run_phase run_pod_phase(const json_t *pod, int *ret_code)
+{
+	const json_t *status = json_object_get(pod, "status");
+	const char *phase = json_string_value(json_object_get(status, "phase"));
+	const json_t *code = json_object_get(first_terminated(pod), "exitCode");
+
+	*ret_code = json_is_integer(code) ? (int)(json_integer_value(code) & 0xff) : -1;
 	if (*ret_code >= 0 || (phase && (!strcmp(phase, "Succeeded") || !strcmp(phase, "Failed"))))
 		return RUN_ENDED;
 	return phase && !strcmp(phase, "Running") ? RUN_STARTED : RUN_WAITS;
+}
+
+const char *run_pod_unstarted(const json_t *pod)
+{
+	const json_t *terminated = first_terminated(pod);
+	const char *reason = json_string_value(json_object_get(terminated, "reason"));
+	const char *text = json_string_value(json_object_get(terminated, "message"));
+
+	if (!reason ||
+	    (strcmp(reason, "StartError") != 0 && strcmp(reason, "ContainerCannotRun") != 0))
+		return NULL;
+	return text ? text : reason;
 }
 
 const char *run_pod_reason(const json_t *pod)

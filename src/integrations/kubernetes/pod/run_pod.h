@@ -26,5 +26,7 @@ const char *run_pod_container(const json_t *pod);
  * ended *ret_code is its first container's exit code; negative: it has none, as after an eviction.
  */
 enum run_phase run_pod_phase(const json_t *pod, int *ret_code);
+/* Why its first container, which has ended, never ran; NULL: it ran. */
+const char *run_pod_unstarted(const json_t *pod);
 /* Why it waits or has failed, in words; "": it does not say. */
 const char *run_pod_reason(const json_t *pod);
