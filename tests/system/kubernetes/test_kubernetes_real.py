@@ -12,7 +12,7 @@ pytest.importorskip("grpc", reason="needs python3-grpcio")
 
 from cluster import GIB
 from conftest import BUILD, clean_env, run, wait_until
-from control_plane import MANIFESTS, PROGRAMS, ControlPlane
+from control_plane import MANIFESTS, PROGRAMS, REFUSED, ControlPlane
 from plane_node import PlaneNode
 from programs import python
 
@@ -392,6 +392,54 @@ def test_a_real_api_server_takes_the_chart_with_any_values(plane):
         assert done.returncode == 0, done.stderr
         (plane.dir / "chart.yaml").write_text(done.stdout)
         plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", plane.dir / "chart.yaml")
+
+
+@pytest.fixture
+def bare_plane():
+    """A cluster without anything of carve's."""
+    plane = ControlPlane()
+    try:
+        yield plane
+    finally:
+        plane.close()
+
+
+@pytest.mark.skipif(not shutil.which("helm"), reason="needs helm")
+def test_helm_installs_changes_and_removes_the_chart(bare_plane):
+    def helm(*words, status=0):
+        done = run(["helm", *words, "--namespace", "carve", "--kubeconfig", bare_plane.kubeconfig])
+        assert done.returncode == status, done.stdout + done.stderr
+        return done
+
+    def refused():
+        return bare_plane.refusal(REFUSED)
+
+    def modes():
+        return [m["data"] for m in bare_plane.get("configmaps", "--namespace", "carve") if m["metadata"]["name"] == "carve"]
+
+    def all_of_carve():
+        kinds = "daemonsets,deployments,serviceaccounts,configmaps,clusterroles,clusterrolebindings,deviceclasses"
+        kinds += ",validatingadmissionpolicies,mutatingadmissionpolicies"
+        return [o["metadata"]["name"] for o in bare_plane.get(kinds, "--all-namespaces") if o["metadata"]["name"].startswith("carve")]
+
+    chart = MANIFESTS / "chart"
+    assert not all_of_carve()
+    helm("install", "carve", chart, "--create-namespace")
+    wait_until(refused, step=0.2)
+    assert "gpu-fraction" in refused()
+    assert bare_plane.get("daemonset", "carve-node", "--namespace", "carve")
+    assert not modes()
+    helm("upgrade", "carve", chart, "--set", "global.core.timeSlicing.mode=fair,migLimits.enabled=true")
+    assert "fair" in json.dumps(modes())
+    done = helm("upgrade", "carve", chart, "--set", "global.core.timeSlicing.mode=FAIR", status=1)
+    assert "must be one of 'off', 'fair', 'strict'" in done.stderr
+    assert "fair" in json.dumps(modes())
+    assert [str(release["revision"]) for release in json.loads(helm("list", "--output", "json").stdout)] == ["2"]
+    helm("rollback", "carve", "1")
+    assert not modes()
+    helm("uninstall", "carve", "--wait")
+    wait_until(lambda: not all_of_carve(), step=0.2)
+    wait_until(lambda: not refused(), step=0.2)
 
 
 @pytest.mark.parametrize("name", ["whole-gpus", "reservation", "jobs/role.yaml"])
