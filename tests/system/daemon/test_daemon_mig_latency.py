@@ -25,6 +25,7 @@ def spent_on_request(host, pid):
     return spent
 
 
+@pytest.mark.timed
 @pytest.mark.once("judges processor time")
 def test_an_instance_is_made_and_reused_in_five_milliseconds_of_the_daemons(make_host):
     host = with_role(make_host)
