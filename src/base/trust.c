@@ -43,6 +43,12 @@ static bool uid_is_unmapped(uid_t uid)
 	return uid == UNMAPPED_UID && some_are_unmapped();
 }
 
+/* A user whom this one believes. */
+static bool uid_is_ours(uid_t uid)
+{
+	return uid == 0 || uid == geteuid() || uid_is_unmapped(uid);
+}
+
 /* Whether only a trusted user can have written it (file_open_trusted()). It looks at the open file:
  * a path may lead elsewhere a moment later. */
 static bool is_trusted(int fd, mode_t type)
@@ -52,9 +58,7 @@ static bool is_trusted(int fd, mode_t type)
 	if (statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_MODE | STATX_UID, &st) < 0 ||
 	    (st.stx_mode & S_IFMT) != type || st.stx_mode & (S_IWGRP | S_IWOTH))
 		return false;
-	if (st.stx_uid == 0 || process_is_privileged())
-		return st.stx_uid == 0;
-	return st.stx_uid == geteuid() || uid_is_unmapped(st.stx_uid);
+	return process_is_privileged() ? st.stx_uid == 0 : uid_is_ours(st.stx_uid);
 }
 
 int file_open_trusted(const char *directory, const char *name)
@@ -95,20 +99,21 @@ static bool is_protected(const char *path)
 	return true;
 }
 
-/* Group members are the user's own choice. */
-static bool is_nobody_elses(const char *path)
+/* Group members are the user's own choice. `sticky`: everybody may make entries there, as long as
+ * nobody changes those of others. */
+static bool is_nobody_elses(const char *path, bool sticky)
 {
 	struct statx st;
 
 	return statx(AT_FDCWD, path, 0, STATX_TYPE | STATX_MODE | STATX_UID, &st) == 0 &&
-	       S_ISDIR(st.stx_mode) &&
-	       (st.stx_uid == 0 || st.stx_uid == geteuid() || uid_is_unmapped(st.stx_uid)) &&
-	       (!(st.stx_mode & S_IWOTH) || st.stx_mode & S_ISVTX);
+	       S_ISDIR(st.stx_mode) && uid_is_ours(st.stx_uid) &&
+	       (!(st.stx_mode & S_IWOTH) || (sticky && st.stx_mode & S_ISVTX));
 }
 
 bool trust_path_is_own(const char *path)
 {
 	char there[PATH_MAX], real[PATH_MAX];
+	bool whole = true;
 	char *slash;
 
 	if (snprintf(there, sizeof(there), "%s", path) >= (int)sizeof(there))
@@ -117,13 +122,17 @@ bool trust_path_is_own(const char *path)
 		if (errno != ENOENT || !(slash = strrchr(there, '/')) || slash == there)
 			return false;
 		*slash = '\0';
+		whole = false;
 	}
+	/* Anybody may make what is missing in a directory that is open to all. */
+	if (!is_nobody_elses(real, whole))
+		return false;
 	while ((slash = strrchr(real, '/')) && slash != real) {
-		if (!is_nobody_elses(real))
-			return false;
 		*slash = '\0';
+		if (!is_nobody_elses(real, true))
+			return false;
 	}
-	return is_nobody_elses("/");
+	return is_nobody_elses("/", true);
 }
 
 void server_join_directory(char *buf, size_t size)

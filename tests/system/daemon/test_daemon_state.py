@@ -432,17 +432,21 @@ def test_a_users_is_where_xdg_says(tmp_path, daemon):
     daemon.start()
 
 
-@pytest.mark.parametrize("how", ["another user's", "open to all"])
+@pytest.mark.parametrize("how", ["another user's", "open to all", "not there yet, where all may make it"])
 def test_a_users_is_not_where_another_user_can_change_it(tmp_path, daemon, how):
     """As where root was given a user's environment: the database has jobs, which root's daemon would run."""
     theirs, usual = tmp_path / "theirs", tmp_path / "carve"
-    (theirs / "state").mkdir(parents=True)
-    if how == "open to all":
-        theirs.chmod(0o777)
-    elif os.geteuid() == 0:
-        os.chown(theirs, 60103, 60103)
+    theirs.mkdir()
+    if how.startswith("not there"):
+        theirs.chmod(0o1777)
     else:
-        pytest.skip("needs root")
+        (theirs / "state").mkdir()
+        if how == "open to all":
+            theirs.chmod(0o777)
+        elif os.geteuid() == 0:
+            os.chown(theirs, 60103, 60103)
+        else:
+            pytest.skip("needs root")
     env = dict(daemon.env(), XDG_RUNTIME_DIR=str(tmp_path), XDG_STATE_HOME=str(theirs / "state"))
     daemon.kill()
     process = subprocess.Popen([BUILD / "carved", "--runtime-dir", usual, "--foreground"], env=env, stdin=subprocess.DEVNULL,
@@ -450,5 +454,5 @@ def test_a_users_is_not_where_another_user_can_change_it(tmp_path, daemon, how):
     wait_until((usual / "carved.sock").exists)
     process.terminate()
     process.communicate(timeout=60)
-    assert (usual / "carve.db").is_file() and not (usual / "carve.db").is_symlink() and not any((theirs / "state").iterdir())
+    assert (usual / "carve.db").is_file() and not (usual / "carve.db").is_symlink() and not any(theirs.glob("state/*"))
     daemon.start()
