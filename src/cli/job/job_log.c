@@ -24,7 +24,7 @@
 #define FOLLOW_PAUSE_NS 200000000L
 #define FOLLOW_ASK_EVERY 5
 /* So much of a log is read at a time. */
-#define READ_BYTES 16384
+#define READ_BYTES 65536
 /* One more than --retries takes. */
 #define ATTEMPTS_MAX 1001u
 

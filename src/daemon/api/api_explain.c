@@ -47,6 +47,8 @@ void api_post_explain(struct call *call, const char *id)
 	json_t *root = answer_body(call, &err);
 	int rc = root && request ? request_parse(root, request, &err) : -1;
 
+	if (root && !request)
+		error_set(&err, EXIT_CODE_FAILED, "out of memory");
 	json_decref(root);
 	if (rc == 0) {
 		fresh_defer(call, answer_explain, request);

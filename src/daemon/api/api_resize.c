@@ -404,6 +404,8 @@ void api_patch_session(struct call *call, const char *id)
 	struct wanted *wanted = calloc(1, sizeof(*wanted));
 	int rc = root && wanted ? request_parse_size(root, &wanted->size, &err) : -1;
 
+	if (root && !wanted)
+		error_set(&err, EXIT_CODE_FAILED, "out of memory");
 	json_decref(root);
 	if (rc < 0) {
 		free(wanted);

@@ -237,12 +237,13 @@ void outside_compute(struct settling *settling)
 			if (gpu >= 0)
 				inside_add(&inside[gpu], s, i, NULL);
 		}
-	for (uint32_t i = 0; i < pool->count; i++)
-		if (pool->mask >> i & 1 && !pool->gpu[i].sample.error)
-			gpu_take(&pool->gpu[i], &inside[i]);
-	for (uint32_t i = 0; i < pool->count; i++)
-		for (uint32_t k = 0; k < pool->gpu[i].shared_count; k++)
-			if (pool->mask >> i & 1 && !pool->gpu[i].sample.error &&
-			    pool->gpu[i].parts_wanted)
-				shared_take(settling, (int)i, &pool->gpu[i].shared[k]);
+	for (uint32_t i = 0; i < pool->count; i++) {
+		struct pool_gpu *gpu = &pool->gpu[i];
+
+		if (!(pool->mask >> i & 1) || gpu->sample.error)
+			continue;
+		gpu_take(gpu, &inside[i]);
+		for (uint32_t k = 0; gpu->parts_wanted && k < gpu->shared_count; k++)
+			shared_take(settling, (int)i, &gpu->shared[k]);
+	}
 }
