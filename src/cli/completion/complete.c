@@ -232,10 +232,28 @@ static bool is_container(const struct cli_verb *verb)
 	return verb && verb->syntax == CLI_SYNTAX_RAW && verb->options;
 }
 
-static enum container_syntax runtime_syntax(const struct line *line)
+/* How a runtime reads the options at this place: its own before `run`, or those of `run`. False:
+ * the line is no runtime's. */
+static bool runtime_syntax(const struct line *line, enum container_syntax *ret)
 {
-	return strcmp(line->first, "apptainer") != 0 ? CONTAINER_SYNTAX_OCI
+	if (!line->verb)
+		return container_syntax_global(line->first, ret);
+	*ret = strcmp(line->first, "apptainer") != 0 ? CONTAINER_SYNTAX_OCI
 						     : CONTAINER_SYNTAX_APPTAINER;
+	return is_container(line->verb);
+}
+
+/* The verb whose options may stand here: those of `docker run` may stand before `run`, too. */
+static const struct cli_verb *options_verb(const struct line *line)
+{
+	enum container_syntax syntax;
+
+	if (line->verb || !runtime_syntax(line, &syntax))
+		return line->verb;
+	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++)
+		if (cli_verb_in_group(verb, line->first))
+			return verb;
+	return NULL;
 }
 
 /* `docker run`: carve's options, and apptainer's images, which are files. */
@@ -243,7 +261,7 @@ static void complete_image(const struct line *line)
 {
 	if (line->arguments)
 		return;
-	if (runtime_syntax(line) == CONTAINER_SYNTAX_APPTAINER)
+	if (!strcmp(line->first, "apptainer"))
 		offer_files(line);
 	complete_option(line);
 }
@@ -284,13 +302,14 @@ static void complete_usage_option(const struct line *line)
 
 static void complete_option(const struct line *line)
 {
+	const struct cli_verb *verb = options_verb(line);
 	char word[64];
 
 	if (line->verb && line->verb->syntax == CLI_SYNTAX_RAW && !line->verb->options)
 		return complete_usage_option(line);
 	for (const struct cli_option *o = cli_options; o->name; o++) {
 		snprintf(word, sizeof(word), "--%s", o->name);
-		if (cli_verb_takes(line->verb, o->id))
+		if (cli_verb_takes(verb, o->id))
 			offer(line, word);
 	}
 }
@@ -347,11 +366,12 @@ static const struct cli_verb *verb_named(const char *first, const char *second)
 /* The option of a word like --mode or --mode=; NULL: none that this verb takes. */
 static const struct cli_option *option_named(const struct line *line, const char *word)
 {
+	const struct cli_verb *verb = options_verb(line);
 	size_t length = strcspn(word, "=");
 
 	for (const struct cli_option *o = cli_options; o->name; o++)
 		if (!strncmp(word, "--", 2) && strlen(o->name) == length - 2 &&
-		    !strncmp(o->name, word + 2, length - 2) && cli_verb_takes(line->verb, o->id))
+		    !strncmp(o->name, word + 2, length - 2) && cli_verb_takes(verb, o->id))
 			return o;
 	return NULL;
 }
@@ -374,9 +394,10 @@ static void option_read(struct line *line, const char *word, const char *next)
 {
 	const struct cli_option *option = option_named(line, word);
 	const char *value = strchr(word, '=');
+	enum container_syntax syntax;
 
-	if (!option && is_container(line->verb) && !line->arguments)
-		line->runtime_option = container_args_takes_next(word, runtime_syntax(line));
+	if (!option && !line->arguments && runtime_syntax(line, &syntax))
+		line->runtime_option = container_args_takes_next(word, syntax);
 	if (!option || !option->argument)
 		return;
 	if (!value)

@@ -357,6 +357,18 @@ def test_values_of_a_runtimes_options_are_neither_images_nor_options_of_carve(ho
             assert completed(host, *verb.split(), *words, *value, "IMAGE", "") == [], words
 
 
+@pytest.mark.parametrize("runtime, option", [("docker", "-H"), ("podman", "--root"), ("apptainer", "-c")])
+def test_options_before_run_are_completed_as_those_behind_it(host, runtime, option):
+    verbs = {"exec", "run", "shell"} if runtime == "apptainer" else {"run"}
+    granted = host.carve_json("session", "request", "--vram", "1")["id"]
+    assert completed(host, runtime, option, "") == [":files"]
+    assert set(completed(host, runtime, option, "run", "")) == verbs
+    assert set(completed(host, runtime, "--se")) == {"--session", "--session-timeout"}
+    assert completed(host, runtime, "--session", "") == [granted]
+    assert set(completed(host, "--json", runtime, "--vram", "2", "")) == verbs
+    assert SIZES <= set(completed(host, runtime, option, "x", "--vram", "2", "run", "--"))
+
+
 def test_completion_knows_all_faults_and_their_options(host):
     help_text = host.carve("sim", "fault", "--help").stdout
     kinds = set(re.findall(r"^  ([a-z]\S*)  ", help_text, re.M)) | {"all", "reset", "reboot"}
