@@ -354,6 +354,7 @@ static int container_run(struct container *c, const struct cli *cli, struct erro
 		.runtime = {c->runtime, c->args.everywhere.list},
 		.dir = c->dir,
 		.session = session_text(c->choice.session, "id"),
+		.before = c->choice.session,
 		.one_off = c->choice.one_off,
 		.client = &c->client,
 	};

@@ -319,20 +319,29 @@ static void session_give(const struct container_watch *w)
 		session_give_back(w->client, w->session);
 }
 
-/* A client says nothing of why its container was stopped. `error`: the client's standard error. One
- * that nobody reads at present is not waited for. */
-static void end_tell(const struct container_watch *w, int error)
+/* `error`: the client's standard error. One that nobody reads at present is not waited for. */
+static void line_tell(int error, const char *text)
 {
 	struct pollfd writable = {.fd = error, .events = POLLOUT};
-	char text[SESSION_END_SIZE];
+
+	if (poll(&writable, 1, 0) == 1 && writable.revents == POLLOUT)
+		/* A terminal's line may begin anywhere, as its client has it in raw mode. */
+		(void)dprintf(error, isatty(error) ? "\r\n%s\r\n" : "%s\n", text);
+}
+
+/* A client says nothing of why its container was stopped, or which of its processes were ended. */
+static void end_tell(const struct container_watch *w, int error)
+{
+	char end[SESSION_END_SIZE], killed[SESSION_KILLED_SIZE];
 	json_t *session = NULL;
 	struct error ignored;
 
-	if (error >= 0 && session_get(w->client, w->session, &session, &ignored) == 0 &&
-	    session_end_text(session, text) && poll(&writable, 1, 0) == 1 &&
-	    writable.revents == POLLOUT)
-		/* A terminal's line may begin anywhere, as its client has it in raw mode. */
-		(void)dprintf(error, isatty(error) ? "\r\n%s\r\n" : "%s\n", text);
+	if (error < 0 || session_get(w->client, w->session, &session, &ignored) < 0)
+		return;
+	if (session_end_text(session, end))
+		line_tell(error, end);
+	if (session_killed_text(w->before, session, killed))
+		line_tell(error, killed);
 	json_decref(session);
 }
 
@@ -384,8 +393,10 @@ static int watch_until_end(const struct container_watch *w, int signals, pid_t w
 		(void)poll(fds, ARRAY_SIZE(fds), -1);
 		if (fds[1].revents)
 			daemon_watch_ended(&daemon);
-		if (fds[2].revents && !fds[0].revents)
+		if (fds[2].revents && !fds[0].revents) {
+			end_tell(w, error);
 			close_fd(&error);
+		}
 		if (!fds[0].revents || read(signals, &info, sizeof(info)) != sizeof(info))
 			continue;
 		daemon_watch_reap(&daemon);

@@ -2,6 +2,7 @@
  * gives it back, and outlives the runtime's client. */
 #pragma once
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -22,7 +23,8 @@ struct container_watch {
 		*pid_file; /* where the runtime writes the first process's ID; NULL: it does not */
 	const char *dir;   /* removed at the end; kept where the container may be started again */
 	const char *session;
-	bool one_off; /* it is released at the end */
+	const json_t *before; /* the session as it was when the container was asked for */
+	bool one_off;         /* it is released at the end */
 	const struct client *client;
 };
 

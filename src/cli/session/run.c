@@ -278,22 +278,6 @@ static void visible_warn(const json_t *session)
 		count == 1 ? "" : " or another of them");
 }
 
-/* A command that carved ended for holding more than the slice died of a signal that says nothing.
- * In a session that is shared it may have been another command's. */
-static void killed_tell(const json_t *before, const json_t *after)
-{
-	uint64_t killed =
-		session_number(after, "over_killed") - session_number(before, "over_killed");
-	char count[UNITS_TEXT_SIZE], held[UNITS_TEXT_SIZE];
-
-	if (killed)
-		fprintf(stderr,
-			"carve: carved's policy (over_policy) ended %s of session %s: it held %s "
-			"more than its slice, by the driver's figures\n",
-			units_format_count(killed, "process", count), session_text(after, "id"),
-			units_format_bytes(session_number(after, "over_killed_bytes"), held));
-}
-
 /* Gives an ephemeral slice back, and says what it refused, or why it ended. The daemon may be gone
  * or busy: neither changes the command's status, and the slice ends with its processes anyway. */
 static void finish(const struct cli *cli, const struct client *client,
@@ -301,7 +285,7 @@ static void finish(const struct cli *cli, const struct client *client,
 {
 	cleanup_json json_t *after = NULL;
 	char path[SESSION_PATH_SIZE], peak[UNITS_TEXT_SIZE], size[UNITS_TEXT_SIZE];
-	char times[UNITS_TEXT_SIZE], end[SESSION_END_SIZE];
+	char times[UNITS_TEXT_SIZE], end[SESSION_END_SIZE], killed[SESSION_KILLED_SIZE];
 	struct error ignored;
 
 	if (session_path(session_text(choice->session, "id"), path, &ignored) < 0 ||
@@ -309,7 +293,8 @@ static void finish(const struct cli *cli, const struct client *client,
 		return;
 	if (session_end_text(after, end))
 		fprintf(stderr, "%s\n", end);
-	killed_tell(choice->session, after);
+	if (session_killed_text(choice->session, after, killed))
+		fprintf(stderr, "%s\n", killed);
 	uint64_t refused =
 		session_gpus_sum(after, "refused") - session_gpus_sum(choice->session, "refused");
 	if (refused && (cli->value[OPT_VERBOSE] || isatty(STDERR_FILENO)))

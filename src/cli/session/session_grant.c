@@ -211,3 +211,21 @@ bool session_end_text(const json_t *session, char buf[static SESSION_END_SIZE])
 		 session_text(session, "id"), reason);
 	return true;
 }
+
+/* A command that carved ended for holding more than the slice died of a signal that says nothing.
+ * In a session that is shared it may have been another command's. */
+bool session_killed_text(const json_t *before, const json_t *after,
+			 char buf[static SESSION_KILLED_SIZE])
+{
+	uint64_t killed =
+		session_number(after, "over_killed") - session_number(before, "over_killed");
+	char count[UNITS_TEXT_SIZE], held[UNITS_TEXT_SIZE];
+
+	if (killed)
+		snprintf(buf, SESSION_KILLED_SIZE,
+			 "carve: carved's policy (over_policy) ended %s of session %.64s: it held "
+			 "%s more than its slice, by the driver's figures",
+			 units_format_count(killed, "process", count), session_text(after, "id"),
+			 units_format_bytes(session_number(after, "over_killed_bytes"), held));
+	return killed;
+}

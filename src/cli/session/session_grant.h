@@ -22,3 +22,8 @@ void session_grant_print(const struct cli *cli, FILE *out, const char *prefix,
 /* "carve: session s-7k2m9q ended: its time was up". False: it goes on, or it ended as expected. */
 #define SESSION_END_SIZE 256
 bool session_end_text(const json_t *session, char buf[static SESSION_END_SIZE]);
+/* "carve: carved's policy (over_policy) ended 1 process of session s-7k2m9q: ...". False: it ended
+ * none between the two looks at the session. */
+#define SESSION_KILLED_SIZE 256
+bool session_killed_text(const json_t *before, const json_t *after,
+			 char buf[static SESSION_KILLED_SIZE]);

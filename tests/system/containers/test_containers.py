@@ -11,8 +11,10 @@ import types
 import pytest
 
 import attach_client
-from conftest import open_to_others, rest_long, wait_until
+from conftest import BUILD, listens, open_to_others, rest_long, wait_until
 from podman_host import CARVE, podman, storage, watchers  # noqa: F401: fixtures
+
+REACH = BUILD / "tests/programs/reach"
 
 
 def test_a_containers_gpu_is_the_slice(podman):
@@ -273,6 +275,40 @@ def test_a_container_whose_session_ends_says_why(podman):
     assert client.wait(60) == 137 and client.stderr.read() == f"carve: session {session['id']} ended: released by force\n"
     detached = podman.carve("--vram", "2", "--name", "long", "-d", podman.IMAGE, "sleep", "600")
     assert detached.returncode == 0 and not detached.stderr and podman.sessions(), detached
+
+
+@pytest.fixture
+def policed(podman, tmp_path):
+    """podman on a host whose daemon ends what holds memory beyond its slice."""
+    runtime = pathlib.Path(podman.host.env["CARVE_RUNTIME_DIR"])
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"over_policy": "kill", "over_seconds": 1}))
+    daemon = podman.host.popen([BUILD / "carved", "--runtime-dir", runtime, "--config", config, "--foreground"])
+    wait_until(lambda: listens(runtime / "carved.sock"))
+    yield podman
+    daemon.terminate()
+    daemon.communicate(timeout=60)
+
+
+@pytest.mark.parametrize("kind", rest_long(["ephemeral", "session"]))
+def test_a_container_that_policy_ended_says_why(policed, kind):
+    """Its program brings a driver of its own, and podman's client says nothing but 137."""
+    session = policed.host.carve_json("session", "request", "--vram", "2")["id"] if kind == "session" else None
+    size = ["--session", session] if session else ["--ephemeral", "--vram", "2"]
+    cheats = ["--rm", "--volume", f"{BUILD}/sim/libcuda.so.1:/own/mine.so", "--volume", f"{REACH}:/bin/reach", policed.IMAGE,
+              "sh", "-c", f"exec reach path /own/mine.so {3 << 30} < /dev/zero"]
+    client = policed.host.popen([CARVE, "podman", "run", *size, *cheats], env=policed.env)
+    told = client.communicate(timeout=60)[1] if client.wait(60) else ""
+    last = policed.host.carve_json("session", "list", "--all")[-1]
+    assert client.returncode == 137 and len(told.splitlines()) == 1, told
+    assert told.startswith(f"carve: carved's policy (over_policy) ended 1 process of session {last['id']}: it held 1."), told
+    if session:
+        # A container that comes later is told nothing of it.
+        assert policed.carve("--session", session, "--rm", policed.IMAGE, "true").stderr == ""
+        return
+    assert policed.carve("--vram", "2", "--ephemeral", "-d", *cheats).stderr == ""
+    policed.nothing_is_left()
+    assert all(s["reason"].startswith("ended by over_policy: 1.") for s in policed.host.carve_json("session", "list", "--all"))
 
 
 def test_a_container_that_does_not_start_gives_its_slice_back(podman):
