@@ -32,6 +32,8 @@
 #include "slice/slice_env.h"
 
 #define FILES "carve"
+/* How often it is made where others remove it. */
+#define FILES_TRIES 5
 /* Leaves room for the names of what is below it. */
 #define DIR_MAX (PATH_MAX - 128)
 
@@ -93,6 +95,21 @@ static int directory_make(const char *path, struct error *err)
 static void files_path(char path[static PATH_MAX], const char *dir, const char *id)
 {
 	snprintf(path, PATH_MAX, "%s/" FILES "/%s", dir, id);
+}
+
+/* A `carve cdi remove` at the same time may take the directory of all sessions away, as it was
+ * empty just then. */
+static int files_make(const char *dir, const char *files, struct error *err)
+{
+	char above[PATH_MAX];
+	int rc = directory_make(dir, err);
+
+	snprintf(above, sizeof(above), "%s/" FILES, dir);
+	for (int i = 0; rc == 0 && i < FILES_TRIES; i++)
+		if ((rc = directory_make(above, err)) == 0 &&
+		    (mkdir(files, 0755) == 0 || errno == EEXIST))
+			return 0;
+	return rc < 0 ? rc : directory_make(files, err);
 }
 
 static void spec_name(char name[static CDI_NAME_MAX + 32], const char *id)
@@ -346,11 +363,8 @@ static int session_generate(const struct generation *g, const json_t *session, s
 
 	if (strcmp(session_text(session, "state"), "active") != 0 || !cdi_name_valid(slice.session))
 		return session_inactive(session, err);
-	snprintf(files, sizeof(files), "%s/" FILES, g->dir);
-	if ((rc = directory_make(g->dir, err)) < 0 || (rc = directory_make(files, err)) < 0)
-		return rc;
 	files_path(files, g->dir, slice.session);
-	if ((rc = directory_make(files, err)) < 0 || (rc = spec_write(g, &slice, err)) < 0)
+	if ((rc = files_make(g->dir, files, err)) < 0 || (rc = spec_write(g, &slice, err)) < 0)
 		return rc;
 	printf("%s: " CDI_SLICE_KIND "=%s in %s/" CDI_SLICE_FILE "%s.json\n", slice.session,
 	       slice.session, g->dir, slice.session);
@@ -517,6 +531,9 @@ static int spec_remove(const char *dir, const char *id, bool named, struct error
 	files_path(files, dir, id);
 	if (!named)
 		(void)nftw(files, remove_one, 4, FTW_DEPTH | FTW_PHYS);
+	/* Nothing but carve's is in there; it stays as long as another session's files do. */
+	snprintf(files, sizeof(files), "%s/" FILES, dir);
+	(void)rmdir(files);
 	printf("%s: removed\n", id);
 	return 0;
 }

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from conftest import BUILD, open_to_others
+from conftest import BUILD, open_to_others, wait_until
 from podman_host import storage as podman  # noqa: F401: fixtures
 
 
@@ -62,7 +62,20 @@ def test_specs_are_listed_replaced_and_removed(podman, specs):
     assert file.exists()
     podman.host.carve("session", "release")
     cdi(podman, specs, "remove")
-    assert sorted(p.name for p in specs.iterdir()) == ["carve", "nvidia.json"] and not any((specs / "carve").iterdir())
+    assert [p.name for p in specs.iterdir()] == ["nvidia.json"]
+
+
+def test_the_files_of_other_sessions_stay_when_a_spec_is_removed(podman, specs):
+    podman.host.carve_json("session", "request", "--vram", "1")
+    other = podman.host.popen([BUILD / "carve", "run", "--ephemeral", "--vram", "1", "sleep", "600"])
+    wait_until(lambda: len(podman.sessions()) == 2)
+    ids = [s["id"] for s in podman.sessions()]
+    cdi(podman, specs, "generate", *ids)
+    cdi(podman, specs, "remove", ids[0])
+    assert [p.name for p in (specs / "carve").iterdir()] == [ids[1]]
+    cdi(podman, specs, "remove", "--all")
+    assert not any(specs.iterdir())
+    other.terminate()
 
 
 def test_a_device_of_a_size_makes_a_slice_for_each_container(podman, specs):
