@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import time
 
@@ -20,7 +21,8 @@ CID = "c0ffee" + "0123456789" * 5 + "abcdef01"
 # docker's client, as far as carve asks it. Its container is a process of the test's.
 DOCKER = """#!/bin/sh
 case $1 in
-run) for word; do case $word in --cidfile=*) printf CID > "${word#*=}.new" && mv "${word#*=}.new" "${word#*=}";; esac; done
+run) for word; do case $word in --cidfile=*) printf CID > "${word#*=}.new" && mv "${word#*=}.new" "${word#*=}"
+        echo "${word#*=}" > DIR/cidfile;; esac; done
     exec sleep 600;;
 container) echo "true running $(cat DIR/pid)";;
 wait) exec sleep 600;;
@@ -57,8 +59,14 @@ class Docker:
         (self.roots / "cgroup.procs").write_text(str(process.pid))
         return process
 
+    def files(self):
+        """The directory with what carve made for the container."""
+        return pathlib.Path(wait_until(lambda: (p := self.place / "cidfile").exists() and p.read_text().strip())).parent
+
     def close(self):
         self.lab.end_left_behind()
+        # Its watcher has just been killed.
+        shutil.rmtree(self.files())
         for path in (self.roots, self.mallorys, self.mallorys.parent, self.top):
             wait_until(lambda: "populated 0" in (path / "cgroup.events").read_text())  # noqa: B023
             path.rmdir()
@@ -88,6 +96,25 @@ def test_a_users_cgroup_makes_nobody_a_container_of_roots(docker, namespaces):
         lab.carve_json(ROOT, "session", "show", session)["command_pids"]))
     assert attack.pid not in commands
     assert "another user's" in attack.communicate(session + "\n")[0]
+
+
+@pytest.mark.attack("9", "a lock of a user's on the files of root's container, which are removed once nobody has them locked")
+def test_nobody_else_locks_the_files_of_roots_container(docker):
+    """A lock takes a descriptor that is open. Users of the container reach the files all the same."""
+    lab = docker.lab
+    docker.run()
+    files = docker.files()
+    attack = lab.python(MALLORY, """
+import fcntl
+print(open(sys.argv[1] + "/cid").read())
+for way in (os.O_RDONLY, os.O_RDONLY | os.O_DIRECTORY, os.O_PATH):
+    try:
+        fcntl.flock(os.open(sys.argv[1], way), fcntl.LOCK_SH | fcntl.LOCK_NB)
+        print("locked")
+    except OSError as error:
+        print(error.strerror)
+""", files)
+    assert attack.stdout.splitlines() == [CID, "Permission denied", "Permission denied", "Bad file descriptor"], attack
 
 
 # ---- specs of CDI in a directory of another user's -------------------------------------------

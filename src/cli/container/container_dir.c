@@ -26,7 +26,9 @@
 int container_dir_make(char dir[static PATH_MAX], struct error *err)
 {
 	snprintf(dir, PATH_MAX, PLACE "/" PREFIX "XXXXXX");
-	if (mkdtemp(dir) && chmod(dir, 0755) == 0)
+	/* A runtime reaches its files as a user of the container's. A user who could open it could
+	 * lock it, too, and it would never be collected. */
+	if (mkdtemp(dir) && chmod(dir, 0711) == 0)
 		return 0;
 	return error_set(err, EXIT_CODE_RUN_FAILED, "cannot make %s: %s", dir,
 			 strerrordesc_np(errno));
