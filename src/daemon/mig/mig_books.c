@@ -431,7 +431,17 @@ static bool same_foreign(const struct mig_board *board, const struct instance *l
 	return true;
 }
 
-/* Where nothing changed their age stays. */
+/* The entry at this place, of whatever state; -1: none. */
+static int entry_at(const struct mig_board *board, const struct instance_place *place)
+{
+	for (uint32_t at = 0; at < board->count; at++)
+		if (same_place(&board->detail[at].place, place))
+			return (int)at;
+	return -1;
+}
+
+/* Where nothing changed their age stays. One that was seen half made becomes whole, and one may be
+ * removed and another made at its place between two looks. */
 static void foreign_settle(struct mig *mig, uint32_t gpu, const struct instance *list, size_t count)
 {
 	struct mig_board *board = &mig->board[gpu];
@@ -439,15 +449,16 @@ static void foreign_settle(struct mig *mig, uint32_t gpu, const struct instance 
 	if (!same_foreign(board, list, count))
 		foreign_forget(board);
 	for (size_t i = 0; i < count; i++) {
-		struct mig_detail *detail = NULL;
-		bool known = false;
+		int at = entry_at(board, &list[i].place);
+		struct mig_detail *detail =
+			at < 0 ? mig_entry_add(mig, gpu, &list[i].place, MIG_FOREIGN)
+			: board->instance[at].state == MIG_FOREIGN ? &board->detail[at]
+								   : NULL;
 
-		for (uint32_t at = 0; at < board->count && !known; at++)
-			known = same_place(&board->detail[at].place, &list[i].place);
-		if (!known)
-			detail = mig_entry_add(mig, gpu, &list[i].place, MIG_FOREIGN);
 		if (!detail)
 			continue;
+		if (detail->uuid_text[0] && strcmp(detail->uuid_text, list[i].uuid_text) != 0)
+			detail->since = now_realtime_ns();
 		snprintf(detail->uuid_text, sizeof(detail->uuid_text), "%s", list[i].uuid_text);
 		detail->bytes = list[i].bytes;
 		detail->gpu_instance = list[i].gpu_instance;

@@ -1,5 +1,9 @@
 """MIG instances when something goes wrong: the daemon is killed between every two steps, the driver says no, others are at
 work, GPUs are reset. Afterwards the books are what NVML lists."""
+import contextlib
+import os
+import signal
+
 import pytest
 
 from conftest import rest_long, wait_until
@@ -17,6 +21,15 @@ def books_are_nvmls(host):
         sorted([i["start"], i["size"], i["uuid"]] for i in listed) == \
         sorted([i["start"], i["size"], i["uuids"][0]] for i in real if len(i["uuids"]) == 1) and \
         all(len(i["uuids"]) == 1 for i in real)
+
+
+@contextlib.contextmanager
+def stopped(pid):
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 @pytest.fixture
@@ -190,6 +203,24 @@ def test_one_made_by_hand_just_before_is_not_taken_for_carves(make_host, count):
         wait_until(lambda: len(by_hand(host, 0, "list")) == 1)
         by_hand(host, 0, "destroy", foreign["id"])
         wait_until(lambda: not instances(host))
+
+
+@pytest.mark.parametrize("halves", [[["no-compute"], []], [[], ["no-compute"]]], ids=["made", "taken apart"])
+def test_one_made_by_hand_is_shown_as_it_is_now(make_host, halves):
+    """It was seen while somebody was making it, or has been taken apart since."""
+    host = with_role(make_host)
+    first, second = halves
+
+    def is_shown():
+        [real], listed = by_hand(host, 0, "list"), instances(host, "foreign")
+        return [i["uuid"] for i in listed] == (real["uuids"] or [""])
+
+    by_hand(host, 0, "make", 19, 0, 1, *first)
+    wait_until(is_shown)
+    with stopped(host.daemon_pid()):  # between two of its looks
+        by_hand(host, 0, "destroy", by_hand(host, 0, "list")[0]["id"])
+        by_hand(host, 0, "make", 19, 0, 1, *second)
+    wait_until(is_shown)
 
 
 @pytest.mark.parametrize("model", ["h100-80gb", "a100-80gb"])
