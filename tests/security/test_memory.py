@@ -118,6 +118,39 @@ def test_outside_use_is_not_hidden(lab, how, kind):
     assert lab.carve(ALICE, "session", "request", "--vram", "41", "--vram-strict").returncode == 3
 
 
+# It is attached to each session that is named, and holds what only one of them accounts for.
+IN_ALL = IN_SESSION + CUDA + r"""
+attached = [attach(session) for session in sys.argv[2:]]
+begin()
+ok(take(int(sys.argv[1]))[0])
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def two_sessions(lab, *size):
+    words = (CARVE, "run", "--ephemeral", *size, "--", "sh", "-c", "echo $CARVE_SESSION; exec sleep 600")
+    return [lab.popen(MALLORY, *words).stdout.readline().strip() for _ in range(2)]
+
+
+@pytest.mark.attack("12", "a process that takes part in several sessions is counted in each of them")
+def test_outside_use_is_not_hidden_by_a_process_of_several_sessions(lab):
+    sessions = two_sessions(lab, "--vram", "15")
+    outside(lab, "linear", 20 * GIB)
+    wait_until(lambda: gpu(lab)["outside_bytes"] >= 20 * GIB)
+    begin(lab, MALLORY, IN_ALL, 14 * GIB, *sessions)
+    stays(lambda: gpu(lab)["outside_bytes"] >= 20 * GIB)
+    assert gpu(lab)["available_bytes"] <= 30 * GIB
+
+
+@pytest.mark.attack("12", "a process of several sessions uses a GPU on which none of them has a slice")
+def test_a_process_of_several_sessions_is_beyond_its_slice_where_it_has_none(make_lab):
+    lab = make_lab("h100-80gb,l4-24gb")
+    sessions = two_sessions(lab, "--vram", "3", "--gpu-ids", "1")
+    begin(lab, MALLORY, IN_ALL, 9 * GIB, *sessions)
+    wait_until(lambda: any(s["over_bytes"] >= 9 * GIB for s in lab.carve_json(MALLORY, "session", "list")))
+
+
 # ---- figures of a PID ----------------------------------------------------------------------
 
 # It goes round the front in a session of 1 GiB.

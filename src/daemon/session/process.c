@@ -166,6 +166,7 @@ static void on_process_ended(void *arg)
 void process_connected(struct process *p, struct attach_connection *connection)
 {
 	p->connection = connection;
+	p->attach_number = ++p->session->sessions->attaches;
 	p->heard = true;
 	life_move(p, PROCESS_EVENT_CONNECT);
 }
@@ -377,6 +378,7 @@ int process_attach(struct session *s, struct process_id id, struct attach_connec
 	}
 	p->life = PROCESS_LIFE_CONNECTED;
 	p->connection = connection;
+	p->attach_number = ++s->sessions->attaches;
 	p->heard = true;
 	ledger_slot_assign(&s->books.ledger, slot, id.pid, id.birth);
 	process_hears(p, true);
@@ -539,12 +541,53 @@ void processes_settle_execed(struct sessions *sessions)
 		}
 }
 
-bool process_is_attached(const struct sessions *sessions, const struct session *besides,
-			 struct process_id id)
+bool process_is_attached(const struct sessions *sessions, struct process_id id)
 {
 	for (const struct session *s = sessions->attached; s; s = s->next_attached)
-		for (const struct process *p = s != besides ? s->processes : NULL; p; p = p->next)
+		for (const struct process *p = s->processes; p; p = p->next)
 			if (process_same(p->id, id))
 				return true;
 	return false;
+}
+
+/* ---- processes of several sessions ------------------------------------------------------- */
+
+bool process_has_slice_elsewhere(const struct process *p, int gpu)
+{
+	for (const struct session *s = p->session->sessions->attached; s; s = s->next_attached) {
+		if (s == p->session || !(session_gpu_mask(s) >> gpu & 1))
+			continue;
+		for (const struct process *q = s->processes; q; q = q->next)
+			if (process_same(q->id, p->id))
+				return true;
+	}
+	return false;
+}
+
+/* Of several instances of one GPU a process is in one. */
+static bool has_part(const struct session *s, int gpu, const char *instance)
+{
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		if (s->pool_gpu[i] == gpu && !strcmp(s->record.gpu[i].instance, instance))
+			return true;
+	return false;
+}
+
+bool process_counts_at(const struct process *p, uint32_t position)
+{
+	int gpu = p->session->pool_gpu[position];
+	const char *instance = p->session->record.gpu[position].instance;
+	const struct session *last = NULL;
+	uint64_t number = 0;
+
+	for (const struct session *s = p->session->sessions->attached; s; s = s->next_attached) {
+		if (!has_part(s, gpu, instance))
+			continue;
+		for (const struct process *q = s->processes; q; q = q->next)
+			if (process_same(q->id, p->id) && (!last || q->attach_number > number)) {
+				last = s;
+				number = q->attach_number;
+			}
+	}
+	return last == p->session;
 }

@@ -26,11 +26,13 @@ struct process {
 	/* The connection it attached by; NULL where `life` has none. Forked children hold it as
 	 * they hold the driver's descriptors. */
 	struct attach_connection *connection;
-	bool sampled;       /* it was attached when the last sample started */
-	bool heard;         /* this daemon had a connection of it; else one before it had */
-	bool listed;        /* the driver has listed it since it attached */
-	uint64_t dead_ns;   /* CLOCK_MONOTONIC */
-	uint64_t ending_ns; /* likewise: since when it is known to be ending; 0: it is not */
+	uint64_t
+		attach_number; /* of all attaches; 0: before this daemon, and not connected since */
+	bool sampled;          /* it was attached when the last sample started */
+	bool heard;            /* this daemon had a connection of it; else one before it had */
+	bool listed;           /* the driver has listed it since it attached */
+	uint64_t dead_ns;      /* CLOCK_MONOTONIC */
+	uint64_t ending_ns;    /* likewise: since when it is known to be ending; 0: it is not */
 	/* A call that was under way when its connection had ended: since when it stands like that
 	 * (CLOCK_MONOTONIC; 0: there was none). */
 	uint64_t stuck_since_ns;
@@ -80,9 +82,14 @@ void process_hears(struct process *process, bool hears);
 bool process_is_charged(const struct process *process);
 /* Forgets it, leaving the slot as it is. */
 void process_free(struct process *process);
-/* Whether that process is attached to any session but `besides` (NULL: to any). */
-bool process_is_attached(const struct sessions *sessions, const struct session *besides,
-			 struct process_id id);
+/* Whether that process is attached to any session. */
+bool process_is_attached(const struct sessions *sessions, struct process_id id);
+/* Whether it is attached to any other session that has a slice on that GPU of the pool. */
+bool process_has_slice_elsewhere(const struct process *process, int gpu);
+/* Whether the driver's figure of it on GPU `position` of its session counts in that session. A
+ * process may be attached to several sessions there, and holds its memory once: in that to which it
+ * attached last, as one does that becomes another command by exec. */
+bool process_counts_at(const struct process *process, uint32_t position);
 /* Whether it has ended, and only its slot is left. */
 static inline bool process_is_dead(const struct process *process)
 {

@@ -72,7 +72,10 @@ static uint64_t held_in(const struct session *s, uint32_t position, const struct
 		if (process_first_twin(p) != p ||
 		    (process_is_dead(p) && (is_dead_twin(p) || has_living_twin(p))))
 			continue;
-		held += figure_of(p, position, sample, uuid);
+		uint64_t figure = figure_of(p, position, sample, uuid);
+
+		/* The others are looked for where the driver lists it: few are. */
+		held += figure && process_counts_at(p, position) ? figure : 0;
 	}
 	return held;
 }

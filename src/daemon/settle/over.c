@@ -200,12 +200,6 @@ static void over_note(struct session *s, uint64_t over)
 		over_end(s, now);
 }
 
-/* Whether the process is attached to another session too, which may have a slice there. */
-static bool is_attached_elsewhere(const struct process *p)
-{
-	return process_is_attached(p->session->sessions, p->session, p->id);
-}
-
 /* The memory that its processes hold on a GPU of which it has no slice: all of it is too much. */
 static uint64_t held_elsewhere(const struct session *s, int gpu)
 {
@@ -216,7 +210,7 @@ static uint64_t held_elsewhere(const struct session *s, int gpu)
 		if (!process_is_dead(p) && process_first_twin(p) == p) {
 			uint64_t figure = process_figure(p, gpu);
 
-			held += figure && !is_attached_elsewhere(p) ? figure : 0;
+			held += figure && !process_has_slice_elsewhere(p, gpu) ? figure : 0;
 		}
 	return held;
 }

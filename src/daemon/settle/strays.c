@@ -60,7 +60,7 @@ static void drop_former(struct settling *settling)
 {
 	for (struct stray **at = &settling->strays, *stray; (stray = *at);) {
 		if (process_alive(stray->id) &&
-		    !process_is_attached(settling->sessions, NULL, stray->id)) {
+		    !process_is_attached(settling->sessions, stray->id)) {
 			at = &stray->next;
 			continue;
 		}
@@ -86,7 +86,7 @@ static void look_at(struct settling *settling, const struct gpu_process *process
 	struct process_id id;
 
 	if (!stray && process_identify(process->pid, &id) == 0 &&
-	    !process_is_attached(settling->sessions, NULL, id)) {
+	    !process_is_attached(settling->sessions, id)) {
 		stray = calloc(1, sizeof(*stray));
 		if (!stray)
 			return;
