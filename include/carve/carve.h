@@ -76,9 +76,10 @@ typedef struct carve_request {
 	double wait_for;         /* seconds to wait for room at most; the call blocks so long */
 	double timeout;          /* seconds after which the session ends by itself; 0: none */
 	unsigned gpus;           /* on so many GPUs; 0: one */
-	int priority;            /* of waiting, -100 to 100; above 0 is for administrators */
-	int ephemeral;           /* not 0: ends with this process, unless others are inside */
-	int strict;              /* not 0: all or nothing, without the 93% rule */
+	int priority;  /* the place in the line of waiting requests, -100 to 100; above 0 is for
+			  administrators */
+	int ephemeral; /* not 0: ends with this process, unless others are inside */
+	int strict;    /* not 0: all or nothing, without the 93% rule */
 } carve_request_t;
 
 /* Reserves a slice; *ret_json is the session. CARVE_E_NO_ROOM: there was no room in time. Where the

@@ -73,7 +73,7 @@ static int ask(const struct limits *limits, struct limits_request *request, cons
 										: -reply.error;
 }
 
-/* ---- what everybody may ask -------------------------------------------------------------- */
+/* ---- questions that everybody may ask ---------------------------------------------------- */
 
 int limits_get(const struct limits *limits, uint32_t gpu, const char *path, uint64_t *ret)
 {

@@ -7,9 +7,10 @@
 
 /* Kept in the daemon's database. */
 enum managed_shows {
-	MANAGED_IN_FIGURES = 0, /* of its process; or this driver has none, or no figures */
-	MANAGED_APART = 1,      /* in the GPU's use alone */
-	MANAGED_UNKNOWN = 2,    /* it could not be told just then */
+	MANAGED_IN_FIGURES =
+		0, /* all is in its process's figure; or this driver has none, or no figures */
+	MANAGED_APART = 1,   /* in the GPU's use alone */
+	MANAGED_UNKNOWN = 2, /* it could not be told just then */
 };
 
 /* Makes a context on the GPU with that UUID, or in the MIG instance, which nobody else may use.

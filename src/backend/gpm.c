@@ -21,7 +21,7 @@ struct watched {
 	struct instance_place place;
 	uint8_t number;     /* the driver's plus 1; 0: the GPU itself */
 	bool seen;          /* by this look */
-	nvmlGpmSample_t at; /* of the last look; NULL: there is none */
+	nvmlGpmSample_t at; /* taken at the last look; NULL: there is none */
 	uint64_t at_ns;
 	int8_t busy;
 };

@@ -326,7 +326,7 @@ static int info_read(const struct gpus *gpus, uint32_t index, struct gpu_info *i
 	if (rc < 0)
 		return rc;
 	rc = memory_read(gpus, device, &info->total, &info->reserved, &used);
-	/* Of a GPU in MIG mode the driver tells root alone. */
+	/* The driver tells root alone of a GPU in MIG mode. */
 	return info->mig ? 0 : rc;
 }
 
@@ -447,7 +447,7 @@ static int processes_read(struct gpus *gpus, uint32_t index, nvmlDevice_t device
 	return rc < 0 ? rc : graphics_read(gpus, index, device, sample);
 }
 
-/* ---- what is in each instance ------------------------------------------------------------ */
+/* ---- the processes in each instance ------------------------------------------------------ */
 
 static int part_read(const struct gpus *gpus, nvmlDevice_t device, struct gpu_sample *sample)
 {
@@ -528,7 +528,7 @@ static int utilization_read(const struct gpus *gpus, nvmlDevice_t device)
 	return (int)MIN(rates.gpu, 100u);
 }
 
-/* ---- what processes use ------------------------------------------------------------------ */
+/* ---- the time that processes use --------------------------------------------------------- */
 
 #define PPM_OF_PERCENT 10000u
 /* The driver keeps samples of some seconds. */

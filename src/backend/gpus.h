@@ -45,7 +45,7 @@ struct gpu_process {
 /* The memory that a process holds in one MIG instance. */
 struct gpu_part {
 	pid_t pid;                      /* 0: what is used beyond all processes */
-	uint8_t uuid[LEDGER_UUID_SIZE]; /* of the MIG device */
+	uint8_t uuid[LEDGER_UUID_SIZE]; /* the MIG device's */
 	uint64_t bytes;
 };
 

@@ -214,7 +214,7 @@ int instances_kinds(const struct instances *in, uint32_t gpu, struct instance_ki
 	return mig_die_init(&ret->die);
 }
 
-/* ---- what there is ----------------------------------------------------------------------- */
+/* ---- the instances that there are -------------------------------------------------------- */
 
 /* A kind that this driver has no number for: there are no more. Those that the first drivers had
  * are asked for whatever it says. */

@@ -41,7 +41,7 @@ struct instance {
 	char uuid_text[INSTANCE_UUID_SIZE];
 	uint8_t gpu_instance, compute_instance; /* the driver's IDs plus 1; 0: not known */
 	uint64_t bytes;                         /* 0: not known */
-	uint64_t reserved;                      /* of it, by the driver; 0: not known */
+	uint64_t reserved;                      /* the driver's part of it; 0: not known */
 	/* Processes that the driver lists in it, the first of them. */
 	uint32_t pid[INSTANCE_PIDS_MAX];
 	uint32_t pid_count;

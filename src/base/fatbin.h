@@ -22,13 +22,13 @@ struct fatbin_wrapper {
 struct fatbin_header {
 	uint32_t magic;
 	uint16_t version, header_size;
-	uint64_t size; /* of the entries that follow */
+	uint64_t size; /* the size of the entries that follow */
 };
 
 struct fatbin_entry {
 	uint16_t kind, version; /* enum fatbin_kind */
 	uint32_t header_size;
-	uint64_t size; /* of the data that follows this entry's header */
+	uint64_t size; /* the size of the data that follows this entry's header */
 	uint32_t compressed_size, options_offset;
 	uint16_t minor, major;
 	uint32_t arch;
@@ -40,7 +40,7 @@ struct fatbin_entry {
 struct fatbin_compressed {
 	struct fatbin_entry entry;
 	uint64_t unused;
-	uint64_t plain_size; /* of the data when it is not */
+	uint64_t plain_size; /* the size of the data when it is not */
 };
 
 /* flags: the data is compressed, by any of the methods. Compilers up to CUDA 12 write a block of

@@ -358,7 +358,7 @@ typedef struct {
 
 typedef struct {
 	unsigned int metricId;
-	nvmlReturn_t nvmlReturn; /* of this figure */
+	nvmlReturn_t nvmlReturn; /* the result for this figure */
 	double value;
 	struct {
 		char *shortName;

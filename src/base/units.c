@@ -13,7 +13,7 @@
 struct decimal {
 	uint64_t digits;
 	unsigned scale;
-	const char *rest; /* what follows the number */
+	const char *rest; /* the text behind the number */
 	bool too_long;
 };
 

@@ -144,7 +144,7 @@ struct cli {
 	const char *value[OPT_COUNT]; /* NULL: not given; a flag that was given is "" */
 	char **arguments;             /* NULL-terminated */
 	int argument_count;
-	char **global; /* of a container runtime: what stands before its verb */
+	char **global; /* a container runtime's options before its verb */
 	int global_count;
 	bool dashes; /* "--" stood before the arguments */
 	/* All options that were given, in order: for those that may be given again. */

@@ -15,7 +15,8 @@ struct daemon_watch {
 	int fd;                      /* pidfd of the daemon, or -1 */
 	pid_t starter;               /* starts the next daemon; 0: none does */
 	long long starts_ms[DAEMON_WATCH_STARTS];
-	unsigned count; /* of starts so far; the next one's time goes to count % STARTS */
+	unsigned
+		count; /* the number of starts so far; the next one's time goes to count % STARTS */
 };
 
 /* Watches the daemon of `client` (which must outlive it; NULL: none), if it is the user's own.

@@ -18,8 +18,8 @@ struct error;
 struct container_limits {
 	/* The limits of each GPU, in the order in which the container has them. */
 	uint64_t memory[CONTAINER_LIMITS_GPUS_MAX];  /* bytes; 0: none is named */
-	uint32_t percent[CONTAINER_LIMITS_GPUS_MAX]; /* of its time; 0: none is named */
-	uint32_t portion_ppm; /* of each GPU's memory, in millionths; 0: none is named */
+	uint32_t percent[CONTAINER_LIMITS_GPUS_MAX]; /* per cent of its time; 0: none is named */
+	uint32_t portion_ppm; /* the part of each GPU's memory, in millionths; 0: none is named */
 	bool any;
 	const char *visible; /* NVIDIA_VISIBLE_DEVICES, of the list; NULL: it is not there */
 };

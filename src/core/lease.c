@@ -48,7 +48,7 @@ static struct lease_client **slot(struct lease_table *t, uint64_t id)
 	return p;
 }
 
-/* ---- what changes the sums that a GPU keeps of its clients ---- */
+/* ---- changes of the sums that a GPU keeps of its clients ---- */
 
 struct activity {
 	bool active, wants;

@@ -222,7 +222,7 @@ static void outside_count(const struct measure *m, struct lease_outside *o)
 		owner_charge(g, o->owner, o->taken);
 }
 
-/* ---- whom it was taken from -------------------------------------------------------------- */
+/* ---- the clients that lost it ------------------------------------------------------------ */
 
 static uint64_t missing(const struct measure *m, const struct lease_seat *s)
 {

@@ -22,8 +22,9 @@
 /* The use of one or more processes. */
 struct lease_use {
 	uint64_t owner;
-	uint64_t id;  /* of the client whose they are; 0: of none */
-	uint32_t ppm; /* of the time that was measured; of all of them LEASE_PPM at most, about */
+	uint64_t id;  /* the client's; 0: no client's */
+	uint32_t ppm; /* its part of the time that was measured; the sum of all is LEASE_PPM at
+			 most, about */
 	/* Answer: it used the GPU and had no turn to do so, or its client's were too short. */
 	bool beyond;
 };

@@ -22,7 +22,7 @@ struct client {
 	enum gate gate;
 	uint64_t held; /* GPUs: bit mask */
 	bool here, works;
-	bool told;         /* what the policy knows of `works` */
+	bool told;         /* the value of `works` that the policy knows */
 	uint64_t work;     /* GPU time that its burst still needs; NEVER: no end */
 	uint64_t used_at;  /* until when `work` and busy_ns count */
 	uint64_t burst_at; /* when the burst began */

@@ -34,7 +34,7 @@ struct lease_sim_span {
 
 struct lease_sim_result {
 	uint64_t busy_ns; /* GPU time used (the driver's view) */
-	uint64_t free_ns; /* of it, while none of its GPUs was time-sliced */
+	uint64_t free_ns; /* the part of it while none of its GPUs was time-sliced */
 	uint64_t wanting_ns;
 	uint64_t waits, wait_sum_ns, wait_longest_ns;    /* waits that ended */
 	uint64_t bursts, burst_sum_ns, burst_longest_ns; /* from having work to its end */

@@ -67,16 +67,16 @@ struct lease_seat {
 	uint32_t gpu, index; /* index: in the GPU's array */
 	enum lease_account account;
 	int64_t credit, saved; /* ns * ppm; credit as of `mark` */
-	int64_t key;           /* of the last look: when its turn is due; INT64_MAX: it is not */
+	int64_t key;           /* when its turn is due, as of the last look; INT64_MAX: it is not */
 	uint64_t mark;         /* on the GPU's share clock */
 	uint64_t since;        /* when it came, by the GPU's time */
 	uint64_t excess;       /* virtual time, ns */
-	uint64_t excess_aside; /* of the mode that isn't on: lease_set() */
+	uint64_t excess_aside; /* the excess in the mode that is not on: lease_set() */
 	uint64_t served;       /* when it was last charged */
 	/* lease_measure.c: the meter, and as it stood at the last two marks. */
 	struct lease_meter meter, meter_from, meter_to;
 	int64_t credit_from, credit_to;
-	uint64_t missed;            /* of its share, as measured, and not had since; ns */
+	uint64_t missed;            /* the time of its share that it has not had, as measured; ns */
 	uint64_t charged, returned; /* by measurement; for showing */
 };
 
@@ -91,7 +91,7 @@ struct lease_outside {
 	uint64_t owner;
 	struct lease_account_sum whole, beyond; /* with and without what is borne */
 	uint64_t had, taken;                    /* more of these by the last measurement */
-	uint64_t gone; /* what clients held that left, and is still to be in a measurement */
+	uint64_t gone; /* the time of clients that left, which the next measurement will have; ns */
 };
 
 /* Time held, by second and by plan. */
@@ -106,7 +106,7 @@ struct lease_history {
 };
 
 struct lease_client {
-	struct lease_client *next; /* of its bucket */
+	struct lease_client *next; /* the next one in its bucket */
 	uint64_t id, owner, gpus;
 	uint32_t fraction, seat_count;
 	bool wants, open_ended, contended;
@@ -115,7 +115,7 @@ struct lease_client {
 	enum lease_state state;
 	uint64_t covers; /* GPUs that its lease holds */
 	uint64_t length, opened, charged, until;
-	uint64_t overrun; /* of its last leases, about; ns */
+	uint64_t overrun; /* the mean overrun of its last leases, about; ns */
 	uint64_t burst;   /* its last turn that it ended itself; 0: it was longer since; ns */
 	uint64_t wait_from;
 	uint32_t passed;

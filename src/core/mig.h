@@ -39,7 +39,7 @@ enum mig_flags {
 	MIG_MEDIA = 1 << 0, /* "+me": with engines for video and images that the ordinary lacks */
 	MIG_NO_MEDIA = 1 << 1, /* "-me": without any */
 	MIG_GRAPHICS = 1 << 2, /* "+gfx" */
-	MIG_OTHER = 1 << 3,    /* of a kind that this code does not know */
+	MIG_OTHER = 1 << 3,    /* a kind that this code does not know */
 };
 
 /* Engines that a GPU has a fixed number of, and some profiles take. */
@@ -75,7 +75,7 @@ struct mig_demand {
 /* Scores of occupancies: a direct-mapped cache. */
 #define MIG_SCORES 512u
 struct mig_scores {
-	double weight[MIG_PROFILES_MAX]; /* of each free placement of the profile */
+	double weight[MIG_PROFILES_MAX]; /* the weight of each free placement of the profile */
 	double empty;                    /* the score of an empty GPU */
 	double score[MIG_SCORES];
 	uint32_t mask[MIG_SCORES];
@@ -88,8 +88,8 @@ struct mig_die {
 	uint32_t profile_count;
 	/* mig_die_init()'s. */
 	uint32_t units;                /* memory units: all that placements cover */
-	uint32_t sms;                  /* of the largest profile */
-	uint32_t engines[MIG_ENGINES]; /* of the GPU; UINT32_MAX: they limit nothing */
+	uint32_t sms;                  /* the largest profile's */
+	uint32_t engines[MIG_ENGINES]; /* the GPU's engines; UINT32_MAX: they limit nothing */
 	struct mig_demand demand;
 	struct mig_scores scores;
 };
@@ -182,7 +182,7 @@ struct mig_pool {
 
 enum mig_kind {
 	MIG_ASK_BYTES,
-	MIG_ASK_SHARE, /* of the die's memory units; SHARE_ONE: a whole GPU */
+	MIG_ASK_SHARE, /* a share of the die's memory units; SHARE_ONE: a whole GPU */
 	MIG_ASK_PROFILE,
 };
 
@@ -204,8 +204,8 @@ struct mig_request {
 
 /* Which profiles of a die fulfil a request, the best first. */
 struct mig_match {
-	uint8_t fit[MIG_PROFILES_MAX];  /* of one size: the ordinary one, then those that can stand
-					   in for it */
+	uint8_t fit[MIG_PROFILES_MAX];  /* profiles of one size: the ordinary one, then those that
+					   can stand  in for it */
 	uint8_t less[MIG_PROFILES_MAX]; /* likewise where the 93% rule lets fewer bytes do */
 	uint8_t fit_count, less_count;
 	uint8_t near; /* the next smaller profile, where it has 93% of what was asked; or

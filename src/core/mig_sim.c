@@ -35,7 +35,7 @@ struct sim {
 	struct mig_sim_result result;
 };
 
-/* ---- what runs, by its end ------------------------------------------------------------------ */
+/* ---- running sessions, by their ends -------------------------------------------------------- */
 
 static void heap_push(struct sim *s, struct running r)
 {
@@ -285,7 +285,7 @@ static int play(struct sim *s, bool *full)
 		} else if (next < s->count) {
 			r = arrive(s, next++, full);
 		} else {
-			break; /* what waits now will never fit */
+			break; /* a request that waits now will never fit */
 		}
 	}
 	return MIN(r, 0);

@@ -40,9 +40,9 @@ struct mig_sim_job {
 struct mig_sim_setting {
 	const struct mig_die *dies; /* initialized; copied */
 	uint32_t die_count;
-	const uint16_t *gpu_die; /* of each GPU the number of its die */
+	const uint16_t *gpu_die; /* the number of each GPU's die */
 	uint32_t gpu_count;
-	const struct mig_request *wants; /* of one instance each */
+	const struct mig_request *wants; /* requests for one instance each */
 	uint32_t want_count;
 	enum mig_policy policy;
 	/* A request that finds no room waits, in the order of arrival; a request is passed `passes`
@@ -58,7 +58,7 @@ struct mig_sim_result {
 	uint64_t never; /* no GPU of the pool can hold it */
 	/* GPU seconds: duration x the part of a GPU's memory units. */
 	double offered, accepted;
-	double wait_sum, wait_longest; /* of granted ones */
+	double wait_sum, wait_longest; /* the waits of granted requests */
 	double used, span;             /* GPU seconds in use from the first counted arrival to the
 					  last, and how long that is */
 	uint64_t reused, created, destroyed; /* instances */

@@ -44,7 +44,7 @@ static void choose(const struct sim_view *v, uint32_t gpu, uint32_t start, struc
 				   .start = (uint8_t)start};
 }
 
-/* ---- what is left of a GPU ------------------------------------------------------------------ */
+/* ---- the rest of a GPU ---------------------------------------------------------------------- */
 
 /* Placements of all ordinary profiles that are free: what the driver keeps large. */
 static double placements_left(const struct mig_die *die, uint32_t taken)

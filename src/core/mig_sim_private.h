@@ -20,7 +20,7 @@ struct sim_sets {
 };
 
 struct sim_die {
-	double share[MIG_PROFILES_MAX]; /* of the arrivals */
+	double share[MIG_PROFILES_MAX]; /* the share of the arrivals */
 	struct sim_values values;
 	struct sim_sets sets;
 };

@@ -19,7 +19,7 @@
 
 struct place_gpu {
 	uint64_t total;    /* the driver's figure */
-	uint64_t reserved; /* of it, what the driver keeps for itself */
+	uint64_t reserved; /* the part of it that the driver keeps for itself */
 	uint64_t outside;  /* held by programs outside carve */
 	uint64_t promised; /* sum of the slices on it, whole */
 	uint64_t context;  /* cost of one CUDA context; 0: not known */

@@ -25,7 +25,7 @@ struct queue_spec {
 	uint32_t share; /* millionths */
 	uint32_t gpus_min, gpus_max;
 	uint32_t most;                /* jobs at a time; 0: no limit */
-	char image[QUEUE_IMAGE_SIZE]; /* of its jobs' containers, where they name none; "": none */
+	char image[QUEUE_IMAGE_SIZE]; /* the image for jobs that name none; "": none */
 };
 
 /* NAME, NAME=0.5, NAME=2, NAME=1-4, each with ",max=K" and ",docker=IMAGE". 0, or negative with

@@ -16,25 +16,25 @@ struct settle_calls {
 	uint32_t seen_begun, begun; /* calls begun: when the sample started, and now */
 	uint32_t seen_done;         /* calls done, when the sample started */
 	uint32_t seen_release_pending,
-		release_pending; /* of those under way, the ones that wait for the daemon */
+		release_pending; /* the calls under way that wait for the daemon */
 };
 
 /* Whether no call changed what the process has while the sample was taken. Calls that wait for the
  * daemon change nothing. */
 bool settle_is_quiescent(const struct settle_calls *calls);
 
-/* ---- what is posted for a process that stood still ----------------------------------------- */
+/* ---- posting for a quiescent process ------------------------------------------------------- */
 
 struct settle_reading {
 	bool failed;              /* the driver gave no figures of this GPU */
-	uint64_t figure;          /* what the driver says the process holds */
-	int64_t used;             /* what it had charged */
-	int64_t managed_unlisted; /* of that, managed memory that is in no process's figure */
-	int64_t release_pending;  /* of that, what it gave back and asks about */
-	int64_t twins;            /* what other slots of the same process have in the figure */
-	int64_t maybe_freed; /* of what it had charged, what it need not hold by its own word */
-	int64_t context;     /* what a context costs, as learned */
-	int64_t posted;      /* what is posted now */
+	uint64_t figure;          /* the bytes that the process holds, by the driver */
+	int64_t used;             /* the bytes that it had charged */
+	int64_t managed_unlisted; /* the managed memory in `used` that is in no process's figure */
+	int64_t release_pending;  /* the part of `used` that it gave back and asks about */
+	int64_t twins;       /* the part of the figure that is in other slots of the same process */
+	int64_t maybe_freed; /* the part of `used` that it may not hold, by its own word */
+	int64_t context;     /* the cost of a context, as learned */
+	int64_t posted;      /* the amount posted now */
 	int64_t floor;       /* <= 0: nothing below it is posted, but by `maybe_freed` */
 	bool asks;           /* the process asked about this sample */
 	bool asks_exact;     /* and said that all that it charged is on the device */

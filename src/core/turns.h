@@ -12,7 +12,7 @@ struct turn {
 
 /* Zero: there is none. */
 struct turns {
-	struct turn *first; /* whose turn it is */
+	struct turn *first; /* the one whose turn it is */
 };
 
 /* Behind all others. */

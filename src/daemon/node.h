@@ -64,8 +64,8 @@ struct node {
 	struct privileges privileges;
 	struct launcher launcher;
 	struct separation separation;
-	struct handover
-		*handover; /* what the last program left, until it is taken up; NULL: nothing */
+	struct handover *handover; /* the state that the last program left, until it is taken up;
+				      NULL: none */
 	struct vanished vanished;
 	unsigned devices;        /* loaded when the service started (devices.h) */
 	struct upgrade *upgrade; /* NULL: none is asked for */
@@ -85,7 +85,7 @@ struct node {
 	struct error queues_error; /* and why */
 	struct mig *mig;           /* NULL until the inventory is in */
 	struct usage *usage;
-	struct fair turns; /* of users, at both sockets: http_prepare() runs them */
+	struct fair turns; /* the turns of users, at both sockets: http_prepare() runs them */
 	struct attach_server *attach;
 	struct http_server *http;
 	uv_prepare_t prepare; /* runs what was put off, before the loop sleeps */

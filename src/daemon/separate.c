@@ -44,7 +44,7 @@ struct worker {
 
 // NOLINTBEGIN(concurrency-mt-unsafe): all of this runs before there are threads.
 
-/* ---- who it becomes ---------------------------------------------------------------------- */
+/* ---- the user that it becomes ------------------------------------------------------------ */
 
 static bool free_id(uid_t *ret)
 {
@@ -182,7 +182,7 @@ static enum obstacle obstacle_ask(const struct worker *w,
 	return pid < 0 || !WIFEXITED(status) ? OBSTACLE_USER : (enum obstacle)WEXITSTATUS(status);
 }
 
-/* ---- what is made before ----------------------------------------------------------------- */
+/* ---- directories that are made before ---------------------------------------------------- */
 
 /* The log is the worker's to write and to turn; what was in it before is in a second file. */
 static int log_give(const struct worker *w)

@@ -109,7 +109,7 @@ static void on_guard_ended(void *context)
 	node_fail(node, "its guard ended");
 }
 
-/* ---- what goes on by the clock ----------------------------------------------------------- */
+/* ---- steps by the clock ------------------------------------------------------------------ */
 
 /* A session that is to end in an hour does so in an hour, also where somebody sets the clock. */
 static void clock_follow(struct node *node, int64_t now)
@@ -322,7 +322,7 @@ static void handover_take_up(struct node *node)
 	log_event(LOG_INFO, "carved.taken_over version=%s", CARVE_VERSION);
 }
 
-/* ---- what the pool says ------------------------------------------------------------------ */
+/* ---- calls of the pool ------------------------------------------------------------------- */
 
 static void on_sampling(void *arg)
 {

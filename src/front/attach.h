@@ -37,7 +37,7 @@ int attach_receive(enum attach_kind kind, int *fd, struct attachment *ret, char 
 		   size_t why_size);
 
 struct attach_settling {
-	int gpu;          /* what follows is about this one; -1: none is meant */
+	int gpu;          /* the fields below are about this GPU; -1: none is meant */
 	bool exact;       /* all that the process charged is on the device */
 	uint64_t leaving; /* bytes charged that it gave back to the driver */
 	/* Answers: */

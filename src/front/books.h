@@ -109,7 +109,7 @@ int books_resize(struct process *p, uint32_t gpu, uint64_t from, uint64_t to);
 struct look {
 	enum object_kind kind;
 	uint64_t handle;
-	bool in_call; /* of a call that may make it grow, which is under way and holds a reserve */
+	bool in_call; /* a call that may make it grow is under way, and holds a reserve */
 	bool last;    /* is not begun anew where a later one overtook it */
 	uint64_t number;
 };

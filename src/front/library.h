@@ -13,7 +13,7 @@ struct front_library {
 	const char *soname;           /* "libcuda.so.1" */
 	const char *stem;             /* "libcuda.so": what every name of it begins with */
 	const char *prefix;           /* "cu": what every symbol begins with */
-	const char *absent_name;      /* what dlopen is asked for where there is no driver */
+	const char *absent_name;      /* the name for dlopen where there is no driver */
 	const char *hidden_name;      /* likewise where the slice's directory is hidden */
 	const char *driver_env;       /* environment variable with the real one's absolute path */
 	enum attach_kind attach_kind; /* how its processes attach */

@@ -59,7 +59,7 @@ static inline void lock_release(struct lock *lock)
  * The owner says that it is inside, then looks whether it still is the owner. The thread that ends
  * that changes the owner, has all threads pass a barrier, then looks whether somebody is inside. */
 struct owned_lock {
-	struct lock lock;            /* of all but the owner */
+	struct lock lock;            /* guards all but the owner */
 	_Atomic uint32_t inside;     /* the owner holds it */
 	bool plain;                  /* it is held by `lock`; written and read by who holds it */
 	_Atomic(const void *) owner; /* its thread pointer; NULL: nobody so far */

@@ -33,7 +33,7 @@ struct process_growth {
  * back when it has said what it holds. */
 struct process_arrays {
 	uint32_t count, blocks; /* arrays, and blocks charged for them */
-	uint64_t bytes;         /* of the arrays */
+	uint64_t bytes;         /* the size of the arrays */
 	uint32_t maybe_freed;   /* blocks that may be charged too many since it was asked */
 	bool asking;
 	bool exact; /* none is charged too much: it said so, and there was no other since */
@@ -71,14 +71,15 @@ struct process {
 	uint32_t growing_count;
 	struct process_growth growth[2]; /* see process_growth_of() */
 	uint64_t growing_bytes;          /* booked for those */
-	uint64_t graph_bytes;            /* of that, for the memory of graphs */
+	uint64_t graph_bytes;            /* the part of that for the memory of graphs */
 	uint32_t graph_count;            /* OBJECT_GRAPHs */
 	uint32_t freeing_count;          /* OBJECT_FREEINGs */
-	bool lessening;         /* what is dropped just now the driver may have had for some time */
+	bool lessening;         /* the driver may have had for some time what is dropped just now */
 	uint64_t growing_looks; /* numbers of looks at what is held: books_look_begin() */
 	uint32_t graph_epoch;  /* changes when the memory behind a graph may have been taken away */
 	uint64_t graph_stream; /* where graphs with memory were launched last */
-	uint64_t pieces_freed, pieces_freeing; /* of pools: how often, and how many are being */
+	uint64_t pieces_freed, pieces_freeing; /* pieces of pools: how often one was freed, and how
+						  many are being freed */
 	_Atomic bool growing_not_revalidated;  /* something free in one may be given back */
 	_Atomic uint32_t growing_waits;        /* threads in calls that may do that just now */
 	/* Pools were destroyed of which something stayed: it was posted by the daemon, and nothing

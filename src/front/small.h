@@ -35,7 +35,7 @@ struct process;
 struct small_map {
 	union {
 		uint64_t taken[BLOCK_BYTES / SMALL_UNIT / 64];
-		struct small_map *next; /* of those that are not in use */
+		struct small_map *next; /* the next one that is not in use */
 	};
 };
 
@@ -44,7 +44,7 @@ struct small_hot {
 	uint64_t context;
 	uint64_t block;  /* its address in blocks */
 	uint32_t units;  /* free at its end, and not yet promised to a call */
-	uint32_t number; /* of the one looked for last: table_find_again() */
+	uint32_t number; /* the number of the one looked for last: table_find_again() */
 	/* The one that was emptied last, by its address: not charged, as the driver gave it back,
 	 * but kept in the books, as it often comes again. 0: none. */
 	uint64_t empty;

@@ -11,14 +11,14 @@
 enum object_kind {
 	OBJECT_NONE = 0, /* an empty place */
 	OBJECT_LINEAR,   /* by its device pointer; 0 bytes: a piece of a pool, which pays */
-	OBJECT_BLOCK,    /* of small ones: by its address in blocks */
+	OBJECT_BLOCK,    /* a block of small ones: by its address in blocks */
 	OBJECT_ARRAY,
 	OBJECT_MIPMAP,
 	OBJECT_PHYSICAL,   /* memory of cuMemCreate: by a number of ours */
 	OBJECT_HANDLE,     /* to one: by the driver's handle */
-	OBJECT_MAPPING,    /* of one: by its address; bytes is its length */
+	OBJECT_MAPPING,    /* a mapping of one: by its address; bytes is its length */
 	OBJECT_POOL,       /* count 0: others pay, memory 1: each piece of it is charged */
-	OBJECT_GRAPH_POOL, /* what graphs hold on a device: by the device */
+	OBJECT_GRAPH_POOL, /* the memory of graphs on a device: by the device */
 	OBJECT_CONTEXT,
 	OBJECT_GRAPH, /* executable, with memory nodes; bytes is what those ask for */
 	OBJECT_IMAGE, /* a module or library: by its handle; what its image says that it takes */

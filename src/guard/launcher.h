@@ -29,7 +29,7 @@ struct launcher_place {
 	const char *jobs_path;  /* the same by its name */
 	const char *shim;       /* the program's path */
 	gid_t worker_gid;       /* the group that may read and remove what shims record */
-	struct warrant_key key; /* of warrants */
+	struct warrant_key key; /* the key of warrants */
 	/* The cgroup in which each shim gets one, called as its files are; "": they get none. Set
 	 * by the launcher itself. */
 	char cgroup[PATH_MAX];

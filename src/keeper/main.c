@@ -60,7 +60,7 @@ int main(int argc, char **argv)
 	setsid();
 	(void)close_range(KEEP_LISTEN_FD + 1, ~0u, 0);
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN); /* of ulimit -f, for a line of the log */
+	signal(SIGXFSZ, SIG_IGN); /* ulimit -f may bound the log's file */
 	/* Its descriptors are the daemon's: processes of the same user do not get at it by ptrace.
 	 */
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);

@@ -23,7 +23,7 @@
 struct peer {
 	int fd;
 	bool listing;
-	size_t list_at; /* what is sent next */
+	size_t list_at; /* the next one to send */
 };
 
 struct keeper {

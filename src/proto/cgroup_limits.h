@@ -29,7 +29,7 @@ struct limits_request {
 	int32_t pid;  /* ENTER: with birth, as struct process_id has them */
 	uint64_t birth;
 	uint64_t hard;
-	char path[LIMITS_PATH_SIZE]; /* of a cgroup's directory, terminated */
+	char path[LIMITS_PATH_SIZE]; /* a cgroup's directory, terminated */
 };
 
 struct limits_reply {

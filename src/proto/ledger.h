@@ -51,7 +51,7 @@ struct ledger_limit {
 
 struct ledger_limits {
 	uint32_t magic;
-	uint16_t version;        /* of the writer */
+	uint16_t version;        /* the writer's version */
 	uint16_t version_oldest; /* the oldest front that may use this */
 	uint32_t size;           /* bytes of this mapping */
 	uint32_t gpu_count;
@@ -92,7 +92,7 @@ struct ledger_gpu {
 	_Atomic uint64_t committed; /* {seq:16, slot:10, sum:38} */
 	_Atomic uint64_t peak_bytes;
 	_Atomic uint64_t refused; /* allocations answered "out of memory" by the slice */
-	_Atomic uint64_t gate;    /* of GPU 0: the session's gate, see proto/gate.h; others: 0 */
+	_Atomic uint64_t gate;    /* on GPU 0 the session's gate, see proto/gate.h; on others 0 */
 	/* CLOCK_MONOTONIC: until then somebody of the session looks for room that there may be.
 	 * An amount charged for a moment only is to be given back at once, and nothing more charged
 	 * so. */
@@ -185,15 +185,15 @@ struct ledger_header {
 	uint64_t size; /* bytes of the whole mapping */
 	uint32_t gpu_count;
 	uint32_t slot_count;
-	uint32_t gpu_offset;  /* of struct ledger_gpu[gpu_count] */
-	uint32_t slot_offset; /* of slot 0 */
+	uint32_t gpu_offset;  /* where struct ledger_gpu[gpu_count] begins */
+	uint32_t slot_offset; /* where slot 0 begins */
 	uint32_t slot_stride;
 	/* The offset of slot 0's struct gate_process (proto/gate.h), page-aligned; 0: there are
 	 * none. */
 	uint32_t time_offset;
 	uint32_t time_stride;             /* one a slot */
-	uint32_t managed_unlisted_offset; /* of ledger_managed_unlisted() of slot 0 and GPU 0; 0:
-					     there are none */
+	uint32_t managed_unlisted_offset; /* where ledger_managed_unlisted() of slot 0 and GPU 0 is;
+					     0: there are none */
 	uint32_t reserved[16];
 };
 

@@ -32,10 +32,10 @@
 
 struct shim_head {
 	uint32_t magic;
-	uint32_t text_size; /* of the text, which is what the user enqueued */
-	uint32_t run_size;  /* of what the daemon says of this attempt, behind it */
+	uint32_t text_size; /* the size of the text that the user enqueued */
+	uint32_t run_size;  /* the size of the daemon's text about this attempt, behind it */
 	uint32_t reserved;
-	struct warrant warrant; /* of the text; zero where the daemon runs jobs of its own user */
+	struct warrant warrant; /* the text's; zero where the daemon runs jobs of its own user */
 };
 
 _Static_assert(sizeof(struct shim_head) == 1208, "shim ABI");
@@ -46,9 +46,9 @@ _Static_assert(sizeof(struct shim_head) == 1208, "shim ABI");
 #define SHIM_PODS_MAGIC 0x53444f50u /* "PODS" */
 
 struct shim_pods {
-	uint32_t size; /* of the text */
+	uint32_t size; /* the size of the text */
 	uint32_t reserved;
-	struct warrant warrant; /* of the text */
+	struct warrant warrant; /* the text's */
 };
 
 _Static_assert(sizeof(struct shim_pods) == 1200, "shim ABI");
@@ -82,7 +82,7 @@ _Static_assert(sizeof(struct shim_go) == 40, "shim ABI");
 #define SHIM_LOG ".log"
 #define SHIM_ERR ".err" /* a link to its standard error, where that is not in the log */
 #define SHIM_CID ".cid" /* the ID of the job's container */
-#define SHIM_POD ".pod" /* what the job's pod is made of */
+#define SHIM_POD ".pod" /* the parts of the job's pod */
 /* How far a job's pod is: an object that carve-kubernetes puts in place whole. `phase` is one of
  * those below, `why` says why it waits or has failed, `code` is the exit code. */
 #define SHIM_POD_STATE ".pod-state"

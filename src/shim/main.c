@@ -220,7 +220,7 @@ void shim_stage_next(struct shim *shim, uint64_t now)
 		container_remove(shim);
 	} else {
 		shim->stage = STAGE_KILLED;
-		shim->next_ns = now + 1000000000ull; /* what it forked meanwhile */
+		shim->next_ns = now + 1000000000ull; /* for those that it forked meanwhile */
 		job_signal(shim, SIGKILL);
 	}
 }

@@ -29,7 +29,8 @@ struct shim {
 	uint64_t next_ns; /* CLOCK_MONOTONIC: when the next stage begins; UINT64_MAX: not by time */
 	int64_t started;
 	int daemon;            /* a pidfd of the user's own daemon; -1: not watched now */
-	char cgroup[PATH_MAX]; /* of the job's processes; "": they have none of their own */
+	char cgroup[PATH_MAX]; /* the cgroup of the job's processes; "": they have none of their own
+				*/
 	uint64_t revive_ns;    /* when a daemon is to be looked for; UINT64_MAX: one is watched */
 };
 

@@ -180,7 +180,7 @@ int shim_spec_read(int fd, struct shim_spec *ret)
 	return json_array_size(json_object_get(root, "argv")) ? 0 : -EINVAL;
 }
 
-/* ---- what the job expects ---------------------------------------------------------------- */
+/* ---- the job's environment --------------------------------------------------------------- */
 
 static void environment_enter(const struct shim_spec *spec)
 {

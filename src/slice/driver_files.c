@@ -27,7 +27,7 @@ struct search {
 	struct driver_file front[2]; /* carve's own: never the driver's */
 	uint16_t machine;
 	unsigned char elf_class;
-	bool nvml; /* what is looked for */
+	bool nvml; /* the library that is looked for */
 	bool overflow;
 };
 

@@ -221,7 +221,7 @@ int isolation_mount_environment(const struct isolation_mount *mount, struct erro
 	cleanup_close int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
 	if (fd < 0 || fchmod(fd, 0444) < 0 || (rc = write_all(fd, text, length)) < 0)
 		return mount_error(path, rc ? -rc : errno, mount->user, err);
-	close_fd(&fd); /* what is open for writing keeps the mount from becoming read-only */
+	close_fd(&fd); /* a file open for writing keeps the mount from becoming read-only */
 	if (mount_readonly(mount) < 0)
 		return mount_error(path, errno, mount->user, err);
 	return 0;

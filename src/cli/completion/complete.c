@@ -46,7 +46,7 @@ static void offer_words(const struct line *line, const char *words)
 		offer(line, word);
 }
 
-/* ---- what a daemon knows ------------------------------------------------------------------ */
+/* ---- words that a daemon knows ------------------------------------------------------------ */
 
 static json_t *daemon_tells(const struct line *line, const char *path)
 {
@@ -95,7 +95,7 @@ static void offer_daemons(const struct line *line, const char *path, const char 
 	offer_members(line, list, key);
 }
 
-/* ---- what the host knows ------------------------------------------------------------------ */
+/* ---- words that the host knows ------------------------------------------------------------ */
 
 /* The completion runs alone in its process. */
 /* NOLINTBEGIN(concurrency-mt-unsafe) */

@@ -43,13 +43,13 @@ struct container {
 	struct driver_libs driver;
 	struct client client;
 	struct run_choice choice;
-	char dir[PATH_MAX]; /* what is written for the container; "": nothing yet */
+	char dir[PATH_MAX]; /* the files that are written for the container; "": none yet */
 	struct words command;
-	struct words parsed; /* what the options of the session point into */
-	json_t *labels;      /* what the image's labels ask for; NULL: they do not count */
+	struct words parsed; /* the words into which the session's options point */
+	json_t *labels;      /* the request in the image's labels; NULL: they do not count */
 };
 
-/* ---- what the container gets ------------------------------------------------------------- */
+/* ---- the container's options ------------------------------------------------------------- */
 
 static bool is_apptainer(const struct container *c)
 {

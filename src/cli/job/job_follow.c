@@ -79,7 +79,7 @@ static void *watch_run(void *arg)
 	return NULL;
 }
 
-/* ---- what is followed --------------------------------------------------------------------- */
+/* ---- the followed jobs -------------------------------------------------------------------- */
 
 /* A file that the job's output is in. Attempts have files of their own, but for -o and -e: there
  * the next attempt goes on where the last one ended. */
@@ -98,7 +98,7 @@ struct follow {
 	int signals;
 	enum { STOP_NONE, STOP_TOLD, STOP_CANCELLED } stop;
 	json_t *job;
-	uint64_t attempt; /* whose output is read; 0: none yet */
+	uint64_t attempt; /* the attempt whose output is read; 0: none yet */
 	struct stream stream[2];
 	struct job_input *input;
 };

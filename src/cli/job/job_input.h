@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 struct job_input {
-	char path[PATH_MAX]; /* of the FIFO; "": nothing is passed on */
+	char path[PATH_MAX]; /* the FIFO's path; "": nothing is passed on */
 	int in, out;         /* its ends; `out` is -1 after the end of standard input */
 	char part[PIPE_BUF];
 	size_t from, held; /* bytes of `part` that the FIFO had no room for yet */

@@ -146,7 +146,7 @@ static int begin_read(const char *text, json_t *body, struct error *err)
 	return 0;
 }
 
-/* ---- what both have ----------------------------------------------------------------------- */
+/* ---- options that both have --------------------------------------------------------------- */
 
 static int signal_number(const char *name)
 {
@@ -327,7 +327,7 @@ int job_options_read(const struct cli *cli, json_t *body, struct error *err)
 	return rc;
 }
 
-/* ---- what a new one has ------------------------------------------------------------------- */
+/* ---- options of a new job alone ----------------------------------------------------------- */
 
 static bool is_name(const char *entry, size_t length)
 {

@@ -63,7 +63,7 @@ static uint64_t longest_wait_ns(const struct mig_sim_result *r)
 	return ns_of(r->wait_longest);
 }
 
-/* ---- what is asked, and what that gets --------------------------------------------------------
+/* ---- the question, and its answer -------------------------------------------------------------
  */
 
 /* "1g.10gb", or one for each kind of GPU: "1g.10gb, 1g.20gb". */

@@ -115,7 +115,7 @@ static int seconds_parse(const struct reader *r, const char *text, double *ret, 
 	return 0;
 }
 
-/* ---- what is asked ----------------------------------------------------------------------------
+/* ---- the requests -----------------------------------------------------------------------------
  */
 
 /* True where a die has a profile of that name; *want is then what each has. */

@@ -17,7 +17,7 @@ struct mig_models;
 
 /* A class of requests: sizes that get the same profile on each die. */
 struct mig_trace_want {
-	uint8_t profile[MIG_DIES_MAX]; /* of each die, or MIG_NO_PROFILE */
+	uint8_t profile[MIG_DIES_MAX]; /* each die's profile, or MIG_NO_PROFILE */
 	uint64_t least, most;          /* bytes asked; of named profiles their own */
 	uint64_t jobs;
 };

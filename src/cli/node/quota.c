@@ -15,7 +15,7 @@
 #define QUOTA_PATH_SIZE 256
 #define LIMIT_MAX 1000000u
 
-/* ---- whose ------------------------------------------------------------------------------- */
+/* ---- the owner of a quota ---------------------------------------------------------------- */
 
 /* Appends a name as it can stand in a URL. */
 static int path_append(char buf[static QUOTA_PATH_SIZE], const char *name, struct error *err)

@@ -29,7 +29,7 @@ struct lane_picture {
 	const char *title, *subtitle;
 	const struct lane *lanes;
 	uint32_t count;
-	uint64_t from_ns, to_ns;        /* what is shown; from < to */
+	uint64_t from_ns, to_ns;        /* the time that is shown; from < to */
 	uint64_t plan_from_ns, plan_ns; /* plan boundaries are marked; plan_ns 0: none */
 	const struct lane_span *spans;
 	size_t span_count;

@@ -22,7 +22,8 @@ struct simulation {
 	uint64_t length_ns;
 
 	struct lease_sim_result results[SIMULATION_CLIENTS_MAX];
-	struct lease_sim_span *spans; /* of the plans shown, in the order of their starts */
+	struct lease_sim_span
+		*spans; /* the spans of the plans shown, in the order of their starts */
 	size_t span_count, span_room;
 	uint64_t idle_ns; /* nobody had the GPU, and nobody could have had it */
 };

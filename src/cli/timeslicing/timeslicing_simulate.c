@@ -130,7 +130,7 @@ static void lanes_show(const struct simulation *s)
 		lane_show(s, i);
 }
 
-/* ---- what it means ------------------------------------------------------------------------ */
+/* ---- notes on the result ------------------------------------------------------------------ */
 
 static uint64_t busy_sum(const struct simulation *s)
 {
@@ -208,7 +208,7 @@ static json_t *simulation_json(const struct simulation *s)
 
 struct drawing {
 	const struct simulation *simulation;
-	uint64_t end; /* of what is shown */
+	uint64_t end; /* the end of the time that is shown */
 	struct lane lanes[SIMULATION_CLIENTS_MAX + 1];
 	char names[SIMULATION_CLIENTS_MAX + 1][NAME_SIZE],
 		notes[SIMULATION_CLIENTS_MAX + 1][NAME_SIZE];

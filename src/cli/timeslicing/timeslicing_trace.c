@@ -104,7 +104,7 @@ static int turns_watch(const struct client *client, uint64_t for_ns, struct watc
 	return rc < 0 ? rc : turns_fetch(client, w, true, err);
 }
 
-/* ---- what is written --------------------------------------------------------------------- */
+/* ---- the trace's lines ------------------------------------------------------------------- */
 
 static void event_add(json_t *events, const char *name, uint64_t gpu, unsigned lane,
 		      uint64_t from_ns, uint64_t to_ns, json_t *args)

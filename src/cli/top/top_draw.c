@@ -167,7 +167,7 @@ static void put_repeated(int y, int x, int count, chtype attributes, const char 
 	attrset(A_NORMAL);
 }
 
-/* [|||||:::   ]: what is full, what is light, what is neither. */
+/* [|||||:::   ]: the full part, the light part, and the rest. */
 static void put_bar(int y, int x, int width, double full, double light)
 {
 	int room = width - 2, filled = (int)(full * room + 0.5);

@@ -136,7 +136,7 @@ static void serve_release(struct top_feed *feed)
 	feed->released = news;
 	feed->has_released = true;
 	feed->release = false;
-	feed->look = true; /* what came of it is wanted soon */
+	feed->look = true; /* its result is wanted soon */
 }
 
 static void serve_look(struct top_feed *feed)

@@ -16,7 +16,7 @@
 struct top_process {
 	pid_t pid;
 	uint64_t bytes;   /* TOP_NONE: not told */
-	bool stray;       /* of a GPU's: a session's, not attached */
+	bool stray;       /* a process of a session that uses the GPU and is not attached */
 	char command[64]; /* "": not known */
 };
 
@@ -39,7 +39,7 @@ struct top_session {
 	char id[24], owner[40], name[64], state[16];
 	char gpus[48]; /* "0,1" */
 	char asked[64], reason[256];
-	uint64_t uid;              /* of the owner; TOP_NONE: not known */
+	uint64_t uid;              /* the owner's user ID; TOP_NONE: not known */
 	uint64_t size, used, peak; /* sums over its GPUs; used, peak: TOP_NONE of another user's */
 	uint64_t over;             /* held beyond the slice, by the driver; `used` has it */
 	double request, limit, received; /* shares of a GPU's time; < 0: not known */

@@ -25,7 +25,7 @@ struct top_column {
 struct top_cell {
 	char text[TOP_CELL_SIZE]; /* as it came, not fit for a terminal */
 	bool numeric;
-	double number;    /* what it is sorted by, where numeric */
+	double number;    /* the number by which it is sorted, where numeric */
 	double bar;       /* 0 to 1: drawn as a bar before the text; < 0: none */
 	double bar_light; /* a lighter part that reaches so far; below `bar`: none */
 };

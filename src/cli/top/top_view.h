@@ -45,8 +45,8 @@ enum top_mode { TOP_LOOKING, TOP_FILTERING, TOP_ASKING, TOP_HELPING };
 
 /* One list: what is selected and what is seen of it. */
 struct top_pane {
-	char key[TOP_KEY_SIZE]; /* of the selected row's item */
-	int process;            /* of the selected row; -1: the item itself */
+	char key[TOP_KEY_SIZE]; /* the key of the selected row's item */
+	int process;            /* the process in the selected row; -1: the item itself */
 	size_t selected, first; /* positions among the rows */
 	int column;             /* sorted by; -1: as the daemon lists them */
 	bool reverse;
@@ -65,7 +65,7 @@ struct top_view {
 	char unfolded[TOP_UNFOLDED_MAX][TOP_KEY_SIZE]; /* exceptions from unfold_all */
 	size_t unfolded_count;
 	char asked[TOP_KEY_SIZE]; /* the session that is to be released */
-	char message[512];        /* what came of the last thing done */
+	char message[512];        /* the result of the last command */
 	bool message_bad;
 	uint64_t interval_ns;
 };

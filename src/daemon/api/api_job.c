@@ -89,7 +89,7 @@ struct listing {
 	const char *queue;
 	bool forbidden;
 	uint32_t rows; /* that were looked at */
-	int64_t spec;  /* of the last one, and its place in the array */
+	int64_t spec;  /* the last one's, and its place in the array */
 	int32_t index;
 	char next[64]; /* where the next part begins; "": there is none */
 };

@@ -26,12 +26,12 @@ struct again {
 	struct call *call; /* NULL: the client is gone */
 	uid_t uid;
 	int64_t id;
-	int32_t index, after; /* of an array the part that is next begins behind `after` */
+	int32_t index, after; /* the next part of an array begins behind `after` */
 	json_t *changes;
 	bool failed_only, forbidden, found; /* found: some are the user's own */
 	int64_t spec;
 	char queue[QUEUE_NAME_SIZE];
-	unsigned rows, count; /* of this part; those that are enqueued, of all parts */
+	unsigned rows, count; /* the rows of this part; the jobs enqueued in all parts */
 	/* "0-16,18": indexes of an array's; the last range is not written yet. */
 	FILE *list;
 	char *text;
@@ -126,7 +126,7 @@ static bool part_read(struct again *again)
 	return again->index >= 0 || again->rows < PART_ROWS;
 }
 
-/* ---- what is enqueued --------------------------------------------------------------------- */
+/* ---- the new jobs ------------------------------------------------------------------------- */
 
 /* "3,5-7%4": those indexes, at most so many at a time. */
 static json_t *indexes_text(struct again *again, const char *before)

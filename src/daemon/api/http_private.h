@@ -18,7 +18,7 @@ struct http_connection {
 	struct MHD_Connection *connection;
 	uid_t owner;         /* to whom it counts */
 	uid_t answer_owner;  /* to whom answer_kib counts: subordinate ranges may have changed */
-	unsigned answer_kib; /* of an answer that is not read yet */
+	unsigned answer_kib; /* the size of an answer that is not read yet */
 	bool in_call;        /* a request came, and its answer is not out yet */
 	struct http_reading reading;
 };
@@ -52,10 +52,10 @@ struct http_call {
 	struct http_call *next, *previous; /* server->deferred */
 	struct MHD_Connection *connection; /* NULL: it was taken over, */
 	int fd;                            /* and is answered on this descriptor */
-	json_t *taken;                     /* what `call` points into then */
+	json_t *taken;                     /* the values into which `call` points then */
 	char *buffer;
 	size_t received;   /* bytes of body, kept or not */
-	unsigned body_kib; /* of those kept, as counted */
+	unsigned body_kib; /* the size of the kept bodies, as counted */
 	uid_t body_owner;  /* to whom they count */
 	bool body_refused; /* for want of room: the rest is read and dropped */
 	struct MHD_Response *response;

@@ -21,7 +21,7 @@ static struct {
 	bool *resumed;
 	struct http_reading **by_fd;
 	size_t room;
-	struct http_reading *turn; /* whose turn it is */
+	struct http_reading *turn; /* the one whose turn it is */
 	struct http_reading *late; /* those that were refused in this run of libmicrohttpd */
 	uint64_t began_ns;         /* that run */
 } reading;

@@ -29,13 +29,13 @@ struct attach_connection {
 	uint64_t settle_sample; /* number of the sample that it waits for; 0: none */
 	unsigned settle_tries;
 	uint64_t settle_leaving;
-	uint32_t settle_gpu; /* whose excess the reply tells, plus 1; 0: none */
+	uint32_t settle_gpu; /* the GPU whose excess the reply tells, plus 1; 0: none */
 	/* CLOCK_MONOTONIC, since when it waits for what ending processes hold, or for the sample
 	 * (0: none) that shows what others do; 0: it does not. */
 	uint64_t sweep_ns;
 	uint64_t sweep_sample;
 	char entering[LEDGER_SESSION_SIZE]; /* the session that it waits for a slot of; "": none */
-	struct fair_work turn;              /* what it says is read in its user's turn */
+	struct fair_work turn;              /* its messages are read in its user's turn */
 };
 
 struct attach_server {

@@ -51,7 +51,7 @@ struct claims {
 	bool system; /* it does; else it takes names */
 	bool stays;  /* its claims are left behind when it ends: the service comes back */
 	int dir_fd;  /* its directory */
-	int lock_fd; /* of what a daemon holds while it looks and files */
+	int lock_fd; /* the lock that a daemon holds while it looks and files */
 };
 
 /* The text of a claim's file. False: it is none. */

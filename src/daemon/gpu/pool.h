@@ -49,17 +49,18 @@ struct pool_gpu {
 	/* Sums over the sessions: kept by session_promise.c. */
 	uint64_t promised;
 	uint32_t sessions;
-	uint64_t share; /* of compute requests, in millionths; above SHARE_ONE only in mode off */
+	uint64_t share; /* the sum of compute requests, in millionths; above SHARE_ONE only in mode
+			   off */
 	enum compute_mode mode; /* how its time is shared: these are slicing.c's */
 	uint64_t lease_ns;
 	uint32_t granularity_ppm;
 	bool slicing_set;         /* by somebody: the configuration has no say */
 	bool slicing_refused;     /* the configuration's mode, as too much time is promised */
 	struct unlisted unlisted; /* changes between samples alone */
-	/* Of that, when no session said that some was its own; the least since then. */
+	/* The least of that since no session said that some was its own. */
 	uint64_t unlisted_usual;
 	uint64_t outside; /* held by programs outside carve, as of the last sample */
-	uint64_t beyond;  /* of that, what programs of sessions hold beyond their slices */
+	uint64_t beyond;  /* the part of that which programs of sessions hold beyond their slices */
 	struct pool_shared shared[MIG_INSTANCES_MAX];
 	uint32_t shared_count;
 	struct { /* that sample, when the next one is in (over.c) */
@@ -88,7 +89,7 @@ struct pool {
 	uint64_t mask, mask_next; /* GPUs being sampled; to be sampled next */
 	uint64_t mig_changed;     /* GPUs that went into MIG mode or left it, by the last sample */
 	uint64_t started_ns;
-	bool exact;                 /* what is being sampled decides about a request */
+	bool exact;                 /* the running sample decides about a request */
 	uint64_t ended_ns, took_ns; /* when the last sample was in; how long it took the thread */
 	uint64_t took_next_ns;
 	uv_work_t work;

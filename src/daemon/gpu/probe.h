@@ -30,9 +30,9 @@ struct probe {
 	bool running; /* costs may still come */
 	bool anew;    /* then all is tried again */
 	bool stopped;
-	uint32_t gpu; /* of the pool, being probed */
+	uint32_t gpu; /* the pool's number of the GPU that is probed */
 	struct child child;
-	pid_t pid;         /* of the last probe; 0: none was needed */
+	pid_t pid;         /* the last probe's; 0: none was needed */
 	uint64_t ended_ns; /* when it ended, CLOCK_MONOTONIC */
 	uint64_t again_ns; /* when what failed is tried again, CLOCK_MONOTONIC; 0: nothing did */
 	uint64_t pause_ns; /* how long before that it failed */

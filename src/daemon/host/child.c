@@ -25,7 +25,7 @@ static void close_once(void *handle)
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
 	struct child *c = handle->data;
-	static char rest[1024]; /* what is too much is read all the same */
+	static char rest[1024]; /* bytes beyond the bound are read all the same */
 	size_t room = sizeof(c->text) - 1 - c->length;
 
 	*buf = room ? uv_buf_init(c->text + c->length, (unsigned)room)

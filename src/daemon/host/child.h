@@ -19,8 +19,8 @@ struct child {
 	uv_pipe_t output;
 	uv_timer_t timer;
 	unsigned open_handles;
-	pid_t pid;                  /* 0: it could not be started */
-	int64_t status;             /* of its exit, or the signal that ended it; CHILD_TIMEOUT */
+	pid_t pid;      /* 0: it could not be started */
+	int64_t status; /* its exit status, or the signal that ended it; CHILD_TIMEOUT */
 	char text[CHILD_TEXT_SIZE]; /* the beginning of its standard output, terminated */
 	size_t length;
 	child_cb on_end;

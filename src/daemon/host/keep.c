@@ -29,7 +29,7 @@ struct kept {
 struct keep_sending {
 	struct keep_sending *next;
 	struct keep_message message;
-	int fd; /* of its own; -1: none goes along */
+	int fd; /* its own; -1: none goes along */
 };
 
 static void name_make(char ret[static KEEP_NAME_SIZE], const char *session, const char *part)
@@ -37,7 +37,7 @@ static void name_make(char ret[static KEEP_NAME_SIZE], const char *session, cons
 	snprintf(ret, KEEP_NAME_SIZE, "%s.%s", session, part);
 }
 
-/* ---- what was kept ----------------------------------------------------------------------- */
+/* ---- descriptors that were kept ---------------------------------------------------------- */
 
 static void found_add(void *arg, const char *name, int fd)
 {

@@ -29,9 +29,10 @@ struct keep {
 	char dir[108]; /* absolute: the directory of the keeper's socket */
 	int fd;        /* the connection to the keeper; -1: none */
 	uv_poll_t *poll;
-	ino_t socket;       /* its file, when the daemon connected; 0: somebody had removed it */
-	bool removed;       /* somebody removed it: to be told once there is another */
-	struct kept *found; /* what a daemon before this one had kept, until it is taken */
+	ino_t socket; /* its file, when the daemon connected; 0: somebody had removed it */
+	bool removed; /* somebody removed it: to be told once there is another */
+	struct kept
+		*found; /* the descriptors that the last daemon had kept, until they are taken */
 	/* Messages that could not be sent at once, in order. */
 	struct keep_sending *first, **last;
 	uint64_t started_ns; /* CLOCK_MONOTONIC, when a keeper was last started */

@@ -39,7 +39,7 @@ typedef unsigned char cpu_mask[CPUS_MOST / 8];
 static const struct {
 	__rlimit_resource_t resource;
 	rlim_t enough;
-	const char *format; /* of its value */
+	const char *format; /* the format of its value */
 } limits[] = {
 	{RLIMIT_CPU, RLIM_INFINITY, "it is ended after %" PRIu64 " s of CPU time (ulimit -t)"},
 	{RLIMIT_FSIZE, RLIM_INFINITY,

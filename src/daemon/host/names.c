@@ -24,7 +24,7 @@ struct entry {
 	uint32_t id;
 	char name[NAMES_SIZE];
 	char text[NAMES_SIZE]; /* by ID: as it is shown */
-	uint64_t since_ns;     /* of the answer: KNOWN, NOBODY */
+	uint64_t since_ns;     /* when the answer came: KNOWN, NOBODY */
 	struct timespec file;  /* when the file had changed last as it was read */
 };
 

@@ -23,12 +23,12 @@ struct process_watch {
 
 /* A process that watches wait for: the session and the job of a shim are two of one process. */
 struct watched {
-	struct watched *next; /* of its bucket */
+	struct watched *next; /* the next one in its bucket */
 	uv_poll_t poll;
 	struct process_id id;
 	int pidfd;
 	bool ended;                    /* in no bucket any more */
-	unsigned count;                /* of watches that are not stopped */
+	unsigned count;                /* the number of watches that are not stopped */
 	struct process_watch *watches; /* not called yet, the newest first */
 };
 

@@ -46,7 +46,7 @@ void owners_free(struct leases *l)
 	}
 }
 
-/* ---- who gets no turns ------------------------------------------------------------------- */
+/* ---- suspended users --------------------------------------------------------------------- */
 
 static const struct lease_member *outstaying_first(const struct leases *l)
 {
@@ -206,7 +206,7 @@ void outstay_end(struct leases *l, struct lease_member *m, bool done, uint64_t n
 	owners_bar(l, now);
 }
 
-/* ---- what the loop asks ------------------------------------------------------------------ */
+/* ---- questions of the loop --------------------------------------------------------------- */
 
 bool leases_suspended(struct leases *l, uint64_t owner)
 {

@@ -20,8 +20,8 @@ struct lease_idle {
 	bool dear;   /* a lease that ends is not soon had again: strict mode */
 	bool brief;  /* it is quiet between its bursts only */
 	uint64_t ns; /* quiet for so long is idle; 0: nothing is known */
-	uint32_t gaps[LEASE_IDLE_STEPS + 1]; /* of the last ones: those that so long a wait covers;
-					      * then those that none does */
+	uint32_t gaps[LEASE_IDLE_STEPS + 1]; /* the last ones, counted: those that so long a wait
+					      * covers; then those that none does */
 	uint32_t count;                      /* their sum */
 	uint64_t busy_from;                  /* it works since then; 0: it does not */
 	uint64_t worked;                     /* in this burst, before */

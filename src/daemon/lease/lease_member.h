@@ -56,7 +56,7 @@ struct lease_member {
 	uint64_t muted_until;        /* its wake descriptor is not listened to; 0: it is */
 	struct member_stuck *stuck;
 	struct member_stalled *stalled;
-	uint64_t asleep_ns; /* who waits at its open gate for so long is taken for asleep */
+	uint64_t asleep_ns; /* a process that waits at its open gate for so long counts as asleep */
 	/* Quiet: no work, no launch, since then; 0: it is not. */
 	uint64_t quiet_since;
 	uint32_t quiet_submitted;
@@ -93,7 +93,7 @@ struct lease_member {
 /* The sum over a member's living processes. */
 struct member_look {
 	bool launching, drained;
-	bool marked;        /* what is not done will say when it is, whatever its process does */
+	bool marked;        /* unfinished work will report its end, whatever its process does */
 	uint32_t submitted; /* changes when one submits */
 	uint32_t progress;  /* changes when work ends or a launch does */
 	uint32_t processes;

@@ -41,7 +41,7 @@ struct leases {
 	/* When members were last told that the thread runs; CLOCK_MONOTONIC. 0: there is nobody to
 	 * tell. */
 	uint64_t beat_ns;
-	uint64_t look_cost_ns; /* of one pass, a running mean of the thread's CPU time */
+	uint64_t look_cost_ns; /* the cost of one pass: a running mean of the thread's CPU time */
 	/* How long the thread may yet look without sleeping in between, ns; negative: not at all.
 	 */
 	int64_t spin_ns;

@@ -157,7 +157,7 @@ void turn_shut(struct leases *l, struct lease_member *m, bool waiting, uint64_t 
 	}
 }
 
-/* ---- who waits --------------------------------------------------------------------------- */
+/* ---- waiting members --------------------------------------------------------------------- */
 
 /* Its wake descriptor speaks though no thread waits. A single spurious wake-up is normal; repeated
  * ones are rate-limited. */
@@ -275,7 +275,7 @@ static void member_run(struct leases *l, struct lease_member *m, uint64_t now)
 		leak_look(l, m, now);
 }
 
-/* ---- what the table says ----------------------------------------------------------------- */
+/* ---- orders of the table ----------------------------------------------------------------- */
 
 /* Idle gates on these GPUs could be taken back: from now on their owners ask. Where one was taken
  * back just now, the table hears of two holders, and settles it. */

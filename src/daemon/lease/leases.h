@@ -42,9 +42,9 @@ void leases_set(struct leases *leases, uint32_t gpu, const struct lease_setting 
 void leases_promise(struct leases *leases, uint32_t gpu, uint32_t ppm);
 
 struct lease_joining {
-	const char *id; /* of the session */
+	const char *id; /* the session's */
 	uid_t uid;
-	uint64_t owner;              /* whose debts are its debts: slicing_owner() */
+	uint64_t owner;              /* the owner whose debts it shares: slicing_owner() */
 	const struct ledger *ledger; /* mapped until leases_leave() */
 	struct ledger_limits *limits;
 	uint64_t gpus;     /* mask, not 0 */

@@ -33,7 +33,8 @@ struct mig_grant {
 	struct mig_share share[MIG_CHOICES_MAX];
 	uint32_t count;
 	bool less;     /* the 93% rule was applied */
-	bool together; /* of each instance only what was requested: others may be there, too */
+	bool together; /* it has only its requested part of each instance: others may be there, too
+			*/
 };
 
 /* Calls to the requests that wait. The daemon's root fills it in (node_hooks.c). */

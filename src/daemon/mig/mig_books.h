@@ -24,9 +24,9 @@ struct mig_detail {
 	uint8_t gpu_instance, compute_instance; /* the driver's IDs plus 1; 0: not known */
 	uint64_t bytes, reserved;
 	uint64_t generation;
-	char session[STORE_ID_SIZE];     /* of several that share it, one */
+	char session[STORE_ID_SIZE];     /* one of those that share it */
 	int64_t since;                   /* in this state: CLOCK_REALTIME, ns */
-	uint32_t pid[INSTANCE_PIDS_MAX]; /* of processes that the driver lists in it */
+	uint32_t pid[INSTANCE_PIDS_MAX]; /* the processes that the driver lists in it */
 	uint32_t pid_count;
 	int8_t utilization; /* per cent of the time; GPM_UNKNOWN */
 	/* Somebody holds it who is none of ours: neither given nor removed before. */
@@ -40,7 +40,7 @@ struct mig_board {
 	bool collect;  /* then those that were idle for so long are to go: */
 	uint64_t collect_older_ns;
 	char why[96];       /* it cannot be used; "": it can */
-	int8_t utilization; /* of the GPU, per cent of the time; GPM_UNKNOWN */
+	int8_t utilization; /* the GPU's, per cent of the time; GPM_UNKNOWN */
 	uint64_t looked_ns; /* CLOCK_MONOTONIC, when NVML was asked what follows */
 	uint64_t available; /* the largest instance that could be had, when that was last known */
 	struct mig_instance instance[MIG_INSTANCES_MAX];
@@ -62,7 +62,7 @@ struct mig {
 	struct sessions *sessions;
 	struct pool *gpus;
 	const struct mig_hooks *hooks;
-	void *context; /* of the hooks */
+	void *context; /* the hooks' argument */
 	bool stopping;
 	bool lost; /* mig_is_lost() */
 	struct instances *driver;

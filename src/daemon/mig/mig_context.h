@@ -17,7 +17,7 @@ struct mig;
 struct mig_probe {
 	struct child child;
 	struct mig *mig;
-	struct mig_probe *next; /* of those that run */
+	struct mig_probe *next; /* the next one that runs */
 	uint32_t gpu;           /* position in the pool */
 	uint8_t profile;
 	void (*on_done)(struct mig_probe *probe);

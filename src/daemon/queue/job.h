@@ -55,7 +55,7 @@ struct job_after {
 	enum job_after_kind kind;
 	int64_t job;             /* a job, or the first of an array */
 	int32_t index;           /* one of the array's; -1: all of it */
-	struct queue_after wait; /* of the jobs in the spec's `after_list` */
+	struct queue_after wait; /* the wait of the jobs in the spec's `after_list` */
 	struct job_spec *spec;   /* once there is a wait */
 };
 
@@ -69,7 +69,7 @@ struct job_list {
 /* A job's request. Shared by the jobs of an array. */
 struct job_spec {
 	unsigned uses;
-	int64_t id; /* of its text in the store */
+	int64_t id; /* the ID of its text in the store */
 	char name[JOB_NAME_SIZE];
 	bool sized; /* `request` is set */
 	struct place_request request;
@@ -136,7 +136,8 @@ struct job_record {
 	enum job_state ending_as;
 	int64_t enqueued, started, ended;
 	int exit_code, signal;
-	uint32_t text_bytes; /* of its request's text: its share, where that is an array's */
+	uint32_t text_bytes; /* the size of its request's text: its share, where that is an array's
+			      */
 	const char *reason;
 	uint64_t peak_bytes, gpu_ns, rss_bytes;
 	int64_t change; /* the number of its end among those that hooks are told of; 0: none is */

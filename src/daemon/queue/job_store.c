@@ -25,7 +25,7 @@ struct job_store {
 	struct database database;
 	struct disk disk;
 	sqlite3_stmt *statement[Q_COUNT];
-	unsigned depth; /* of steps within steps */
+	unsigned depth; /* the number of transactions within each other */
 };
 
 static sqlite3_stmt *statement(struct job_store *store, int which)

@@ -27,7 +27,7 @@ struct launcher {
 	struct privileges *privileges;
 	bool greeted;              /* it has answered, and the next two say what */
 	uint64_t tasks_max;        /* processes and threads; 0: no limit */
-	enum launcher_tasks tasks; /* of what */
+	enum launcher_tasks tasks; /* the kind of limit */
 	char why_not[160];         /* there is none in a system daemon of root's: why */
 };
 

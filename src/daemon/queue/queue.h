@@ -62,7 +62,7 @@ struct job {
 	struct job_spec *spec;
 	struct queues *queues;
 	struct job_array *array;
-	struct job *next_of, *previous_of; /* of its array */
+	struct job *next_of, *previous_of; /* its neighbours in its array */
 	struct queue_use *user;
 	struct job *next_of_user, *previous_of_user; /* in the order of coming */
 	uint64_t came;                               /* its number in that order */
@@ -74,7 +74,7 @@ struct job {
 	bool no_files;
 	uint64_t again_ns;
 	int64_t claim;             /* the job that it was preempted for last; 0: none */
-	struct queue_target ended; /* of jobs that come after it */
+	struct queue_target ended; /* the jobs that come after it */
 	/* While it runs. */
 	struct process_watch *watch; /* of the shim, or where that was killed of the command */
 	bool orphaned;               /* of the command */

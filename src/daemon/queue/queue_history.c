@@ -53,7 +53,7 @@ void queue_history_add(struct queues *q, const struct job_record *record)
 struct oldest {
 	struct job_record record[TRIMMED_AT_ONCE];
 	size_t count, attempts;
-	struct job_history all; /* of these */
+	struct job_history all; /* the jobs of these */
 	struct job_history excess;
 };
 

@@ -56,8 +56,8 @@ struct agent_hook {
 	struct warrant *warrant;     /* NULL: it is the daemon's own user's */
 	int fd;                      /* its standard input; -1: it does not run */
 	pid_t starter;               /* this process's child that started it, and ends at once */
-	struct process_watch *watch; /* of that */
-	struct hook_pending pending; /* what it is to be told of */
+	struct process_watch *watch; /* the starter's */
+	struct hook_pending pending; /* the ends that it is to be told of */
 	uint64_t seen;               /* the number of the last change that is in there, or was */
 	struct hook_line line[HOOK_LINES];
 	uint32_t line_first, line_count;
@@ -306,7 +306,7 @@ static bool hook_runs(struct agent *agent)
 	return true;
 }
 
-/* ---- what it hears ------------------------------------------------------------------------ */
+/* ---- its answers -------------------------------------------------------------------------- */
 
 static bool concerns(const struct agent *agent, uid_t uid, const char *queue)
 {
@@ -394,7 +394,7 @@ static int event_write(struct agent_hook *hook)
 	return 0;
 }
 
-/* ---- what it is to hear ------------------------------------------------------------------- */
+/* ---- its messages ------------------------------------------------------------------------- */
 
 static struct queue_event event_of(const struct job_record *record)
 {

@@ -21,7 +21,7 @@
 #define STATE_MAX 1024
 #define MACHINE_ID "/etc/machine-id"
 
-/* ---- what an agent is told ---------------------------------------------------------------- */
+/* ---- messages to an agent ----------------------------------------------------------------- */
 
 static int text_take(const json_t *object, const char *key, char *to, size_t size,
 		     struct error *err)

@@ -31,13 +31,13 @@ struct queue_name {
 
 /* Ready jobs that are alike: where the first one finds no room, neither do the others. */
 struct queue_bucket {
-	struct queue_bucket *next, *previous; /* of its user, the newest last */
+	struct queue_bucket *next, *previous; /* its user's buckets, the newest last */
 	struct queue_bucket *next_of_table;
 	struct job_list list; /* by ID */
 	const char *queue;
 	struct queue_use *user;
 	int priority;
-	const struct job_spec *like; /* of one of them; `used` keeps it */
+	const struct job_spec *like; /* one job's spec; `used` keeps it */
 	struct job_array *array;     /* where that has a limit of jobs at a time; else NULL */
 	enum job_wait wait;
 	uint64_t again_ns; /* not before */
@@ -49,7 +49,7 @@ struct job_array {
 	uint32_t living, running, most;
 	unsigned halts;            /* so many changes of its jobs are under way: none starts */
 	struct job *jobs, *last;   /* that have not ended, by ID */
-	struct queue_target ended; /* of jobs that come after all of it */
+	struct queue_target ended; /* the jobs that come after all of it */
 };
 
 struct queue_event {
@@ -61,7 +61,8 @@ struct queue_event {
 	enum job_state state;
 	int64_t at;
 	uint32_t attempt;
-	int64_t change; /* of an end that hooks are told of (job_record.change); else 0 */
+	int64_t change; /* the number of an end that hooks are told of (job_record.change); else 0
+			 */
 };
 
 struct queue_listener {
@@ -107,16 +108,17 @@ struct queue_known {
 
 struct enqueue {
 	struct enqueue *next;
-	struct turn turn; /* of a long array */
+	struct turn turn; /* the turn of a long array */
 	struct queues *queues;
 	struct disk_waiter durable;
-	uid_t owner; /* whose budget it is in, with so many units beside one for each job */
+	uid_t owner; /* the user whose budget it is in, with so many units beside one for each job
+		      */
 	unsigned units;
 	struct enqueue_request request;
 	struct peer peer;
 	char queue[QUEUE_NAME_SIZE], key[64];
 	int64_t spec, first;
-	uint32_t text_bytes; /* of each of its jobs */
+	uint32_t text_bytes; /* the share of each of its jobs */
 	/* The last two are a long array's own. */
 	enum { ENQUEUE_WRITES, ENQUEUE_SYNCS, ENQUEUE_MAKES, ENQUEUE_SETTLES } stage;
 	uint32_t done;
@@ -153,9 +155,10 @@ struct queues {
 	size_t left_syncing; /* so many wait for the disk; 0: none */
 	struct job_store *store;
 	struct job *by_id[QUEUE_ID_BUCKETS];
-	uint64_t looks; /* of job_comes_round() */
-	uint64_t seed;  /* of tables by what users choose, so that nobody fills one place of them */
-	size_t buckets; /* of all users */
+	uint64_t looks; /* the number of the next look of job_comes_round() */
+	uint64_t
+		seed; /* hashes keys that users choose, so that nobody fills one place of a table */
+	size_t buckets;                                      /* all users' buckets */
 	struct queue_bucket *bucket_of[QUEUE_TABLE_BUCKETS]; /* by what is alike */
 	struct job_list pending; /* held, or not looked at yet; in no order */
 	struct queue_waits waits;
@@ -188,7 +191,7 @@ struct queues {
 	struct queue_listener *listeners;
 	bool dirty;
 	uint64_t mig_changes;        /* those that were decided on */
-	uint64_t sample;             /* what waits for newer figures waits for this sample */
+	uint64_t sample;             /* jobs that wait for newer figures wait for this sample */
 	struct queue_driver *driver; /* NULL: not looked for yet */
 	struct {
 		int pipe;                      /* which it waits for; -1: there is none */
@@ -199,7 +202,8 @@ struct queues {
 	char boot[STORE_BOOT_SIZE];
 	char dir[PATH_MAX / 2];
 	char shim[PATH_MAX];
-	char cgroup[PATH_MAX]; /* of a job that is over, to be removed when it is empty; or "" */
+	char cgroup[PATH_MAX]; /* the cgroup of a job that is over, to be removed when it is empty;
+				  or "" */
 	char attach[128];
 };
 

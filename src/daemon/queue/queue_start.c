@@ -79,7 +79,7 @@ int queues_directories_look(struct queues *q, const char **ret_name)
 	return made;
 }
 
-/* ---- what the shim is told ---------------------------------------------------------------- */
+/* ---- the shim's orders -------------------------------------------------------------------- */
 
 /* The daemon's own part of the text. */
 static char *run_text(const struct job *job, const char *image, json_t *pod)
@@ -356,7 +356,7 @@ static int place_take(struct job *job, const struct queue_decision *decision,
 	return rc;
 }
 
-/* ---- what fails ------------------------------------------------------------------------------ */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 void job_start_failed(struct job *job, int rc)
 {

@@ -6,7 +6,7 @@
 #include "base/macros.h"
 #include "daemon/queue/queue_private.h"
 
-/* ---- what comes after what --------------------------------------------------------------- */
+/* ---- the order of jobs ------------------------------------------------------------------- */
 
 enum after_answer { AFTER_COMES, AFTER_CAME, AFTER_NEVER };
 
@@ -72,7 +72,7 @@ static void never_comes(struct job *job, const struct job_after *after)
 	job_finish(job, JOB_CANCELLED, reason);
 }
 
-/* ---- what would come after itself --------------------------------------------------------- */
+/* ---- jobs that would come after themselves ------------------------------------------------ */
 
 /* Jobs that one call looks at. */
 #define ROUND_LOOKS 10000u
@@ -236,7 +236,7 @@ void job_settle(struct job *job)
 	settle_as(job, answer, after);
 }
 
-/* ---- what they waited for comes ------------------------------------------------------------ */
+/* ---- the end of a wait --------------------------------------------------------------------- */
 
 static bool told_look(struct queues *q, uint64_t end)
 {

@@ -29,7 +29,7 @@ struct slice_request {
 	uint8_t allowed[GPUS_MAX];  /* likewise for each position in the pool */
 	uint64_t wait_ns;           /* 0: now or not at all */
 	uint64_t timeout_ns;        /* 0: none */
-	int priority;               /* who waits with a higher one is served first */
+	int priority;               /* a waiting request with a higher one is served first */
 	bool ephemeral;
 	bool compute_given;         /* not just as a fraction is one of time, too */
 	char resize[STORE_ID_SIZE]; /* not a new session: another instance for this one */

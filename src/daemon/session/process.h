@@ -44,7 +44,7 @@ struct process {
 	uint64_t seen_maybe_freed;
 	uint32_t seen_managed;
 	bool seen_certain;
-	uint64_t exported_fd_bytes; /* of its slot, when marks were read last */
+	uint64_t exported_fd_bytes; /* its slot's, when marks were read last */
 	/* It asks to be compared by the sample of this number or a later one; 0: it does not. The
 	 * memory that it gave back on a GPU of its session (position), and has charged still. */
 	uint64_t ask_sample, ask_release_pending, ask_until_ns;
@@ -64,7 +64,7 @@ struct process {
 		/* By the driver: what it held when it was last seen alive, and what is listed for
 		 * it, as of the last sample in which nobody else had its PID. */
 		uint64_t held, listed;
-		int64_t least; /* of what one that never stood still held beyond its charges */
+		int64_t least; /* the least that a never quiescent one held beyond its charges */
 	} gpu[];
 };
 

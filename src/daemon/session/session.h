@@ -28,7 +28,7 @@ struct holder {
 	struct process_id process;
 	struct process_watch *watch;
 	uid_t owner;  /* to whom its descriptors count (crowd.h) */
-	bool command; /* of `carve run`: its descendants belong to the slice */
+	bool command; /* a command of `carve run`: its descendants belong to the slice */
 	bool unread;  /* it has the session's ledger, which was kept nowhere else */
 	/* Its mount namespace, when it said that this was made for the slice; -1: it did not. Held
 	 * open, so that no other namespace gets its number. */
@@ -92,7 +92,7 @@ struct session {
 	uint64_t fell_bytes, fell_ns, moved_bytes, held_before;
 	bool over_spared;            /* for what it inherited it is not ended */
 	bool over_reported;          /* it lasted, and was logged */
-	uint32_t over_killed_stored; /* of record.over_killed, what the database has */
+	uint32_t over_killed_stored; /* the value of record.over_killed in the database */
 	bool over_ended;             /* the policy ended the last ones that used the GPU */
 	uint32_t slicing_killed;     /* processes ended as they took time beyond its turns */
 	/* Processes of it may have each other's memory: what one gives back may be in another's

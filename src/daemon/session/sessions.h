@@ -33,7 +33,7 @@ struct sessions {
 	struct mig *mig;         /* NULL until the inventory is in */
 	struct cgroups *cgroups; /* NULL: not yet */
 	const struct session_hooks *hooks;
-	void *context; /* of the hooks */
+	void *context; /* the hooks' argument */
 	/* All; with an ID; a user's active one; with a ledger. */
 	struct session *first;
 	struct session *by_id[SESSIONS_BUCKETS];

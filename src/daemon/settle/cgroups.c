@@ -33,7 +33,7 @@ struct row {
 enum order_kind {
 	ORDER_PROBE, /* whether there are such limits here */
 	ORDER_LOOK,  /* where the process is, and what the cgroup is */
-	ORDER_SET,   /* what follows from that; or what a daemon before this one began */
+	ORDER_SET,   /* the limits follow; or a daemon before this one began to set them */
 	ORDER_CLEAR,
 };
 
@@ -615,7 +615,7 @@ void cgroups_ended(const struct session *s)
 			row_order(c, row, ORDER_CLEAR);
 }
 
-/* ---- what is shown ----------------------------------------------------------------------- */
+/* ---- figures that are shown -------------------------------------------------------------- */
 
 bool cgroups_offer(const struct sessions *sessions, uint32_t gpu)
 {

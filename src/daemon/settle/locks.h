@@ -17,9 +17,9 @@ struct descriptor {
 struct locks {
 	struct descriptor *list;
 	size_t count, room;
-	char *text; /* what was read last; kept for the next time */
+	char *text; /* the last reading; kept for the next time */
 	size_t text_room;
-	uint64_t until_ns; /* of the thread's own time: then a reading is given up */
+	uint64_t until_ns; /* the thread's own time at which a reading is given up */
 };
 
 /* No more than so many are kept. */

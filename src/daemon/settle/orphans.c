@@ -21,7 +21,7 @@ struct exporter {
 	struct exporter *next;
 	struct store_exporter now, stored;
 	uint32_t mark;  /* mark_session() */
-	int gpu;        /* of the pool; -1: it is gone */
+	int gpu;        /* its position in the pool; -1: it is gone */
 	bool is_stored; /* the database has it, as `stored` says */
 };
 
@@ -120,7 +120,7 @@ bool orphans_have_mark(const struct settling *settling, uint32_t mark)
 	return e;
 }
 
-/* ---- what descriptors keep --------------------------------------------------------------- */
+/* ---- memory that descriptors keep -------------------------------------------------------- */
 
 static bool is_sampled(const struct settling *settling, int gpu)
 {

@@ -137,9 +137,9 @@ struct session *holding_next(const struct session *s)
 struct inside {
 	uint64_t held;   /* by the driver's figures, and by open descriptors */
 	uint64_t kept;   /* by those alone */
-	uint64_t unseen; /* what they may hold besides, within their slices */
-	uint64_t beyond; /* what they hold beyond their slices */
-	bool any;        /* of them is there */
+	uint64_t unseen; /* the most that they may hold besides, within their slices */
+	uint64_t beyond; /* the bytes that they hold beyond their slices */
+	bool any;        /* at least one is there */
 };
 
 static void inside_add(struct inside *in, const struct session *s, uint32_t position,

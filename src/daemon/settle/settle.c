@@ -580,7 +580,7 @@ uint64_t process_settle(struct process *p, enum settle_why why, uint32_t positio
 			       ? ledger_used(&p->session->books.ledger, p->slot, position)
 			       : 0;
 
-	p->not_quiescent = 0; /* of before the call that asks nothing counts */
+	p->not_quiescent = 0; /* comparisons before the call that asks do not count */
 	p->ask_why = why;
 	p->ask_position = position;
 	p->ask_release_pending = MIN(leaving_bytes, (uint64_t)MAX(used, 0));

@@ -13,7 +13,7 @@ struct session;
 
 /* A process of the driver's lists that is attached nowhere. */
 struct stray {
-	struct stray *next; /* of struct settling */
+	struct stray *next; /* the list of struct settling */
 	struct process_id id;
 	struct session *session; /* NULL: no session's, but a program outside carve */
 	bool logged;

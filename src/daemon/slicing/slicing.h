@@ -21,7 +21,7 @@ struct slicing {
 	struct sessions *sessions;
 	struct pool *pool;
 	struct leases *leases;
-	struct lease_setting wanted; /* of GPUs that nobody set, by the configuration */
+	struct lease_setting wanted; /* the configuration's mode of GPUs that nobody set */
 	bool kills;                  /* processes that take more than their turns */
 };
 

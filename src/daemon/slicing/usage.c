@@ -112,7 +112,7 @@ static void on_work(uv_work_t *work)
 	usage->took_ns = now_monotonic_ns() - began;
 }
 
-/* ---- who they are ------------------------------------------------------------------------ */
+/* ---- their users ------------------------------------------------------------------------- */
 
 static int by_pid(const void *a, const void *b)
 {
@@ -153,7 +153,7 @@ static bool owner_of(const struct user *u, uint64_t *ret_owner)
 	return true;
 }
 
-/* ---- what becomes of them ---------------------------------------------------------------- */
+/* ---- killed processes -------------------------------------------------------------------- */
 
 static void on_killed(void *context, const char *session, struct process_id process, int rc)
 {

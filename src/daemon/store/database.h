@@ -11,7 +11,7 @@ struct database {
 	/* Its owner's, set before it is opened. */
 	const char *settings;            /* pragmas, run when it is opened */
 	int (*schema_make)(sqlite3 *db); /* makes the schema or brings it up to date; 0 or -errno */
-	const char *const *texts;        /* of its statements */
+	const char *const *texts;        /* the SQL of its statements */
 	sqlite3_stmt **statements;       /* as many */
 	int count;
 	/* Told of each commit, and how many pages its log has then, which somebody else merges into

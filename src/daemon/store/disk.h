@@ -35,8 +35,8 @@ struct disk {
 	enum disk_state state;
 	struct disk_work *work; /* NULL: nothing runs */
 	uint64_t committed;     /* commits so far */
-	int pages;              /* of the log */
-	int merged_pages;       /* of those it had after the last merge: 0, or it failed */
+	int pages;              /* the log's size */
+	int merged_pages;       /* the pages it had after the last merge: 0, or it failed */
 	struct disk_waiter *first, **end;
 	void (*merged)(void *arg); /* commits may go on */
 	void *arg;

@@ -8,7 +8,7 @@
 struct rate_user;
 
 struct rate {
-	uint32_t most;           /* of one user, within a minute */
+	uint32_t most;           /* the most of one user, within a minute */
 	struct rate_user *users; /* those who had one within the last minute */
 	size_t count, room;
 };

@@ -185,7 +185,7 @@ int store_over_put(struct store *store, const struct store_session *session);
 struct store_exporter {
 	char session[STORE_ID_SIZE];
 	char uuid_text[48];
-	uint32_t position; /* of the GPU in the session */
+	uint32_t position; /* the GPU's position in the session */
 	bool exports;      /* it lives, and has processes that exported something, or had */
 	uint64_t slice;    /* bytes; none of the below is more */
 	uint64_t remains;  /* given up since there are descriptors of its memory */
@@ -243,7 +243,7 @@ struct store_instance {
 	uint32_t profile_id;
 	uint8_t start, size;
 	uint8_t state;       /* enum mig_state */
-	uint64_t generation; /* of instances: UUIDs come back */
+	uint64_t generation; /* a number for each instance, as UUIDs come back */
 	char instance[48];   /* its UUID; "": not known yet */
 	uint64_t bytes;
 	char session[STORE_ID_SIZE]; /* that has it; "": none */

@@ -576,7 +576,7 @@ int store_attached_each(struct store *store, const char *id, store_process_cb cb
 	return processes_each(store, ATTACHED_OF, id, cb, arg);
 }
 
-/* ---- what exporters left ----------------------------------------------------------------- */
+/* ---- memory that exporters left ---------------------------------------------------------- */
 
 int store_inherited_put(struct store *store, const char *id, uint64_t bytes)
 {

@@ -23,7 +23,7 @@
 #define PART_WAKE "wake"
 #define PART_SIZE 24 /* "mount.PID", of a command of root's */
 
-/* ---- what is kept ------------------------------------------------------------------------ */
+/* ---- kept connections and calls ---------------------------------------------------------- */
 
 void takeover_keep(const struct session *s)
 {

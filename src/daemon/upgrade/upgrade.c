@@ -38,7 +38,7 @@
 
 struct upgrade {
 	struct node *node;
-	struct call *call; /* who asked; NULL: gone */
+	struct call *call; /* the call that asked; NULL: it is gone */
 	char program[PATH_MAX];
 	struct child check;
 	bool checking;
@@ -237,7 +237,7 @@ void upgrade_stop(struct node *node)
 		free(u);
 }
 
-/* ---- who asks ----------------------------------------------------------------------------- */
+/* ---- the call that asks ------------------------------------------------------------------- */
 
 void upgrade_renew(struct node *node)
 {

@@ -17,7 +17,7 @@ struct sessions;
 struct quota_entry {
 	struct quota_entry *next;
 	struct store_quota stored;
-	struct members members; /* of a group's */
+	struct members members; /* the members of a group */
 };
 
 struct quotas {

@@ -31,7 +31,7 @@ typedef void (*waiter_cb)(void *arg, struct session *session, const struct error
 
 struct waiter {
 	struct waiter *next;
-	char id[STORE_ID_SIZE]; /* of the session to be */
+	char id[STORE_ID_SIZE]; /* the ID of the session to be */
 	struct slice_request request;
 	struct peer peer;
 	uid_t owner;                    /* to whom it counts (crowd.h) */

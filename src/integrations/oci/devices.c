@@ -38,7 +38,7 @@ size_t oci_devices_list(const json_t *edits, struct oci_device list[static OCI_D
 	return count;
 }
 
-/* ---- what config.json has ---------------------------------------------------------------- */
+/* ---- the contents of config.json --------------------------------------------------------- */
 
 static bool number_matches(const json_t *rule, const char *key, unsigned number)
 {

@@ -245,7 +245,7 @@ static int namespace_enter(struct entry *e, const struct oci_container *containe
 	return e->root < 0 ? failed(e, container->root, errno) : 0;
 }
 
-/* ---- whose process it is ----------------------------------------------------------------- */
+/* ---- the process that asks --------------------------------------------------------------- */
 
 static bool is_ancestor(pid_t pid)
 {

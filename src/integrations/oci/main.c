@@ -95,7 +95,7 @@ static void timeout_begin(void)
 		(void)timer_settime(killer, 0, &at, NULL);
 }
 
-/* ---- what is asked for ------------------------------------------------------------------- */
+/* ---- the request ------------------------------------------------------------------------- */
 
 static int state_read(struct hook *hook, struct error *err)
 {

@@ -20,8 +20,8 @@
 
 struct runtime {
 	const char *program;
-	json_t *environment;   /* of the hook; owned */
-	char **arguments;      /* of the runtime proper, from its name on */
+	json_t *environment;   /* the hook's; owned */
+	char **arguments;      /* those of the runtime proper, from its name on */
 	const char *container; /* its ID, the last of them */
 };
 

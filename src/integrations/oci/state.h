@@ -19,8 +19,8 @@ struct error;
 struct oci_container {
 	char id[OCI_ID_SIZE];
 	pid_t pid;
-	uint64_t birth; /* of that process (base/process.h), as oci_process_check() saw it; 0: not
-			   yet */
+	uint64_t birth; /* the birth of that process (base/process.h), as oci_process_check() saw
+			   it; 0: not yet */
 	char bundle[PATH_MAX];
 	char root[PATH_MAX]; /* the root file system, as the runtime has it */
 	json_t *annotations; /* object; owned, NULL: none */

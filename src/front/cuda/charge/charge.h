@@ -68,7 +68,7 @@ CUresult charge_refusal(void);
 
 struct taking {
 	struct process *process; /* NULL: nothing was reserved, as the driver will refuse */
-	struct object object;    /* what it will be */
+	struct object object;    /* the object that the call will make */
 };
 
 /* The result of a call that was refused with `result` before the driver was asked. If there is no

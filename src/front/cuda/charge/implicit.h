@@ -22,9 +22,11 @@ struct implicit {
 	struct process *process; /* NULL: there is nothing to compare */
 	int gpu;
 	size_t free_before, free_after;
-	struct taking taking; /* what was known beforehand; without a process: nothing was */
-	uint64_t surely;      /* of it; a driver that takes it at the first use finds it reserved */
-	bool keeps;           /* the rest, too, where it cannot be told what the driver took */
+	struct taking
+		taking;  /* the part that was known beforehand; without a process: nothing was */
+	uint64_t surely; /* the part of it that is sure; a driver that takes it at the first use
+			    finds it reserved */
+	bool keeps;      /* the rest, too, where it cannot be told what the driver took */
 };
 
 /* The free memory on the current context's GPU, by the driver. 0: it does not say. */

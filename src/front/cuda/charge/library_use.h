@@ -14,14 +14,14 @@
 struct library_call {
 	struct implicit implicit;
 	uint64_t number;
-	struct object before; /* what was known of it in the context, if `again` */
+	struct object before; /* its record in the context, if `again` */
 	bool takes, again;
 };
 
 /* The memory of a library that was just loaded, in the current context. */
 enum library_part {
 	LIBRARY_NOWHERE,  /* nothing is reserved: its first use takes all of it */
-	LIBRARY_RESERVED, /* what it surely takes is reserved, and the driver need not have it yet
+	LIBRARY_RESERVED, /* its sure part is reserved, and the driver need not have it yet
 			   */
 	LIBRARY_TAKEN,    /* the driver has all of it */
 };

@@ -15,7 +15,7 @@
 /* Contexts of one process that are looked at; with more, launches go on being. */
 #define CONTEXTS_MOST 64
 
-/* ---- what a limit takes ---- */
+/* ---- the cost of a limit ---- */
 
 /* Bytes on the device for each that the limit is higher. A stack is there for every thread that can
  * run at a time. 0: it takes none. */

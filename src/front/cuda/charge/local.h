@@ -16,7 +16,7 @@
 /* The needs of a context. */
 struct local_need {
 	uint64_t context;
-	int gpu;        /* of the ledger; -1: none */
+	int gpu;        /* the ledger's number of it; -1: none */
 	uint64_t bytes; /* a thread */
 };
 

@@ -599,7 +599,7 @@ CUresult gate_end(struct gate_call *c, CUresult result)
 	return result;
 }
 
-/* ---- what is not a launch ------------------------------------------------------------------ */
+/* ---- work that is not a launch ------------------------------------------------------------- */
 
 void gate_host_copy(uint64_t bytes)
 {

@@ -38,7 +38,7 @@ struct gate_context {
 	uint32_t gpu;              /* its number in the ledger, or GATE_GPU_NONE */
 	_Atomic uint32_t state;    /* enum gate_context_state */
 	struct gate_process *view; /* the page, mapped and registered once more for this context */
-	CUdeviceptr at;            /* of the view, as the GPU sees it */
+	CUdeviceptr at;            /* the view's address, as the GPU sees it */
 	const struct gate_process *origin; /* the process's own mapping of it */
 };
 
@@ -57,9 +57,10 @@ struct gate_lane {
 	_Atomic uint32_t busy;
 	_Atomic uint32_t state;
 	struct gate_context *context;
-	uint32_t gpu;                /* the context's */
-	_Atomic uint64_t handed_ns;  /* estimates of all handed in */
-	_Atomic uint32_t done_units; /* of it, at the last marker seen done: GATE_UNIT_NS each */
+	uint32_t gpu;               /* the context's */
+	_Atomic uint64_t handed_ns; /* estimates of all handed in */
+	_Atomic uint32_t
+		done_units; /* the part done at the last marker seen done: GATE_UNIT_NS each */
 	_Atomic uint64_t ring[GATE_RING]; /* markers: number << 32 | handed in, in units */
 	uint32_t ring_at;
 	/* gate_own.c: what the helper waits for, since when, and when it last looked. */
@@ -70,9 +71,9 @@ struct gate_lane {
 
 /* A thread's record of a GPU, while others want that GPU. */
 struct gate_room {
-	uint64_t ns;         /* what it may hand in before it adds up what is in flight */
+	uint64_t ns;         /* the work it may hand in before it adds up all that is in flight */
 	uint32_t stalls;     /* times in a row that it passed without room */
-	uint32_t stall_done; /* what was completed by then, of all that is in flight */
+	uint32_t stall_done; /* the part of the work in flight that was completed by then */
 	uint32_t helped;     /* how often that is to be quicker, as it helped */
 	uint32_t helped_by;  /* and what it begins with */
 	uint32_t ahead_done; /* completions when it passed because work was about to end */
@@ -91,7 +92,7 @@ struct gate_learned {
 /* Two timing events around a launch. */
 struct gate_sample {
 	_Atomic uint32_t used; /* 1: being filled or read, 2: waits for the GPU */
-	CUcontext context;     /* of the events; NULL: none made yet */
+	CUcontext context;     /* the events' context; NULL: none made yet */
 	CUevent begin, end;
 	struct gate_learned *learned;
 	uint64_t key;
@@ -195,7 +196,7 @@ void gate_lanes_mark_own(struct gate *g, struct gate_local *l, CUstream only);
 void gate_lanes_count_own(struct gate *g, const struct gate_local *l, bool opened);
 /* On one GPU. */
 struct gate_flight {
-	uint64_t sum, most; /* of all its lanes; of the one that has most */
+	uint64_t sum, most; /* the sum over its lanes; the most of any lane */
 	const struct gate_lane *longest;
 	uint32_t done; /* changes when something completes */
 };

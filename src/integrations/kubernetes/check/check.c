@@ -144,7 +144,7 @@ static int ask(struct check *check, const char *method, const char *path, const 
 		       : rc;
 }
 
-/* ---- what is looked at ------------------------------------------------------------------- */
+/* ---- the parts that are looked at -------------------------------------------------------- */
 
 static int check_version(struct check *check, struct error *err)
 {

@@ -15,7 +15,7 @@ struct carved {
 	struct client client;
 	pthread_mutex_t lock; /* held for one call */
 	atomic_uint silences; /* calls that got no answer (EXIT_CODE_UNREACHABLE) */
-	struct error silence; /* of the last one; under the lock */
+	struct error silence; /* the last failure's; under the lock */
 };
 
 /* As client_open(). */

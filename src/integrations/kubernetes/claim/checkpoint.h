@@ -14,7 +14,7 @@ enum stored_state {
 
 struct stored_slice {
 	char session[16];
-	size_t first, end; /* of the claim's devices */
+	size_t first, end; /* the range of the claim's devices */
 };
 
 struct stored_claim {

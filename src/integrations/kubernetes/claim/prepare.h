@@ -32,8 +32,8 @@ struct prepare {
 	const char *claims; /* directory of checkpoints */
 	const char *cdi;    /* directory of CDI specs */
 	struct cdi_host host;
-	struct reserve reserve; /* of the GPUs of claims */
-	pthread_mutex_t lock;   /* of what follows; no other is taken under it */
+	struct reserve reserve; /* the reservations of claims' GPUs */
+	pthread_mutex_t lock;   /* guards the fields below; no other is taken under it */
 	pthread_cond_t freed;
 	char busy[PREPARE_BUSY_MAX][CLAIM_LABEL_SIZE]; /* claims in a call; "": a free entry */
 };

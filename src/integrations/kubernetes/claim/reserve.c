@@ -113,7 +113,7 @@ static int pod_make(struct reserve *reserve, struct error *err)
 	return rc;
 }
 
-/* ---- what there is ------------------------------------------------------------------------ */
+/* ---- the reservations that there are ------------------------------------------------------ */
 
 struct line {
 	char text[256];

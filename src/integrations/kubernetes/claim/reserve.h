@@ -28,7 +28,7 @@ struct reserve {
 	const char *image;
 	const char *resource; /* "nvidia.com/gpu" */
 	const char *label;    /* KEY=VALUE, beside carve's own; NULL: none */
-	pthread_mutex_t lock; /* of what the API server has: one draws at a time */
+	pthread_mutex_t lock; /* guards the API server's state: one draws at a time */
 	bool (*wanted)(void *arg, const char *uuid); /* by a claim; called under the lock */
 	void *arg;
 };

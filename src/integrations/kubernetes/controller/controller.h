@@ -4,7 +4,7 @@
 struct error;
 
 struct controller_options {
-	const char *namespace; /* of its Lease */
+	const char *namespace; /* the namespace of its Lease */
 	const char *driver;
 	unsigned collect_s; /* templates that no pod names are deleted so often; not 0 */
 	unsigned gone_s; /* pods of jobs that nobody follows are deleted after so long; 0: never */

@@ -12,10 +12,10 @@ struct watcher;
 struct kubelet {
 	struct calls calls; /* for claims */
 	const char *driver, *node;
-	const char *dra_socket; /* what the kubelet is told to call */
+	const char *dra_socket; /* the socket that the kubelet is told to call */
 	struct prepare *prepare;
 	struct watcher *watcher;
-	struct health_stream *streams; /* who watches devices' health */
+	struct health_stream *streams; /* the streams that watch devices' health */
 };
 
 /* After the first fields are filled in. */

@@ -15,7 +15,7 @@ struct publish {
 	const char *driver, *node;
 	unsigned replicas; /* slices.h */
 	char node_uid[64]; /* "": not asked yet */
-	json_t *published; /* what was last found there; NULL: not known */
+	json_t *published; /* the slices last found there; NULL: not known */
 };
 
 /* Writes what differs. Without `look` it is believed that what was published last is still there.

@@ -24,7 +24,7 @@ struct role {
 	struct api *api;
 	struct carved *carved;
 	const char *node;
-	const char *dir; /* of the file that says that a label set the role */
+	const char *dir; /* the directory of the file that says that a label set the role */
 };
 
 /* The node, as the API server has it; the caller's. Blocks. 0, or negative with *err. */

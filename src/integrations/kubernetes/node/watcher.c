@@ -40,7 +40,7 @@ struct watcher {
 	void (*seen)(void *arg);
 	void *arg;
 	pthread_t thread;
-	pthread_mutex_t lock; /* of what follows; a leaf */
+	pthread_mutex_t lock; /* guards the fields below; a leaf */
 	pthread_cond_t wake;
 	bool stop, look;
 	bool registered; /* the kubelet knows the plugin */
@@ -86,8 +86,8 @@ static void offered_settle(const struct watcher_view *last, struct watcher_view 
 
 /* How a failure is named in the log, and in an event. */
 struct words {
-	const char *subject, *verb; /* of the line in the log */
-	const char *reason;         /* of the event */
+	const char *subject, *verb; /* the words of the line in the log */
+	const char *reason;         /* the event's reason */
 };
 
 /* Logs a failure, and writes it as an event of `node` (NULL: only logs it), where it is not the one
@@ -218,7 +218,7 @@ static void watcher_turn(struct watcher *watcher, bool look)
 		offered_settle(&watcher->last, &view, &watcher->view);
 		refusals_settle(&watcher->last, &view);
 	} else {
-		view = watcher->view; /* what there was, to tell that it is not known now */
+		view = watcher->view; /* the last view, to tell that it is not known now */
 	}
 	view.reached = raw.reached;
 	if (raw.reached)

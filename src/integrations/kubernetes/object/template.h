@@ -32,7 +32,7 @@ int template_parse(const char *name, struct template_size *ret);
 struct template_sizes {
 	uint64_t gpu[TEMPLATE_SIZES_MAX]; /* a share is so many bytes of each of them */
 	size_t gpus;
-	uint64_t instance[TEMPLATE_INSTANCES_MAX]; /* of MIG */
+	uint64_t instance[TEMPLATE_INSTANCES_MAX]; /* the bytes of each MIG instance */
 	size_t instances;
 };
 

@@ -17,7 +17,7 @@
 #define MARK_TIMEOUT_MS 5000L
 #define DELETE_TIMEOUT_MS 15000L
 
-/* ---- whoever follows --------------------------------------------------------------------- */
+/* ---- the follower ------------------------------------------------------------------------ */
 
 void follow_renew(struct follow *follow)
 {
@@ -54,11 +54,11 @@ bool follow_mark_read(const char *mark, uint64_t *ret_interval_s)
 	return *ret_interval_s <= FOLLOW_SECONDS_MAX;
 }
 
-/* ---- whoever is left --------------------------------------------------------------------- */
+/* ---- pods without a follower ------------------------------------------------------------- */
 
 struct look {
 	struct orphans *orphans;
-	json_t *now;  /* what orphans->seen becomes */
+	json_t *now;  /* the next orphans->seen */
 	json_t *left; /* [[path, UID], ...] */
 	bool whole;
 };

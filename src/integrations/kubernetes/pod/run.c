@@ -52,7 +52,7 @@ struct run {
 	char said[REASON_SIZE];                   /* why it waits, as it was told last */
 	uint64_t printed;                         /* bytes of the log */
 	unsigned pause_ms;                        /* the next one */
-	uint64_t seen;                            /* of this answer; never more */
+	uint64_t seen;                            /* the bytes of this answer; never more */
 };
 
 static volatile sig_atomic_t told, hurried;

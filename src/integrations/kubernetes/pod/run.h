@@ -11,17 +11,18 @@ struct run_options {
 	const char *namespace;
 	const char *pod_template; /* file: pod_template.h; NULL: none */
 	const char *image;        /* NULL: the template's */
-	const char *fraction;     /* of a GPU, or a number of whole ones; NULL: the template's */
+	const char *fraction;     /* the fraction of a GPU, or a number of whole ones; NULL: the
+				     template's */
 	const char *gpu_memory;   /* MiB of each GPU, in place of `fraction` */
-	const char *job, *queue;  /* of a queue of carve's; NULL: none */
+	const char *job, *queue;  /* the job and its queue in carve; NULL: none */
 	/* The pod's, which a later call with the same state file takes up; NULL: a random one, and
 	 * nothing is taken up. */
 	const char *name;
 	const char *state_file; /* proto/shim.h, SHIM_POD_STATE; NULL: none */
 	bool log_anew;          /* standard output, a file, is emptied before the log is printed */
 	unsigned follow_s;      /* follow.h, every_s */
-	long grace_s;           /* of the pod's end where a signal asks for it; negative: its own */
-	const char *env[64];    /* NAME=VALUE of the first container, beside the template's */
+	long grace_s; /* the time to end where a signal asks for it; negative: the pod's own */
+	const char *env[64]; /* NAME=VALUE of the first container, beside the template's */
 	size_t env_count;
 	char *const *command;             /* ended by NULL; empty: the template's */
 	const char *api_url, *token, *ca; /* api_open() */
