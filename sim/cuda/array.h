@@ -12,7 +12,7 @@ struct CUarray_st {
 	size_t pitch; /* bytes a row */
 	size_t rows;  /* a layer */
 	size_t layers;
-	bool is_level; /* of a mipmapped array, which owns the memory */
+	bool is_level; /* a level of a mipmapped array, which owns the memory */
 };
 
 /* Bytes of an element, all channels; 0: not a format that is simulated. */

@@ -24,7 +24,7 @@ struct capture {
 	struct capture *next;
 	struct capture_session *session;
 	CUstream stream;      /* NULL: destroyed; what it did is still to be joined */
-	struct node_set last; /* what its next node depends on */
+	struct node_set last; /* the nodes that its next node depends on */
 };
 
 /* NULL: no memory. */

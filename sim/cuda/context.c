@@ -16,7 +16,7 @@
  */
 #define STACK_BYTES 1024u
 #define HEAP_BYTES MIB(8)
-#define FIFO_BYTES MIB(1) /* of printf */
+#define FIFO_BYTES MIB(1) /* the buffer of printf */
 
 static __thread struct {
 	CUcontext entry[STACK_MAX];

@@ -198,7 +198,7 @@ CUresult cuDeviceGetExecAffinitySupport(int *supported, CUexecAffinityType type,
 	if (!supported)
 		return CUDA_ERROR_INVALID_VALUE;
 	DEVICE_OR_RETURN(d, dev);
-	*supported = 0; /* of MPS clients only */
+	*supported = 0; /* MPS clients only */
 	return CUDA_SUCCESS;
 }
 

@@ -25,7 +25,7 @@ struct device {
 	const struct wire_gpu *gpu;
 	CUuuid uuid;
 	char name[96];
-	uint32_t sm_count;     /* of the MIG device, where it is one */
+	uint32_t sm_count;     /* the MIG device's, where it is one */
 	uint64_t memory_total; /* as CUDA reports it, bytes */
 	bool is_mig;
 

@@ -8,7 +8,7 @@
 
 struct CUevent_st {
 	_Atomic unsigned int refs; /* the program's, and one an op */
-	CUevent next;              /* of the context; under driver.lock */
+	CUevent next;              /* the next one of its context; under driver.lock */
 	CUcontext ctx;
 	unsigned int flags;
 	uint32_t stamp;      /* index of the host's time stamp; 0: keeps no time */

@@ -28,7 +28,7 @@
 
 struct event_counters {
 	_Atomic uint64_t recorded, over;
-	_Atomic int pid; /* who recorded it last, as the host names it */
+	_Atomic int pid; /* the process that recorded it last, as the host names it */
 };
 
 struct event_shared {
@@ -39,7 +39,7 @@ struct event_shared {
 
 struct ipc_event_handle {
 	uint64_t name[2];
-	int32_t pid; /* of the exporter, who may not open it */
+	int32_t pid; /* the exporter's, which may not open it */
 };
 _Static_assert(sizeof(struct ipc_event_handle) <= sizeof(CUipcEventHandle), "fits the handle");
 

@@ -9,7 +9,7 @@ struct memory_note {
 	uint64_t size;
 	uint32_t flags;
 	uint32_t spare;
-	CUmemAllocationProp prop; /* of VMM memory */
+	CUmemAllocationProp prop; /* VMM memory's */
 };
 _Static_assert(sizeof(struct memory_note) <= CLIENT_NOTE_SIZE, "fits the host's note");
 

@@ -14,12 +14,12 @@ struct CUgraphNode_st {
 	CUgraph graph;
 	CUgraphNodeType type;
 	struct op op;                /* OP_EMPTY for a child graph */
-	CUgraph child;               /* of a child graph node; owned */
-	struct graph_memory *memory; /* of an alloc node */
-	CUgraphNode origin;          /* of a clone's node: what it was cloned from */
+	CUgraph child;               /* a child graph node's; owned */
+	struct graph_memory *memory; /* an alloc node's */
+	CUgraphNode origin;          /* a clone's node: the node that it was cloned from */
 	size_t dependency_count;
 	CUgraphNode *dependencies;
-	void **param_pointers; /* of a kernel node, for cuGraphKernelNodeGetParams */
+	void **param_pointers; /* a kernel node's, for cuGraphKernelNodeGetParams */
 	size_t mark;           /* scratch of walks over the graph */
 };
 
@@ -31,7 +31,7 @@ struct graph_user_object {
 struct CUgraph_st {
 	size_t node_count, node_room;
 	CUgraphNode *nodes; /* in the order of their creation */
-	CUgraph origin;     /* of a clone */
+	CUgraph origin;     /* a clone's original */
 	bool is_child;      /* owned by a node */
 	size_t object_count;
 	struct graph_user_object *objects;

@@ -19,18 +19,19 @@ struct step {
 	CUgraphNodeType type;
 	bool disabled;
 	struct op op;
-	struct graph_memory *memory; /* of an alloc node; the graph's */
+	struct graph_memory *memory; /* an alloc node's; owned by the graph */
 	bool freed_here;             /* by a node of the same graph */
-	size_t dependency_count;     /* of the node, to compare shapes */
+	size_t dependency_count;     /* the node's, to compare shapes */
 };
 
 struct CUgraphExec_st {
-	CUgraph graph; /* what it was made from; may be gone */
+	CUgraph graph; /* the graph that it was made from; may be gone */
 	cuuint64_t flags;
 	size_t count;
 	struct step *steps;
-	struct fence *last;                /* of the last launch: an exec does not overlap itself */
-	struct graph_user_object *objects; /* what the graphs that it is made from keep alive */
+	struct fence *last; /* the last launch's: an exec does not overlap itself */
+	struct graph_user_object
+		*objects; /* objects kept alive by the graphs that it is made from */
 	size_t object_count;
 };
 

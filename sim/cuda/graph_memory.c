@@ -15,7 +15,7 @@ struct graph_memory {
 	struct device *device;
 	uint64_t address;
 	size_t size;
-	unsigned int refs; /* of nodes, executable graphs and launches; like the rest under
+	unsigned int refs; /* counts nodes, executable graphs and launches; like the rest under
 			      memory_lock */
 	bool is_backed, is_used;
 	struct block block;

@@ -11,9 +11,9 @@
 struct heap {
 	int fd;
 	uint64_t size;
-	uint8_t *window;  /* what programs see */
-	uint8_t *alias;   /* what the driver uses */
-	struct gap *gaps; /* of the window */
+	uint8_t *window;  /* the addresses that programs see */
+	uint8_t *alias;   /* the addresses that the driver uses */
+	struct gap *gaps; /* the window's gaps */
 };
 
 static pthread_mutex_t heap_lock = PTHREAD_MUTEX_INITIALIZER;

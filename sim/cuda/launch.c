@@ -33,10 +33,10 @@ struct running {
 	const struct op_kernel *kernel;
 	const struct ptx_result *result;
 	uint64_t at, sure_until; /* by the GPU's clock: in step; the end of its turn */
-	uint64_t counted_ns;     /* of instructions, until then */
+	uint64_t counted_ns;     /* the time of instructions until then */
 	uint64_t slept_ns;       /* since then */
 	uint64_t modelled_ns;    /* all that was handed in */
-	uint64_t waited_ns;      /* of the player's own time, for the GPU */
+	uint64_t waited_ns;      /* the player's own time spent waiting for the GPU */
 	bool reads_clock;
 	bool in_step;  /* `at` and `sure_until` are known */
 	bool launched; /* has handed something in */

@@ -18,7 +18,7 @@ struct CUlinkState_st {
 	struct jit_log log;
 	size_t count;
 	struct piece_of_text *pieces;
-	char *image; /* of cuLinkComplete; lives as long as this */
+	char *image; /* the result of cuLinkComplete; lives as long as this */
 };
 
 static void link_free(CUlinkState link)

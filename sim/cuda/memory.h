@@ -63,11 +63,11 @@ struct range {
 	CUcontext ctx;           /* NULL: of no context (VMM) */
 	struct device *device;
 	uint64_t id;               /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
-	unsigned int flags;        /* of host memory, managed memory */
+	unsigned int flags;        /* flags of host memory and managed memory */
 	int preferred, prefetched; /* managed memory: devices, or CU_DEVICE_CPU, _INVALID */
 	bool read_mostly;
 	bool sync_memops;
-	void *owner; /* whoever made it: its block, slab, pool, ... */
+	void *owner; /* the thing that made it: its block, slab, pool, ... */
 	/* For a piece of a pool, which may end while its range is looked at: */
 	CUmemoryPool pool;
 	uint64_t mapping, mapping_size; /* the pool's memory around it */

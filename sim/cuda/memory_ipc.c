@@ -11,7 +11,7 @@
 struct ipc_handle {
 	uint8_t token[CLIENT_TOKEN_SIZE];
 	uint64_t offset, size;
-	int32_t pid; /* of the exporter, who may not open it */
+	int32_t pid; /* the exporter's, which may not open it */
 	uint32_t spare;
 	uint64_t spare2;
 };

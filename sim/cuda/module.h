@@ -18,17 +18,18 @@ struct CUfunc_st {
 };
 
 struct CUmod_st {
-	CUmodule next; /* of the context; under driver.lock */
+	CUmodule next; /* the next one of its context; under driver.lock */
 	CUcontext ctx;
 	struct ptx_module *ptx;
 	bool reads_clock;    /* its kernels can tell when they run */
 	uint64_t code;       /* address of what stands for its code */
-	uint64_t *addresses; /* of its variables */
+	uint64_t *addresses; /* its variables' addresses */
 	size_t variable_count;
 	size_t function_count;
 	struct CUfunc_st *functions;
 	CUlibrary library;     /* NULL: loaded by cuModuleLoad* */
-	CUmodule library_next; /* of its library, in other contexts; under driver.lock */
+	CUmodule library_next; /* the next one of its library, in other contexts; under driver.lock
+				*/
 };
 
 /* The wishes of JIT options, and their results. */

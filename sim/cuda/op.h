@@ -18,7 +18,7 @@ enum op_kind {
 	OP_EVENT_RECORD,
 	OP_EVENT_WAIT,
 	OP_MEMOPS,
-	OP_ALLOC, /* of graphs alone */
+	OP_ALLOC, /* graphs alone have it */
 	OP_FREE,
 	OP_GRAPH, /* a child, or a launch */
 };

@@ -291,7 +291,7 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle,
 
 struct pool_pointer {
 	uint8_t token[CLIENT_TOKEN_SIZE];
-	uint64_t offset, size; /* of the piece, in its segment */
+	uint64_t offset, size; /* the piece's place in its segment */
 	uint64_t spare[2];
 };
 _Static_assert(sizeof(struct pool_pointer) == sizeof(CUmemPoolPtrExportData), "fills it");

@@ -14,7 +14,7 @@ enum stream_kind {
 };
 
 struct CUstream_st {
-	CUstream next; /* of the context; under driver.lock */
+	CUstream next; /* the next one of its context; under driver.lock */
 	CUcontext ctx;
 	struct lane *lane;
 	enum stream_kind kind;
@@ -24,7 +24,7 @@ struct CUstream_st {
 	unsigned long long id;
 	CUaccessPolicyWindow window;
 	CUsynchronizationPolicy sync_policy;
-	pthread_t thread;        /* of STREAM_PER_THREAD */
+	pthread_t thread;        /* the thread of STREAM_PER_THREAD */
 	struct capture *capture; /* not NULL: capturing; under driver.lock */
 };
 

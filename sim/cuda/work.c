@@ -23,7 +23,7 @@ struct lane {
 	pthread_cond_t changed; /* work came, a fence was executed, closing */
 	bool closing, running, asleep;
 	_Atomic bool aborting;
-	struct work *_Atomic head; /* what came since its thread last looked */
+	struct work *_Atomic head; /* work that came since its thread last looked */
 	struct work **tail_next;
 	struct fence *last;
 	/* Its thread's alone: */
@@ -36,7 +36,7 @@ struct lane {
 	uint64_t batched_at; /* when the first of them came, by the host's clock */
 	struct ptx_spare *spare;
 	struct lane_clock clock;
-	uint64_t clock_items; /* of all lanes, when that was so */
+	uint64_t clock_items; /* the items of all lanes at that time */
 };
 
 /* Items of compute work of all lanes: who else hands some in may slow a lane's down. */

@@ -29,7 +29,7 @@ struct exchange {
 
 struct command {
 	enum wire_type type;
-	size_t size; /* of the request; with `variable` at least */
+	size_t size; /* the request's size; with `variable` the least size */
 	bool variable;
 	unsigned int roles; /* bits 1 << enum wire_role that may ask; 0: only before HELLO */
 	size_t reply_size;  /* 0: one-way */

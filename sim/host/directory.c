@@ -66,7 +66,7 @@ int directory_make(struct directory *ret)
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
-	remove(path); /* what stays is tried again */
+	remove(path); /* a file that stays is tried again */
 	return 0;
 }
 

@@ -45,7 +45,8 @@ struct engine_queue;
 
 struct engine_item {
 	uint64_t ns;
-	uint64_t total_ns; /* of the queue up to and with this item: set by engine_submit */
+	uint64_t
+		total_ns; /* the time of the queue up to and with this item: set by engine_submit */
 	uint64_t bytes;
 	uint32_t lag_ns;
 	uint16_t fill;
@@ -76,8 +77,9 @@ struct engine {
 	uint64_t waited_until;             /* when it last stopped standing still, or before */
 	uint64_t owed; /* without work, and behind by that: until then by the caller's clock */
 	uint64_t owed_until;
-	uint64_t lent, lent_until; /* of what it owed, to work that may be short: until then */
-	struct list ring;          /* clients with compute work; the first has the turn */
+	uint64_t lent,
+		lent_until; /* the part of its debt lent to work that may be short: until then */
+	struct list ring;   /* clients with compute work; the first has the turn */
 	uint64_t turn_start, slice_end;
 	struct list copies[WIRE_ENGINES]; /* queues whose head is a copy; the first runs */
 	uint64_t busy_ns;                 /* compute */
@@ -109,10 +111,10 @@ struct engine_queue {
 	bool head_started;
 	bool awaited;          /* no item, but the next one is on its way */
 	bool computing;        /* node is in client.ready */
-	uint16_t fill;         /* of the last compute item that was its head */
-	uint64_t remaining_ps; /* of the head, running alone */
+	uint16_t fill;         /* the fill of the last compute item that was its head */
+	uint64_t remaining_ps; /* the head's rest, running alone */
 	uint64_t head_from;    /* when it started */
-	uint64_t total_ns;     /* of all items ever submitted */
+	uint64_t total_ns;     /* the time of all items ever submitted */
 	uint64_t submitted, started, done;
 	struct engine_wait waits[ENGINE_WAITS_MAX];
 	uint32_t wait_count;

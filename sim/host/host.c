@@ -22,7 +22,7 @@
 /* Events kept of each kind; room is taken as they come. */
 #define TRACE_EVENTS (1u << 19)
 
-/* ---- what the engines tell ---- */
+/* ---- calls of the engines ---- */
 
 static struct process_queue *queue_owner(struct engine_queue *q)
 {
@@ -107,7 +107,7 @@ static const struct engine_events engine_events = {
 	.copy = on_copy,
 };
 
-/* ---- what the books tell ---- */
+/* ---- calls of the books ---- */
 
 uint64_t host_gpu_used(const struct host *h, uint32_t gpu)
 {

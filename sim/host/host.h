@@ -111,7 +111,7 @@ struct host_anchor {
 	struct book_holder memory;
 	struct book_block *block;
 	int fd;         /* the host's end: hangs up when nobody has the other one */
-	uint64_t inode; /* of the other end */
+	uint64_t inode; /* the other end's */
 };
 
 struct host {

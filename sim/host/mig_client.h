@@ -15,7 +15,7 @@ struct mig_device {
 	uint8_t gi_slices, ci_slices;
 	uint64_t memory_total; /* bytes of its GPU instance, which its other compute instances share
 				*/
-	uint64_t memory_reserved; /* of them, the driver's */
+	uint64_t memory_reserved; /* the driver's part of them */
 	uint64_t memory_used;     /* by processes, when asked */
 };
 

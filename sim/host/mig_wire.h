@@ -38,7 +38,7 @@ struct wire_mig_create {
 /* Also where creating fails after it was done. */
 struct wire_mig_reply {
 	struct wire_head head;
-	uint32_t id; /* of what was created */
+	uint32_t id; /* the ID of the created instance */
 	uint32_t spare;
 	uint64_t delay_ns; /* the call takes so long: sleep before returning */
 };

@@ -33,7 +33,7 @@ struct sim_model {
 	uint32_t shared_per_block_optin; /* bytes */
 	uint64_t memory_total;           /* bytes, NVML's total */
 	uint64_t memory_reserved; /* bytes of it the driver keeps; CUDA's total is the difference */
-	uint64_t context_bytes;   /* what one CUDA context costs */
+	uint64_t context_bytes;   /* the cost of one CUDA context */
 	uint32_t clock_sm_mhz;    /* maximum */
 	uint32_t clock_mem_mhz;
 	uint32_t clock_video_mhz;
@@ -44,10 +44,10 @@ struct sim_model {
 	uint32_t pcie_gen, pcie_width;
 	uint32_t power_limit_w; /* default and highest */
 	uint32_t power_min_w;   /* the lowest it can be set to */
-	uint32_t power_idle_w;  /* what it draws then */
+	uint32_t power_idle_w;  /* the power that it draws then */
 	uint32_t copy_engines;
 	bool ecc;              /* has ECC memory, and it is on: data-centre boards */
-	bool has_fan;          /* of its own */
+	bool has_fan;          /* it has a fan of its own */
 	const char *mig_class; /* placement class ("g7", "a30", ...), NULL: no MIG */
 };
 

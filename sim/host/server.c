@@ -49,7 +49,7 @@ struct server {
 	 */
 	struct list closed;
 	bool stopping;
-	uint64_t armed; /* what the timer is set to; UINT64_MAX: nothing */
+	uint64_t armed; /* the time for which the timer is set; UINT64_MAX: none */
 	union {
 		struct wire_head head;
 		_Alignas(8) char bytes[WIRE_PACKET_MAX];

@@ -16,7 +16,7 @@ enum trace_kind {
 
 struct trace_event {
 	uint64_t at;    /* model time, ns */
-	uint64_t shift; /* of work: the GPU's own clock was so far behind */
+	uint64_t shift; /* a shift of work: the GPU's own clock was so far behind */
 	int64_t value;
 	uint64_t process; /* number of the connection, 0: none */
 	int32_t pid;

@@ -161,7 +161,7 @@ int verb_list(int argc, char **argv)
 	return EXIT_CODE_OK;
 }
 
-/* ---- what the host itself tells ---- */
+/* ---- figures of the host itself ---- */
 
 struct client *verb_host_open(bool json)
 {

@@ -66,7 +66,7 @@ struct wire_gpu {
 	uint8_t uuid[16];   /* random, of this GPU of this host alone */
 	char uuid_text[48]; /* "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx" */
 	uint32_t pci_domain, pci_bus, pci_device;
-	uint32_t minor;                  /* of /dev/nvidiaN */
+	uint32_t minor;                  /* the N of /dev/nvidiaN */
 	_Atomic uint32_t flags;          /* enum wire_gpu_flag */
 	_Atomic uint32_t mig_generation; /* changes whenever an instance comes or goes */
 	uint64_t memory_total;           /* bytes; NVML's total */
@@ -88,7 +88,7 @@ struct wire_host {
 	int32_t cuda_driver_version; /* 12040 */
 	_Atomic uint32_t
 		faults;    /* bit (1 << enum wire_fault): armed for somebody; ask FAULT_TAKE */
-	uint32_t mig_seed; /* of mig_shuffle() */
+	uint32_t mig_seed; /* the seed of mig_shuffle() */
 	uint32_t spare;
 	uint64_t started;         /* model time at which the host came up */
 	uint64_t realtime_offset; /* model time plus this is time since 1970: what GPUs show */
@@ -130,7 +130,7 @@ enum wire_type {
 	WIRE_MEMORY_EXPORT_FD = 20, /* + backing fd; gives a shareable fd */
 	WIRE_MEMORY_IMPORT_FD = 21, /* + shareable fd; gives backing fd */
 	WIRE_MEMORY_LOOK = 22,      /* how much of a device is used */
-	WIRE_LIMIT_SET = 23,        /* of a cgroup, by root */
+	WIRE_LIMIT_SET = 23,        /* sets the limit of a cgroup, by root */
 	WIRE_LIMIT_GET = 24,
 	WIRE_MEMORY_BACKING = 25, /* gives a sparse memfd of `bytes`: struct wire_memory_reserve */
 	WIRE_WORK_SUBMIT = 32,    /* one-way */
@@ -171,7 +171,7 @@ struct wire_hello {
 struct wire_hello_reply {
 	struct wire_head head;
 	uint64_t process; /* the host's number for this connection, never reused */
-	int32_t pid;      /* of the caller as the host sees it */
+	int32_t pid;      /* the caller's, as the host sees it */
 	uint32_t spare;
 };
 
@@ -243,7 +243,7 @@ struct wire_limit {
 	uint32_t spare;
 	uint64_t soft, hard;        /* bytes */
 	uint64_t used;              /* GET's reply: by the processes in it */
-	char path[WIRE_CGROUP_MAX]; /* of its directory */
+	char path[WIRE_CGROUP_MAX]; /* its directory's path */
 };
 
 enum wire_engine {
@@ -323,7 +323,7 @@ struct wire_process {
 	uint64_t bytes;      /* contexts included */
 	uint64_t peak_bytes;
 	uint64_t busy_ns;     /* compute, since start */
-	uint32_t sm_permille; /* of the last second, compute and copies */
+	uint32_t sm_permille; /* the last second's, compute and copies */
 	uint32_t copy_permille;
 	uint32_t contexts; /* that it has there */
 	uint32_t spare;
@@ -340,7 +340,7 @@ struct wire_process_list {
 
 struct wire_utilization {
 	struct wire_head head;
-	uint32_t gpu_permille; /* of the last second: some kernel ran */
+	uint32_t gpu_permille; /* the part of the last second in which some kernel ran */
 	uint32_t memory_permille;
 	uint64_t busy_ns; /* since start */
 	uint64_t copied_bytes[WIRE_ENGINES];

@@ -12,7 +12,7 @@
 
 struct nvmlGpmSample_st {
 	wire_device of;
-	uint32_t sms;     /* of all of it; 0: nothing was sampled */
+	uint32_t sms;     /* the SMs of all of it; 0: nothing was sampled */
 	uint64_t at;      /* ns */
 	uint64_t busy_ns; /* times multiprocessors */
 };

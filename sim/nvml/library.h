@@ -18,7 +18,7 @@
 /* A device handle, looked up. `gpu` and `model` are the whole GPU's, for MIG devices too. */
 struct device {
 	wire_device id;
-	unsigned int index; /* of the GPU */
+	unsigned int index; /* the GPU's */
 	const struct wire_gpu *gpu;
 	const struct sim_model *model;
 	struct client *client;

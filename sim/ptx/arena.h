@@ -8,7 +8,7 @@ struct arena_chunk;
 /* Zeroed is empty. One thread at a time. */
 struct arena {
 	struct arena_chunk *chunks;
-	size_t used; /* of the newest chunk */
+	size_t used; /* the used bytes of the newest chunk */
 };
 
 /* Zeroed memory, aligned for any object; NULL when there is none. */

@@ -35,7 +35,7 @@ enum insn_space {
 	SPACE_SHARED,
 	SPACE_LOCAL,
 	SPACE_FRAME, /* local memory, relative to the frame of the function */
-	SPACE_PARAM, /* of the kernel */
+	SPACE_PARAM, /* the kernel's parameters */
 	SPACE_CONST, /* isspacep and cvta only: elsewhere it is SPACE_GLOBAL */
 };
 
@@ -93,7 +93,7 @@ struct insn {
 	};
 	uint16_t op;     /* enum ptx_op */
 	uint8_t type;    /* enum type, of the instruction */
-	uint8_t detail;  /* what the handler needs: a space, an operation, a count */
+	uint8_t detail;  /* a detail for the handler: a space, an operation, a count */
 	uint8_t size[2]; /* bytes of a register: destination, source */
 	uint32_t line;
 };
@@ -134,7 +134,7 @@ struct variable {
 	struct relocation *relocations;
 	size_t relocation_count, relocation_room;
 	uint64_t address;            /* bound; of shared: the offset */
-	struct variable *definition; /* of an extern: where it is defined; else itself */
+	struct variable *definition; /* an extern's definition elsewhere; else itself */
 	int index;                   /* in ptx_module.variables; -1: shared */
 	struct variable *next;
 	/* link.c: the kernels that reach a shared variable. */
@@ -175,7 +175,7 @@ struct function {
 	size_t code_count, code_room;
 	uint32_t entry; /* index of the first instruction in the module's code */
 	uint32_t register_bytes;
-	uint32_t local_bytes; /* of one frame */
+	uint32_t local_bytes; /* bytes of one frame */
 	uint32_t registers;   /* pressure, in 32-bit registers */
 	struct reference *references;
 	/* link.c */
@@ -197,7 +197,7 @@ struct ptx_module {
 	uint32_t *extra;
 	size_t extra_count, extra_room;
 	struct buffer constants;
-	struct relocation *relocations; /* of the constants */
+	struct relocation *relocations; /* the relocations of constants */
 	size_t relocation_count, relocation_room;
 	struct function *functions; /* a list, newest first */
 	struct function **by_number;

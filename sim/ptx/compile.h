@@ -36,7 +36,7 @@ struct symbol {
 	const char *name;
 	size_t length;
 	enum symbol_kind kind;
-	enum type type;   /* of a register or range */
+	enum type type;   /* the type of a register or range */
 	uint32_t place;   /* value_ref; offset in the frame or the parameters */
 	uint32_t size;    /* bytes of a parameter or frame variable; registers of a range */
 	uint32_t element; /* bytes of an array's element; 0: no array */
@@ -113,14 +113,14 @@ struct constant {
 
 struct compiler {
 	jmp_buf escape;
-	int status; /* what compile_fail was given */
+	int status; /* the status that compile_fail was given */
 	char *log;
 	size_t log_size;
 	const struct ptx_options *options;
 	struct ptx_module *module;
 	struct arena scratch;
 	struct constant *constants[CONSTANT_BUCKETS];
-	size_t code_room; /* of module->code */
+	size_t code_room; /* room in module->code */
 
 	/* The source. */
 	size_t source;

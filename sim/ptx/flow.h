@@ -7,7 +7,7 @@
 
 struct block {
 	uint32_t start, end; /* instructions [start, end) */
-	uint32_t first_next; /* of graph.next */
+	uint32_t first_next; /* its first index in graph.next */
 	uint32_t next_count; /* 0: it ends the function */
 };
 

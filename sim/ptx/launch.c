@@ -30,7 +30,7 @@
 #define SPIN_NS_MAX 20000
 #define SPIN_PART 64
 
-/* --- what handlers call */
+/* --- functions for handlers */
 
 static uint64_t clock_ns(void)
 {
@@ -412,7 +412,7 @@ struct residents {
 	struct block *blocks;
 	uint32_t count, room; /* resident; allocated */
 	uint32_t wanted;      /* to be resident at once */
-	uint64_t next, total; /* of the grid */
+	uint64_t next, total; /* blocks of the grid */
 	uint64_t checkpoint;  /* instructions at which it is due */
 	uint64_t patience;    /* instructions at which another block becomes resident */
 };

@@ -13,7 +13,7 @@ enum token_kind {
 	TOKEN_FLOAT,  /* 0fXXXXXXXX (single) or 1.5, 0dXXXXXXXXXXXXXXXX (double): in `number` */
 	TOKEN_STRING, /* without its quotes */
 	TOKEN_PUNCT,  /* one character, in text[0] */
-	TOKEN_BAD,    /* what can't be PTX */
+	TOKEN_BAD,    /* text that cannot be PTX */
 };
 
 struct token {

@@ -15,8 +15,8 @@
 struct liveness {
 	struct compiler *c;
 	const struct graph *graph;
-	uint32_t words;  /* of a set */
-	uint32_t *index; /* of a register, by its place / 4 */
+	uint32_t words;  /* the size of a set */
+	uint32_t *index; /* a register's number, by its place / 4 */
 	uint8_t *weight; /* 32-bit registers, by index */
 	uint64_t *in;    /* a set a block */
 };

@@ -8,7 +8,7 @@
  * `plain` rounds to nearest even without flags; `flags` reads insn.flags. */
 static const struct float_rule {
 	const char *name;
-	int plain, flags; /* of f32 */
+	int plain, flags; /* for f32 */
 	bool f64;
 	int half; /* enum half_op */
 	unsigned sources;

@@ -355,7 +355,7 @@ static void lower_cp(struct compiler *c, int arg)
 	insn->src[1] = from.base;
 	insn->src[2] = bytes;
 	insn->extra = (uint32_t)(int32_t)from.offset;
-	insn->type = (uint8_t)from.flags; /* of the source's address */
+	insn->type = (uint8_t)from.flags; /* flags of the source's address */
 	insn->size[0] = (uint8_t)size;
 }
 

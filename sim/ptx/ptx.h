@@ -67,14 +67,14 @@ struct ptx_kernel_info {
 	uint32_t param_bytes;  /* end of the last parameter */
 	uint32_t shared_bytes; /* static .shared */
 	uint32_t const_bytes;  /* .const of the module */
-	uint32_t local_bytes;  /* of one thread, callees included unless they recurse */
+	uint32_t local_bytes;  /* for one thread, callees included unless they recurse */
 	uint32_t registers;    /* 32-bit registers of one thread: an estimate from liveness */
 	uint32_t max_threads;  /* a block: .maxntid, .reqntid or 1024 */
 	uint32_t maxntid[3];   /* 0 0 0: not given */
 	uint32_t reqntid[3];   /* 0 0 0: not given; a launch with other dims must be refused */
 	uint32_t reqnctapercluster[3]; /* 0 0 0: not given */
 	int ptx_version;               /* 10 * major + minor, of the text */
-	int sm;                        /* of .target, 10 * major + minor */
+	int sm;                        /* from .target: 10 * major + minor */
 };
 
 size_t ptx_module_kernel_count(const struct ptx_module *module);
@@ -153,7 +153,7 @@ struct ptx_launch {
 	uint32_t shared_bytes;      /* dynamic shared memory */
 	const void *params;         /* the parameter buffer, laid out by ptx_kernel_info.params */
 	size_t param_bytes;
-	uint32_t stack_bytes; /* of one thread, for calls; 0: 1024 (added to the kernel's local
+	uint32_t stack_bytes; /* for one thread's calls; 0: 1024 (added to the kernel's local
 				 bytes) */
 	/* Blocks that are resident at once. 0: they run one after another, and more become resident
 	 * when those that run only spin; a cooperative launch wants the whole grid. */
@@ -182,12 +182,12 @@ enum ptx_fault_kind {
 
 struct ptx_result {
 	uint64_t warp_instructions;
-	uint64_t memory_instructions; /* of those, loads, stores and atomics */
+	uint64_t memory_instructions; /* the loads, stores and atomics among them */
 	enum ptx_fault_kind fault;
 	uint64_t fault_address;
 	uint32_t fault_block[3], fault_thread[3];
 	const char *fault_function;
-	uint32_t fault_line; /* of the text */
+	uint32_t fault_line; /* the line in the text */
 };
 
 /* Runs the whole grid. 0, -EFAULT (see result->fault), -ECANCELED, -EINVAL (dimensions, parameter

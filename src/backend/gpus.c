@@ -15,9 +15,9 @@
 #include "base/macros.h"
 #include "base/nvml_functions.h"
 
-/* The list of those that draw is empty on most hosts, and a driver may take milliseconds over it,
- * during which programs' own calls wait: while it was empty, it is read again after so many times
- * as long as that took, or after a second at most. */
+/* The list of graphics processes is empty on most hosts. A driver may take milliseconds to make it,
+ * and programs' own calls wait meanwhile. So an empty list is read again after this many times its
+ * own reading time, and after 1 s at most. */
 #define GRAPHICS_TIMES 100
 #define GRAPHICS_MOST_NS 1000000000ull
 /* Looking again costs little below this, and is worth it below that for those who need it. */
@@ -25,10 +25,11 @@
 #define WORTH_NS 50000000ull
 /* So many readings that agree are believed, where nothing moved from the first one on. */
 #define READINGS_SURE 5
-/* Where figures move: what was so far is so still, if seven of eight allow it. */
+/* Where figures move, the value so far is kept if seven of eight readings allow it. */
 #define READINGS_STILL 8
-/* Between the figures of another reading, so that it falls in step with nobody who takes and gives
- * memory in turn: those figures that do are the same before and after, and wrong. */
+/* The pause between the figures of another reading. It keeps readings out of step with a program
+ * that takes and gives memory in turn. In step they would be the same before and after, and wrong.
+ */
 #define STEP_NS 300000u
 
 struct graphics {

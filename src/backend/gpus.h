@@ -97,16 +97,19 @@ void gpus_take_up(struct gpus *gpus);
 bool gpus_are_simulated(const struct gpus *gpus);
 /* Text, valid until gpus_close. */
 const char *gpus_driver_version(const struct gpus *gpus);
-/* Fills at most `max` entries; *ret_count may be 0. Of a GPU that does not answer all but `index`
- * and `unread` is zero. */
+/* Fills at most `max` entries; *ret_count may be 0. A GPU that does not answer has only `index`
+ * and `unread` set; the rest is zero. */
 int gpus_list(struct gpus *gpus, struct gpu_info *list, size_t max, size_t *ret_count);
 /* One of them, which may answer by now. */
 void gpus_info(struct gpus *gpus, uint32_t index, struct gpu_info *ret);
-/* Memory and processes of one GPU; by one thread at a time. `exact`: memory and processes shall be
- * of one moment, as what is not carve's is their difference; else that is tried only where it costs
- * little. `unlisted`: what was used beyond the sum of all processes so far: a first reading of just
- * that, during which nothing moved, is enough. `parts`: the processes of each MIG instance, too,
- * which takes three calls for each. The result's `error` says what went wrong. */
+/* Memory and processes of one GPU; by one thread at a time.
+ *
+ * `exact`: memory and processes are to be of one moment, because their difference is the memory of
+ * programs outside carve. Without it that is tried only where it costs little.
+ * `unlisted`: the memory that was used beyond the sum of all processes so far. A first reading that
+ * shows the same is enough, if nothing moved during it.
+ * `parts`: the processes of each MIG instance, too. That takes three calls for each instance.
+ * The result's `error` says what went wrong. */
 void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, int64_t unlisted, bool parts,
 		 struct gpu_sample *ret);
 /* The sum of all processes. */

@@ -5,7 +5,8 @@
 
 #include <stdarg.h>
 
-/* Exit codes of every program here; spec "Everywhere". Also the `code` of a JSON error. */
+/* Exit codes of every program here (README.md; docs/man/carve.1). Also the `code` of a JSON error.
+ */
 enum exit_code {
 	EXIT_CODE_OK = 0,
 	EXIT_CODE_FAILED = 1,

@@ -34,8 +34,8 @@ ssize_t read_all(int fd, void *buf, size_t size);
 int open_in_root(int root_fd, const char *path, int flags);
 
 /* Likewise a plain file, for reading, and nothing else: to open a device may do something already.
- * `self_fd`: of /proc/self/fd, for callers that are in another mount namespace meanwhile, or
- * AT_FDCWD. -EMEDIUMTYPE: it is none. */
+ * `self_fd` is a descriptor of /proc/self/fd, for callers that are in another mount namespace
+ * meanwhile, or AT_FDCWD. -EMEDIUMTYPE: it is no plain file. */
 int open_plain_in_root(int root_fd, int self_fd, const char *path);
 
 /* Opens what lies below a directory that others may write to: no link is followed, and no file

@@ -27,10 +27,9 @@ int server_check(int fd, const char *path, unsigned flags, uid_t *ret_uid);
 int server_directory_check(const char *path, uid_t *ret_uid);
 
 /* The file by which this user's clients believe the owner of the simulated host in directory
- * `host`. `carve sim
- * --join` makes it; it names the directory by what cannot be forged: device, inode, time of birth,
- * owner. It is in /tmp/carve-UID, as an environment variable would be inherited by whoever runs in
- * it. 0 or -errno. */
+ * `host`. `carve sim --join` makes it. It names the directory by facts that cannot be forged: its
+ * device, inode, time of birth and owner. It is in /tmp/carve-UID, because every program in there
+ * would inherit an environment variable. 0 or -errno. */
 #define SERVER_JOIN_SIZE 128
 int server_join_record(const char *host, char *buf, size_t size);
 /* The directory of those files. */
@@ -41,7 +40,7 @@ void server_join_directory(char *buf, size_t size);
 bool process_is_privileged(void);
 
 /* Whether all directories of an absolute path, as far as it exists, are root's or this user's, and
- * open to nobody else: so no other user can have put something there, or can later. */
+ * open to nobody else. Then no other user can have put something there, or can later. */
 bool trust_path_is_own(const char *path);
 
 /* Opens a file to read that only root can have written, as it is in a directory of root's. Where

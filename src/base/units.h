@@ -1,9 +1,9 @@
-/* The spellings of sizes, fractions and shares that users write; spec "Sizes". Decimal arithmetic
- * is exact (no floating point): 2684.35456MB is 2684354560 bytes. A fraction of a byte is
- * dropped.
+/* The spellings of sizes, fractions and shares that users write (docs/man/carve.1). Decimal
+ * arithmetic is exact (no floating point): 2684.35456MB is 2684354560 bytes. A fraction of a byte
+ * is dropped.
  *
  * Every function returns 0, or a negative number with *err saying which text was wrong and which
- * would be right (code EXIT_CODE_USAGE); -ERANGE where it is below the smallest slice. Outputs are
+ * would be right (code EXIT_CODE_USAGE). -ERANGE: the size is below the smallest slice. Outputs are
  * set on success only. Thread-safe. */
 #pragma once
 
@@ -13,7 +13,7 @@
 
 struct error;
 
-/* The smallest slice, in bytes (spec: 100 MB). */
+/* The smallest slice, in bytes: 100 MB (docs/man/carve.1). */
 #define SLICE_BYTES_MIN 100000000ULL
 /* No GPU is larger: sizes above it are refused as overflow (bytes; 2^47 = 128 TiB, also what the
  * ledger's word can count). */
@@ -22,7 +22,7 @@ struct error;
 #define SHARE_ONE 1000000u
 /* Digits that JSON has them with: 0.05, not 0.050000000000000003. */
 #define SHARE_DIGITS 9
-/* The smallest fraction that is accepted (spec, "Queues": any fraction >= 0.001). */
+/* The smallest fraction that is accepted: 0.001 of a GPU (docs/man/carve.1). */
 #define SHARE_MIN 1000u
 
 /* --vram and SIZE: a bare number is GiB. The units are B, KB MB GB TB (powers of 1000) and KiB MiB

@@ -9,9 +9,9 @@
 /* The size of "\xff", which is written in place of one byte. */
 #define TEXT_ESCAPE_SIZE 4
 
-/* The text with what is not UTF-8 escaped, and with `controls` control characters, too: C0, DEL and
- * C1, those that order text from right to left, separators of lines. `buf` has TEXT_ESCAPE_SIZE
- * bytes for each of text's, and one more. Returns it. */
+/* The text, in which all that is not UTF-8 is escaped. With `controls` control characters are, too:
+ * C0, DEL and C1, those that order text from right to left, and separators of lines. `buf` has
+ * TEXT_ESCAPE_SIZE bytes for each of text's, and one more. Returns it. */
 const char *text_escape(const char *text, bool controls, char *buf);
 
 /* Likewise with `controls`, of a part of a stream: ends of lines and tabs stay as they are. A

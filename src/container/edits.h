@@ -1,6 +1,6 @@
 /* All that a container of a slice gets, in the shape of CDI's containerEdits: {env, mounts,
- * deviceNodes, hooks}. `carve podman run` reads it as options of the runtime, a CDI spec has it as
- * it stands. All are pure. */
+ * deviceNodes, hooks}. `carve podman run` makes options of the runtime from it. A CDI spec has it
+ * as it stands. All are pure. */
 #pragma once
 
 #include <jansson.h>

@@ -25,8 +25,7 @@ struct container_limits {
 };
 
 /* Reads a list of "NAME=VALUE". If a name is there twice, the lower value counts. 0, or negative
- * with *err set, which names the variable: a value that makes no sense. `ret` points into the
- * list. */
+ * where a value makes no sense; *err names the variable. `ret` points into the list. */
 int container_limits_read(const json_t *environment, struct container_limits *ret,
 			  struct error *err);
 /* The limit that holds for all of the first `gpus` GPUs of a slice, which have one size: the least,

@@ -65,11 +65,11 @@ void lease_promise(struct lease_table *t, uint32_t gpu, uint32_t ppm, uint64_t n
  * leave that. In fair mode only the fractions of clients that want time count.
  *
  * `fraction_ppm`: the slice's share as asked by --gpu or --gpu-compute; 0: sized by memory only.
- * Request and limit follow from the GPU's mode: fair request = fraction, limit = 1; strict limit =
- * fraction too, but 1 where the fraction is 0. `gpus`: bit mask, not 0. `id` is the caller's;
- * unique. `owner`: any number. A client that is removed leaves what it still owes to its owner. The
- * owner pays with the first turns of the next clients, for max(4 plans, 10 min) at most. 0,
- * -EEXIST, -EINVAL or -ENOMEM. */
+ * Request and limit follow from the GPU's mode. Fair: the request is the fraction, and the limit 1.
+ * Strict: the limit is the fraction too, but 1 where the fraction is 0. `gpus`: bit mask, not 0.
+ * `id` is the caller's; unique. `owner`: any number. A client that is removed leaves what it still
+ * owes to its owner. The owner pays with the first turns of the next clients, for max(4 plans, 10
+ * min) at most. 0, -EEXIST, -EINVAL or -ENOMEM. */
 int lease_client_add(struct lease_table *t, uint64_t id, uint64_t owner, uint64_t gpus,
 		     uint32_t fraction_ppm, uint64_t now);
 /* Resized. */

@@ -162,7 +162,7 @@ static void works_set(struct lease_sim *sim, struct client *c, bool works)
 	c->works = works;
 }
 
-/* ---- what clients do by themselves ---- */
+/* ---- clients' own steps ---- */
 
 static uint64_t id_of(const struct lease_sim *sim, const struct client *c)
 {

@@ -16,9 +16,9 @@
  *           strict mode that clock has those that the pool pays for take turns.
  * FLUID is SHARE and EXCESS at the rate of the share, for a client that nobody else waits for.
  *
- * A GPU's clocks stand still while a client is due but can't run yet: between a grant and the
- * gate's opening, or while the GPU is kept for a gang. So shares are shares of the time that can be
- * used. Where it has time to spare later, they catch up. */
+ * A GPU's clocks stand still while a client is due but can't run yet. That is between a grant and
+ * the gate's opening, or while the GPU is kept for a gang. So shares are shares of the time that
+ * can be used. Where it has time to spare later, they catch up. */
 #pragma once
 
 #include "core/lease.h"

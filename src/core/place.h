@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The percentage of the request that a remainder must hold to be granted instead (spec: the 93%
- * rule). */
+/* The percentage of the request that a remainder must hold to be granted instead
+ * (docs/man/carve.1). */
 #define PLACE_TOLERANCE_PERCENT 93u
 /* GPUs of one session, at most (what a ledger has room for). */
 #define PLACE_GPUS_MAX 64u

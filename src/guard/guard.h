@@ -2,10 +2,10 @@
  * everybody, has none. It answers the fixed-size requests of proto/guard.h on a socket pair, one at
  * a time, in some 50 us each, and does nothing else. Worker and guard end with each other.
  *
- * A worker that was broken into can have SIGTERM and SIGKILL of it for processes that the named
- * user may end, but for root's own only if they are in a slice. It can have descriptors of mount
- * namespaces, which are of no use without rights. It can also have the daemon's own sockets and
- * lock removed or made anew. */
+ * A worker that was broken into can have the guard send SIGTERM and SIGKILL to processes that the
+ * named user may end. Root's own processes get them only if they are in a slice. It can have
+ * descriptors of mount namespaces, which are of no use without rights. It can also have the
+ * daemon's own sockets and lock removed or made anew. */
 #pragma once
 
 #include <limits.h>

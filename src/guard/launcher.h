@@ -70,8 +70,8 @@ int launcher_files_make(struct launcher_place *place, uid_t uid);
 int launcher_user_directory(const struct launcher_place *place, uid_t uid, char *path, size_t size);
 
 /* Starts a shim as the warrant says, for `name` (JOB.ATTEMPT) in the user's directory, which is
- * made if need be. `spec_fd` is what the shim reads, and *ret_go the end of the pipe on which it is
- * told to go. 0 or -errno: nothing runs. */
+ * made if need be. The shim reads `spec_fd`. *ret_go is the end of the pipe on which it is told to
+ * go. 0 or -errno: nothing runs. */
 int launcher_shim_start(const struct launcher_place *place, const struct warrant *warrant,
 			const char *name, int spec_fd, int *ret_go, struct process_id *ret);
 

@@ -83,8 +83,8 @@ _Static_assert(sizeof(struct shim_go) == 40, "shim ABI");
 #define SHIM_ERR ".err" /* a link to its standard error, where that is not in the log */
 #define SHIM_CID ".cid" /* the ID of the job's container */
 #define SHIM_POD ".pod" /* the parts of the job's pod */
-/* How far a job's pod is: an object that carve-kubernetes puts in place whole. `phase` is one of
- * those below, `why` says why it waits or has failed, `code` is the exit code. */
+/* The state of a job's pod: an object that carve-kubernetes puts in place whole. `phase` is one of
+ * those below. `why` says why it waits or has failed. `code` is the exit code. */
 #define SHIM_POD_STATE ".pod-state"
 #define SHIM_POD_ASKED "asked"     /* the API server has not answered yet */
 #define SHIM_POD_CREATED "created" /* it is never created once more */

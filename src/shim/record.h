@@ -14,8 +14,8 @@ int record_open(const struct record_place *place);
 /* Makes the file anew, with what was in it, where somebody removed it. 0 or -errno. */
 int record_look(const struct record_place *place, int *fd);
 /* Appends the object, which is the function's from now on, as a line. `synced`: it is on the disk
- * when this returns; else other processes see it, and a power cut may take it. Any process that has
- * the descriptor may. 0 or -errno: nothing that counts was written. */
+ * when this returns. Without it other processes see the line, and a power cut may lose it. Any
+ * process that has the descriptor may append. 0 or -errno: nothing that counts was written. */
 int record_add(int fd, json_t *object, bool synced);
 /* The file is empty from now on, which needs no room: nothing ran. Where that fails it is as it
  * was. */

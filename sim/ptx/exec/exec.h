@@ -60,8 +60,8 @@ struct warp {
 	uint32_t lanes;  /* that exist */
 	uint32_t live;   /* that have not exited */
 	uint32_t tid[3][WARP_LANES];
-	unsigned char *local; /* of lane 0; the next lane's is launch->local_bytes on */
-	uint32_t local_base;  /* of the frame */
+	unsigned char *local; /* lane 0's; the next lane's is launch->local_bytes on */
+	uint32_t local_base;  /* the frame's base */
 
 	/* Waiting. */
 	uint64_t wake; /* ns */
@@ -79,7 +79,7 @@ struct warp {
 struct barrier {
 	uint32_t arrived;        /* warps */
 	uint32_t expected;       /* warps; 0: all of the block */
-	uint32_t popc, all, any; /* of bar_red */
+	uint32_t popc, all, any; /* results of bar_red */
 };
 
 struct block {
@@ -102,7 +102,7 @@ struct launch {
 	struct ptx_result *result;
 	uint32_t warps_per_block, threads;
 	uint32_t shared_bytes; /* static and dynamic */
-	uint32_t local_bytes;  /* of a thread */
+	uint32_t local_bytes;  /* a thread's */
 	unsigned char *params;
 	_Alignas(64) unsigned char few_params[256];
 	uint32_t param_bytes;
@@ -111,7 +111,7 @@ struct launch {
 	struct ptx_range ranges[RANGE_CACHE];
 	unsigned range_count, range_next;
 	struct ptx_range *range;            /* the last one found */
-	_Alignas(16) uint32_t workspace[4]; /* of a cooperative grid */
+	_Alignas(16) uint32_t workspace[4]; /* a cooperative grid's */
 	uint64_t started;                   /* ns, for %clock */
 	struct warp *running;               /* the last one that had a turn */
 	uint64_t paused_ns;                 /* since it last met the others */

@@ -86,7 +86,7 @@ static inline void round_host(uint32_t rounding)
 
 struct half_format {
 	unsigned mantissa; /* bits */
-	int exponent_min;  /* of normal numbers */
+	int exponent_min;  /* the least exponent of normal numbers */
 	uint16_t infinity;
 };
 

@@ -17,6 +17,6 @@ struct check_input {
  * but worth knowing) or "problem". CARVE_CHECK_ROOT, for tests, is where /proc, /etc, /dev, /sys,
  * /run and /tmp are looked for. */
 json_t *check_conditions(const struct check_input *input);
-/* Prints notes and problems for people, and how many were looked at. `missing` is how much is
- * missing in all: what is no condition's problem (the daemon, the driver) is counted as one. */
+/* Prints notes and problems for people, and how many were looked at. `missing` is the number of all
+ * problems; one that is no condition's (the daemon, the driver) counts as one. */
 void check_conditions_print(const json_t *conditions, size_t missing);

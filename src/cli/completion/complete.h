@@ -3,7 +3,8 @@
 
 #include <stdio.h>
 
-/* Prints the candidates for the last of `words` (what is typed of it, perhaps ""), which follow the
- * word `carve`, one a line and only those that begin so. ":files" and ":commands" stand for the
- * files and commands that the shell knows. Asks a daemon that runs, and starts none. */
+/* Prints the candidates for the last of `words`, which follow the word `carve`. The last word may
+ * be typed in part, or be "". One candidate a line, and only those that begin with it. ":files" and
+ * ":commands" stand for the files and commands that the shell knows. Asks a daemon that runs, and
+ * starts none. */
 void complete_print(FILE *out, int count, char *const *words);

@@ -5,8 +5,8 @@
 
 struct node;
 
-/* Defers the call until a sample that starts now is in (or, where there is no GPU, not at all),
- * then has `answer` answer it in its user's turn. `arg` (NULL, or from malloc) is freed afterwards,
+/* Defers the call until a sample that starts now is in. Where there is no GPU it is not deferred.
+ * Then `answer` answers it in its user's turn. `arg` (NULL, or from malloc) is freed afterwards,
  * also where the client goes. */
 void fresh_defer(struct call *call, call_answer answer, void *arg);
 /* The inventory or a sample is in. */

@@ -1,5 +1,5 @@
-/* The answers of the API, as JSON (names: spec, "JSON names"). Results are owned by the caller;
- * NULL: no memory. Another user sees of a session its size only. */
+/* The answers of the API, as JSON (docs/openapi.json has the names). Results are owned by the
+ * caller; NULL: no memory. Another user sees of a session its size only. */
 #pragma once
 
 #include <jansson.h>

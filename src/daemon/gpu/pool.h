@@ -1,8 +1,8 @@
 /* The GPUs that this daemon offers: inventory, who owns which GPU, what is promised on each, and
  * the driver's figures, sampled on the thread pool. Everything here runs on the loop's thread.
  *
- * Samples are numbered. pool_refresh() returns the number of one that starts after the call, so
- * that whoever waits for `done` to reach it sees figures no older than his question. */
+ * Samples are numbered. pool_refresh() returns the number of one that starts after the call.
+ * A caller that waits until `done` reaches it sees figures no older than its question. */
 #pragma once
 
 #include <stdbool.h>
@@ -120,10 +120,9 @@ void pool_close(struct pool *pool);
 #define POOL_ALL UINT64_MAX
 /* Asks for a sample of the GPUs in `mask` (bit = index in pool->gpu) and returns its number. */
 uint64_t pool_refresh(struct pool *pool, uint64_t mask);
-/* How long the next sample has to wait, ns, so that at most one part in `parts` of the time goes on
- * samples, which may hold programs' own calls up in the driver; never longer than `most_ns` after
- * the last one. Where samples are cheap, 0. For what is looked at again and again: whoever asks a
- * question does not wait. */
+/* The time that the next sample has to wait, ns; at most `most_ns` after the last one, and 0 where
+ * samples are cheap. So at most one part in `parts` of the time goes on samples, which may hold up
+ * programs' own calls in the driver. It is for repeated looks: a question does not wait. */
 uint64_t pool_pause_ns(const struct pool *pool, unsigned parts, uint64_t most_ns);
 /* Looks whose the GPUs are now: tries for those that another daemon had, and leaves to a system
  * daemon what that claims. With `all` false those whose holder lives are not asked for. True: one

@@ -41,7 +41,9 @@ struct handover {
 	int taken_size;
 };
 
-/* ---- what is left. An empty one; NULL: no memory. */
+/* ---- leaving one -------------------------------------------------------------------------- */
+
+/* An empty one; NULL: no memory. */
 struct handover *handover_new(void);
 /* A descriptor, to be put where it belongs. It stays the caller's. */
 json_t *handover_fd(struct handover *handover, int fd);
@@ -52,7 +54,9 @@ void handover_add(struct handover *handover, const char *key, json_t *value);
  * or -errno. */
 int handover_seal(struct handover *handover);
 
-/* ---- what was left. NULL: nothing. Removes it from the environment. */
+/* ---- taking one --------------------------------------------------------------------------- */
+
+/* The one that the last program left; NULL: none. Removes it from the environment. */
 struct handover *handover_find(void);
 /* The descriptor is the caller's from now on; -1: there is none, or it was taken. */
 int handover_take(struct handover *handover, const json_t *number);

@@ -49,8 +49,8 @@ void privileges_renew(struct privileges *privileges);
  * user may not signal it. */
 typedef void (*signal_cb)(void *context, const char *session, struct process_id process, int rc);
 /* Sends SIGTERM or SIGKILL to a process of a session if `uid`, the session's user, may do so by the
- * kernel's rule. `session` is for `cb` (or NULL) and shorter than PRIVILEGES_SESSION_SIZE. `cb` is
- * called once, maybe before this returns; not after privileges_stop(). */
+ * kernel's rule. `session` (shorter than PRIVILEGES_SESSION_SIZE) is handed to `cb`, which may be
+ * NULL. `cb` is called once, maybe before this returns, but not after privileges_stop(). */
 #define PRIVILEGES_SESSION_SIZE 16
 void privileges_signal(struct privileges *privileges, uid_t uid, const char *session,
 		       struct process_id process, int signal, signal_cb cb, void *context);

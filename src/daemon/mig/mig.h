@@ -1,9 +1,9 @@
-/* Dynamic MIG: instances that carve makes for requests on GPUs with the MIG role, keeps when their
- * sessions end, and removes when their room is needed. core/mig.h decides; NVML is called on the
- * thread pool alone, one order a GPU at a time.
+/* Dynamic MIG: carve makes instances for requests on GPUs with the MIG role. It keeps them when
+ * their sessions end, and removes them when their room is needed. core/mig.h decides. NVML is
+ * called on the thread pool alone, one order a GPU at a time.
  *
  * The changes of an order are in the store before it begins (an intent), with a new
- * generation of each instance. Whatever NVML then says there is puts the books right: after each
+ * generation of each instance. The books are corrected by the list that NVML then gives: after each
  * order, each second, and when a daemon starts. An instance that is not in the books is somebody
  * else's: it is never touched, and what it covers is not free. */
 #pragma once
@@ -69,8 +69,8 @@ bool mig_is_quiet(const struct mig *mig);
 /* After an upgrade: has the part that makes instances (privileges.h) become this program, too. */
 void mig_renew(struct mig *mig);
 
-/* Whether any GPU that the request may use gives out instances; and whether what it gives now is
- * being found out or changed, so that a request is to be decided when that is done. */
+/* Whether any GPU that the request may use gives out instances. And whether its instances are being
+ * looked up or changed, so that a request is to be decided when that is done. */
 bool mig_offers(const struct mig *mig, const struct slice_request *request);
 bool mig_changing(const struct mig *mig, const struct slice_request *request);
 /* The pool that core/mig.h decides on; its GPUs are those of the daemon's pool. NULL: nothing gives

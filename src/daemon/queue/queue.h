@@ -1,8 +1,8 @@
 /* Queues at work: agents, the jobs that have not ended, and who starts next. core/queue.h decides;
  * this asks it when something changed, starts shims, and notes how jobs end. Loop thread only.
  *
- * No job is lost and none runs twice, because of the order of steps (each has a kill point, and
- * tests/system/queue kills the daemon or the shim at every one of them):
+ * No job is lost and none runs twice, because of the order of steps. Each step has a kill point,
+ * and tests/system/queue kills the daemon or the shim at every one of them:
  *   1. the job is on disk before the client is told its ID;
  *   2. a shim is started, which waits;
  *   3. the slice is granted to the shim, and the start is written to disk, with the shim;
@@ -203,20 +203,19 @@ struct job *job_find(const struct queues *q, int64_t id);
 /* One of the jobs that are meant by an ID and have not ended; NULL: none is. For an array that is
  * found without looking at all of it. */
 const struct job *job_meant(const struct queues *q, int64_t id, int32_t index);
-/* The same as one change on the disk: all of it, or nothing that anybody was told of. For a long
- * array that takes several rounds of the loop, in which none of it starts; users (`owner`: as in
- * host/crowd.h) take turns. `done` is called when it
- * is on the disk, with what came of it: 0 or -errno; before this returns only where nothing is
- * meant, or there is no memory. */
+/* The same as one change on the disk: all of it, or nothing that anybody was told of. A long array
+ * takes several rounds of the loop, in which none of it starts; users (`owner`: as in host/crowd.h)
+ * take turns. `done` is called with 0 or -errno when the change is on the disk. It is called before
+ * this returns only where there is no such job, or no memory. */
 typedef void (*jobs_cb)(struct job *job, void *arg);
 typedef void (*jobs_done_cb)(void *arg, int rc);
 void jobs_change(struct queues *q, uid_t owner, int64_t id, int32_t index, jobs_cb cb,
 		 jobs_done_cb done, void *arg);
 /* The job whose slice this session is, while it runs; NULL: it is no job's. */
 const struct job *job_of_session(const struct queues *q, const char *session);
-/* Enqueues `count` jobs, an array where `indexes` is there. Called back when they are on disk, with
- * the ID of the first; 0: they could not be written, which *err says. `text` (malloc), `indexes`
- * and the warrant of `spec` become the queue's, where 0 is returned. */
+/* Enqueues `count` jobs, an array where `indexes` is there. When they are on disk it calls back
+ * with the ID of the first. 0 in its place: they could not be written, and *err says why. Where 0
+ * is returned, `text` (malloc), `indexes` and the warrant of `spec` become the queue's. */
 typedef void (*enqueue_cb)(void *arg, int64_t id, uint32_t count, const struct error *err);
 struct enqueue_request {
 	const struct peer *peer;
@@ -257,7 +256,8 @@ const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE]);
 void job_file(const struct queues *q, const struct job_record *record, const char *suffix,
 	      char buf[static PATH_MAX]);
 
-/* ---- who waits for changes */
+/* ---- waits for changes --------------------------------------------------------------------- */
+
 /* Every change of a job's state has a number. */
 typedef void (*job_event_cb)(void *arg);
 uint64_t queue_events_last(const struct queues *q);

@@ -65,9 +65,10 @@ struct agent_hook {
 	uint32_t dealt;      /* lines, since paced_ns */
 	uint64_t paced_ns;
 	uint64_t written; /* bytes, to this process */
-	/* Numbers of ends, each up to that one. saved: it is on disk that the program has dealt
-	 * with them. passed: they are in the lists, or were, or are none of the agent's. owed: they
-	 * are to be read from the disk before they can be. */
+	/* Numbers of ends; each counts up to that one.
+	 * saved: it is on disk that the program has dealt with them.
+	 * passed: they are in the lists, or were, or are none of the agent's.
+	 * owed: they are to be read from the disk before they can be in the lists. */
 	int64_t saved, passed, owed;
 	uint64_t again_ns; /* it is not started before */
 	int failure;       /* -errno of the last start; 0: it succeeded */

@@ -115,9 +115,9 @@ struct session {
 /* An end that could not be written to disk is tried again so often. */
 #define SESSION_RECORD_EVERY_NS 1000000000ull
 
-/* Makes a session from `record` (whose gpu[] is copied): on disk first, then promised. `owner`
- * keeps an ephemeral session alive; NULL for others. 0 or -errno of the store; -ESRCH: the owner is
- * gone. */
+/* Makes a session from `record` (whose gpu[] is copied): on disk first, then promised. `owner` is
+ * the process that keeps an ephemeral session alive; NULL for others. 0 or -errno of the store;
+ * -ESRCH: the owner is gone. */
 int session_create(struct sessions *sessions, const struct store_session *record,
 		   const struct process_id *owner, struct session **ret);
 /* Takes up a session found in the store, without holders. */

@@ -85,9 +85,9 @@ uint64_t session_held(const struct session *s, uint32_t position, const struct g
 	return held_in(s, position, sample, NULL);
 }
 
-/* A dead process whose forked children keep the driver's descriptors holds on to its memory,
- * whether the driver lists it or not: no more than the driver said while it lived, and than is
- * charged for it still. */
+/* A dead process whose forked children keep the driver's descriptors still has its memory, whether
+ * the driver lists it or not. It has no more than the driver said while it lived, and no more than
+ * is still charged for it. */
 static uint64_t left_unlisted(const struct process *p, uint32_t position)
 {
 	const struct process_gpu *gpu = &p->gpu[position];
@@ -160,8 +160,8 @@ static void inside_add(struct inside *in, const struct session *s, uint32_t posi
 	in->unseen += MIN(session_unseen(s, position), slice - held);
 }
 
-/* Of what the sessions may hold besides, no more than the driver has for no process, and had not
- * before they said so: that is the others'. */
+/* The memory that is the sessions'. Memory that they may hold besides counts up to the amount that
+ * the driver has for no process. The amount that was there before they said so is not theirs. */
 static uint64_t inside_sum(const struct inside *in, uint64_t unlisted, uint64_t usual)
 {
 	uint64_t most = unlisted - MIN(unlisted, in->kept);

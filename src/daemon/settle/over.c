@@ -23,8 +23,8 @@
 /* How long after others had less a session's figures may rise by it. */
 #define FELL_NS 3000000000ull
 
-/* Whether processes of it opened memory of others, by their own word: it excuses a rise for which
- * others had less at the same time, by the driver's word, and nothing else. */
+/* Whether processes of it opened memory of others, by their own word. That excuses only a rise for
+ * which others had less at the same time, by the driver's figures. */
 static bool session_imports(struct session *s)
 {
 	for (const struct process *p = s->processes; p && !s->imported; p = p->next)
@@ -112,9 +112,9 @@ static void moved_note_all(struct settling *settling)
 			before_keep(&settling->pool->gpu[i]);
 }
 
-/* Of what goes beyond the slice, what may be memory imported from another session, whose exporter
- * gave it back or died just when it began, or from a program outside carve: that is nobody's fault
- * in this one. Exports of its own processes were in its slice before. */
+/* The part beyond the slice that may be imported memory. It may be from another session, whose
+ * exporter gave it back or died just then, or from a program outside carve. No process of this
+ * session is at fault for it. Exports of its own processes were in its slice before. */
 static uint64_t over_inherited(struct session *s, uint64_t over)
 {
 	uint64_t others = orphans_of_others(s) + s->moved_bytes;

@@ -184,8 +184,8 @@ static bool has_twin(const struct process *p)
 	return false;
 }
 
-/* Of the driver's figure, which is less, nobody can tell of which of two slots that is; and calls
- * that wait for the daemon may have reserved what they do not hold yet. */
+/* Where the driver's figure is less, nobody can tell which of two slots has less. And calls that
+ * wait for the daemon may have reserved memory that they do not hold yet. */
 static int64_t maybe_freed(const struct process *p)
 {
 	const struct ledger_slot *slot = ledger_slot(&p->session->books.ledger, p->slot);
@@ -296,9 +296,9 @@ static bool lowers(struct process *p)
 	return slot->local_release_seq == p->seen_local_release_seq && stood_still(p);
 }
 
-/* An amount posted for one that asks, or posted anew, is too little by what it has booked and does
- * not hold, which it may be about to uncharge without asking: from now on it asks. False: it may
- * just have. */
+/* An amount that is posted for a process that asks, or posted anew, may be too little: by memory
+ * that the process has booked and does not hold. It may be about to uncharge that without asking,
+ * so from now on it asks. False: it may just have uncharged it. */
 static bool raises(struct process *p)
 {
 	const struct session *s = p->session;

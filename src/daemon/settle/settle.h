@@ -43,9 +43,9 @@ uint64_t settle_room(struct session *session);
  * next one to look at. */
 bool settle_room_known(struct session *session, uint64_t *sample);
 
-/* It is gone. Where what it let others have may be in their figures, or descriptors of it are open,
- * that is charged to the daemon until it is known. `compared`: the newest sample was, by
- * settle_all(). */
+/* The process is gone. Memory that it exported may be in others' figures, or its descriptors may be
+ * open. Then that memory is charged to the daemon until its holder is known. `compared`:
+ * settle_all() has compared the newest sample. */
 void settle_keep(const struct process *process, bool compared);
 /* Begins with books in which nothing stands. `sessions` is lent. */
 void settle_begin(struct settling *settling, struct sessions *sessions);

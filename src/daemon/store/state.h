@@ -1,7 +1,7 @@
 /* Where the daemon keeps what outlives it (store.h), and the host's restarts: the state directory.
  *
- * The system's is /var/lib/carve. It is on disk, and the runtime directory, which holds sockets and
- * lock, usually is not. `carve.db` in the runtime directory is then a link to the database, so that
+ * The system's is /var/lib/carve. It is on disk; the runtime directory, which holds sockets and
+ * lock, usually is not. `carve.db` in the runtime directory is then a link to the database. By it
  * the next daemon finds the living sessions wherever they are kept. A daemon that is told another
  * place moves them. Until that is complete, the old place is the one that counts. A daemon older
  * than this finds a link there, and refuses instead of starting without sessions.

@@ -11,8 +11,8 @@ struct store_gpu;
 struct store_session;
 
 /* Fills a session's record from the peer that it is for, its request and where that was placed.
- * `gpus` has room for each GPU of the placement, and becomes the record's. The ID, the name and
- * what else the request says of a session's life are the caller's. */
+ * `gpus` has room for each GPU of the placement, and becomes the record's. The caller sets the
+ * ID, the name, and the rest that the request says of a session's life. */
 void grant_record_fill(const struct pool *pool, const struct peer *peer,
 		       const struct place_request *request, const struct place_result *place,
 		       struct store_gpu *gpus, struct store_session *ret);

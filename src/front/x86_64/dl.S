@@ -1,7 +1,7 @@
-/* The wrappers of the loader's functions: each asks its C half in dl.c and then *jumps* to the next
+/* The wrappers of the loader's functions. Each asks its C half in dl.c, and then *jumps* to the next
  * definition (the libc's, or another interposer's) with the caller's return address on top of the
- * stack, because the loader finds the caller by it: its RPATH, $ORIGIN, namespace, and what RTLD_NEXT
- * comes after. At each entry the stack is 8 off its alignment. */
+ * stack. The loader finds the caller by that address: its RPATH, $ORIGIN, namespace, and the library
+ * that RTLD_NEXT comes after. At each entry the stack is 8 off its alignment. */
 	.section .note.GNU-stack, "", @progbits
 	.text
 

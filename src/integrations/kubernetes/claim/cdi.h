@@ -26,7 +26,7 @@ struct cdi_host {
 /* "k8s.DRIVER/claim=UID-REQUEST". Returns buf. Pure. */
 const char *cdi_id(const char *driver, const struct stored_claim *stored, size_t slice,
 		   char buf[static CDI_ID_SIZE]);
-/* Writes the slices' files, and makes the spec. `gpus` has, for each of the claim's slices, an
+/* Writes the slices' files, and makes the spec. For each of the claim's slices `gpus` has an
  * array of its GPUs as carved lists them. 0 with *ret (owned by the caller), or negative with *err.
  */
 int cdi_claim_spec(const char *driver, const struct stored_claim *stored,
