@@ -70,11 +70,11 @@ bool settle_may_have_less(int64_t beyond, int64_t posted, int64_t floor, int64_t
 
 enum settle_verdict settle_decide(const struct settle_session *s)
 {
-	bool lower = s->lower || (s->exported && s->less);
+	bool lower = s->has_less || (s->exported && s->may_have_less);
 
 	if (!lower)
 		return SETTLE_NOTHING;
-	return s->exported && !s->quiet ? SETTLE_SPARE : SETTLE_LOWER;
+	return s->exported && !s->quiescent ? SETTLE_DEFER : SETTLE_LOWER;
 }
 
 void settle_quiesce_next(struct settle_quiesce *quiesce, bool wanted, uint64_t now)

@@ -82,16 +82,16 @@ bool settle_may_have_less(int64_t beyond, int64_t posted, int64_t floor, int64_t
 /* Processes of a session that exported memory may have each other's: what one gives back may be in
  * another's figure. So nobody is posted to have less but by a sample over which all stood still. */
 struct settle_session {
-	bool exported; /* a process of it has, or had */
-	bool quiet;    /* all stood still, and each GPU's figures are known */
-	bool lower;    /* one that stood still has less than is posted for it */
-	bool less;     /* one that did not stand still seems to */
+	bool exported;      /* a process of it has, or had */
+	bool quiescent;     /* all of them were, and each GPU's figures are known */
+	bool has_less;      /* a quiescent one has less than is posted for it */
+	bool may_have_less; /* one that is not quiescent seems to have less */
 };
 
 enum settle_verdict {
 	SETTLE_NOTHING, /* nobody has less */
-	SETTLE_LOWER,   /* those that stood still are posted to have what they have */
-	SETTLE_SPARE,   /* somebody may have less, which this sample cannot show */
+	SETTLE_LOWER,   /* quiescent ones are posted to have what they have */
+	SETTLE_DEFER,   /* somebody may have less, which this sample cannot show */
 };
 
 enum settle_verdict settle_decide(const struct settle_session *session);

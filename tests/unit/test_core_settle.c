@@ -201,22 +201,22 @@ static void nobody_is_lowered_whose_memory_another_may_have(void **state)
 	for (unsigned code = 0; code < 16; code++) {
 		struct settle_session s = {
 			.exported = code & 1,
-			.quiet = code >> 1 & 1,
-			.lower = code >> 2 & 1,
-			.less = code >> 3 & 1,
+			.quiescent = code >> 1 & 1,
+			.has_less = code >> 2 & 1,
+			.may_have_less = code >> 3 & 1,
 		};
 
 		switch (settle_decide(&s)) {
 		case SETTLE_LOWER:
-			assert_true(s.lower || s.less);
-			assert_true(!s.exported || s.quiet);
+			assert_true(s.has_less || s.may_have_less);
+			assert_true(!s.exported || s.quiescent);
 			break;
-		case SETTLE_SPARE:
-			assert_true(s.exported && !s.quiet && (s.lower || s.less));
+		case SETTLE_DEFER:
+			assert_true(s.exported && !s.quiescent && (s.has_less || s.may_have_less));
 			break;
 		case SETTLE_NOTHING:
-			assert_false(s.lower);
-			assert_false(s.exported && s.less);
+			assert_false(s.has_less);
+			assert_false(s.exported && s.may_have_less);
 		}
 	}
 }

@@ -399,7 +399,7 @@ static uint64_t used_bytes(const struct session *session, uint32_t i)
 	int position = session->pool_gpu[i];
 	uint64_t charged = session_used(session, i);
 
-	if (!session->over_reported || position < 0)
+	if (session->over == SESSION_OVER_UNREPORTED || position < 0)
 		return charged;
 	const struct gpu_sample *sample = &session->sessions->pool->gpu[position].sample;
 	return sample->error ? charged : MAX(charged, session_held(session, i, sample));
@@ -597,9 +597,10 @@ static json_t *record_json(const struct store_session *record, const struct sess
 	json_object_set_new(json, "pids", pids_json(session));
 	json_object_set_new(json, "command_pids", command_pids_json(session));
 	json_object_set_new(json, "stray_pids", stray_pids_json(session));
-	json_object_set_new(
-		json, "over_bytes",
-		answer_number(session && session->over_reported ? session->over_bytes : 0));
+	json_object_set_new(json, "over_bytes",
+			    answer_number(session && session->over != SESSION_OVER_UNREPORTED
+						  ? session->over_bytes
+						  : 0));
 	json_object_set_new(json, "over_killed", answer_number(record->over_killed));
 	json_object_set_new(json, "over_killed_bytes", answer_number(record->over_killed_bytes));
 	return json;

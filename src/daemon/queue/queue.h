@@ -54,6 +54,14 @@ enum job_wait {
 	JOB_WAITS_FAILURE,     /* it could not be started; it is tried again */
 };
 
+/* The process whose end is the job's. SHIM -> COMMAND where the shim was killed, and the command
+ * goes on. COMMAND -> COMMAND_KILLED when its time to end is over. */
+enum job_watched {
+	JOB_WATCHED_SHIM,
+	JOB_WATCHED_COMMAND,
+	JOB_WATCHED_COMMAND_KILLED, /* it was sent SIGKILL, and is waited for no longer than that */
+};
+
 struct job {
 	struct job *next_id;
 	struct job *next, *previous;
@@ -76,10 +84,9 @@ struct job {
 	int64_t claim;             /* the job that it was preempted for last; 0: none */
 	struct queue_target ended; /* the jobs that come after it */
 	/* While it runs. */
-	struct process_watch *watch; /* of the shim, or where that was killed of the command */
-	bool orphaned;               /* of the command */
-	bool killed;                 /* and that was sent SIGKILL */
-	struct place_grant *grants;  /* by positions in the pool; malloc'ed */
+	struct process_watch *watch;
+	enum job_watched watched;
+	struct place_grant *grants; /* by positions in the pool; malloc'ed */
 	uint32_t grant_count, compute;
 	uint64_t started_ns; /* CLOCK_MONOTONIC */
 	/* GPUs (bits, by positions in the pool) whose MIG instances are being changed for it; and

@@ -343,7 +343,7 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 	job->grants = NULL;
 	job->grant_count = 0;
 	job->kill_ns = 0;
-	job->orphaned = job->killed = false;
+	job->watched = JOB_WATCHED_SHIM;
 	if (!outcome->unstarted)
 		job->failures = 0;
 	/* The next daemon that takes the pod up ends it, where that was asked for. */
@@ -471,11 +471,11 @@ static bool orphan_watch(struct job *job, const json_t *start)
 	};
 	const char *boot = json_string_value(json_object_get(start, "boot"));
 
-	if (!boot || strcmp(boot, job->queues->boot) != 0 || job->orphaned || command.pid <= 1 ||
-	    !is_process_of(command.pid, job->record.uid) ||
+	if (!boot || strcmp(boot, job->queues->boot) != 0 || job->watched != JOB_WATCHED_SHIM ||
+	    command.pid <= 1 || !is_process_of(command.pid, job->record.uid) ||
 	    watch_start(job, command, on_command_ended) < 0)
 		return false;
-	job->orphaned = true;
+	job->watched = JOB_WATCHED_COMMAND;
 	job->record.shim = command;
 	job_move(job, &job->queues->running);
 	log_event(LOG_WARNING, "job.orphaned id=%" PRId64 " pid=%d", job->record.id, command.pid);
@@ -734,12 +734,13 @@ void job_end_tick(struct job *job, uint64_t now)
 		return;
 	/* A record can name any process as the command: one that its user may not end is not waited
 	 * for. */
-	if (job->orphaned && job->killed) {
+	if (job->watched == JOB_WATCHED_COMMAND_KILLED) {
 		on_command_ended(job);
 		return;
 	}
 	/* A shim that was stopped does not do it. Then the command is ended itself. */
 	signal_send(job, SIGKILL);
-	job->killed = job->orphaned;
+	if (job->watched == JOB_WATCHED_COMMAND)
+		job->watched = JOB_WATCHED_COMMAND_KILLED;
 	job->kill_ns = now + SHIM_PATIENCE_NS;
 }

@@ -38,8 +38,8 @@ struct process {
 	uint64_t stuck_since_ns;
 	uint32_t stuck_begun, stuck_done;
 	uint64_t reap_sample; /* number of the first sample that can show its memory gone */
-	/* The slot's words when the running sample started: figures compare only if it stood
-	 * still. */
+	/* The slot's words when the running sample started: figures compare only if it was
+	 * quiescent. */
 	uint32_t seen_begun, seen_done, seen_release_pending, seen_local_release_seq;
 	uint64_t seen_maybe_freed;
 	uint32_t seen_managed;
@@ -56,8 +56,8 @@ struct process {
 		SETTLE_EXACT,
 		SETTLE_INEXACT,
 	} ask_why;
-	bool still;             /* it stood still over the newest sample */
-	unsigned not_quiescent; /* comparisons since it last stood still */
+	bool quiescent;         /* no call changed what it has over the newest sample */
+	unsigned not_quiescent; /* comparisons since it last was */
 	struct process_gpu {
 		int64_t seen_used, seen_managed_unlisted; /* see process_managed_unlisted() */
 		int64_t floor; /* settled is never set below it; see settled_aim() */

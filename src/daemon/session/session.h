@@ -44,6 +44,15 @@ enum session_ledger {
 				attaches, as a new one would be a second slice */
 };
 
+/* Memory beyond the slice. UNREPORTED -> REPORTED or EXCUSED when it has lasted for `over_seconds`;
+ * EXCUSED -> UNREPORTED when imported memory does not explain it any more; all -> UNREPORTED when
+ * there is none. */
+enum session_over {
+	SESSION_OVER_UNREPORTED,
+	SESSION_OVER_REPORTED, /* logged; the policy may end processes */
+	SESSION_OVER_EXCUSED,  /* logged; imported memory explains it, and nobody is ended */
+};
+
 typedef void (*session_end_cb)(void *arg, const char *id);
 
 /* A listener for the end of a session that is ending. It also hears, once, that a process of it
@@ -90,17 +99,16 @@ struct session {
 	 * what it had more of just then; and what it held in all (over.c). */
 	bool imported;
 	uint64_t fell_bytes, fell_ns, moved_bytes, held_before;
-	bool over_spared;            /* for what it inherited it is not ended */
-	bool over_reported;          /* it lasted, and was logged */
+	enum session_over over;
 	uint32_t over_killed_stored; /* the value of record.over_killed in the database */
 	bool over_ended;             /* the policy ended the last ones that used the GPU */
 	uint32_t slicing_killed;     /* processes ended as they took time beyond its turns */
 	/* Processes of it may have each other's memory: what one gives back may be in another's
-	 * figure. So nobody's charge is lowered but by a sample over which all stood still. */
+	 * figure. So nobody's charge is lowered but by a sample over which all were quiescent. */
 	bool exported;
-	bool quiet;              /* they did over the newest one, of all GPUs that it was of */
-	bool spared;             /* somebody may have less than is posted for him */
-	bool less;               /* or one who did not stand still seems to */
+	bool quiescent;          /* all were over the newest sample, on all of its GPUs */
+	bool lowering_deferred;  /* some process may have less than is posted for it */
+	bool may_have_less;      /* a process that was not quiescent seems to have less */
 	bool fd_bytes_kept;      /* slot 0 is charged with what only open descriptors keep */
 	uint64_t kept_sample;    /* first one that shows who has what slot 0 is charged with */
 	const char *unbound_why; /* a process of it is bound by the front alone; NULL: none is */

@@ -141,7 +141,7 @@ static void over_store(struct session *s)
 static void over_begin(struct session *s, uint64_t now)
 {
 	s->over_since_ns = now;
-	s->over_reported = s->over_spared = false;
+	s->over = SESSION_OVER_UNREPORTED;
 }
 
 static void on_over_killed(void *context, const char *session, struct process_id process, int rc)
@@ -186,17 +186,16 @@ static void over_note(struct session *s, uint64_t over)
 	}
 	if (!s->over_since_ns)
 		s->over_since_ns = now;
-	bool spared = over - inherited <= setting->tolerance_bytes;
+	bool excused = over - inherited <= setting->tolerance_bytes;
 	/* Now it is more than that, and has to last. */
-	if (s->over_spared && !spared)
+	if (s->over == SESSION_OVER_EXCUSED && !excused)
 		over_begin(s, now);
-	if (s->over_reported || now - s->over_since_ns < setting->after_ns)
+	if (s->over != SESSION_OVER_UNREPORTED || now - s->over_since_ns < setting->after_ns)
 		return;
-	s->over_reported = true;
-	s->over_spared = spared;
+	s->over = excused ? SESSION_OVER_EXCUSED : SESSION_OVER_REPORTED;
 	log_event(LOG_WARNING, "session.over id=%s uid=%u over_bytes=%" PRIu64, s->record.id,
 		  s->record.uid, over);
-	if (!spared && setting->kills)
+	if (!excused && setting->kills)
 		over_end(s, now);
 }
 

@@ -65,7 +65,7 @@ void settle_keep(const struct process *p, bool compared)
 {
 	struct session *s = p->session;
 
-	if (compared && s->quiet && !descriptors_of(p))
+	if (compared && s->quiescent && !descriptors_of(p))
 		return;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		if (ledger_slot(&s->books.ledger, p->slot)->exported)
@@ -377,39 +377,42 @@ static bool is_compared(const struct process *p)
 }
 
 /* The processes that stood still are posted to have what they have, before any is posted to have
- * less: memory that one gave up may be in another's figure now. Returns whether one was spared
- * (settle_decide()). */
+ * less: memory that one gave up may be in another's figure now. Returns whether that was
+ * deferred (settle_decide()). */
 static bool session_post(struct session *s)
 {
-	bool lower = false;
+	bool has_less = false;
 
-	s->quiet = true;
-	s->less = false;
+	s->quiescent = true;
+	s->may_have_less = false;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
-		s->quiet &= s->pool_gpu[i] < 0 || is_sampled(s, i) || is_untold(s, i);
+		s->quiescent &= s->pool_gpu[i] < 0 || is_sampled(s, i) || is_untold(s, i);
 	for (struct process *p = s->processes; p; p = p->next) {
 		if (!is_compared(p))
 			continue;
-		p->still = stood_still(p) && raises(p);
-		s->quiet &= p->still;
-		if (p->still) {
+		p->quiescent = stood_still(p) && raises(p);
+		s->quiescent &= p->quiescent;
+		if (p->quiescent) {
 			p->not_quiescent = 0;
 			bool exact = post(p, true);
 
 			if (exact)
 				certain_note(p);
-			lower |= !exact;
+			has_less |= !exact;
 		} else {
 			settle_not_quiescent(p);
-			s->less |= may_have_less(p);
+			s->may_have_less |= may_have_less(p);
 		}
 	}
-	enum settle_verdict verdict = settle_decide(&(struct settle_session){
-		.exported = s->exported, .quiet = s->quiet, .lower = lower, .less = s->less});
+	enum settle_verdict verdict =
+		settle_decide(&(struct settle_session){.exported = s->exported,
+						       .quiescent = s->quiescent,
+						       .has_less = has_less,
+						       .may_have_less = s->may_have_less});
 	if (verdict != SETTLE_LOWER)
-		return verdict == SETTLE_SPARE;
+		return verdict == SETTLE_DEFER;
 	for (struct process *p = s->processes; p; p = p->next)
-		if (is_compared(p) && p->still)
+		if (is_compared(p) && p->quiescent)
 			post(p, false);
 	return false;
 }
@@ -440,7 +443,7 @@ static bool kept_give(struct session *s)
 	/* A daemon before this one kept it. */
 	if (!s->kept_sample)
 		s->kept_sample = pool_refresh(s->sessions->pool, session_gpu_mask(s));
-	if (!s->quiet || s->sessions->pool->done < s->kept_sample)
+	if (!s->quiescent || s->sessions->pool->done < s->kept_sample)
 		return false;
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		ledger_keep(&s->books.ledger, i, descriptors_keep(s, i));
@@ -519,11 +522,11 @@ static bool room_is_waited_for(const struct session *s)
 static void session_settle(struct session *s)
 {
 	s->exported = descriptors_exported(s);
-	s->spared = session_post(s);
+	s->lowering_deferred = session_post(s);
 	bool gave = kept_give(s);
 
-	quiesce(s, !s->quiet && (s->spared || !gave || somebody_waits(s) ||
-				 (s->less && room_is_waited_for(s))));
+	quiesce(s, !s->quiescent && (s->lowering_deferred || !gave || somebody_waits(s) ||
+				     (s->may_have_less && room_is_waited_for(s))));
 }
 
 static bool is_lowerable(const struct session *s)
@@ -566,7 +569,8 @@ bool settle_room_known(struct session *s, uint64_t *sample)
 {
 	bool in = s->sessions->pool->done >= *sample;
 
-	if (!room_is_waited_for(s) || (in && !s->less && !s->spared && !s->kept_sample))
+	if (!room_is_waited_for(s) ||
+	    (in && !s->may_have_less && !s->lowering_deferred && !s->kept_sample))
 		return true;
 	if (in)
 		*sample = look_again(s);
@@ -593,13 +597,13 @@ uint64_t process_settle(struct process *p, enum settle_why why, uint32_t positio
 bool process_settled(const struct process *p)
 {
 	if (!p->ask_release_pending)
-		return !is_first_twin(p) || (p->still && !p->session->spared);
-	return process_first_twin(p)->still && (p->session->quiet || !p->session->exported);
+		return !is_first_twin(p) || (p->quiescent && !p->session->lowering_deferred);
+	return process_first_twin(p)->quiescent && (p->session->quiescent || !p->session->exported);
 }
 
 bool process_settle_waits(const struct process *p)
 {
-	return (p->ask_release_pending || p->session->spared) &&
+	return (p->ask_release_pending || p->session->lowering_deferred) &&
 	       now_monotonic_ns() < p->ask_until_ns;
 }
 

@@ -52,7 +52,7 @@ static void not_over(struct session *s)
 	if (!s || books_exist(&s->books))
 		return;
 	s->over_bytes = s->over_since_ns = 0;
-	s->over_reported = false;
+	s->over = SESSION_OVER_UNREPORTED;
 }
 
 /* One that ended, or attached after all, is none any more. */
