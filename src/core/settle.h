@@ -55,7 +55,7 @@ bool settle_aim(const struct settle_reading *reading, int64_t *ret_aim, int64_t 
  * `charged` counts what is posted, too. */
 uint64_t settle_over(const struct settle_reading *reading, uint64_t charged);
 
-/* ---- a process that never stands still ----------------------------------------------------- */
+/* ---- a process that is never quiescent ----------------------------------------------------- */
 
 /* So many comparisons in a row give a verdict. Fewer than there are while the process waits for an
  * answer. */
@@ -73,14 +73,15 @@ int64_t settle_least(unsigned count, int64_t least, int64_t beyond);
  * that took something and gave it back just in between shows less than it holds. */
 bool settle_is_enough(unsigned count);
 
-/* A process that did not stand still seems to have less than is posted for it. `beyond` is from
+/* A process that was not quiescent seems to have less than is posted for it. `beyond` is from
  * settle_beyond() with the present figures on both sides. */
 bool settle_may_have_less(int64_t beyond, int64_t posted, int64_t floor, int64_t maybe_freed);
 
 /* ---- a session ----------------------------------------------------------------------------- */
 
 /* Processes of a session that exported memory may have each other's: what one gives back may be in
- * another's figure. So nobody is posted to have less but by a sample over which all stood still. */
+ * another's figure. So nobody is posted to have less but by a sample over which all were quiescent.
+ */
 struct settle_session {
 	bool exported;      /* a process of it has, or had */
 	bool quiescent;     /* all of them were, and each GPU's figures are known */
@@ -96,9 +97,9 @@ enum settle_verdict {
 
 enum settle_verdict settle_decide(const struct settle_session *session);
 
-/* ---- making a session stand still ---------------------------------------------------------- */
+/* ---- making a session quiescent ------------------------------------------------------------ */
 
-/* For so long processes begin no call, while each look may find that all stood still. */
+/* For so long processes begin no call, while each look may find all quiescent. */
 #define SETTLE_HOLD_NS 100000000ull
 /* If one of them does not get out of its call even so, the others go on for a while, ever longer,
  * before that is tried again. */

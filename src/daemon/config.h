@@ -15,9 +15,9 @@
  * - "history_text_mib": 1024: and so many MiB of their requests: environments and commands
  * - "state_dir": "/var/lib/carve": where sessions, quotas and history are kept (state.h); read when
  *   the daemon starts
- * - "slicing_policy": "kill": what becomes of processes that take more of a sliced GPU's time than
- *   their turns: "report" (their user has no turns for a while), or "kill": they are killed, too. A
- *   system daemon kills where nothing is said, a user's own reports
+ * - "slicing_policy": "kill": the answer to processes that take more of a sliced GPU's time than
+ *   their turns. "report": their user has no turns for a while. "kill": they are killed, too. By
+ *   default a system daemon kills, and a user's own daemon reports
  * - "timeSlicing": {"mode": "fair", "lease": "250ms", "granularity": "5%"}: for GPUs that nobody
  * set with `carve timeslicing`; also as {"global": {"core": {"timeSlicing": {...}}}}
  */

@@ -8,7 +8,7 @@
 #include "daemon/settle/descriptors.h"
 #include "daemon/settle/settling.h"
 
-/* A session that is made to stand still (core/settle.h) is looked at again this often. */
+/* A session that is made quiescent (core/settle.h) is looked at again this often. */
 #define HURRY_EVERY_MS 1
 /* Meanwhile a fifth of the time goes on that, where the driver takes long, but there is another
  * look within what is waited for. */
@@ -52,7 +52,7 @@ void settle_unsay(struct settling *settling)
 		managed_unlisted_set(s->books.limits, 0);
 }
 
-/* By the next sample over which all stand still, it is known who has it, if anybody. */
+/* The next sample over which all are quiescent shows who has it, if anybody. */
 static void keep(struct session *s, uint32_t position, uint64_t bytes)
 {
 	const struct ledger *l = &s->books.ledger;
@@ -131,7 +131,7 @@ static int64_t leaving(const struct process *p, uint32_t position)
 	return asks(p) && p->ask_position == position ? (int64_t)p->ask_release_pending : 0;
 }
 
-static bool stood_still(struct process *p)
+static bool was_quiescent(struct process *p)
 {
 	const struct session *s = p->session;
 	struct ledger_slot *slot = ledger_slot(&s->books.ledger, p->slot);
@@ -252,7 +252,7 @@ static int64_t beyond(const struct process *p, uint32_t i, int64_t used_before,
 			     process_managed_unlisted(p, i), used_by_twins(p, i));
 }
 
-/* Compares one that never stands still. */
+/* Compares a process that is never quiescent. */
 static void settle_not_quiescent(struct process *p)
 {
 	const struct session *s = p->session;
@@ -293,7 +293,7 @@ static bool lowers(struct process *p)
 		return false;
 	if (slot->growing || p->seen_maybe_freed || maybe_freed_of(slot))
 		slot->daemon_corrected = 1;
-	return slot->local_release_seq == p->seen_local_release_seq && stood_still(p);
+	return slot->local_release_seq == p->seen_local_release_seq && was_quiescent(p);
 }
 
 /* An amount that is posted for a process that asks, or posted anew, may be too little: by memory
@@ -317,7 +317,7 @@ static bool raises(struct process *p)
 	if (!posts)
 		return true;
 	slot->daemon_corrected = 1;
-	return slot->local_release_seq == p->seen_local_release_seq && stood_still(p);
+	return slot->local_release_seq == p->seen_local_release_seq && was_quiescent(p);
 }
 
 /* False: there is something to be posted in the other direction. */
@@ -376,7 +376,7 @@ static bool is_compared(const struct process *p)
 	return !process_is_dead(p) && is_first_twin(p);
 }
 
-/* The processes that stood still are posted to have what they have, before any is posted to have
+/* The quiescent processes are posted to have what they have, before any is posted to have
  * less: memory that one gave up may be in another's figure now. Returns whether that was
  * deferred (settle_decide()). */
 static bool session_post(struct session *s)
@@ -390,7 +390,7 @@ static bool session_post(struct session *s)
 	for (struct process *p = s->processes; p; p = p->next) {
 		if (!is_compared(p))
 			continue;
-		p->quiescent = stood_still(p) && raises(p);
+		p->quiescent = was_quiescent(p) && raises(p);
 		s->quiescent &= p->quiescent;
 		if (p->quiescent) {
 			p->not_quiescent = 0;
@@ -451,7 +451,7 @@ static bool kept_give(struct session *s)
 	return true;
 }
 
-/* Where something has to be known, its processes stand still for another look, or have a pause. */
+/* Where a question is open, its processes are made quiescent for another look, or have a pause. */
 static void quiesce(struct session *s, bool wanted)
 {
 	_Atomic uint64_t *until = &s->books.limits->still_until_ns;

@@ -1,5 +1,5 @@
 /* Compares the driver's figures of attached processes with their charges: posted in their slots by
- * the samples over which they stood still. Memory that they gave back and others may have is
+ * the samples over which they were quiescent. Memory that they gave back and others may have is
  * charged to somebody at every moment (docs/ledger.md). */
 #pragma once
 

@@ -26,5 +26,5 @@ struct settling {
 	struct stray *strays;
 	struct descriptors descriptors;
 	struct orphans orphans;
-	uv_timer_t quiesce_timer; /* sessions that did not stand still are looked at again */
+	uv_timer_t quiesce_timer; /* sessions that were not quiescent are looked at again */
 };

@@ -155,3 +155,28 @@ def test_messages_begin_with_their_subject():
                 wrong.append(f"{file.relative_to(ROOT)}:{code[:text.start()].count(chr(10)) + 1}: {text[1]}")
     assert found > 1000
     assert wrong == []
+
+
+def comments(text):
+    """Comments of C, each as one text. Tables and drawings in them, which are aligned by blanks, are left out."""
+    text = re.sub(r'"(?:[^"\\\n]|\\.)*"', lambda m: '"' + "q" * (len(m[0]) - 2) + '"', text.replace("'\"'", "'q'"))
+    for comment in re.findall(r"/\*(.*?)\*/", text, re.S):
+        lines = [re.sub(r"^\s*\*? ?", "", line, count=1) if i else line for i, line in enumerate(comment.splitlines())]
+        yield "\n".join("" if re.search(r"\S {2,}\S|^   ", line) else line for line in lines)
+
+
+def comment_sentences(text):
+    for comment in comments(text):
+        for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) |\w+: )", comment):
+            yield from re.split(r"(?<=[.!?])[\"')]*\s+(?=[A-Z(*`\"-])", " ".join(block.split()))
+
+
+@pytest.mark.parametrize("folder", ["src", "sim", "include"])
+def test_comments_are_short_and_begin_with_their_subject(folder):
+    wrong, found = [], 0
+    for file in sorted((ROOT / folder).rglob("*.[ch]")):
+        parts = list(comment_sentences(file.read_text()))
+        found += len(parts)
+        wrong += [f"{file.relative_to(ROOT)}: {part}" for part in wrong_in(parts)]
+    assert found > 50
+    assert wrong == []

@@ -552,7 +552,7 @@ void grow_trim(struct process *p, int gpu)
 	for (uint32_t i = 0; list_entry(p, i, &object); i++)
 		if (object.gpu == gpu)
 			trim(p, &object);
-	/* A process that is refused all the time never stands still, and the daemon does not lower
+	/* A process that is refused all the time is never quiescent, and the daemon does not lower
 	 * what it posted.
 	 */
 	if (books_leaving(p, (uint32_t)gpu) ||

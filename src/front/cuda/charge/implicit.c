@@ -99,7 +99,7 @@ static void perhaps_settle(struct implicit *i, uint64_t perhaps)
 		books_doubt(i->process, &i->taking.object, perhaps - over);
 }
 
-/* Then what is leaving waits until all of them stand still. */
+/* Then memory that is given back stays charged until all of them are quiescent. */
 static bool anybody_exported(const struct process *p)
 {
 	const struct ledger *l = &p->attachment.ledger;
@@ -112,7 +112,7 @@ static bool anybody_exported(const struct process *p)
 
 /* A program may have thousands of modules. They took no more than was reserved, and what the driver
  * did not take of that keeps nobody out. The daemon finds that out by itself, within a second of a
- * process that stands still, or is asked when something needs to know. */
+ * quiescent process, or is asked when something needs to know. */
 static bool tells_itself(const struct implicit *i, uint64_t perhaps, size_t fell)
 {
 	if (i->taking.object.kind != OBJECT_IMAGE || fell > reserved(i) ||
