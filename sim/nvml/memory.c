@@ -116,6 +116,17 @@ nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device, n
 	return r;
 }
 
+static bool process_joins(struct wire_process *processes, unsigned int count,
+			  const struct wire_process *more)
+{
+	for (unsigned int i = 0; i < count; i++)
+		if (processes[i].pid == more->pid && processes[i].device == more->device) {
+			processes[i].bytes += more->bytes;
+			return true;
+		}
+	return false;
+}
+
 /* Processes. NVML's rule for all lists: *count is the array's size going in and the number of
  * entries coming out. If the array is too small, it is left alone and *count says what is
  * needed. */
@@ -130,6 +141,10 @@ unsigned int device_processes(const struct device *d, struct wire_process *proce
 	for (int i = 0; i < MIN(n, (int)ARRAY_SIZE(all)); i++) {
 		/* Asked for a MIG device, the host tells of all its GPU instance. */
 		if (device_is_mig(d) && all[i].device != d->id)
+			continue;
+		/* The driver lists PIDs: a process that has ended, whose memory a child keeps, and
+		 * the one that has its PID now are one entry. */
+		if (process_joins(processes, MIN(found, max), &all[i]))
 			continue;
 		if (found < max)
 			processes[found] = all[i];
