@@ -179,6 +179,25 @@ def begin_as(lab, pid, uid, source, *arguments):
     pytest.skip("other processes take every PID here")
 
 
+# It says in each of its slots that it holds more than it does.
+DEAD_IN_ALL = IN_ALL.replace("sys.stdin.read()", r"""for _, ledger, slot in attached: ledger.charge(slot, 20 << 30)
+sys.stdin.readline()
+child_that_waits()
+os.kill(os.getpid(), signal.SIGKILL)""")
+
+
+@pytest.mark.attack("12", "what a dead process held is subtracted once for each of its slots and sessions")
+@pytest.mark.parametrize("where", ["slots", "sessions"])
+def test_the_slots_of_a_dead_process_erase_no_more_than_it_held(lab, where):
+    sessions = [session_of(lab, MALLORY, 20)] * 3 if where == "slots" else two_sessions(lab, "--vram", "20")
+    small = session_of(lab, BOB, 1)
+    dead, _ = begin(lab, MALLORY, DEAD_IN_ALL, 3 * GIB, *sessions)
+    gpu(lab)  # the daemon has asked the driver since
+    dead.communicate("go on\n")
+    begin_as(lab, dead.pid, BOB, CHEAT, small, 5 * GIB)
+    wait_until(lambda: lab.carve_json(BOB, "session", "show", small)["over_bytes"] >= 4 * GIB)
+
+
 @pytest.mark.attack("12", "a dead process's charge is subtracted from the figure of who has its PID now")
 def test_a_dead_slot_erases_no_figure(lab):
     big, small = session_of(lab, MALLORY, 20), session_of(lab, BOB, 1)

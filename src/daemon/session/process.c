@@ -189,22 +189,32 @@ uint64_t process_figure_of_dead(const struct process *p, const struct gpu_sample
 	return figure;
 }
 
-/* The part of a GPU's figure for a PID that belongs to the dead processes that had the PID before.
- * It is as much as the driver listed for it when nobody else had it. Its slot's word counts for no
- * more, as any process of its session can write that. `instance`: of that one alone; NULL: of the
- * GPU. */
-static uint64_t left_by_dead(const struct session *s, pid_t pid, int gpu, const char *instance)
+/* The part of a GPU's figure for a PID that belongs to a dead process that had the PID before. It
+ * is as much as the driver listed for it when nobody else had it. The words of its slots count for
+ * no more, as any process of its sessions can write those, and attach to as many as it likes.
+ * `instance`: of that one alone; NULL: of the GPU. 0 where `dead` is not the first of its slots. */
+static uint64_t left_by_dead(const struct process *dead, int gpu, const char *instance)
 {
-	uint64_t left = 0;
+	uint64_t charged = 0, listed = 0;
+	bool first = true;
 
-	for (const struct process *p = s->processes; p; p = p->next)
-		for (uint32_t i = 0;
-		     process_is_dead(p) && p->id.pid == pid && i < s->record.gpu_count; i++)
-			if (s->pool_gpu[i] == gpu &&
-			    (!instance || !strcmp(s->record.gpu[i].instance, instance)))
-				left += MIN(ledger_slot_bytes(&s->books.ledger, p->slot, i),
-					    p->gpu[i].listed);
-	return left;
+	for (const struct session *s = dead->session->sessions->attached; s; s = s->next_attached)
+		for (const struct process *p = s->processes; p; p = p->next) {
+			if (!process_is_dead(p) || !process_same(p->id, dead->id))
+				continue;
+			if (first && p != dead)
+				return 0;
+			first = false;
+			for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+				if (s->pool_gpu[i] != gpu ||
+				    (instance && strcmp(s->record.gpu[i].instance, instance) != 0))
+					continue;
+				charged += MIN(ledger_slot_bytes(&s->books.ledger, p->slot, i),
+					       p->gpu[i].listed);
+				listed = MAX(listed, p->gpu[i].listed);
+			}
+		}
+	return MIN(charged, listed);
 }
 
 static uint64_t without_dead(const struct process *p, uint64_t figure, int gpu,
@@ -216,7 +226,9 @@ static uint64_t without_dead(const struct process *p, uint64_t figure, int gpu,
 	if (!figure || !sessions->dead_count)
 		return figure;
 	for (const struct session *s = sessions->attached; s; s = s->next_attached)
-		left += left_by_dead(s, p->id.pid, gpu, instance);
+		for (const struct process *dead = s->processes; dead; dead = dead->next)
+			if (process_is_dead(dead) && dead->id.pid == p->id.pid)
+				left += left_by_dead(dead, gpu, instance);
 	return figure - MIN(figure, left);
 }
 

@@ -94,7 +94,7 @@ static uint64_t left_unlisted(const struct process *p, uint32_t position)
 	uint64_t most =
 		MIN(ledger_slot_bytes(&p->session->books.ledger, p->slot, position), gpu->held);
 
-	if (p->life != PROCESS_LIFE_INHERITED || is_dead_twin(p))
+	if (p->life != PROCESS_LIFE_INHERITED || is_dead_twin(p) || !process_counts_at(p, position))
 		return 0;
 	return most - MIN(most, gpu->listed);
 }
