@@ -1,5 +1,5 @@
-/* How busy GPUs in MIG mode and their instances are, by the driver's GPU performance monitoring
- * (GPM), which Hopper and newer have. There is no other figure: in MIG mode
+/* The use of GPUs in MIG mode and of their instances, by the driver's GPU performance monitoring
+ * (GPM). Hopper and newer GPUs have it. There is no other figure: in MIG mode
  * nvmlDeviceGetUtilizationRates is not supported. One thread at a time a GPU; calls may block for
  * milliseconds. */
 #pragma once

@@ -23,7 +23,7 @@
 /* Looking again costs little below this, and is worth it below that for those who need it. */
 #define CHEAP_NS 1000000ull
 #define WORTH_NS 50000000ull
-/* So many readings that agree are believed, where nothing moved from the first one on. */
+/* This many readings that agree are believed, if nothing moved from the first one on. */
 #define READINGS_SURE 5
 /* Where figures move, the value so far is kept if seven of eight readings allow it. */
 #define READINGS_STILL 8

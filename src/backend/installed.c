@@ -12,7 +12,7 @@
 #define SYSTEMD_RUNS "/run/systemd/system"
 #define UNIT "carved.service"
 
-/* Where systemd looks for units of the system: systemd.unit(5). */
+/* The directories in which systemd looks for units of the system: systemd.unit(5). */
 static const char *const unit_directories[] = {
 	"/etc/systemd/system",     "/run/systemd/system", "/usr/local/lib/systemd/system",
 	"/usr/lib/systemd/system", "/lib/systemd/system",

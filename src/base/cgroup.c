@@ -204,7 +204,7 @@ static int remove_at(const char *path, unsigned depth)
 	return -errno;
 }
 
-/* How many were removed. */
+/* Returns the number that was removed. */
 static int remove_below(const char *path, unsigned depth)
 {
 	DIR *dir = opendir(path);

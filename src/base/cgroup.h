@@ -17,7 +17,7 @@
 /* Deeper ones are not removed. */
 #define CGROUP_DEPTH_MAX 8
 
-/* Where the hierarchy is mounted. 0 or -errno; -ENOENT: nowhere; -ENAMETOOLONG. */
+/* The directory on which the hierarchy is mounted. 0 or -errno; -ENOENT: nowhere; -ENAMETOOLONG. */
 int cgroup_mount(char *ret, size_t size);
 /* Gives the path of a process (0: this one) as /proc/PID/cgroup has it. It is in the hierarchy of
  * version 1 of these controllers, or ("") in that of version 2. 0 or -errno; -ENOENT: there is no

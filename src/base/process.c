@@ -19,7 +19,7 @@
 /* Newer than the C library's headers. */
 #define PIDFS_MAGIC 0x50494446
 
-/* Where a pidfd's inode is the process's own: its file system. */
+/* Whether the pidfd is of the file system in which its inode is the process's own. */
 static bool is_pidfs(int pidfd)
 {
 	struct statfs fs;

@@ -16,8 +16,8 @@
  * this user joined (server_join_record()). Returns -EPERM where it is another user's, *ret_uid.
  * Else -errno.
  *
- * In a user namespace that does not map all users, root looks like any user who is not mapped. Such
- * a server is believed where nobody but root can have put a socket at `path`, or with
+ * In a user namespace that does not map all users, root looks like any user who is not mapped. A
+ * server of another user is believed where nobody but root can have put a socket at `path`, or with
  * SERVER_VOUCHED. */
 int server_check(int fd, const char *path, unsigned flags, uid_t *ret_uid);
 

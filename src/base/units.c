@@ -146,8 +146,8 @@ static int bytes_from(const struct decimal *number, uint64_t unit, uint64_t leas
 
 #define RESPELLED_SIZE 32
 
-/* As carve reads numbers what others write with a blank before the unit or with a decimal comma;
- * false of anything else. */
+/* Turns a number with a blank before its unit, or with a decimal comma, into carve's form. False:
+ * it is another text. */
 static bool respell(const char *text, char buf[static RESPELLED_SIZE], struct decimal *number)
 {
 	size_t used = 0, commas = 0;
@@ -301,7 +301,7 @@ int units_parse_gpu(const char *text, uint32_t *ret_share, uint32_t *ret_whole, 
 	return -EXIT_CODE_USAGE;
 }
 
-/* In millionths, whatever it is; 0 or -EXIT_CODE_USAGE. */
+/* The value in millionths, of any spelling; 0 or -EXIT_CODE_USAGE. */
 static int part_parse(const char *text, const char *option, const char *right,
 		      unsigned __int128 *ret, struct error *err)
 {

@@ -17,7 +17,7 @@
 #include "base/units.h"
 #include "client/text.h"
 
-/* So many links the kernel follows. */
+/* The number of links that the kernel follows. */
 #define LINKS_MOST 40
 #define PLACE_SIZE (2 * (size_t)PATH_MAX)
 /* Between columns, and before the further lines of a row. */
@@ -95,7 +95,7 @@ int output_file(const char *path, int (*write)(FILE *file, const void *data), co
 			 strerrordesc_np(-rc));
 }
 
-/* Where a link leads to. False: it is none. */
+/* The path to which a link leads. False: it is none. */
 static bool link_follow(const char *path, char to[static PLACE_SIZE])
 {
 	char target[PATH_MAX], copy[PLACE_SIZE];

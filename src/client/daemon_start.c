@@ -79,8 +79,8 @@ static bool start_read(const char *dir, char *text, size_t size)
 	return n >= 0 && (size_t)n < size - 1;
 }
 
-/* The lock's file is empty where the daemon ended in order. That of a system daemon is open to the
- * user that it became, so its words count only for daemons that have no other file. */
+/* The lock's file is empty where the daemon ended in order. A system daemon's file is open to the
+ * user that it became. So its words count only for daemons that have no other file. */
 static void successor_read(const char *dir, struct successor *ret)
 {
 	char path[PATH_MAX], lock[PATH_MAX + 64], start[3 * PATH_MAX];

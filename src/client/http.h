@@ -16,7 +16,7 @@ struct http_request {
 	void *slow_context;
 };
 
-/* How far a request came. */
+/* The point that a request reached. */
 enum http_reach {
 	HTTP_ANSWERED,
 	HTTP_NOT_SENT,  /* nobody took it */

@@ -30,7 +30,7 @@ int session_locate(const struct client *client, const char *id, char buf[static 
 const char *session_meant(const struct client *client, const char *id);
 /* Looks at the session that session_locate() finds; *ret is owned by the caller. */
 int session_get(const struct client *client, const char *id, json_t **ret, struct error *err);
-/* That the session is not active: when and why it ended, or what it waits for. Returns
+/* Says that the session is not active: when and why it ended, or its reason to wait. Returns
  * -EXIT_CODE_FAILED. */
 int session_inactive(const json_t *session, struct error *err);
 /* Why one waits, or where it was granted: the object that `carve explain ID --json` prints. Both

@@ -125,7 +125,7 @@ static void lower(uint64_t *to, uint64_t value)
 		*to = value;
 }
 
-/* Where the value of such a variable goes; NULL: `name` is another variable. */
+/* The field for the value of such a variable; NULL: `name` is another variable. */
 static uint64_t *place_of(struct reading *reading, const char *prefix, const char *name,
 			  size_t length)
 {

@@ -22,8 +22,8 @@
 #define DRIVER_PARTS \
 	"lib{nvidia-ptxjitcompiler,nvidia-nvvm,nvidia-gpucomp,cudadebugger,nvidia-nvvm70}*.so.*"
 
-/* Where the dynamic linkers of Debian and of Red Hat look without being told. LD_LIBRARY_PATH
- * would replace what the image sets. */
+/* The directories in which the dynamic linkers of Debian and of Red Hat look by default.
+ * LD_LIBRARY_PATH would replace what the image sets. */
 static const char *const part_places[] = {"/usr/lib/x86_64-linux-gnu", "/usr/lib64"};
 
 static const struct {

@@ -5,7 +5,7 @@
 
 #define PATIENCE_MOST_NS 5000000000ull
 #define PATIENCE_LEAST_NS 250000000ull
-/* So much of their shares may be missing over the window: 1.5 points. */
+/* The part of their shares that may be missing over the window: 1.5 points. */
 #define SHORT_PPM 15000u
 /* Nobody is put off for ever by what he spent. */
 #define SPENT_MOST_NS 20000000000ull

@@ -37,7 +37,7 @@ struct lease_conduct {
 
 /* Lets time pass. True: the state is another one. */
 bool lease_conduct_pass(struct lease_conduct *c, uint64_t now);
-/* That happened. True: he is suspended (anew). */
+/* Notes an event. True: the owner is suspended (anew). */
 bool lease_conduct_note(struct lease_conduct *c, enum conduct_event event, uint64_t now);
 static inline bool lease_conduct_suspended(const struct lease_conduct *c)
 {

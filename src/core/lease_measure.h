@@ -45,7 +45,7 @@ size_t lease_measure(struct lease_table *t, uint32_t gpu, struct lease_use *uses
 		     uint32_t busy_ppm, uint64_t now, struct lease_taken *ret, size_t room);
 /* Accounts begin anew: what was measured of this GPU so far is not to be judged. */
 void lease_measure_forget(struct lease_table *t, uint32_t gpu);
-/* So much of what its work takes, though it holds no lease, is charged otherwise, or borne. */
+/* The part of its work's time without a lease that is charged otherwise, or borne. */
 void lease_allow(struct lease_table *t, uint64_t id, uint64_t ns);
 /* For showing: what it was charged for by measurement, and what it was given back; ns. */
 void lease_measured(const struct lease_table *t, uint64_t id, uint64_t *ret_charged,

@@ -99,7 +99,7 @@ static bool tighter(struct fit a, struct fit b)
 	return a.memory < b.memory || (a.memory == b.memory && a.time < b.time);
 }
 
-/* The time of a GPU that is not promised yet. Where it is not shared there is nothing to waste. */
+/* The time of a GPU that is not promised yet. If it is not shared, there is nothing to waste. */
 static uint64_t time_unpromised(const struct place_gpu *gpu)
 {
 	return gpu->shared_time && gpu->share < SHARE_ONE ? SHARE_ONE - gpu->share : 0;

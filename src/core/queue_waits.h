@@ -46,7 +46,7 @@ void queue_target_ended(struct queue_waits *waits, struct queue_target *target);
 /* One of the waits whose target has ended; NULL: none is left. The caller ends it. */
 struct queue_after *queue_waits_told(const struct queue_waits *waits);
 
-/* Where there is no wait for a time yet. 0 or -ENOMEM. */
+/* Begins a wait for a time; `time` must not be waiting yet. 0 or -ENOMEM. */
 int queue_time_wait(struct queue_waits *waits, struct queue_time *time, int64_t at);
 /* There may be none. */
 void queue_time_end(struct queue_waits *waits, struct queue_time *time);

@@ -57,8 +57,8 @@ uint64_t settle_over(const struct settle_reading *reading, uint64_t charged);
 
 /* ---- a process that is never quiescent ----------------------------------------------------- */
 
-/* So many comparisons in a row give a verdict. Fewer than there are while the process waits for an
- * answer. */
+/* This many comparisons in a row give a verdict. Fewer than there are while the process waits for
+ * an answer. */
 #define SETTLE_MOVING_COMPARISONS 16u
 
 /* The least by which the driver's figure was beyond the charges: by the higher of those before and

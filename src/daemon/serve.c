@@ -462,7 +462,7 @@ static uint64_t clock_lag(const void *arg, uint64_t now_ns)
 	return lag;
 }
 
-/* Where that fails it is not tried all the time. */
+/* If that fails, it is not tried all the time. */
 #define RENEW_PAUSE_NS 60000000000ull
 
 /* A driver that came after the daemon had started. */

@@ -26,7 +26,7 @@
 #define CONNECT_PAUSE_NS 50000000L
 /* Likewise while the daemon says that the session is another user's, or that it is busy: 3 s. */
 #define ADMIT_TRIES 60
-/* So many times more where a daemon is there, and has not yet served those who came before. */
+/* The number of further tries where a daemon is there, and has not yet served earlier processes. */
 #define CROWDED_TRIES 5
 /* A daemon that accepts and then says nothing must not hang the program. */
 #define REPLY_NS 5000000000ull

@@ -61,7 +61,7 @@ bool attach_sweep(struct attachment *a);
 
 /* Tells the daemon that a thread waits at the gate, or that an idle lease is taken up again. */
 void attach_wake(const struct attachment *a);
-/* Whether the daemon is there, as far as can be seen without asking it. Where it went, or another
- * one took over, connects anew, in one try. The ledger's and the wake descriptor may be new then.
+/* Whether the daemon is there, as far as can be seen without asking it. If it went, or another one
+ * took over, this connects anew, in one try. The ledger's and the wake descriptor may be new then.
  */
 bool attach_refresh(struct attachment *a);

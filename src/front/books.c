@@ -63,7 +63,7 @@ static bool is_packed(const struct object *object)
 	return (object->kind == OBJECT_ARRAY || object->kind == OBJECT_MIPMAP) && object->memory;
 }
 
-/* That the driver may have had back before it is dropped. */
+/* The driver may have had that memory back before it is dropped here. */
 static uint64_t freeing_bytes(const struct object *freeing)
 {
 	return freeing->small ? BLOCK_BYTES : freeing->bytes;

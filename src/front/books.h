@@ -74,7 +74,7 @@ bool books_arrays_ask(struct process *p, uint32_t gpu);
 void books_arrays_asked(struct process *p, uint32_t gpu, uint64_t over, bool sure);
 
 /* The driver may keep memory that is given back: others have it open, it is freed when a stream
- * gets there, or only the driver knows how much it is. Such memory stays charged, and is *leaving*
+ * gets there, or only the driver knows how much it is. This memory stays charged, and is *leaving*
  * until the daemon charges the rest of it in another place. So it is in the books at every moment.
  * An exported object that is dropped leaves by itself. */
 void books_leave(struct process *p, uint32_t gpu, uint64_t bytes);

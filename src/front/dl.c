@@ -41,7 +41,7 @@ static void *own_handle;
 
 typedef void *dlsym_fn(void *handle, const char *name);
 
-/* As the C library's own parts say it where they open one: glibc's elf/dl-open.c before 2.34. */
+/* The flag by which the C library's own parts open a library: glibc's elf/dl-open.c before 2.34. */
 #define LIBC_DLOPEN (RTLD_LAZY | (int)0x80000000)
 
 /* Before glibc 2.34 it is in a library of its own, which a program that is linked to the driver

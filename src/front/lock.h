@@ -54,10 +54,11 @@ static inline void lock_release(struct lock *lock)
  * locked instruction, each of which costs as much as a fifth of charging an allocation otherwise.
  * The first other thread to want it ends that for good. It waits until no thread of the process can
  * believe that it is the owner any more, which may take milliseconds, once. Zeroed: free, nobody's.
- * Where the kernel has no such barrier nobody ever owns it.
+ * If the kernel has no such barrier, nobody ever owns it.
  *
  * The owner says that it is inside, then looks whether it still is the owner. The thread that ends
- * that changes the owner, has all threads pass a barrier, then looks whether somebody is inside. */
+ * that changes the owner, has all threads pass a barrier, then looks whether somebody is inside.
+ */
 struct owned_lock {
 	struct lock lock;            /* guards all but the owner */
 	_Atomic uint32_t inside;     /* the owner holds it */

@@ -17,8 +17,8 @@
 /* The unit's DelegateSubgroup: systemd from 254 on starts the launcher in a cgroup of this name. So
  * the cgroup above, which is the launcher's too, has no processes and may have controllers. */
 #define OWN_NAME "/carve-launcher"
-/* So many a job may have below its own, for containers and the like. The daemon waits while they
- * are removed, about 0.1 ms each. */
+/* The number of cgroups that a job may have below its own, for containers and the like. The daemon
+ * waits while they are removed, about 0.1 ms each. */
 #define CGROUPS_MOST "64"
 /* All running jobs' are looked at: so often at most while requests come. */
 #define SWEEP_NS 1000000000ull

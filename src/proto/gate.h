@@ -24,9 +24,9 @@
  *
  * A launching thread stores 1 to its gate_thread.in_launch, then loads the word. The closer changes
  * the word, then has every CPU pass a barrier (membarrier GLOBAL_EXPEDITED), then reads in_launch.
- * So a launch that the closer doesn't see in_launch of has seen the closed gate. Where a process
- * has not registered for that barrier yet (gate_process.registered is 0) its threads use a full
- * fence instead. */
+ * So a launch that the closer doesn't see in_launch of has seen the closed gate. If a process has
+ * not registered for that barrier yet (gate_process.registered is 0), its threads use a full fence
+ * instead. */
 #pragma once
 
 #include <stdatomic.h>

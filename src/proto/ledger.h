@@ -61,9 +61,9 @@ struct ledger_limits {
 	/* GPU time that a process may have in flight while others want the GPU, in us; 0: the
 	 * front's own choice. */
 	_Atomic uint32_t in_flight_us;
-	/* That the daemon's lease thread runs: {generation:16, count:16}, another number each
-	 * second (LEDGER_BEAT_MS) while the session's GPU time is sliced. If the generation is not
-	 * the one above, or the word is 0, the daemon does not say. */
+	/* A sign that the daemon's lease thread runs: {generation:16, count:16}. It is another
+	 * number each second (LEDGER_BEAT_MS) while the session's GPU time is sliced. If the
+	 * generation is not the one above, or the word is 0, the daemon does not say. */
 	_Atomic uint32_t beat;
 	/* CLOCK_MONOTONIC in ns; until then no process begins a call that takes or gives memory,
 	 * as the daemon compares. 0: nobody waits. */
@@ -161,8 +161,8 @@ struct ledger_slot {
 	 * and marked (proto/mark.h), may have been open. The daemon makes it 0 when none is. */
 	_Atomic uint64_t exported_fd_bytes;
 	/* Charged, but perhaps not held any more, which nobody tells the process: bytes that it
-	 * gave back, or that the driver packs as it likes. Where it has memory that may be
-	 * elsewhere (`managed`) figures don't tell. */
+	 * gave back, or that the driver packs as it likes. If it has memory that may be elsewhere
+	 * (`managed`), figures do not tell. */
 	_Atomic uint64_t maybe_freed;
 	/* The memory that its pools and graphs were seen to hold, and may have given back since,
 	 * but while they were just looked at (`not_revalidated` is 0): it looks soon. */
@@ -290,7 +290,7 @@ int64_t ledger_settled(const struct ledger *l, uint32_t slot, uint32_t gpu);
 void ledger_settle(const struct ledger *l, uint32_t slot, uint32_t gpu, int64_t settled_bytes);
 /* Daemon: sets what its own slot holds, whatever the limit says. */
 void ledger_keep(const struct ledger *l, uint32_t gpu, uint64_t bytes);
-/* That difference. */
+/* The bytes that the daemon's own slot holds. */
 uint64_t ledger_kept(const struct ledger *l, uint32_t gpu);
 /* Daemon: lowers the limit, through the daemon's own mapping of it. Returns 0 where no sum of
  * charges is above it from now on. Returns -EBUSY where more is charged, and the limit stays as it

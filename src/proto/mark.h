@@ -35,7 +35,7 @@ struct mark {
 uint32_t mark_session(const char *id);
 uint32_t mark_life(uint64_t start_time);
 
-/* Where the lock starts. */
+/* The offset at which the lock starts. */
 uint64_t mark_start(const struct mark *mark);
 struct mark mark_of(uint64_t start);
 static inline uint64_t mark_length(uint64_t bytes)

@@ -29,7 +29,7 @@
 #define GUARD_LOOKS 100
 #define GUARD_LOOK_MS 50
 #define GUARD_ENDING_MS 2000
-/* So often a daemon is started that does not come. */
+/* The number of starts of a daemon that does not come. */
 #define GUARD_TRIES 20
 
 static void runtime_of(const struct shim *shim, char buf[static PATH_MAX])

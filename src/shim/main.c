@@ -49,9 +49,9 @@ static const char help[] =
 #define REMOVAL_PATIENCE_NS 5000000000ull
 /* A record that cannot be written is tried again so often. */
 #define RECORD_EVERY_MS 1000
-/* So long, where its directory is gone: a daemon that lives makes that anew, and has so long. */
+/* The time if its directory is gone: a daemon that lives makes it anew within that time. */
 #define RECORD_GONE_NS 10000000000ull
-/* So long, where it cannot be written and no daemon waits for it (1 h). */
+/* The time if it cannot be written and no daemon waits for it (1 h). */
 #define RECORD_UNREAD_NS 3600000000000ull
 
 /* ---- starting ---------------------------------------------------------------------------- */

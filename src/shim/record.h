@@ -17,8 +17,8 @@ int record_look(const struct record_place *place, int *fd);
  * when this returns. Without it other processes see the line, and a power cut may lose it. Any
  * process that has the descriptor may append. 0 or -errno: nothing that counts was written. */
 int record_add(int fd, json_t *object, bool synced);
-/* The file is empty from now on, which needs no room: nothing ran. Where that fails it is as it
- * was. */
+/* The file is empty from now on, which needs no room: nothing ran. If that fails, it is as it was.
+ */
 void record_clear(int fd);
 /* The end cannot be recorded, by that -errno: says so to whoever looks for the record. */
 void record_give_up(const struct record_place *place, int rc);

@@ -19,7 +19,7 @@
 #include "proto/shim.h"
 #include "proto/shim_sweep.h"
 
-/* So long the directory of logs is waited for (10 s), where somebody removed it. */
+/* The time for which the directory of logs is waited for (10 s), if somebody removed it. */
 #define LOG_PATIENCE_NS 10000000000ull
 #define LOG_EVERY_MS 50
 

@@ -16,7 +16,7 @@
 #define OWN_MACHINE EM_X86_64
 #endif
 
-/* Where ld.so has looked up to now. */
+/* The directories in which ld.so has looked so far. */
 enum look { LOOK_ON, LOOK_FOUND, LOOK_UNKNOWN };
 
 struct looked {

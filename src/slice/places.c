@@ -75,7 +75,7 @@ int places_find(struct places *ret, struct error *err)
 	for (int i = 0; i < 4; i++)
 		if ((rc = place(paths[i], dir, names[built][i], err)) < 0)
 			return rc;
-	/* Where it was installed with one bin directory only. */
+	/* The place if it was installed with one bin directory only. */
 	if (access(ret->daemon, X_OK) < 0)
 		return place(ret->daemon, dir, "carved", err);
 	return 0;

@@ -71,7 +71,7 @@ bool runtime_ask_all(const struct runtime *runtime, char *buf, size_t size,
 	pid_t child = fork();
 	if (child == 0) {
 		dup2(out, STDOUT_FILENO);
-		/* That it failed is an answer, too. */
+		/* A failure is an answer, too. */
 		int null = open("/dev/null", O_WRONLY);
 		if (null >= 0)
 			dup2(null, STDERR_FILENO);

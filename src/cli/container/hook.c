@@ -44,7 +44,7 @@ json_t *hook_environment(const struct cli *cli)
 		if (value && *value)
 			json_array_append_new(list, json_sprintf("%s=%s", kept[i], value));
 	}
-	/* Where a simulated host's driver is. */
+	/* The directory of a simulated host's driver. */
 	if (secure_getenv("SIMGPU_HOST") && libraries)
 		json_array_append_new(list, json_sprintf("LD_LIBRARY_PATH=%s", libraries));
 	return list;

@@ -8,7 +8,7 @@
 struct cli;
 struct error;
 
-/* Where they are options the command line shows them to everybody: they may be variables. */
+/* A command line shows its options to everybody, so they may be variables of the environment. */
 #define JOB_HOOK_ENV "CARVE_HOOK"
 #define JOB_WEBHOOK_ENV "CARVE_WEBHOOK"
 

@@ -1,6 +1,6 @@
 /* Standard input of `carve enqueue --wait`, on its way to the job: through a FIFO, which the job's
  * shim opens as the user. Both ends are held here, so that nothing is lost before the job starts or
- * between two attempts. Where this process is gone the job reads the end of the file. */
+ * between two attempts. Once this process is gone, the job reads the end of the file. */
 #pragma once
 
 #include <limits.h>

@@ -23,7 +23,7 @@
 /* While a log is followed, it is read so often. */
 #define FOLLOW_PAUSE_NS 200000000L
 #define FOLLOW_ASK_EVERY 5
-/* So much of a log is read at a time. */
+/* The bytes of a log that are read at a time. */
 #define READ_BYTES 65536
 /* One more than --retries takes. */
 #define ATTEMPTS_MAX 1001u

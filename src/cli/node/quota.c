@@ -36,7 +36,8 @@ static int path_append(char buf[static QUOTA_PATH_SIZE], const char *name, struc
 	return 0;
 }
 
-/* Where the quota that the command line names is in the API. `own`: the caller's, where none is. */
+/* The path in the API of the quota that the command line names. `own`: the caller's, where none is.
+ */
 static int quota_path(const struct cli *cli, bool own, char buf[static QUOTA_PATH_SIZE],
 		      struct error *err)
 {

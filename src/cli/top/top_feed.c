@@ -14,7 +14,7 @@
 #include "client/client.h"
 #include "client/sessions.h"
 
-/* So long is a call that is under way waited for at the end. */
+/* The time for which the end waits for a call that is under way. */
 #define STOP_PATIENCE_NS 300000000L
 
 struct top_feed {

@@ -131,8 +131,8 @@ static void bad_part(struct call *call, const char *name)
 		      "%s: takes what `next` of the part before said; empty: the first", name);
 }
 
-/* Where a part of the living jobs begins: behind those of the user's that came up to `came` (0:
- * with the first one). They are looked at from job `id` on. */
+/* The place at which a part of the living jobs begins. It is behind the user's jobs that came up to
+ * `came` (0: it is the first one). They are looked at from job `id` on. */
 struct living_place {
 	uid_t uid;
 	uint64_t came;

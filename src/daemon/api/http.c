@@ -485,9 +485,8 @@ static struct http_connection *connection_begin(struct http_server *server,
 
 	(void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size);
 	if (!open || !crowd_enter(&server->crowd, credentials.uid, &open->owner)) {
-		/* One of before an upgrade, or that a taken call leaves. The library finds it
-		 * ended.
-		 */
+		/* A connection from before an upgrade, or one that a taken call leaves. The library
+		 * finds it ended. */
 		on_too_many(server, fd);
 		rights_drain(fd);
 		free(open);

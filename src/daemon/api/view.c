@@ -102,7 +102,7 @@ json_t *view_version(const struct node *node)
 static json_t *holder_json(const struct pool_gpu *gpu)
 {
 	const struct claim *claim = &gpu->claim;
-	/* That of a system daemon which does not run is root's to start. */
+	/* A system daemon that does not run is root's to start. */
 	bool known = claim->state != CLAIM_RESERVED && claim->holder.pid;
 
 	if (claim->state == CLAIM_OURS)

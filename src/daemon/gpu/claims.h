@@ -46,7 +46,7 @@ struct claim {
 	uv_poll_t *poll;
 };
 
-/* Where this daemon files claims; zeroed: it does not. */
+/* The directory in which this daemon files claims; zeroed: it files none. */
 struct claims {
 	bool system; /* it does; else it takes names */
 	bool stays;  /* its claims are left behind when it ends: the service comes back */

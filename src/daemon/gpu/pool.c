@@ -15,7 +15,7 @@
 #define CLAIM_TRIES 50
 /* Another system daemon that holds the claims' lock may have been put aside by the machine. */
 #define LOCK_TRIES 500
-/* Where there was no GPU at the start the driver is looked for so often. */
+/* The interval at which the driver is looked for, where there was no GPU at the start. */
 #define DRIVER_LOOK_NS 2000000000ull
 #define CLAIM_PAUSE_NS 10000000L
 #define SAMPLE_CHEAP_NS 2000000ull
@@ -269,7 +269,7 @@ static void gpu_claim_patiently(struct pool *pool, struct pool_gpu *gpu)
 	struct claim *claim = &gpu->claim;
 	int left = name_left(pool, gpu->info.uuid_text);
 
-	/* That of an older version, whose system daemons took names, too. */
+	/* The name of an older version, whose system daemons took names, too. */
 	if (left >= 0 && pool->claims.system)
 		close_fd(&left);
 	if (left >= 0)

@@ -10,7 +10,7 @@
  * can, half of the readings and more say so of what is so. */
 #define MORE_PARTS 8
 #define MORE_LEAST 3
-/* So many readings in a row that say more, or less. */
+/* The number of readings in a row that say more, or less. */
 #define OFF_COUNT 4
 
 static uint64_t distance(int64_t a, int64_t b)

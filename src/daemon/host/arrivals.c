@@ -12,7 +12,7 @@
 #include "daemon/host/limited.h"
 #include "daemon/host/rights.h"
 
-/* So long are connections accepted in one pass of the loop: a hundred or so. */
+/* The time for accepting connections in one pass of the loop: enough for a hundred or so. */
 #define ARRIVALS_NS FAIR_NS
 
 /* The descriptor becomes the caller's. */

@@ -21,7 +21,7 @@ struct arrivals_to {
 	void (*open)(void *arg, int fd);
 	/* Says why to one whose user has too many; it is closed then. */
 	void (*refuse)(void *arg, int fd);
-	/* So many may be there at once; the others wait to be accepted. 0: any number. */
+	/* The number that may be there at once; the others wait to be accepted. 0: any number. */
 	unsigned most;
 	/* The last descriptors are kept for others: limited_is_last(). */
 	bool leaves_last;

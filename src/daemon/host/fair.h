@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* So long are calls answered in one pass of the loop. */
+/* The time for answering calls in one pass of the loop. */
 #define FAIR_NS 2000000ull
 
 struct fair_line;

@@ -129,7 +129,8 @@ static int listen_at(const struct sockaddr_un *address)
 
 	if (fd < 0)
 		return fd;
-	/* That of a keeper that ended, or that does not answer: it ends when this is gone. */
+	/* The socket of a keeper that ended, or that does not answer: such a keeper ends when this
+	 * is gone. */
 	unlink(address->sun_path);
 	if (bind(fd, (const struct sockaddr *)address, sizeof(*address)) < 0 ||
 	    listen(fd, BACKLOG) < 0)

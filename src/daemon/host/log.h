@@ -18,7 +18,7 @@ int log_look(void);
 void log_adopt(int fd);
 /* Whether the file is not where it was. */
 bool log_vanished(void);
-/* That file; NULL: there is none. */
+/* The path of the log; NULL: there is none. */
 const char *log_path(void);
 /* `format` is the event and its keys, e.g. "session.granted id=%s uid=%u". Newlines and other
  * control characters that arguments bring along are escaped. Never waits: where nobody reads

@@ -26,5 +26,5 @@ struct lease_clock {
 
 /* The GPU's clock is so far behind CLOCK_MONOTONIC when that is `monotonic`. Returns the time. */
 uint64_t lease_clock_look(struct lease_clock *c, uint64_t monotonic, uint64_t lag);
-/* That it was already, by another program's clock. */
+/* Raises the clock to `now`, a time that another program's clock has shown already. */
 void lease_clock_raise(struct lease_clock *c, uint64_t now);

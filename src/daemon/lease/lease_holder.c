@@ -8,7 +8,7 @@
 #define LOOK_BUSY_NS MS
 /* A holder that is quiet is looked at more often: for so long it is idle, or at work again. */
 #define LOOK_QUIET_NS (MS / 10)
-/* Where a short burst is about to end. */
+/* Whether a short burst is about to end. */
 #define LOOK_END_NS (MS / 20)
 /* A member that is asleep at its gate says so when it finds that closed again; if it does not, it
  * gets a turn now and then. */

@@ -7,7 +7,7 @@
  * waiting as long as it worked, so that a GPU works half of the time that it is held at least. In
  * strict mode the next turn may be a plan away, and nobody else is to have the time. */
 #define SWITCH_NS 1000000ull
-/* So many gaps are remembered at least, twice as many at most. */
+/* The least number of gaps that are remembered; twice as many are the most. */
 #define GAPS_KEPT 16u
 /* One in so many gaps may be one that the least wait covers, where it is not even waited for so
  * long; once so many are known. */

@@ -34,7 +34,7 @@ void lease_idle_rests(struct lease_idle *idle, uint64_t now);
 /* It was quiet for so long until it had work again, whether it was waited for or not. */
 void lease_idle_gap(struct lease_idle *idle, uint64_t gap);
 uint64_t lease_idle_ns(const struct lease_idle *idle);
-/* Where it is quiet its burst is over. */
+/* If it is quiet, its burst is over. */
 bool lease_idle_is_brief(const struct lease_idle *idle);
 /* When a brief one's burst may be over first, as long as bursts are; 0: that is past, or not known.
  */

@@ -42,7 +42,8 @@
 #define SPIN_PART 32
 #define SPIN_NS_MOST 5000000
 #define SPIN_BREATHS 16
-/* Where the daemon may: hand-overs come before what else waits for a CPU. */
+/* The thread's priority, if the daemon may set it: hand-overs come before other work that waits for
+ * a CPU. */
 #define THREAD_NICE (-10)
 
 static void lock(struct leases *l)

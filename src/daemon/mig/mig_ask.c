@@ -199,7 +199,7 @@ static const char *reason_text(enum mig_reason reason)
 	}
 }
 
-/* Where nobody's session but somebody's process is in the way: which. */
+/* Names the process that is in the way, if no session is. */
 static const char *held_text(const struct mig_board *board, char *buf, size_t size)
 {
 	for (uint32_t at = 0; at < board->count; at++) {

@@ -366,7 +366,7 @@ static enum mig_state settled_state(const struct mig_board *board, uint32_t at,
 	case MIG_REMOVING:
 		return whole ? MIG_IDLE : MIG_DEBT;
 	case MIG_BUSY:
-		/* Its compute instance was destroyed by somebody. */
+		/* Somebody destroyed its compute instance. */
 		return whole ? MIG_BUSY : MIG_IDLE;
 	case MIG_IDLE:
 		return whole ? MIG_IDLE : MIG_REMOVING;
@@ -440,7 +440,7 @@ static int entry_at(const struct mig_board *board, const struct instance_place *
 	return -1;
 }
 
-/* Where nothing changed their age stays. One that was seen half made becomes whole, and one may be
+/* If nothing changed, their age stays. One that was seen half made becomes whole, and one may be
  * removed and another made at its place between two looks. */
 static void foreign_settle(struct mig *mig, uint32_t gpu, const struct instance *list, size_t count)
 {
@@ -539,8 +539,9 @@ static void sessions_orphaned(struct mig *mig, uint32_t gpu)
 	}
 }
 
-/* A place that the driver refused it may allow when others came or went. An attempt of ours that
- * came to nothing is no such change: the next one would be made where the last one was refused. */
+/* The driver may allow a place that it refused, when other instances came or went. An attempt of
+ * ours that came to nothing is no such change: the next one would be made where the last one was
+ * refused. */
 static void refused_settle(struct mig_board *board, const struct instance *list, size_t count)
 {
 	bool same = count == board->there_count;

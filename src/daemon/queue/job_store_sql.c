@@ -31,8 +31,8 @@ const char *const job_schema_upgrades[JOB_SCHEMA_NEWEST + 1] = {
 	      "DROP INDEX job_ended_of;"
 	      "CREATE INDEX job_ended_of ON job(uid, ended, text_bytes) WHERE state >= 4;"
 	      "PRAGMA user_version=4;",
-	/* So many jobs a request made: to count those of a long array takes tens of milliseconds.
-	 */
+	/* The number of jobs that a request made. To count those of a long array takes tens of
+	 * milliseconds. */
 	[5] = "ALTER TABLE asked ADD COLUMN count INTEGER NOT NULL DEFAULT 1;"
 	      "CREATE INDEX asked_job ON asked(job); PRAGMA user_version=5;",
 	/* Ends of jobs in the order in which hooks are told of them, and how far each hook is. */

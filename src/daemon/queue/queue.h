@@ -244,7 +244,7 @@ void job_cancel(struct job *job, const char *why);
 /* 0, or negative with *err. */
 int job_hold(struct job *job, bool hold, struct error *err);
 /* Another queue, priority or text (NULL: as they are), the last with its warrant (malloc, which
- * becomes the job's; or NULL). Where it waits. */
+ * becomes the job's; or NULL). The job must be waiting. */
 int job_change(struct job *job, const char *queue, const int *priority, const char *text,
 	       struct warrant *warrant, struct error *err);
 /* The prospect of a job that waits: the job that it waits for (0: for none that is known), and when

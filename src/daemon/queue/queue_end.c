@@ -66,7 +66,7 @@ int job_record_read(const struct queues *q, const struct job_record *record, jso
 
 static const char *const record_files[] = {SHIM_RECORD, SHIM_CID, SHIM_GIVEN_UP, SHIM_POD,
 					   SHIM_POD_STATE};
-/* How far a pod is must outlive a shim that was killed. */
+/* The pod's state must outlive a shim that was killed. */
 #define RECORD_FILES_BUT_POD 3
 
 static void records_remove(const struct job *job, bool all)
@@ -234,7 +234,8 @@ static void usage_note(struct job *job)
 }
 
 /* Its slice was promised for as long as the job runs: whoever came into it from elsewhere, as by
- * `carve run --session`, does not keep it. Where the shim's end was noticed first it has ended. */
+ * `carve run --session`, does not keep it. If the shim's end was noticed first, the session has
+ * ended already. */
 static void slice_end(const struct job *job)
 {
 	struct session *session = session_find(job->queues->host.sessions, job->record.session);
@@ -522,8 +523,8 @@ static void outcome_of_pod(const struct job *job, struct outcome *outcome)
 	json_decref(state);
 }
 
-/* The process that followed the pod was killed. Where the job's end was asked for the pod is still
- * to be deleted. */
+/* The process that followed the pod was killed. If the job's end was asked for, the pod is still to
+ * be deleted. */
 static bool pod_goes_on(const struct job *job, const json_t *exit)
 {
 	const char *kind = json_string_value(json_object_get(exit, "kind"));

@@ -1,6 +1,6 @@
 /* Hooks of agents: a program of the agent's owner, which hears of each change of the agent's jobs.
  * A shim starts it, as it starts jobs, so that it runs as the owner; its words come through a pipe
- * that never blocks. Where it is slow it hears late.
+ * that never blocks. A slow program hears late.
  *
  * Each user's changes are in a list of their own (hook_pending.h), and users take turns: one who
  * cancels a long array holds up what others' changes tell. Few lines at a time are in the pipe,

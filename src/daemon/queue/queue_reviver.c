@@ -41,7 +41,7 @@ static int start(struct queues *q)
 	int rc = go < 0 ? -errno : shim_spawn_with(q, argv, -1, go, &q->reviver.starter_pid);
 	if (rc < 0)
 		return rc;
-	/* Where it is not watched it is a zombie until this process ends. */
+	/* If it is not watched, it is a zombie until this process ends. */
 	if (process_identify(q->reviver.starter_pid, &id) == 0)
 		(void)process_watch_start(q->host.sessions->loop, id, on_starter_ended, q,
 					  &q->reviver.starter);

@@ -101,7 +101,7 @@ static char *run_text(const struct job *job, const char *image, json_t *pod)
 
 	if (object && job->record.array)
 		json_object_set_new(object, "index", json_integer(job->record.index));
-	/* Where the text is vouched for it names the image itself: image_default(). */
+	/* If the launcher vouches for the text, it names the image itself: image_default(). */
 	if (object && *image && !job->spec->warrant)
 		json_object_set_new(object, "image", json_string(image));
 	char *text = json_dumps(object, JSON_COMPACT);

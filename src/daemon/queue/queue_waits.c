@@ -267,7 +267,7 @@ static bool due_look(struct queues *q, int64_t now, uint64_t end)
 		return false;
 	struct job_spec *spec = CONTAINER_OF(time, struct job_spec, begin_wait);
 	spec->uses++;
-	/* Where the clock is set back meanwhile it stays in the list. */
+	/* If the clock is set back meanwhile, it stays in the list. */
 	do
 		job_settle(spec->begin_list.first);
 	while (spec->begin_list.first && now_monotonic_ns() < end);

@@ -78,7 +78,7 @@ static void on_holder_ended(void *arg)
 		session_check_held(s);
 }
 
-/* That process's, made if need be. 0 or -errno. */
+/* The holder of that process, made if need be. 0 or -errno. */
 static int holder_get(struct session *s, const struct process_id *process, struct holder **ret)
 {
 	struct holder *holder = s->holders;

@@ -108,7 +108,7 @@ static bool some_are_possible(const struct settling *settling)
 	return settling->orphans.exporters;
 }
 
-/* So long the loop reads at most, and then it does not for so many times as long. */
+/* The longest time that the loop reads, and how many times as long it pauses afterwards. */
 #define READ_MOST_NS 15000000ull
 #define READ_PAUSES 20
 

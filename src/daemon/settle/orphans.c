@@ -48,7 +48,7 @@ static struct exporter *add(struct settling *settling, const struct store_export
 	return e;
 }
 
-/* That of a session, made if need be. NULL: no memory. */
+/* The exporter of a session, made if need be. NULL: no memory. */
 static struct exporter *exporter_of(const struct session *s, uint32_t position)
 {
 	struct exporter *e = find(s->sessions->settling, s->record.id, position);

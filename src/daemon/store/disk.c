@@ -112,7 +112,7 @@ static void on_worked(uv_work_t *request, int status)
 		disk->pages = 0;
 	if (merged)
 		disk->merged_pages = disk->pages;
-	/* Where merging failed a sync may do. */
+	/* If merging failed, a sync may do. */
 	if (rc == 0 || !merged)
 		waiters_call(disk, commit, rc);
 	if (merged && disk->merged)

@@ -1,8 +1,7 @@
-/* Has what a database committed on the disk, while the loop does not wait for that. The database's
+/* Brings the commits of a database to the disk, while the loop does not wait for it. The database's
  * own connection commits without a sync, into SQLite's log (WAL). A thread of libuv's pool syncs
  * the log: once for all that wait for it at that moment. When the log has grown long, the thread
- * merges it into the database; whoever would commit has to wait until that is done, or to come
- * back.
+ * merges it into the database. A commit has to wait until that is done, or to be tried again.
  *
  * Loop thread. Nothing here logs or reads the database. */
 #pragma once

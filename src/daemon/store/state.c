@@ -52,7 +52,7 @@ static int dir_set(char to[static PATH_MAX / 2], const char *path, struct error 
 	return 0;
 }
 
-/* Where the link in the runtime directory says that the database is. False: there is none. */
+/* The path of the database, by the link in the runtime directory. False: there is none. */
 static bool linked_dir(const struct runtime *runtime, char ret[static PATH_MAX / 2])
 {
 	char link[PATH_MAX], target[PATH_MAX / 2];

@@ -136,7 +136,7 @@ static CUresult parts_begin(struct graph_call *c)
 	return result;
 }
 
-/* That it has its memory already is true of all devices or none. */
+/* It has its memory already on all devices or on none. */
 static CUresult alone_begin(struct graph_call *c)
 {
 	struct graph_part *part = &c->parts[0];

@@ -199,7 +199,7 @@ static bool env_take(struct arguments *to, const char *entry, int *ret_code)
 	return false;
 }
 
-/* Where the text of an option is kept; NULL: it is kept otherwise. */
+/* The field for the text of an option; NULL: it is kept otherwise. */
 static const char **text_place(int option, struct arguments *to)
 {
 	const struct {

@@ -34,7 +34,7 @@
  * handled, but not from killing, as long as its server has not read the request. */
 #define KILL_S (TIMEOUT_S + 2)
 
-/* A session that was made has a daemon. That starts again where it is away: on a node of
+/* A session that was made has a daemon. The daemon starts again where it is away: on a node of
  * Kubernetes, as its pod is replaced. */
 #define AWAY_S 9
 

@@ -41,7 +41,8 @@ static size_t value_skip(const char *text, size_t at)
 	return at;
 }
 
-/* Where the value of a member of the object at `at` begins; 0: there is none of that name. */
+/* The offset at which the value of a member of the object at `at` begins; 0: there is none of that
+ * name. */
 static size_t member_find(const char *text, size_t at, const char *name)
 {
 	size_t length = strlen(name);

@@ -125,7 +125,7 @@ static int settle(struct process *p, enum object_kind kind, uint64_t handle, boo
 	return r;
 }
 
-/* Such calls wait while one is to be alone; not for ever. */
+/* Calls of this kind wait for a bounded time while one is to be alone. */
 static void enter(struct process *p, int kind)
 {
 	struct process_growth *growth = process_growth_of(p, kind);

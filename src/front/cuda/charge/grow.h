@@ -48,21 +48,23 @@ static inline bool grow_is_not_revalidated(const struct process *p)
 }
 /* Books what the driver holds now, where less was expected. */
 void grow_settle(struct process *p);
-/* Around a call of the driver's that gives back what is free in some: until it has been looked,
- * what is booked need not be held. NULL: there are none, and nothing is to be ended. */
+/* Around a driver call that gives back the free memory of some pools. Until their sizes were read
+ * again, the driver may hold less than is booked. NULL: there are none, and nothing is to be ended.
+ */
 struct process *grow_waits_begin(void);
 void grow_waits_end(struct process *waiting);
-/* The same, around one that waits for work, after which it is looked. Returns `result`. */
+/* The same around a call that waits for work; after it their sizes are read. Returns `result`. */
 CUresult grow_waited(struct process *waiting, CUresult result);
 #define WAITED(call)                                  \
 	struct process *waiting = grow_waits_begin(); \
 	return grow_waited(waiting, call)
 /* Books what the driver holds now, in all. */
 void grow_settle_all(struct process *p);
-/* Has the daemon post what this process holds beyond what it charged, and take over what is leaving
- * on that GPU (books.h; -1: on none). Memory that was charged for pools and is there no more would
- * be taken for less of that, so it is booked before, and looked for after. Returns how many bytes
- * more are charged on the GPU than the driver says, as far as that is sure. */
+/* Has the daemon post the memory that this process holds beyond its charges, and take over the
+ * memory that is leaving on that GPU (books.h; -1: on none). Memory that was charged for pools and
+ * is gone would make that amount too small. So the pools are booked before, and looked at
+ * afterwards. Returns the bytes that are charged on the GPU beyond the driver's figure, as far as
+ * that is sure. */
 uint64_t grow_settle_exactly(struct process *p, int gpu);
 /* The same within a driver call that is counted (books_call_begin(), a taking or giving that has
  * not ended). Other threads' questions need not wait for its end. The value of *ret_sure (may be

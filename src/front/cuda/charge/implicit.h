@@ -14,7 +14,7 @@
 #include "front/cuda/charge/charge.h"
 #include "front/cuda/charge/image.h"
 
-/* A call whose memory cannot be told from others' is made so often. */
+/* The number of times that a call is made whose memory cannot be told from others'. */
 #define IMPLICIT_TRIES 3
 
 /* One such call. */

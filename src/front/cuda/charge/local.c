@@ -12,7 +12,7 @@
 #define STACK_MOST (512u << 10)
 /* The need of a function that could not be asked yet. */
 #define NEED_UNKNOWN UINT64_MAX
-/* Contexts of one process that are looked at; with more, launches go on being. */
+/* The contexts of one process that are looked at. With more, launches are looked at for good. */
 #define CONTEXTS_MOST 64
 
 /* ---- the cost of a limit ---- */
@@ -47,7 +47,7 @@ static uint64_t limit_bytes(CUlimit limit, uint64_t first, uint64_t value)
 						 : ALIGN_UP((value - first) * unit, BLOCK_BYTES);
 }
 
-/* The number by which it is booked: contexts are no two so near to each other. */
+/* The number by which it is booked. No two contexts are so near to each other. */
 static uint64_t limit_number(uint64_t context, CUlimit limit)
 {
 	return context + (unsigned int)limit;
@@ -227,8 +227,8 @@ void local_forget(uint64_t owner)
 	lock_release(&p->local_lock);
 }
 
-/* Many of which few may ever be launched: each is asked when it is, also one known by that handle,
- * which may have been another's. */
+/* There may be many functions, of which few are ever launched. So each is asked when it is
+ * launched, also one whose handle is known, as the handle may have been another function's. */
 static void got_many(enum object_kind kind, const void *handles, unsigned int count, uint64_t owner)
 {
 	struct process *p = process_peek();

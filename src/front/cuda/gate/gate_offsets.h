@@ -1,5 +1,5 @@
-/* Where assembly finds what it reads; cuda/gate/gate.h holds it against the structures. Nothing but
- * numbers. */
+/* The offsets of the fields that assembly reads; cuda/gate/gate.h compares them with the
+ * structures. Nothing but numbers. */
 #pragma once
 
 /* In struct gate_local. */

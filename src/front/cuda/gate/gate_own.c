@@ -1,8 +1,8 @@
 /* Threads' own default streams (CU_STREAM_PER_THREAD), into which nobody but the thread can put a
  * marker. So the thread puts one in at once, while others want the GPU. If it puts none in, as
- * nobody wanted the GPU then, the work that it left before it ended or went to sleep has none. That
- * work is done when its context is, or was waited for in vain. The work that is left may be of any
- * length: no estimate makes it done. */
+ * nobody wanted the GPU then, the work that it left before it ended or went to sleep has none. Work
+ * without a marker is done when its context is, or when a wait for it was in vain. The work that is
+ * left may be of any length: no estimate makes it done. */
 #include "base/macros.h"
 #include "front/cuda/gate/gate_parts.h"
 #include "front/cuda/hooks.h"

@@ -17,7 +17,7 @@
 /* The ledger's, and one for all that it does not have. */
 #define GATE_GPUS_MAX (LEDGER_GPUS_MAX + 1u)
 #define GATE_GPU_NONE LEDGER_GPUS_MAX
-/* So much may be in flight by the estimate where a host function waits. */
+/* The work that may be in flight, by the estimate, where a host function waits. */
 #define GATE_HOST_NS_MOST 2000000000ull
 /* And so many launches pass at a time: it needs some time to find what the thread holds free. */
 #define GATE_HOST_BURST 64u

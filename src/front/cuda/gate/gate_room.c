@@ -138,7 +138,7 @@ void gate_room_make(struct gate *g, struct gate_local *l, const struct gate_lane
 		gate_nap(nap);
 		nap = MIN(nap * 2, ROOM_NAP_NS_MOST);
 	}
-	/* Where the gate closed meanwhile there is nothing to divide. */
+	/* If the gate closed meanwhile, there is nothing to divide. */
 	room->ns = MAX(ns, bound / 8);
 	if (f.sum && fits)
 		room->ns = MAX(ns, MIN(bound - counted, bound / 8));

@@ -27,7 +27,7 @@ struct prepare {
 	struct api *api;
 	struct carved *carved;
 	const char *driver, *node;
-	unsigned replicas;  /* that this node's administrator gave; 0: see its label */
+	unsigned replicas;  /* the number that this node's administrator gave; 0: see its label */
 	const char *state;  /* the plugin's own directory */
 	const char *claims; /* directory of checkpoints */
 	const char *cdi;    /* directory of CDI specs */

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <uv.h>
 
-/* How far a call is. */
+/* The state of a call. */
 enum call_state {
 	CALL_WAITS, /* for a thread */
 	CALL_RUNS,

@@ -9,7 +9,7 @@
 #include "integrations/kubernetes/api/api.h"
 
 #define TIMEOUT_MS 15000L
-/* Where the events of what is in no namespace are. */
+/* The namespace for events of objects that are in no namespace. */
 #define EVENTS "/api/v1/namespaces/default/events"
 #define COMPONENT "carve-kubernetes"
 
