@@ -193,9 +193,6 @@ bool cli_verb_in_group(const struct cli_verb *verb, const char *group);
  * verb may stay NULL. 0, or negative with *err set; cli->value[OPT_JSON] is right even then. */
 int cli_parse(struct cli *cli, int argc, char **argv, struct error *err);
 
-/* JSON, and so a request, can carry it. */
-bool cli_is_utf8(const char *text);
-
 /* The whole program; returns its exit status. */
 int cli_main(int argc, char **argv);
 /* The daemon names the field that is wrong, as all who ask it have fields; here an option was

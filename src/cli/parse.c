@@ -127,7 +127,8 @@ static int short_option(const struct cli *cli, int letter)
 	return '?';
 }
 
-bool cli_is_utf8(const char *text)
+/* JSON, and so a request, can carry only such a text. */
+static bool is_utf8(const char *text)
 {
 	json_t *string = json_string(text);
 	bool is = string != NULL;
@@ -150,7 +151,7 @@ static void value_check(enum cli_option_id id, const char *value, struct error *
 
 	while (option->id != id)
 		option++;
-	if (err->code || !option->argument || is_file(option) || cli_is_utf8(value))
+	if (err->code || !option->argument || is_file(option) || is_utf8(value))
 		return;
 	error_set(err, EXIT_CODE_USAGE, "--%s: '%.64s' is not UTF-8", option->name, value);
 	error_hint(err, "write it in the characters of a UTF-8 locale");
@@ -297,7 +298,7 @@ static int words_check(const struct cli *cli, struct error *err)
 	    strstr(usage, "PATH") || strstr(usage, "DIR"))
 		return 0;
 	for (int i = 0; i < cli->argument_count; i++)
-		if (!cli_is_utf8(cli->arguments[i])) {
+		if (!is_utf8(cli->arguments[i])) {
 			error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is not UTF-8", cli->verb->name,
 				  cli->arguments[i]);
 			error_hint(err, "write it in the characters of a UTF-8 locale");

@@ -76,16 +76,10 @@ static bool may_use(const struct slice_request *request, uint32_t gpu)
 	return !request->place.allowed || request->place.allowed[gpu];
 }
 
-static bool gives(const struct mig *mig, uint32_t gpu)
-{
-	return mig->board[gpu].role && mig->gpus->gpu[gpu].info.mig &&
-	       mig->gpus->gpu[gpu].claim.state == CLAIM_OURS;
-}
-
 bool mig_offers(const struct mig *mig, const struct slice_request *request)
 {
 	for (uint32_t i = 0; mig && i < mig->gpus->count; i++)
-		if (may_use(request, i) && gives(mig, i))
+		if (may_use(request, i) && mig_board_ours(mig, i))
 			return true;
 	return false;
 }
@@ -99,7 +93,7 @@ static bool is_unsettled(const struct mig_board *board)
 bool mig_changing(const struct mig *mig, const struct slice_request *request)
 {
 	for (uint32_t i = 0; mig && i < mig->gpus->count; i++)
-		if (may_use(request, i) && gives(mig, i) && is_unsettled(&mig->board[i]))
+		if (may_use(request, i) && mig_board_ours(mig, i) && is_unsettled(&mig->board[i]))
 			return true;
 	return false;
 }
@@ -111,7 +105,7 @@ struct mig_pool *mig_pool_of(struct mig *mig)
 
 bool mig_gpu_changing(const struct mig *mig, uint32_t gpu)
 {
-	return mig && gives(mig, gpu) && is_unsettled(&mig->board[gpu]);
+	return mig && mig_board_ours(mig, gpu) && is_unsettled(&mig->board[gpu]);
 }
 
 const char *mig_holder(const struct mig *mig, uint32_t gpu, uint32_t at)
@@ -160,7 +154,7 @@ static void names_list(const struct mig *mig, const struct slice_request *reques
 	for (uint32_t i = 0; i < mig->gpus->count; i++) {
 		uint32_t die = mig->gpu[i].die;
 
-		if (!may_use(request, i) || !gives(mig, i) || !mig->board[i].known ||
+		if (!may_use(request, i) || !mig_board_ours(mig, i) || !mig->board[i].known ||
 		    said >> die & 1)
 			continue;
 		said |= 1ull << die;
@@ -263,7 +257,7 @@ static bool all_too_small(struct mig *mig, struct ask *ask)
 	uint32_t given = 0, small = 0;
 
 	for (uint32_t i = 0; i < mig->gpus->count; i++) {
-		if (!ask->allowed[i] || !gives(mig, i))
+		if (!ask->allowed[i] || !mig_board_ours(mig, i))
 			continue;
 		given++;
 		small += mig_check(&mig->pool, i, ask_request(ask)) == MIG_TOO_SMALL;
@@ -280,7 +274,7 @@ static void explain(struct mig *mig, struct ask *ask, const char *asked, struct 
 	for (uint32_t i = 0; i < mig->gpus->count && used < sizeof(text); i++) {
 		const struct mig_board *board = &mig->board[i];
 
-		if (!ask->allowed[i] || !gives(mig, i))
+		if (!ask->allowed[i] || !mig_board_ours(mig, i))
 			continue;
 		enum mig_reason reason = mig->gpu[i].offered
 						 ? mig_check(&mig->pool, i, ask_request(ask))
@@ -328,7 +322,7 @@ int mig_would(struct mig *mig, const struct slice_request *request, const uint8_
 	names_list(mig, request, names, sizeof(names));
 	bool named = false;
 	for (uint32_t i = 0; i < mig->gpus->count; i++)
-		named |= ask.allowed[i] && gives(mig, i) &&
+		named |= ask.allowed[i] && mig_board_ours(mig, i) &&
 			 (!mig->board[i].known || may_be_there(mig, &ask, i));
 	if (request->place.kind == PLACE_PROFILE && !named) {
 		char at[32] = "";

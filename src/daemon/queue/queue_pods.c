@@ -19,6 +19,7 @@
 
 #define TEMPLATE_MAX (512u << 10)
 #define STATE_MAX 1024
+#define POD_NAME_SIZE 64
 #define MACHINE_ID "/etc/machine-id"
 
 /* ---- messages to an agent ----------------------------------------------------------------- */
@@ -206,7 +207,8 @@ uint32_t agent_pods_running(const struct agent *agent)
 
 /* Daemons of many hosts share a namespace: machine, user and time of enqueueing tell their jobs
  * apart. None of these changes while a job lives. */
-const char *job_pod_name(const struct job_record *record, char buf[static JOB_POD_NAME_SIZE])
+/* The name of the pod of the job's attempt. No other attempt of any daemon has it. */
+static const char *pod_name(const struct job_record *record, char buf[static POD_NAME_SIZE])
 {
 	char machine[64] = "";
 	uint64_t hash = FNV_BASIS;
@@ -216,8 +218,8 @@ const char *job_pod_name(const struct job_record *record, char buf[static JOB_PO
 	hash = fnv_add(hash, &record->uid, sizeof(record->uid));
 	hash = fnv_add(hash, &record->enqueued, sizeof(record->enqueued));
 	hash = fnv_add(hash, &record->id, sizeof(record->id));
-	snprintf(buf, JOB_POD_NAME_SIZE, SHIM_POD_PREFIX "%" PRId64 "-%016" PRIx64 "-%u",
-		 record->id, hash, record->attempt);
+	snprintf(buf, POD_NAME_SIZE, SHIM_POD_PREFIX "%" PRId64 "-%016" PRIx64 "-%u", record->id,
+		 hash, record->attempt);
 	return buf;
 }
 
@@ -258,10 +260,10 @@ json_t *job_pod_text(const struct job *job, const struct agent *agent, uint32_t 
 	const char *image = *job->spec->image ? job->spec->image
 			    : *of_queue       ? of_queue
 					      : agent->image;
-	char name[JOB_POD_NAME_SIZE];
+	char name[POD_NAME_SIZE];
 	json_t *text =
 		json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:O}", "name",
-			  job_pod_name(&job->record, name), "namespace", pods->namespace, "api",
+			  pod_name(&job->record, name), "namespace", pods->namespace, "api",
 			  pods->api, "token_file", pods->token_file, "ca_file", pods->ca_file,
 			  "image", image, "grace_s", (json_int_t)(job->spec->grace_ns / 1000000000),
 			  "template", template_of(pods, job->record.queue));
@@ -273,9 +275,9 @@ json_t *job_pod_text(const struct job *job, const struct agent *agent, uint32_t 
 
 char *job_pod_place(const struct job *job, const struct agent *agent)
 {
-	char name[JOB_POD_NAME_SIZE];
-	json_t *place = json_pack("{s:s, s:s}", "pod", job_pod_name(&job->record, name),
-				  "namespace", agent->pods->namespace);
+	char name[POD_NAME_SIZE];
+	json_t *place = json_pack("{s:s, s:s}", "pod", pod_name(&job->record, name), "namespace",
+				  agent->pods->namespace);
 	char *text = json_dumps(place, JSON_COMPACT);
 
 	json_decref(place);

@@ -43,9 +43,6 @@ int agent_pods_request(const struct agent *agent, uint32_t position, const struc
 /* Jobs of the agent that are pods now. */
 uint32_t agent_pods_running(const struct agent *agent);
 
-/* The name of the pod of the job's attempt. No other attempt of any daemon has it. */
-#define JOB_POD_NAME_SIZE 64
-const char *job_pod_name(const struct job_record *record, char buf[static JOB_POD_NAME_SIZE]);
 /* The pod as the shim is told of it (src/shim/spec.h). Owned by the caller. */
 json_t *job_pod_text(const struct job *job, const struct agent *agent, uint32_t position,
 		     const struct place_request *request);

@@ -78,6 +78,14 @@ static int device_take(const json_t *result, struct claim_device *to, struct err
 	return 0;
 }
 
+static int compare(const void *a, const void *b)
+{
+	const struct claim_device *x = a, *y = b;
+	int order = strcmp(x->request, y->request);
+
+	return order ? order : strcmp(x->name, y->name);
+}
+
 int claim_parse(const json_t *json, const char *driver, struct claim *ret, struct error *err)
 {
 	const json_t *allocation = json_object_get(json_object_get(json, "status"), "allocation");
@@ -107,21 +115,8 @@ int claim_parse(const json_t *json, const char *driver, struct claim *ret, struc
 	}
 	if (!ret->count)
 		return error_set(err, EXIT_CODE_FAILED, "the claim has no device of %s", driver);
-	claim_sort(ret);
+	qsort(ret->device, ret->count, sizeof(ret->device[0]), compare);
 	return 0;
-}
-
-static int compare(const void *a, const void *b)
-{
-	const struct claim_device *x = a, *y = b;
-	int order = strcmp(x->request, y->request);
-
-	return order ? order : strcmp(x->name, y->name);
-}
-
-void claim_sort(struct claim *claim)
-{
-	qsort(claim->device, claim->count, sizeof(claim->device[0]), compare);
 }
 
 int claim_slice_end(const struct claim *claim, size_t first, size_t *ret_end, struct error *err)

@@ -36,7 +36,6 @@ bool claim_label_valid(const char *text);
  * it is not allocated, has none of this driver, or says something that makes no sense. */
 int claim_parse(const json_t *json, const char *driver, struct claim *ret, struct error *err);
 
-/* Devices of one request are one slice. Puts them next to each other, and says where the one that
- * begins at `first` ends; *err where they differ in size. Negative then. */
-void claim_sort(struct claim *claim);
+/* Devices of one request are one slice, and stand next to each other. Says where the slice that
+ * begins at `first` ends. Negative with *err: its devices differ in size. */
 int claim_slice_end(const struct claim *claim, size_t first, size_t *ret_end, struct error *err);
