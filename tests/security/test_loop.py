@@ -202,7 +202,7 @@ time.sleep(1)
 
 @pytest.mark.parametrize("kind", rest_long(READING, 1))
 @pytest.mark.attack("8", "much to be looked at on many connections")
-def test_what_is_read_on_many_connections_delays_nobody(lab, kind):
+def test_reading_from_many_connections_delays_nobody(lab, kind):
     under = attack_beside(lab, READ, *(text.hex() for text in READING[kind]), count=60)
     print(under)
     assert under.served_p(50) < MORE_MS, str(under)

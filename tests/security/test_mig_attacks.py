@@ -68,7 +68,7 @@ def test_an_instance_that_somebody_holds_is_given_to_nobody(mig_lab):
 
 
 @pytest.mark.attack("12", "a process that stays in the only MIG instance there can be")
-def test_who_holds_an_instance_is_named(mig_lab):
+def test_the_holder_of_an_instance_is_named(mig_lab):
     lab = mig_lab
     _, left = leaves_process(lab, "7g.80gb")
     refused = lab.carve(BOB, "session", "request", "--mig-profile", "7g.80gb")

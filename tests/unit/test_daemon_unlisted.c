@@ -123,7 +123,7 @@ static void two_that_are_off_with_a_right_one_between_change_nothing(void **stat
 	}
 }
 
-static void so_many_readings_need_no_second_sample(void **state)
+static void agreeing_readings_need_no_second_sample(void **state)
 {
 	assert_int_equal(still(0, 5, true), 0);
 	assert_int_equal(moving(10240, GPU_READINGS_MOST / 3, GPU_READINGS_MOST), 10240);
@@ -189,7 +189,7 @@ int main(void)
 		cmocka_unit_test_setup(growth_beside_others_is_found_with_the_second_sample, fresh),
 		cmocka_unit_test_setup(two_that_are_off_with_a_right_one_between_change_nothing,
 				       fresh),
-		cmocka_unit_test_setup(so_many_readings_need_no_second_sample, fresh),
+		cmocka_unit_test_setup(agreeing_readings_need_no_second_sample, fresh),
 		cmocka_unit_test_setup(beside_no_slice_every_reading_is_believed, fresh),
 		cmocka_unit_test_setup(a_driver_that_takes_long_is_followed_while_it_grows, fresh),
 		cmocka_unit_test_setup(a_wrong_beginning_is_left, fresh),

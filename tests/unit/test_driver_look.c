@@ -125,7 +125,7 @@ static void the_cache_counts_after_the_library_path(void **state)
 	assert_string_equal(look("@/c", cache, size), "/c/" NAME);
 }
 
-static void what_only_the_dynamic_linker_can_tell_is_left_to_it(void **state)
+static void questions_for_the_dynamic_linker_are_left_to_it(void **state)
 {
 	static const char *const lists[] = {
 		":@/b",       "@/a::@/b",       "@/a:",      "relative:@/b",
@@ -150,7 +150,7 @@ int main(void)
 						setup, teardown),
 		cmocka_unit_test_setup_teardown(the_cache_counts_after_the_library_path, setup,
 						teardown),
-		cmocka_unit_test_setup_teardown(what_only_the_dynamic_linker_can_tell_is_left_to_it,
+		cmocka_unit_test_setup_teardown(questions_for_the_dynamic_linker_are_left_to_it,
 						setup, teardown),
 	};
 

@@ -479,7 +479,7 @@ def test_code_counts_in_the_one_of_several_instances_where_it_is(make_host):
         program.stdin.close()
 
 
-def test_where_no_context_can_be_made_a_part_is_granted_all_the_same(make_host):
+def test_a_part_is_granted_where_no_context_can_be_made(make_host):
     """And the next ones do not wait for another try."""
     host = with_role(make_host)
     carve(host, "sim", "fault", "hang", "--call", "cuCtxCreate_v2", "--error", "2", "--count", "1")

@@ -34,7 +34,7 @@ def test_entries_jump_to_the_driver_after_the_first_call(host):
     assert writable == []
 
 
-def test_where_no_page_may_become_executable_the_slots_stay(host):
+def test_slots_stay_where_no_page_may_become_executable(host):
     seen = in_slice(host, "entries_denied")
     if seen == "unknown":
         pytest.skip("this kernel has no PR_SET_MDWE (before Linux 6.3)")

@@ -134,7 +134,7 @@ def test_a_label_that_an_option_takes_the_place_of_is_not_told(api):
 
 
 @pytest.mark.parametrize("what", rest_long(["deviceclasses", "nodes", "mutatingadmissionpolicies", "deployments", "daemonsets"], 2))
-def test_what_the_user_may_not_see_is_not_told_to_be_missing(api, what):
+def test_objects_that_the_user_may_not_see_are_not_reported_as_missing(api, what):
     api.forbidden = f"/{what}"
     found = bad(api)
     assert found and all("403" in message and ("must see" in hint or "is not known" in hint) for message, hint in found)

@@ -97,7 +97,7 @@ def test_pods_of_a_full_node_that_come_and_go_at_once_all_have_their_slices(clus
         assert kept(cluster) == [0] * 4
 
 
-def test_of_more_pods_than_there_is_room_for_the_rest_is_refused_with_the_reason(cluster):
+def test_pods_beyond_the_room_are_refused_with_the_reason(cluster):
     claims = claims_of(cluster, 45, "4Gi")
     whole = int(cluster.api.devices()[0]["capacity"]["memory"]["value"][:-2]) // 4096
     assert whole < len(claims)

@@ -516,7 +516,7 @@ def test_changes_keep_the_name_of_a_queue_without_jobs(queues):
 @pytest.mark.parametrize("options", [
     ["-o", b"o\xff"], ["-e", b"o\xff"], ["-i", b"o\xff"], ["--name", b"\xff"], ["--param", b"a=1,\xff,2"], ["--export", b"A=\xff"], ["--chdir", b"\xff"],
     ["--after", b"ok:\xff"], ["--docker", b"\xff"], ["--docker-arg", b"--env=\xff"], ["--queue", b"\xff"], ["--array", b"0\xff"]])
-def test_what_is_not_utf_8_is_refused_and_not_left_out(module_queues, tmp_path, options):
+def test_text_that_is_not_utf_8_is_refused_and_not_left_out(module_queues, tmp_path, options):
     os.mkdir(bytes(tmp_path) + b"/\xff")
     done = subprocess.run([bytes(CARVE), "enqueue", "--queue", "half", *options, "--", "true"], env=module_queues.host.env, cwd=tmp_path,
                           capture_output=True)

@@ -30,7 +30,7 @@ def test_a_job_waits_for_one_of_an_array_or_for_all(queues):
     assert queues.ended(of_all)["state"] == "done"
 
 
-def test_what_fails_ends_all_that_come_after_it(queues):
+def test_a_failed_job_ends_all_that_come_after_it(queues):
     queues.agent("tenth=0.1")
     first = before = queues.enqueue("sh", "-c", queues.gate() + "; exit 1", queue="tenth")
     chain = []

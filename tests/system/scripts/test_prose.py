@@ -180,3 +180,11 @@ def test_comments_are_short_and_begin_with_their_subject(folder):
         wrong += [f"{file.relative_to(ROOT)}: {part}" for part in wrong_in(parts)]
     assert found > 50
     assert wrong == []
+
+
+def test_names_of_tests_begin_with_their_subject():
+    names = [name for file in (ROOT / "tests").rglob("test_*.[cp]*") if file.suffix in (".c", ".py")
+             for name in re.findall(r"^def test_(\w+)\(|^static void (\w+)\(void \*\*", file.read_text(), re.M)]
+    found = [python or unit for python, unit in names]
+    assert len(found) > 2000
+    assert [name for name in found if OPENS.match(name.replace("_", " "))] == []

@@ -235,7 +235,7 @@ def questions(host, code, limit):
 
 
 @pytest.mark.once("the front beside a stand-in for the daemon: neither is instrumented")
-def test_where_there_is_much_room_modules_are_loaded_without_a_question(host):
+def test_modules_are_loaded_without_a_question_where_there_is_much_room(host):
     """A program may have thousands. Where there is little, what is charged too much is asked for before it is in the way."""
     loads = "held = [module() for _ in range(100)]\n"
     before = questions(host, "", 20 * GIB)

@@ -67,7 +67,7 @@ def test_eight_equals_get_the_same(host, run):
 
 
 @pytest.mark.parametrize("other", [["--graph", "20", "--kernel-us", "500"], ["--sync-every", "0"]], ids=["graphs", "never"])
-def test_how_work_is_handed_in_makes_no_difference(host, run, other):
+def test_all_ways_to_submit_work_have_equal_shares(host, run, other):
     slice_time(host, "strict")
     close_to(shares(host, [run(fraction(0.5), *other), run(fraction(0.5), "--sync-every", "32")]), (0.5, 0.5))
 
