@@ -287,7 +287,7 @@ def grants_until_full(daemon, filler):
 
 
 @pytest.mark.alone
-def test_whatever_a_full_disk_refuses_names_the_next_command(tiny_disk):
+def test_refusals_of_a_full_disk_name_the_next_command(tiny_disk):
     daemon = Daemon(dir=tiny_disk)
     try:
         kept = daemon.grant(vram="2")["id"]

@@ -18,14 +18,14 @@ def in_slice(host, name):
     return json.loads(done.stdout)
 
 
-def test_whatever_way_it_is_looked_up_it_is_the_fronts(host):
+def test_each_way_to_look_a_function_up_finds_the_front(host):
     wrong, counts = in_slice(host, "lookup_ways")
     assert wrong == []
     assert counts["linked"] == counts["dlsym"] > 400
     assert counts["cuGetProcAddress_v2"] > 5000 and counts["cuGetProcAddress"] > 5000
 
 
-def test_whatever_way_it_is_called_it_is_charged(host):
+def test_each_way_to_call_a_function_is_charged(host):
     seen, context = in_slice(host, "lookup_charges"), context_bytes(host)
     # Another context of a process may take less than its first.
     context = host.measured(context, context // 2)
