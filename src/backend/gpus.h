@@ -49,7 +49,7 @@ struct gpu_part {
 	uint64_t bytes;
 };
 
-/* Readings of one sample: of one that shall be exact, and of another. */
+/* The most readings of one sample: of an exact one, and of any other. */
 #define GPU_READINGS_MOST 48
 #define GPU_READINGS_USUAL 24
 
@@ -71,8 +71,8 @@ struct gpu_sample {
 	/* `used` beyond the sum of all processes, by several readings; none where it is what it
 	 * was. `sure`: they agree on what it is. */
 	struct gpu_reading {
-		int64_t least, most; /* while figures move, which the driver gives one after the
-				      * other, the truth is somewhere in between, mostly */
+		int64_t least, most; /* the true value is mostly in between: the driver gives its
+					figures one after the other, and they may move meanwhile */
 	} readings[GPU_READINGS_MOST];
 	unsigned reading_count;
 	bool sure;

@@ -5,9 +5,9 @@
 
 #include "base/macros.h"
 
-/* Another value is believed where so many readings more than not say that it is better than the one
- * that was: an eighth of them, and some. While three programs take and give memory as fast as they
- * can, half of the readings and more say so of what is so. */
+/* Another value is believed if enough more readings prefer it to the last value than do not: an
+ * eighth of them, and MORE_LEAST. While three programs take and give memory as fast as they can, at
+ * least half of the readings prefer the true value. */
 #define MORE_PARTS 8
 #define MORE_LEAST 3
 /* The number of readings in a row that say more, or less. */
@@ -18,7 +18,7 @@ static uint64_t distance(int64_t a, int64_t b)
 	return a > b ? (uint64_t)a - (uint64_t)b : (uint64_t)b - (uint64_t)a;
 }
 
-/* By how much the readings miss that, all together: those that are torn do to both sides. */
+/* The total error of the readings against `bytes`. Torn readings err in both directions. */
 static uint64_t missed(const struct unlisted *u, int64_t bytes)
 {
 	uint64_t sum = 0;
@@ -32,7 +32,7 @@ static uint64_t missed(const struct unlisted *u, int64_t bytes)
 	return sum;
 }
 
-/* The figure that they miss least; of several the one nearest to the last. */
+/* The value with the least total error. Ties go to the one nearest the previous value. */
 static int64_t missed_least(const struct unlisted *u, int64_t was)
 {
 	uint64_t least = missed(u, was), first = least;

@@ -1,7 +1,7 @@
 /* The memory that is used, by a GPU's driver, beyond the sum of all processes: memory that programs
  * hold and it does not list, managed memory, and what descriptors keep. The driver gives the two
- * figures one after the other, so while slices take and give memory no reading is certain; most of
- * them allow what is so. One thread.
+ * figures one after the other. So while slices take and give memory no reading is certain, but most
+ * of them allow the true value. One thread.
  *
  * Why readings vote: the two figures are not of one moment, so a single reading errs in both
  * directions. Too low, the daemon promises memory that a program outside carve holds; too high, it
@@ -25,8 +25,8 @@ struct unlisted {
 	bool known;
 };
 
-/* Adds a sample without an error. `slices`: somebody is in a slice there; else nothing moves but
- * what is to be seen, and the sample's last reading is believed. */
+/* Adds a sample without an error. `slices`: somebody is in a slice there. Without one only the
+ * figure itself moves, and the sample's last reading is believed. */
 void unlisted_add(struct unlisted *u, const struct gpu_sample *sample, bool slices);
 /* GPU_UNLISTED_ANY: no sample came yet. May be below zero where figures are of different moments.
  */
