@@ -154,9 +154,9 @@ int64_t lease_quantum(const struct lease_gpu *g, const struct lease_seat *s)
 	return (int64_t)MIN(plan, MIN(g->setting.lease_ns, 2 * lease_turn(g)) * LEASE_PPM);
 }
 
-/* The debt of a client that leaves is paid if another of his owner comes (lease_debt.c), and else
- * by nobody. So a newcomer, who may leave soon, has no more at a time than his share of the time
- * since he came, and a little to begin with. It has half a lease at most: until turns come in their
+/* The debt of a client that leaves is paid if another client of its owner comes (lease_debt.c), and
+ * else by nobody. A newcomer may leave soon. So it has no more at a time than its share of the time
+ * since it came, and a little to begin with. It has half a lease at most: until turns come in their
  * order, a plan has up to a turn too many of some client. Whole leases begin only once that is
  * known. Simulated with shares such as 50/30/20, 25/75 and 8 equal ones: the worst first plan is
  * 2.9 points off, and the worst plan from 2 s on 2.7. With whole leases these are 4.5 and 5.7

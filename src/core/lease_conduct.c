@@ -7,7 +7,7 @@
 #define PATIENCE_LEAST_NS 250000000ull
 /* The part of their shares that may be missing over the window: 1.5 points. */
 #define SHORT_PPM 15000u
-/* Nobody is put off for ever by what he spent. */
+/* The most time that an owner's own use counts, so that nobody waits for ever. */
 #define SPENT_MOST_NS 20000000000ull
 
 static uint64_t suspended_for(const struct lease_conduct *c)
@@ -67,7 +67,8 @@ bool lease_conduct_note(struct lease_conduct *c, enum conduct_event event, uint6
 uint64_t lease_patience(uint32_t others_ppm)
 {
 	uint64_t rest = LEASE_PPM + SHORT_PPM - MIN(others_ppm, LEASE_PPM);
-	/* Half of what is nobody else's: the other half is for whatever else he has of it. */
+	/* Half of the rest that no other owner has. The other half is for other uses of this owner.
+	 */
 	uint64_t ns = CONDUCT_WINDOW_NS / 2 / LEASE_PPM * rest;
 
 	if (!others_ppm)

@@ -25,7 +25,8 @@
 enum conduct_state { CONDUCT_FREE, CONDUCT_WATCHED, CONDUCT_SUSPENDED };
 enum conduct_event {
 	CONDUCT_FORGED, /* a process opened its gate, though the daemon was there */
-	CONDUCT_TOOK,   /* time on the GPU beyond his turns: as measured, or as he says himself */
+	CONDUCT_TOOK,   /* time on the GPU beyond the owner's turns: as measured, or by its own word
+			 */
 };
 
 struct lease_conduct {

@@ -232,9 +232,9 @@ static uint64_t missing(const struct measure *m, const struct lease_seat *s)
 	return used < had && !(o && o->had) ? had - used : 0;
 }
 
-/* ns of what ran while nobody else waited: there a share pays what it is worth at most, and what
- * was owed is paid back. So of the part that others took so much as he would be owed now, had he
- * been charged for what he used. */
+/* The ns that ran while nobody else waited. For them a client pays at most the worth of its share,
+ * and its debt is paid back. So a part of the time that others took counts: as much as this client
+ * would be owed now, had it been charged for its use. */
 static uint64_t fluid_part(const struct measure *m, const struct lease_seat *s, uint64_t ns)
 {
 	uint64_t had = held(s), fluid = paid(s, ACCOUNT_FLUID);

@@ -31,8 +31,8 @@ struct lease_use {
 
 struct lease_taken {
 	uint64_t owner;
-	uint64_t ns;  /* beyond his turns, and charged by this measurement */
-	uint64_t sum; /* in his account */
+	uint64_t ns;  /* beyond the owner's turns, and charged by this measurement */
+	uint64_t sum; /* in the owner's account */
 	bool over;    /* that is too much to be the driver's coarseness */
 };
 

@@ -86,7 +86,7 @@ struct lease_account_sum {
 	int64_t ns, shown;
 };
 
-/* The time that an owner used beyond his turns, as measured. */
+/* The time that an owner used beyond its turns, as measured. */
 struct lease_outside {
 	uint64_t owner;
 	struct lease_account_sum whole, beyond; /* with and without what is borne */

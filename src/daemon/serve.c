@@ -536,7 +536,7 @@ static void config_spread(struct node *node)
 		.after_ns = config->over_after_ns,
 	};
 	node->slicing.wanted = config->slicing;
-	/* A daemon of one user is there for him alone. */
+	/* A user's own daemon serves that user alone. */
 	node->slicing.kills = config->slicing_policy == SLICING_KILL ||
 			      (config->slicing_policy == SLICING_DEFAULT && node->options.system);
 }

@@ -19,7 +19,7 @@ static bool is_trusted(const struct stat *st, uid_t owner)
 }
 
 /* Nobody else may write to it, or replace what is in it. In a directory with the sticky bit, as
- * /tmp, each may replace what is his own. */
+ * /tmp, a user may replace only files of that user. */
 static bool directory_is_safe(const struct stat *st, uid_t owner)
 {
 	return S_ISDIR(st->st_mode) && is_trusted(st, owner) &&

@@ -80,8 +80,8 @@ static int user_of(pid_t pid, uid_t *ret)
 	return 0;
 }
 
-/* Root may signal everybody: what a worker asks in root's name is bounded here. Nothing that an
- * ordinary user started is read but its status, as that could wait for him. */
+/* Root may signal everybody: what a worker asks in root's name is bounded here. Only the status of
+ * an ordinary user's process is read: other files could make the guard wait for that user. */
 static int root_acts_as(pid_t pid, uid_t *ret)
 {
 	int rc = user_of(pid, ret);

@@ -8,8 +8,8 @@
 
 #include "base/macros.h"
 
-/* A thread that is not woken looks by itself within 100 ms: so nobody can keep the daemon busy with
- * waking his threads. */
+/* A thread that is not woken looks by itself within 100 ms. So no process can keep the daemon busy
+ * with waking its threads. */
 #define WAKE_MOST 256
 
 struct gate_process *gate_process(const struct ledger *l, uint32_t slot)

@@ -207,8 +207,8 @@ static struct process_id process_find(const char *cid)
 	for (size_t i = 0; i < files.gl_pathc && !found.pid; i++) {
 		pid_t pid = (pid_t)strtol(files.gl_pathv[i] + strlen("/proc/"), NULL, 10);
 
-		/* Anybody may read the ID, and call a cgroup of his own by it. The PID may be
-		 * another's a moment later. */
+		/* Any user may read the ID, and give a cgroup that name. The PID may be another's a
+		 * moment later. */
 		if (file_read(files.gl_pathv[i], text, sizeof(text)) > 0 && strstr(text, cid) &&
 		    process_identify(pid, &process) == 0 && cgroup_is_named_by_root(pid, cid))
 			found = process;

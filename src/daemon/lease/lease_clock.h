@@ -9,9 +9,8 @@
  * CLOCK_MONOTONIC. */
 #define LEASE_CLOCK_STILL_NS 200000000u
 /* A thread that looks so much later than was due was not running: this machine was paused, or the
- * daemon was stopped. Nobody has had his turn in that time, and nobody is charged for it: it does
- * not count.
- */
+ * daemon was stopped. No client had a turn in that time, and none is charged for it: it does not
+ * count. */
 #define LEASE_CLOCK_LATE_NS 500000000u
 #define LEASE_CLOCK_STILL_PART 4u
 

@@ -11,7 +11,7 @@
 #define OUTSTAY_LOOK_NS (50 * MS)
 /* A drain that was given up sooner is nothing to speak of. */
 #define OUTSTAY_LEAST_NS (100 * MS)
-/* An owner who misses no more than that has what he asked for. */
+/* An owner that misses no more than that has its share. */
 #define SHORT_NS (300 * MS)
 
 struct lease_owner *owner_find(const struct leases *l, uint64_t owner)

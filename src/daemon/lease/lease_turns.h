@@ -56,7 +56,7 @@ void drain_look(struct leases *l, struct lease_member *m, uint64_t now);
 void drain_room_set(const struct lease_member *m, unsigned doubled);
 
 /* ---- lease_conduct.c */
-/* His; NULL: nothing was ever held against him. */
+/* The record of the owner; NULL: there is none. */
 struct lease_owner *owner_find(const struct leases *l, uint64_t owner);
 /* The owner did that. */
 void owner_note(struct leases *l, uint64_t owner, enum conduct_event event, const char *session,

@@ -74,8 +74,9 @@ void leases_process_gone(struct leases *leases, struct lease_member *member, uin
 struct lease_standing {
 	bool sliced; /* one of its GPUs is time-sliced: the rest counts */
 	struct lease_client_stat stat;
-	uint64_t stalls;                 /* drains that were given up */
-	uint64_t suspended_ns;           /* its owner has no turns for so long yet; 0: he has */
+	uint64_t stalls; /* drains that were given up */
+	uint64_t
+		suspended_ns; /* the time for which its owner still has no turns; 0: it has turns */
 	uint64_t beyond_ns, returned_ns; /* as lease_measured() tells */
 	uint64_t reopened;               /* gates opened again so that work could end */
 	uint64_t idle_ns; /* how long it is quiet until its turn is taken to be over */
@@ -92,17 +93,18 @@ uint64_t leases_client(const struct lease_member *member);
 void leases_measure_mark(struct leases *leases, uint32_t gpu);
 bool leases_measure(struct leases *leases, uint32_t gpu, struct lease_use *uses, size_t count,
 		    uint32_t busy_ppm);
-/* Whether an owner has no turns for now, for what his programs did (core/lease_conduct.h). */
+/* Whether an owner has no turns for now, because of its programs' conduct (core/lease_conduct.h).
+ */
 bool leases_suspended(struct leases *leases, uint64_t owner);
 bool leases_any_suspended(struct leases *leases);
 
-/* Somebody is suspended, or did again what he is suspended for. */
+/* An owner is suspended, or did again the thing for which it is suspended. */
 struct lease_verdict {
 	uint64_t owner;
 	enum conduct_event event;
 	char session[16]; /* CONDUCT_FORGED: whose gate it was; else "" */
-	uint64_t ns;      /* CONDUCT_TOOK: so much, by his account */
-	uint64_t for_ns;  /* how long he has no turns now */
+	uint64_t ns;      /* CONDUCT_TOOK: the time in the owner's account */
+	uint64_t for_ns;  /* the time for which the owner has no turns now */
 };
 /* Those that are new, `room` at most; `notify` is called when there are some: by any thread, with
  * the lock held. Returns how many. */

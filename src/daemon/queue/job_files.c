@@ -33,8 +33,8 @@ static void file_name(const struct job_record *record, const char *suffix,
 	snprintf(ret, NAME_MAX, "%" PRId64 ".%u%s", record->id, record->attempt, suffix);
 }
 
-/* The user's directory, or -errno; -EXDEV: its user mounted a file system of his own there, which
- * answers when he likes. */
+/* The user's directory, or -errno; -EXDEV: the user mounted a file system there, which may never
+ * answer. */
 static int directory_open(const struct queues *q, uid_t uid)
 {
 	char user[16];

@@ -299,8 +299,8 @@ int job_files_look(const struct queues *q, uid_t uid);
 int64_t job_files_last(const struct queues *q);
 /* Reads a file of the job's last attempt. Its user can have replaced it by anything. So no link is
  * followed, nothing is waited for, and the file must be that user's. `text` gets its bytes and a
- * NUL. Its length, or -errno (-EPERM: it is no file of his, -EFBIG: it is no smaller than `size`).
- */
+ * NUL. Its length, or -errno (-EPERM: the file is another user's, -EFBIG: it is no smaller than
+ * `size`). */
 ssize_t job_file_read(const struct queues *q, const struct job_record *record, const char *suffix,
 		      char *text, size_t size);
 /* The number that is the text of a symbolic link of theirs; 0: there is none. */

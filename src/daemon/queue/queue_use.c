@@ -7,8 +7,8 @@
 #include "daemon/host/owner.h"
 #include "daemon/queue/queue_private.h"
 
-/* The least use that a job counts for which has just begun, so that a user who had nothing does not
- * start all of his jobs at once (60 s). */
+/* The least use that counts for a job that has just begun (60 s). So a user without use does not
+ * start all jobs at once. */
 #define USE_LEAST_NS (60 * 1000000000ull)
 
 static struct queue_use *use_find(const struct queues *q, uid_t uid)

@@ -122,9 +122,8 @@ void store_bind_text(sqlite3_stmt *stmt, int at, const char *text);
 void store_column_text(sqlite3_stmt *stmt, int at, char *to, size_t size);
 /* For statements without rows. 0 or -errno. */
 int store_step(sqlite3_stmt *stmt);
-/* The same; on the disk itself when it returns. A setting of an administrator is there when he is
- * told so.
- */
+/* The same; on the disk itself when it returns. An administrator's setting is on the disk before
+ * the answer says so. */
 int store_step_synced(struct store *store, sqlite3_stmt *stmt);
 void store_sync_each_commit(struct store *store, bool wanted);
 int store_begin(struct store *store);

@@ -16,6 +16,8 @@ WORDS_MOST = 30
 README_LINES_MOST = 150
 # A clause in place of a noun, and amounts that the line does not name.
 OPENS = re.compile(r"^\W*(who|whose|whom|whoever|whatever|what|of)\b", re.I)
+# A user, an owner or a program is "it" or "they".
+PERSON = re.compile(r"\b(he|his|him|himself|she|hers?|herself)\b", re.I)
 VAGUE = re.compile(r"^(such|so (many|long|often|much)|that much)\b", re.I)
 
 
@@ -177,7 +179,7 @@ def test_comments_are_short_and_begin_with_their_subject(folder):
     for file in sorted((ROOT / folder).rglob("*.[ch]")):
         parts = list(comment_sentences(file.read_text()))
         found += len(parts)
-        wrong += [f"{file.relative_to(ROOT)}: {part}" for part in wrong_in(parts)]
+        wrong += [f"{file.relative_to(ROOT)}: {part}" for part in [*wrong_in(parts), *filter(PERSON.search, parts)]]
     assert found > 50
     assert wrong == []
 

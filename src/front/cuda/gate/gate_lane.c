@@ -127,7 +127,7 @@ static uint32_t context_gpu(struct gate *g, CUcontext handle)
 }
 
 /* The context's entry, made and prepared at the first need; NULL: there are too many. Two threads
- * that are first prepare one each, and one is not used. */
+ * race to create one, the loser's copy is discarded. */
 static struct gate_context *context_of(struct gate *g, CUcontext handle)
 {
 	struct gate_context fresh = {.handle = handle}, *found = NULL;
