@@ -9,7 +9,7 @@
 #include "base/macros.h"
 #include "base/nvml_functions.h"
 
-/* NVML asks for so much between two samples. */
+/* NVML asks for this much between two samples. */
 #define LEAST_NS 100000000ull
 /* The GPU itself, and its instances. */
 #define WATCHED_MAX (MIG_INSTANCES_MAX + 1)

@@ -234,7 +234,7 @@ int units_parse_vram(const char *text, uint64_t *ret_bytes, struct error *err)
 	return units_parse_size(text, "--vram", ret_bytes, err);
 }
 
-/* No GPU has so many GiB (288 at most, in 2026). */
+/* No GPU has this many GiB (288 at most, in 2026). */
 #define GIB_OF_NO_GPU 300u
 
 bool units_mebibytes_meant(uint64_t bytes, uint64_t capacity)

@@ -6,22 +6,22 @@
 /* The pool may be owed this much while somebody of it wants: of what a plan gives it, or of turns
  * where that is less than one. Then it has a turn in some plans and none in the others. */
 #define POOL_PLANS 4
-/* Newcomers begin with this: their share of so many parts of a plan. */
+/* Newcomers begin with this: their share of this many parts of a plan. */
 #define YOUNG_PART 64
 /* How long a newcomer is one. */
 #define YOUNG_FOR(plan) ((plan) / 2 * 3)
-/* An overrun counts for as much as a plan, or so long: whoever waited for it has that later, and
+/* An overrun counts for as much as a plan, or this long: whoever waited for it has that later, and
  * keeps those waiting who had nothing to do with it. */
 #define OVERRUN_NS 1000000000ull
-/* It is remembered for so many times as long, less and less: until what was missed has been had,
+/* It is remembered for this many times as long, less and less: until what was missed has been had,
  * though next to nothing is left over. */
 #define OVERRUN_FADES 16
-/* More than that is a long kernel: it is more than may be in flight. It counts for so many plans:
+/* More than that is a long kernel: it is more than may be in flight. It counts for this many plans:
  * turns that are long in one plan and short in the next come in another order each time. */
 #define LATE_NS 5000000ull
 #define LATE_PLANS 4
-/* Beside work that outlasts its turns a turn is so much of a lease, and so long at least, where a
- * lease is. A window begins and ends anywhere in the turns. Where turns come late each time, in
+/* Beside work that outlasts its turns a turn is this much of a lease, and this long at least, where
+ * a lease is. A window begins and ends anywhere in the turns. Where turns come late each time, in
  * another order, a window lacks up to a turn of some client, and the long kernel in addition.
  * Simulated: 300 mixes of 2 to 5 shares and kernels of 0.05 to 300 ms, with leases of 250 ms.
  * Without this half of the clients lost 1.25 points in their worst 20 s, and one lost 2.3; with

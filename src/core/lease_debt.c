@@ -14,7 +14,7 @@
 #include "base/macros.h"
 #include "core/lease_table.h"
 
-/* Nobody is put off for longer by what others owed: as many plans, or so long. */
+/* Nobody is put off for longer by what others owed: as many plans, or this long. */
 #define PUT_OFF_PLANS 4
 #define PUT_OFF_NS 600000000000ull
 #define COUNT_MAX 4096u

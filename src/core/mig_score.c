@@ -16,7 +16,7 @@
 #define PRIOR_ARRIVALS 50.0
 /* 2 ^ (-1 / MIG_HALF_LIFE): what one arrival leaves of those before it. */
 #define DECAY 0.99802151
-/* Scores are computed anew after so many arrivals: they change little meanwhile, and the cache of
+/* Scores are computed anew after this many arrivals: they change little meanwhile, and the cache of
  * scores is of use. */
 #define FRESH_MAX 16u
 

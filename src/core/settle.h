@@ -99,7 +99,7 @@ enum settle_verdict settle_decide(const struct settle_session *session);
 
 /* ---- making a session quiescent ------------------------------------------------------------ */
 
-/* For so long processes begin no call, while each look may find all quiescent. */
+/* For this long processes begin no call, while each look may find all quiescent. */
 #define SETTLE_HOLD_NS 100000000ull
 /* If one of them does not get out of its call even so, the others go on for a while, ever longer,
  * before that is tried again. */

@@ -20,7 +20,7 @@
 /* The number of cgroups that a job may have below its own, for containers and the like. The daemon
  * waits while they are removed, about 0.1 ms each. */
 #define CGROUPS_MOST "64"
-/* All running jobs' are looked at: so often at most while requests come. */
+/* All running jobs' are looked at: this often at most while requests come. */
 #define SWEEP_NS 1000000000ull
 
 int launcher_cgroup_place(const struct launcher_place *place, char parent[static PATH_MAX],

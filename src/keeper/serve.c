@@ -16,7 +16,7 @@
 
 /* A daemon, the one after it, and room for what else its user tries. */
 #define PEERS_MAX 8
-/* While nobody is connected it looks so often whether its socket can be found still. */
+/* While nobody is connected it looks this often whether its socket can be found still. */
 #define LOOK_MS 2000
 #define WATCHED (IN_DELETE | IN_DELETE_SELF | IN_MOVED_FROM | IN_MOVE_SELF)
 

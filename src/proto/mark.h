@@ -19,7 +19,7 @@
 #define MARK_LIFE_BITS 12
 #define MARK_SLOT_BITS 10
 #define MARK_SESSION_BITS 17
-/* A byte of its length stands for so many of memory, rounded up. */
+/* A byte of its length stands for this many of memory, rounded up. */
 #define MARK_UNIT (2ull << 20)
 #define MARK_BYTES_MOST (1ull << 46)
 

@@ -22,7 +22,7 @@
 #include "slice/slice_env.h"
 #include "slice/slice_register.h"
 
-/* For so long a daemon that died is waited for, when a job begins. */
+/* For this long a daemon that died is waited for, when a job begins. */
 #define DAEMON_PATIENCE_NS (300ull * 1000000000)
 #define BUSY_TRIES 20
 #define BUSY_PAUSE_MS 100

@@ -40,14 +40,14 @@ static const char help[] =
 
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
-/* Processes that the job left behind are looked for so often, until all are gone. */
+/* Processes that the job left behind are looked for this often, until all are gone. */
 #define SWEEPS_MAX 100
 
-/* A container's helpers have so long to end (3 s). */
+/* A container's helpers have this long to end (3 s). */
 #define HELPERS_PATIENCE_NS 3000000000ull
-/* And a runtime has so long to remove one that is to be killed. */
+/* And a runtime has this long to remove one that is to be killed. */
 #define REMOVAL_PATIENCE_NS 5000000000ull
-/* A record that cannot be written is tried again so often. */
+/* A record that cannot be written is tried again this often. */
 #define RECORD_EVERY_MS 1000
 /* The time if its directory is gone: a daemon that lives makes it anew within that time. */
 #define RECORD_GONE_NS 10000000000ull

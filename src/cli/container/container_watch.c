@@ -43,7 +43,7 @@
 /* A container that was restarted by its policy is seen running within these looks. */
 #define ENDED_LOOKS 4
 #define ENDED_EVERY_MS 1000
-/* A runtime's daemon that does not answer is asked so many times while the container's first
+/* A runtime's daemon that does not answer is asked this many times while the container's first
  * process is gone: its policy may start it again when the daemon is back. */
 #define UNKNOWN_LOOKS 600
 

@@ -25,7 +25,7 @@
 #include "client/sessions.h"
 #include "proto/shim.h"
 
-/* While a job runs, its output is read so often. */
+/* While a job runs, its output is read this often. */
 #define READ_EVERY_MS 100
 
 /* ---- the thread that asks the daemon ------------------------------------------------------ */

@@ -20,7 +20,7 @@
 #include "client/text.h"
 #include "proto/shim.h"
 
-/* While a log is followed, it is read so often. */
+/* While a log is followed, it is read this often. */
 #define FOLLOW_PAUSE_NS 200000000L
 #define FOLLOW_ASK_EVERY 5
 /* The bytes of a log that are read at a time. */

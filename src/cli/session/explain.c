@@ -77,7 +77,7 @@ static void verdict_print(const struct cli *cli, const json_t *explanation, bool
 		printf("hint: %s\n", hint);
 }
 
-/* At most so many of those that go first are named. */
+/* At most this many of those that go first are named. */
 #define AHEAD_SHOWN 8
 
 /* The requests that go first, if any; those of other users by their size only. */

@@ -15,7 +15,7 @@
 
 #define ITEM_SIZE 64
 #define PLANS 20u
-/* One that is idle for a part of the time has so much work at a time. */
+/* One that is idle for a part of the time has this much work at a time. */
 #define BURST_NS 10000000ull
 #define LENGTH_MAX_NS (24 * 3600ull * 1000000000)
 

@@ -288,7 +288,7 @@ static bool may_lead(const struct call *call)
 	return call->peer.admin || call->peer.uid == geteuid();
 }
 
-/* Agents whose jobs are pods use nothing of this host, and run their owner's jobs alone: so many
+/* Agents whose jobs are pods use nothing of this host, and run their owner's jobs alone: this many
  * may each user have, subordinate users together with their owner. */
 #define USER_PODS_AGENTS_MAX 4u
 

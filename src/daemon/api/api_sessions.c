@@ -21,7 +21,7 @@
 /* A client that knows no parts gets this many of the newest ended sessions, */
 #define UNPAGED_SESSIONS 128u
 /* and sessions and requests that have not ended. src/client/sessions.c knows this number: an answer
- * with so many may not be all. */
+ * with this many may not be all. */
 #define UNPAGED_LIVING 256u
 
 /* The list goes through these in their order. */

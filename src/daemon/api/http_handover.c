@@ -22,7 +22,7 @@
 #include "daemon/node.h"
 #include "daemon/waiting/waiting.h"
 
-/* A client that does not take its answer for so long does not get it. */
+/* A client that does not take its answer for this long does not get it. */
 #define SEND_PATIENCE_NS 15000000000ull
 
 /* ---- leaving ----------------------------------------------------------------------------- */

@@ -15,7 +15,7 @@ struct store;
 
 /* A probe that takes longer is killed, and the cost stays unknown. */
 #define PROBE_TIMEOUT_MS 15000
-/* A model whose cost could not be learned is tried again after so long, and ever later. */
+/* A model whose cost could not be learned is tried again after this long, and ever later. */
 #define PROBE_AGAIN_MIN_NS 2000000000ull
 #define PROBE_AGAIN_MAX_NS 600000000000ull
 /* A driver that goes on listing a dead probe is not waited for longer. */

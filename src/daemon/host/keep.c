@@ -17,7 +17,7 @@
 #include "daemon/host/log.h"
 #include "daemon/host/supervisor.h"
 
-/* A keeper that ends again and again is started so often at most. */
+/* A keeper that ends again and again is started this often at most. */
 #define START_PAUSE_NS 1000000000ull
 
 struct kept {

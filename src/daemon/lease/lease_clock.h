@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* A GPU that stands still for somebody's work may stand still for good. That is borne for so long,
- * and anew for as much as it went on meanwhile, STILL_PART times. Then time passes as on
+/* A GPU that stands still for somebody's work may stand still for good. That is borne for this
+ * long, and anew for as much as it went on meanwhile, STILL_PART times. Then time passes as on
  * CLOCK_MONOTONIC. */
 #define LEASE_CLOCK_STILL_NS 200000000u
 /* A thread that looks so much later than was due was not running: this machine was paused, or the

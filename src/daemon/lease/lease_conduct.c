@@ -7,7 +7,7 @@
 #include "base/macros.h"
 #include "daemon/lease/lease_turns.h"
 
-/* While work outstays its turn the table is told so often. */
+/* While work outstays its turn the table is told this often. */
 #define OUTSTAY_LOOK_NS (50 * MS)
 /* A drain that was given up sooner is nothing to speak of. */
 #define OUTSTAY_LEAST_NS (100 * MS)

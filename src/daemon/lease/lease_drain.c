@@ -12,9 +12,9 @@
 #define DRAIN_LONG_NS (1000 * MS)
 /* The most, whatever the estimate is: that is its process's own. */
 #define DRAIN_MOST_NS (5000 * MS)
-/* Work that does not end for so long, or half as long again as the estimate, may wait for a thread
- * of its process that waits at the gate. Then the gate is opened for a moment. All that is known of
- * work that waits is how long it waited last, so more of an estimate does not count. */
+/* Work that does not end for this long, or half as long again as the estimate, may wait for a
+ * thread of its process that waits at the gate. Then the gate is opened for a moment. All that is
+ * known of work that waits is how long it waited last, so more of an estimate does not count. */
 #define STALL_NS (20 * MS)
 #define STALL_NS_MOST (200 * MS)
 /* Again where that was not enough, half as long again each time. Where it has just helped, the next
@@ -28,7 +28,7 @@
 #define REOPEN_PART_KNOWN 4u
 #define REOPEN_LOOK_NS (MS / 20)
 #define REOPEN_NS MS
-/* The work that may be in flight then: as ever, and twice as much each time, so often. */
+/* The work that may be in flight then: as ever, and twice as much each time, this often. */
 #define ROOM_DOUBLED 8u
 /* It has helped where something that stood still moves while it is open, or so soon after. */
 #define REOPEN_HELPS_NS (5 * MS)

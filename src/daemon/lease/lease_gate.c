@@ -4,10 +4,10 @@
 #include "base/macros.h"
 #include "daemon/lease/lease_turns.h"
 
-/* While somebody has a turn that others wait for, their gates are looked at so often; less often
+/* While somebody has a turn that others wait for, their gates are looked at this often; less often
  * where that costs more than a twentieth of the time. */
 #define GATES_LOOK_NS (2 * MS)
-/* A gate that was looked at so long ago was not open all the time since, as far as one knows. */
+/* A gate that was looked at this long ago was not open all the time since, as far as one knows. */
 #define OPEN_NS_MOST (1000 * MS)
 
 void turn_gate_put(struct lease_member *m, enum gate_state state)

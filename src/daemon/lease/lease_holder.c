@@ -6,7 +6,7 @@
  * at most.
  */
 #define LOOK_BUSY_NS MS
-/* A holder that is quiet is looked at more often: for so long it is idle, or at work again. */
+/* A holder that is quiet is looked at more often: for this long it is idle, or at work again. */
 #define LOOK_QUIET_NS (MS / 10)
 /* Whether a short burst is about to end. */
 #define LOOK_END_NS (MS / 20)

@@ -9,11 +9,12 @@
 #define SWITCH_NS 1000000ull
 /* The least number of gaps that are remembered; twice as many are the most. */
 #define GAPS_KEPT 16u
-/* One in so many gaps may be one that the least wait covers, where it is not even waited for so
- * long; once so many are known. */
+/* One in this many gaps may be one that the least wait covers, where it is not even waited for this
+ * long; once this many are known. */
 #define BRIEF_PART 8u
 #define BRIEF_GAPS 8u
-/* It may be so many steps longer than the cheapest, if it costs so much of that more at most. */
+/* It may be this many steps longer than the cheapest, if it costs this much of that more at most.
+ */
 #define SPARE_STEPS 2u
 #define SPARE_PART 8
 /* A burst's part of the mean. */

@@ -6,8 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Quiet for so long is idle: what a switch costs at least; at most what is lost by waiting. And of
- * one that is hardly ever quiet but between its bursts: what it takes from one kernel to the next.
+/* Quiet for this long is idle: what a switch costs at least; at most what is lost by waiting. And
+ * of one that is hardly ever quiet but between its bursts: what it takes from one kernel to the
+ * next.
  */
 #define LEASE_IDLE_NS_BRIEF 50000ull
 #define LEASE_IDLE_NS_MIN 200000ull

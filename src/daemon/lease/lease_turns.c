@@ -9,7 +9,7 @@
  * less often where a look costs more than a twentieth of that, so that it takes 5% of a CPU at
  * most. */
 #define LOOK_EVERY_NS (MS / 4)
-/* A member that was let in and hands nothing in for so long pays for its time all the same. */
+/* A member that was let in and hands nothing in for this long pays for its time all the same. */
 #define OPENING_NS (300 * MS / 1000)
 /* Processes that have the wake descriptor of a daemon before this one are looked at by the clock.
  */
@@ -19,9 +19,9 @@
 #define UNHEARD_LOOK_NS (1000 * MS)
 /* A member whose lease ended by time and that is not at the gate yet may come within this time. */
 #define PONDER_NS MS
-/* A wake descriptor that says something though nobody waits is not listened to for so long. */
+/* A wake descriptor that says something though nobody waits is not listened to for this long. */
 #define MUTE_NS MS
-/* A thread that waits at a gate that has been open for so long, or half a lease, is asleep:
+/* A thread that waits at a gate that has been open for this long, or half a lease, is asleep:
  * stopped, or without a CPU. */
 #define ASLEEP_NS (10 * MS)
 #define ACTIONS_MAX 1024u

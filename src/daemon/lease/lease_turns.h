@@ -5,7 +5,7 @@
 #include "daemon/lease/lease_service.h"
 
 #define MS 1000000ull
-/* A look may cost so much of the time until the next one. */
+/* A look may cost this much of the time until the next one. */
 #define LOOK_BUDGET 20u
 /* The holder of a lease that nobody else wants is looked at, to see whether it still works. */
 #define ALONE_LOOK_NS (500 * MS)

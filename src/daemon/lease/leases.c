@@ -23,8 +23,8 @@
 
 #define EVENTS 64
 #define BEAT_NS (LEDGER_BEAT_MS * 1000000ull)
-/* Waiters may have taken a daemon that was silent for so long for gone: they wait for 8 s, and for
- * one that is dead a second. They may open their gates so long after it is back. */
+/* Waiters may have taken a daemon that was silent for this long for gone: they wait for 8 s, and
+ * for one that is dead a second. They may open their gates this long after it is back. */
 #define MISSED_AFTER_NS 4000000000ull
 #define MISSED_FOR_NS 5000000000ull
 /* For a session that was taken over, after its start: some find it later than others. */
@@ -37,7 +37,7 @@
 #define NUMBER_FIRST 16
 #define WAKE_EVENTS (EPOLLIN | EPOLLET)
 /* If a turn is about to begin or to end, the thread looks without sleeping, since waking up takes
- * as long as that. It does so a 32nd of the time at most, and so much at once. Between two looks
+ * as long as that. It does so a 32nd of the time at most, and this much at once. Between two looks
  * the loop gets at the lock. */
 #define SPIN_PART 32
 #define SPIN_NS_MOST 5000000

@@ -21,7 +21,7 @@
 #include "daemon/session/sessions.h"
 #include "daemon/store/store.h"
 
-/* A place that a driver refused is tried again after so long, even where nothing has changed. */
+/* A place that a driver refused is tried again after this long, even where nothing has changed. */
 #define REFUSED_NS 30000000000ull
 
 /* ---- by the clock ------------------------------------------------------------------------ */

@@ -11,7 +11,8 @@
 
 struct mig;
 
-/* After a failure a profile is not tried again for so long, as its GPU gives nothing meanwhile. */
+/* After a failure a profile is not tried again for this long, as its GPU gives nothing meanwhile.
+ */
 #define MIG_CONTEXT_AGAIN_NS 600000000000ull
 
 struct mig_probe {

@@ -11,7 +11,8 @@
 #include "daemon/mig/mig_books.h"
 #include "daemon/session/sessions.h"
 
-/* A removal waits for so long for whoever holds the instance; then it is left alone for a while. */
+/* A removal waits for this long for whoever holds the instance; then it is left alone for a while.
+ */
 #define REMOVE_PATIENCE_MS 2000u
 
 /* ---- on the thread ----------------------------------------------------------------------- */

@@ -14,7 +14,7 @@
 #include "daemon/session/session_hooks.h"
 #include "daemon/session/sessions.h"
 
-/* An instance that was not removed, as somebody holds it, is left alone for so long. */
+/* An instance that was not removed, as somebody holds it, is left alone for this long. */
 #define HELD_NS 5000000000ull
 
 /* Numbers of profiles are a die's. */

@@ -30,7 +30,7 @@
 #define JOBS_DIR "jobs"
 /* Longer than its work takes on a machine that is very busy. */
 #define PATIENCE_MS 5000
-/* One that did not answer is left alone for so long: the daemon waits for nobody that often. */
+/* One that did not answer is left alone for this long: the daemon waits for nobody that often. */
 #define HUNG_NS 30000000000ull
 
 /* ---- its life ----------------------------------------------------------------------------- */

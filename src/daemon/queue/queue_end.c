@@ -25,7 +25,7 @@
 
 /* From a start to when carve-kubernetes has surely taken its signals. */
 #define POD_END_NS 1000000000ull
-/* Beyond the job's own grace time, a shim has so long to record the end. */
+/* Beyond the job's own grace time, a shim has this long to record the end. */
 #define SHIM_PATIENCE_NS 5000000000ull
 #define RECORD_MAX 4096
 

@@ -34,7 +34,7 @@
 #include "daemon/queue/queue_private.h"
 #include "proto/shim.h"
 
-/* One that ends, or cannot be started, is started again after so long. */
+/* One that ends, or cannot be started, is started again after this long. */
 #define HOOK_AGAIN_NS 5000000000ull
 
 /* Lines that the program has not dealt with: a pipe holds fewer than the most. */

@@ -18,7 +18,7 @@
 #define QUEUE_TABLE_BUCKETS 4096u
 /* Changes that are remembered. */
 #define QUEUE_EVENTS 4096u
-/* After an attempt that failed to start, jobs like it are tried again after so long, and so is an
+/* After an attempt that failed to start, jobs like it are tried again after this long, and so is an
  * end that could not be written. The job itself waits for queue_again_ns(). */
 #define QUEUE_AGAIN_NS 1000000000ull
 
@@ -92,8 +92,8 @@ struct queue_use {
 	struct job_history all; /* while history is trimmed: of all who count to it */
 };
 
-/* Budgets of jobs that have not ended are in units of so many bytes, as one takes; a request takes
- * more, and its text room on the disk, too. */
+/* Budgets of jobs that have not ended are in units of this many bytes, as one takes; a request
+ * takes more, and its text room on the disk, too. */
 #define QUEUE_UNIT 400u
 #define QUEUE_TOO_MANY "you have too many jobs that have not ended; let some end first"
 unsigned queue_request_units(const char *text);
@@ -262,8 +262,8 @@ bool enqueue_part(struct queues *q);
 void enqueues_free(struct queues *q);
 
 /* ---- queue_parts.c */
-/* Work that takes longer than the loop may wait (some 20 ms) is done so many jobs at a time, a part
- * in each round of the loop. */
+/* Work that takes longer than the loop may wait (some 20 ms) is done this many jobs at a time, a
+ * part in each round of the loop. */
 #define QUEUE_PART 1000u
 #define QUEUE_PART_NS 8000000ull
 void queue_parts_run(struct queues *q);

@@ -16,7 +16,7 @@
 #include "daemon/queue/queue_private.h"
 #include "proto/shim.h"
 
-/* One that ends again and again is started so often at most. */
+/* One that ends again and again is started this often at most. */
 #define START_PAUSE_NS 1000000000ull
 #define FDS_FROM 10
 

@@ -19,7 +19,7 @@
 #define SAMPLE_FRESH_NS 200000000ull
 /* Kinds of ready jobs that are looked at in one round. */
 #define CANDIDATES_MAX 1024u
-/* And so many kinds of one user's, whether they are ready or not. */
+/* And this many kinds of one user's, whether they are ready or not. */
 #define KINDS_LOOKED_AT 4096u
 /* Records of ended jobs that are removed in a round, and in a look a second: a job that ends makes
  * one, and removing it takes some 0.1 ms. */

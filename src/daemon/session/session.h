@@ -120,7 +120,7 @@ struct session {
 /* A process that does not end by SIGTERM within this time is killed (session timeout, forced
  * release). */
 #define SESSION_KILL_AFTER_NS 3000000000ull
-/* An end that could not be written to disk is tried again so often. */
+/* An end that could not be written to disk is tried again this often. */
 #define SESSION_RECORD_EVERY_NS 1000000000ull
 
 /* Makes a session from `record` (whose gpu[] is copied): on disk first, then promised. `owner` is

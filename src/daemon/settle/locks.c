@@ -95,7 +95,7 @@ static int line_read(struct locks *l, char *line, locks_filter *wanted, const vo
 	return wanted(&mark, context) ? add(l, mark, (last - first + 1) * MARK_UNIT) : 0;
 }
 
-/* Looked at so often among lines, which are filtered by all sessions. */
+/* Looked at this often among lines, which are filtered by all sessions. */
 #define LINES_UNTIMED 16u
 
 /* The thread's own time: on a busy machine it is not the list that takes so long. */

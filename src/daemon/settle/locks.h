@@ -22,7 +22,7 @@ struct locks {
 	uint64_t until_ns; /* the thread's own time at which a reading is given up */
 };
 
-/* No more than so many are kept. */
+/* No more than this many are kept. */
 #define LOCKS_MOST 2048u
 
 typedef bool locks_filter(const struct mark *mark, const void *context);

@@ -14,13 +14,13 @@
  * look within what is waited for. */
 #define HURRY_PARTS 5
 #define HURRY_MOST_NS 60000000ull
-/* A process that closed a descriptor has what it kept after so long, or after so many times as long
- * as it takes to find those that are open. */
+/* A process that closed a descriptor has what it kept after this long, or after this many times as
+ * long as it takes to find those that are open. */
 #define DESCRIBED_EVERY_MS 100
 #define DESCRIBED_EVERY_READINGS 20
 /* More than any GPU has. */
 #define MAYBE_FREED_MOST (1ull << 60)
-/* Memory that is leaving is waited for so long, before the daemon keeps it. */
+/* Memory that is leaving is waited for this long, before the daemon keeps it. */
 #define LEAVING_NS 300000000ull
 
 static void managed_unlisted_set(struct ledger_limits *limits, uint64_t gpus)

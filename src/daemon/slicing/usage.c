@@ -20,14 +20,14 @@
 #include "daemon/session/sessions.h"
 #include "daemon/slicing/slicing.h"
 
-/* The clock is looked at so often, to measure once a second by the GPUs' clock; and who has no
+/* The clock is looked at this often, to measure once a second by the GPUs' clock; and who has no
  * turns is looked for. */
 #define LOOK_MS 100
 /* While somebody is suspended: who starts a program again as soon as it is ended has the GPU from
  * then until the next look. */
 #define LOOK_SUSPENDED_MS 10
 #define DUE_NS (LEASE_MEASURE_NS - LOOK_MS * 1000000ull / 2)
-/* Asking takes a part in so many of the time at most: the driver may hold programs' own calls up.
+/* Asking takes a part in this many of the time at most: the driver may hold programs' own calls up.
  */
 #define COST_PART 20
 #define VERDICTS 16

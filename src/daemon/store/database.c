@@ -108,7 +108,7 @@ static int log_bound(struct database *d)
 /* Room that the file takes beforehand, in steps of as many bytes: sessions with the usual history
  * take some 5 MiB. The log is merged before it has as much, and gets a quarter more. */
 #define ROOM (16 << 20)
-/* On a disk that has less than so many times that, nothing is taken. */
+/* On a disk that has less than this many times that, nothing is taken. */
 #define ROOM_PART 8u
 
 static bool room_is_kept(const char *path)

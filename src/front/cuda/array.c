@@ -10,7 +10,7 @@
 
 #define TILE_BYTES 64ull
 #define TILE_ROWS 8ull
-/* Formats that are not in the table are video formats of at most so many bits a pixel. */
+/* Formats that are not in the table are video formats of at most this many bits a pixel. */
 #define BITS_MOST 64u
 /* No GPU has larger extents; larger ones are the driver's to refuse. */
 #define EXTENT_MAX (1ull << 20)

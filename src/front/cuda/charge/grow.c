@@ -9,11 +9,11 @@
 
 /* Pools grow in steps of this or of a larger request. */
 #define GROW_STEP MIB(32)
-/* A look that a later one overtook is begun anew so often. */
+/* A look that a later one overtook is begun anew this often. */
 #define LOOKS_MOST 8
 /* How often the daemon is asked where what it was told of pools was too much by then. */
 #define SETTLE_MOST 3
-/* After so many small arrays, made or destroyed, the driver is asked what it holds; where that is
+/* After this many small arrays, made or destroyed, the driver is asked what it holds; where that is
  * to be exact, so often as there is no sure answer. */
 #define MAYBE_FREED_MOST 16
 #define ASKED_MOST 3

@@ -5,7 +5,8 @@
 #include "front/cuda/charge/grow.h"
 #include "front/cuda/hooks.h"
 
-/* A slice has much room whose free part is so many times what may be charged in it for nothing. */
+/* A slice has much room whose free part is this many times what may be charged in it for nothing.
+ */
 #define ROOMY_TIMES 16
 
 size_t implicit_driver_free(void)

@@ -21,13 +21,13 @@
 #define LOOK_NS 100000000ull
 #define GONE_NS 1500000000ull
 /* How long the daemon may be silent, LEDGER_BEAT_MS being what it promises, before it is taken for
- * one that hangs. Counted in looks, of so much each at most: where this process has no CPU the
+ * one that hangs. Counted in looks, of this much each at most: where this process has no CPU the
  * daemon may have none either. */
 #define SILENT_NS 8000000000ull
 #define SILENT_LOOK_NS (2 * LOOK_NS)
-/* While the gate is closed so much may be copied between host and device. */
+/* While the gate is closed this much may be copied between host and device. */
 #define BUDGET_BYTES MIB(64)
-/* Markers are put in after so many launches at the latest. */
+/* Markers are put in after this many launches at the latest. */
 #define UNMARKED_MAX 64u
 /* How long a thread at a closed gate is left alone while a host function may wait for it. */
 #define HOST_LOOK_NS 300000ull

@@ -7,8 +7,8 @@
 #include "front/cuda/gate/gate_parts.h"
 #include "front/cuda/hooks.h"
 
-/* Work that is left without a marker is waited for so long, while the gate is contended or closed.
- * Then other sessions have waited for it, and nobody will ever tell. */
+/* Work that is left without a marker is waited for this long, while the gate is contended or
+ * closed. Then other sessions have waited for it, and nobody will ever tell. */
 #define LOST_WAIT_NS 200000000ull
 /* While another thread takes a look at it, which is soon over. */
 #define BUSY_NAP_NS 20000u

@@ -19,7 +19,7 @@
 #define GATE_GPU_NONE LEDGER_GPUS_MAX
 /* The work that may be in flight, by the estimate, where a host function waits. */
 #define GATE_HOST_NS_MOST 2000000000ull
-/* And so many launches pass at a time: it needs some time to find what the thread holds free. */
+/* And this many launches pass at a time: it needs some time to find what the thread holds free. */
 #define GATE_HOST_BURST 64u
 /* Room in flight where the daemon doesn't say. */
 #define GATE_BOUND_NS 4000000u

@@ -4,15 +4,15 @@
 #include "base/macros.h"
 #include "front/cuda/gate/gate_parts.h"
 
-/* For so long nothing may complete before a launch passes though there is no room; twice what is in
- * flight by the estimate must have passed, too. The reason: a stream may wait for what this thread
- * launches. The second is how long again, where nothing has completed since. */
+/* For this long nothing may complete before a launch passes though there is no room; twice what is
+ * in flight by the estimate must have passed, too. The reason: a stream may wait for what this
+ * thread launches. The second is how long again, where nothing has completed since. */
 #define STALL_NS 20000000ull
 #define STALL_NS_AGAIN 40000000ull
 /* An eighth of the bound passes then, and twice as much each time in a row: what is in
  * flight may all wait for the last of many launches. */
 #define STALLS_DOUBLED 8u
-/* Where that has helped, the next so many times wait no longer than what is in flight takes and
+/* Where that has helped, the next this many times wait no longer than what is in flight takes and
  * this, and begin with nearly as much as helped. */
 #define HELPED_MOST 8u
 #define STALL_NS_HELPED 1000000ull

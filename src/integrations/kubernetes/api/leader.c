@@ -10,7 +10,7 @@
 #include "client/client.h"
 
 #define TIMEOUT_MS 4000L
-/* A process that is to end waits for both of its calls so long. */
+/* A process that is to end waits for both of its calls this long. */
 #define RESIGN_TIMEOUT_MS 500L
 
 bool leader_may_take(struct leader *leader, const json_t *lease, long long now_ms)

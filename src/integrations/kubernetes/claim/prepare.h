@@ -17,9 +17,9 @@ struct error;
 
 /* The kubelet gives a call 45 s, and has its answer after these. */
 #define PREPARE_SECONDS 40
-/* A call asks again for room for so long, as memory of a container that just ended comes back late.
- * It does so as well where carved or the API server is away, as in an upgrade. The kubelet itself
- * calls again after 60 to 90 s only. */
+/* A call asks again for room for this long, as memory of a container that just ended comes back
+ * late. It does so as well where carved or the API server is away, as in an upgrade. The kubelet
+ * itself calls again after 60 to 90 s only. */
 #define PREPARE_ROOM_SECONDS 10
 #define PREPARE_BUSY_MAX 256
 

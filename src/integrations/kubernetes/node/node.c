@@ -30,7 +30,7 @@
 /* A carved that starts beside the plugin, as in one pod, answers later than the plugin asks. */
 #define CARVED_MS 30000
 #define CARVED_PAUSE_NS 200000000L
-/* Threads that wait for carved, the API server or a disk get so long to end. */
+/* Threads that wait for carved, the API server or a disk get this long to end. */
 #define END_MS 900
 
 struct node {

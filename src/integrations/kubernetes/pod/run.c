@@ -28,13 +28,13 @@
  * it random. So 1,000 pods that wait cost some 130 calls a second, and not all in one moment. */
 #define PAUSE_FIRST_MS 500u
 #define PAUSE_LAST_MS 8000u
-/* Beyond its grace time a pod that is deleted has so long to be gone. */
+/* Beyond its grace time a pod that is deleted has this long to be gone. */
 #define GONE_PATIENCE_S 30L
 #define GRACE_DEFAULT_S 30L
 #define STATE_SIZE 1024
-/* The log of a pod that has ended is asked for so often, where it is refused. */
+/* The log of a pod that has ended is asked for this often, where it is refused. */
 #define LOG_REFUSALS_MAX 10
-/* Where a log is over and its pod runs, it is asked for again after so many pauses. */
+/* Where a log is over and its pod runs, it is asked for again after this many pauses. */
 #define LOG_QUIET 5
 #define PATH_SIZE 256
 #define REASON_SIZE 256
