@@ -186,7 +186,7 @@ int isolation_mount(struct isolation_mount *mount, struct places *places,
 	mode_t before = umask(SLICE_UMASK);
 	if (!driver->cuda[0] && !driver->nvml[0])
 		rc = error_set(err, EXIT_CODE_FAILED,
-			       "cannot isolate by mounting: there is no driver here to lie over");
+			       "cannot isolate by mounting: there is no driver here to mount over");
 	else
 		rc = mount_files(mount, places, driver, &files, err);
 	umask(before);
