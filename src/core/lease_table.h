@@ -44,6 +44,9 @@ enum lease_account {
 	ACCOUNT_FLUID,
 };
 
+/* REST -> GRANTED when it is the client's turn, -> OPEN when its gate is open, -> CLOSING when the
+ * lease is revoked. Any state -> REST when the gate is closed, or the client is removed. REST ->
+ * OPEN: its process opened the gate by itself. */
 enum lease_state {
 	STATE_REST,
 	STATE_GRANTED, /* told the caller to open */

@@ -11,6 +11,9 @@
 
 #define MEMBER_WORDS (LEDGER_SLOTS_MAX / 64)
 
+/* FREE -> SHUT when a GPU of it is time-sliced; any state -> FREE when none is. SHUT -> HOLDS by a
+ * grant, or where its process opened the gate by itself. HOLDS -> YIELDS when it goes idle, and
+ * back where it has work again. HOLDS -> DRAINING when its lease is revoked. -> SHUT at its end. */
 enum member_state {
 	MEMBER_FREE,     /* no GPU of it is time-sliced: its gate is off */
 	MEMBER_SHUT,     /* waits for a lease, or has nothing to do */
