@@ -11,7 +11,8 @@
 #include "shim/record.h"
 #include "shim/spec.h"
 
-/* Terminated: its processes were asked to end. Removed: its container is being removed. */
+/* RUNNING -> TERMINATED (its processes were asked to end) -> REMOVED (its container is being
+ * removed; only a container's job has that) -> KILLED. */
 enum stage { STAGE_RUNNING, STAGE_TERMINATED, STAGE_REMOVED, STAGE_KILLED };
 
 struct shim {
