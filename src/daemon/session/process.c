@@ -576,7 +576,7 @@ bool process_has_slice_elsewhere(const struct process *p, int gpu)
 	return false;
 }
 
-/* Of several instances of one GPU a process is in one. */
+/* A process is in only one of several instances of a GPU. */
 static bool has_part(const struct session *s, int gpu, const char *instance)
 {
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)

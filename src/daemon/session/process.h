@@ -26,13 +26,13 @@ struct process {
 	/* The connection it attached by; NULL where `life` has none. Forked children hold it as
 	 * they hold the driver's descriptors. */
 	struct attach_connection *connection;
-	uint64_t
-		attach_number; /* of all attaches; 0: before this daemon, and not connected since */
-	bool sampled;          /* it was attached when the last sample started */
-	bool heard;            /* this daemon had a connection of it; else one before it had */
-	bool listed;           /* the driver has listed it since it attached */
-	uint64_t dead_ns;      /* CLOCK_MONOTONIC */
-	uint64_t ending_ns;    /* likewise: since when it is known to be ending; 0: it is not */
+	uint64_t attach_number; /* its place among all attaches; 0: before this daemon, and not
+				   connected since */
+	bool sampled;           /* it was attached when the last sample started */
+	bool heard;             /* this daemon had a connection of it; else one before it had */
+	bool listed;            /* the driver has listed it since it attached */
+	uint64_t dead_ns;       /* CLOCK_MONOTONIC */
+	uint64_t ending_ns;     /* likewise: since when it is known to be ending; 0: it is not */
 	/* A call that was under way when its connection had ended: since when it stands like that
 	 * (CLOCK_MONOTONIC; 0: there was none). */
 	uint64_t stuck_since_ns;

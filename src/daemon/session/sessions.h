@@ -39,7 +39,7 @@ struct sessions {
 	struct session *by_id[SESSIONS_BUCKETS];
 	struct session *by_user[SESSIONS_BUCKETS];
 	struct session *attached;
-	uint64_t attaches; /* of processes, so far */
+	uint64_t attaches; /* the attaches of processes so far */
 	uint32_t count, timed_count;
 	uint32_t dead_count; /* processes that ended and still have a slot */
 	/* Memory of ended sessions that stays promised until the driver's figures are newer. */
