@@ -390,29 +390,58 @@ static uint64_t bytes_of_process(const nvmlProcessInfo_v2_t *list, unsigned coun
 	return bytes;
 }
 
-/* By the newest of the two calls that this driver has; with neither there are none. */
+struct process_list {
+	nvmlProcessInfo_v2_t *v2; /* or v1: one array; owned */
+	nvmlProcessInfo_v1_t *v1;
+	unsigned count;
+};
+
+/* By the newest of the two calls that this driver has. Anybody may have many small processes on a
+ * GPU: a list that is longer than usual is no failure of the driver's. -ENOTSUP: it has neither. */
+static int list_get(__typeof__(nvmlDeviceGetComputeRunningProcesses_v3) *get,
+		    __typeof__(nvmlDeviceGetComputeRunningProcesses) *get_v1, nvmlDevice_t device,
+		    struct process_list *ret)
+{
+	nvmlReturn_t status = NVML_ERROR_INSUFFICIENT_SIZE;
+
+	for (unsigned room = GPU_PROCESSES_MAX;
+	     room <= GPU_PROCESSES_MOST && status == NVML_ERROR_INSUFFICIENT_SIZE; room *= 4) {
+		size_t size = get ? sizeof(*ret->v2) : sizeof(*ret->v1);
+		void *list = malloc(room * size);
+
+		if (!list)
+			return -ENOMEM;
+		*ret = (struct process_list){get ? list : NULL, get ? NULL : list, room};
+		status = get      ? get(device, &ret->count, list)
+			 : get_v1 ? get_v1(device, &ret->count, list)
+				  : NVML_ERROR_NOT_SUPPORTED;
+		ret->count = MIN(ret->count, room);
+		if (status != NVML_SUCCESS)
+			free(list);
+	}
+	return status == NVML_ERROR_NOT_SUPPORTED ? -ENOTSUP : gpus_errno(status);
+}
+
+/* Where the driver has no such list there are none. */
 static int processes_add(__typeof__(nvmlDeviceGetComputeRunningProcesses_v3) *get,
 			 __typeof__(nvmlDeviceGetComputeRunningProcesses) *get_v1,
 			 nvmlDevice_t device, struct gpu_sample *sample)
 {
-	union {
-		nvmlProcessInfo_v2_t v2[GPU_PROCESSES_MAX];
-		nvmlProcessInfo_v1_t v1[GPU_PROCESSES_MAX];
-	} *list = malloc(sizeof(*list));
-	unsigned count = GPU_PROCESSES_MAX;
+	struct process_list list;
+	int rc = list_get(get, get_v1, device, &list);
 
-	if (!list)
-		return -ENOMEM;
-	nvmlReturn_t status = get      ? get(device, &count, list->v2)
-			      : get_v1 ? get_v1(device, &count, list->v1)
-				       : NVML_ERROR_NOT_SUPPORTED;
-	count = MIN(count, GPU_PROCESSES_MAX);
-	for (unsigned i = 0; status == NVML_SUCCESS && i < count; i++)
-		process_add(sample, (pid_t)(get ? list->v2[i].pid : list->v1[i].pid),
-			    get ? bytes_of_process(list->v2, count, i)
-				: known_bytes(list->v1[i].usedGpuMemory));
-	free(list);
-	return status == NVML_ERROR_NOT_SUPPORTED ? 0 : gpus_errno(status);
+	if (rc < 0)
+		return rc == -ENOTSUP ? 0 : rc;
+	struct gpu_process *all =
+		realloc(sample->processes, (sample->process_count + list.count + 1) * sizeof(*all));
+	if (all)
+		sample->processes = all;
+	for (unsigned i = 0; all && i < list.count; i++)
+		process_add(sample, (pid_t)(list.v2 ? list.v2[i].pid : list.v1[i].pid),
+			    list.v2 ? bytes_of_process(list.v2, list.count, i)
+				    : known_bytes(list.v1[i].usedGpuMemory));
+	free(list.v2 ? (void *)list.v2 : list.v1);
+	return all ? 0 : -ENOMEM;
 }
 
 static int graphics_read(struct gpus *gpus, uint32_t index, nvmlDevice_t device,
@@ -434,9 +463,6 @@ static int graphics_read(struct gpus *gpus, uint32_t index, nvmlDevice_t device,
 /* Those that compute. */
 static int compute_read(const struct gpus *gpus, nvmlDevice_t device, struct gpu_sample *sample)
 {
-	sample->processes = calloc(2 * (size_t)GPU_PROCESSES_MAX, sizeof(*sample->processes));
-	if (!sample->processes)
-		return -ENOMEM;
 	return processes_add(gpus->get_compute, gpus->get_compute_v1, device, sample);
 }
 

@@ -12,8 +12,9 @@
 #include "proto/ledger.h"
 
 #define GPUS_MAX LEDGER_GPUS_MAX
-/* Processes on one GPU that are looked at; more than the driver keeps channels for. */
+/* Processes on one GPU, as usual and at most. Those that only draw take a few MiB each. */
 #define GPU_PROCESSES_MAX 1024u
+#define GPU_PROCESSES_MOST 16384u
 
 struct error;
 struct gpus;

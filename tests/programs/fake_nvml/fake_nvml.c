@@ -217,17 +217,22 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsign
 		free(state);
 		return NVML_ERROR_UNKNOWN;
 	}
-	for (unsigned i = 0; i < state->process_count && found < *count; i++)
-		if (state->process[i].gpu == device->index)
-			list[found++] = (nvmlProcessInfo_v2_t){
+	for (unsigned i = 0; i < state->process_count; i++) {
+		if (state->process[i].gpu != device->index)
+			continue;
+		if (found < *count)
+			list[found] = (nvmlProcessInfo_v2_t){
 				.pid = state->process[i].pid,
 				.usedGpuMemory = state->process[i].bytes,
 				.gpuInstanceId = NVML_NO_INSTANCE,
 				.computeInstanceId = NVML_NO_INSTANCE,
 			};
+		found++;
+	}
+	nvmlReturn_t rc = found > *count ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 	*count = found;
 	free(state);
-	return NVML_SUCCESS;
+	return rc;
 }
 
 /* Nobody draws. */

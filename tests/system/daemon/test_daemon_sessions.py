@@ -165,6 +165,14 @@ def test_no_gpu(make_daemon):
     assert "carve sim" in refused.error["hint"]
 
 
+def test_any_number_of_processes_is_read(daemon):
+    """More than fit into one answer of the driver, as of a user who starts many that hold little each."""
+    daemon.processes = [(0, pid, MIB) for pid in range(100000, 104000)]
+    daemon.write_state()
+    assert daemon.call("GET", "/v1/gpus").json[0]["outside_bytes"] == 4000 * MIB
+    daemon.grant(vram="1")
+
+
 def test_driver_that_fails_gets_nothing_promised(daemon):
     daemon.failing = True
     daemon.write_state()
