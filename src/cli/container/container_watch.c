@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/process.h"
+#include "base/process_share.h"
 #include "cli/container/container_dir.h"
 #include "cli/session/session_grant.h"
 #include "client/client.h"
@@ -47,36 +48,47 @@
  * process is gone: its policy may start it again when the daemon is back. */
 #define UNKNOWN_LOOKS 600
 
-_Noreturn static void runtime_become(const struct runtime *runtime, const char *const *arguments)
-{
-	struct words command = {0};
+struct question {
+	char **command;
+	int out;
+};
 
-	words_add(&command, "%s", runtime->program);
+/* A failure is an answer, too. */
+static int command_become(void *arg)
+{
+	const struct question *question = arg;
+	int null = open("/dev/null", O_WRONLY);
+
+	dup2(question->out, STDOUT_FILENO);
+	if (null >= 0)
+		dup2(null, STDERR_FILENO);
+	execvp(question->command[0], question->command);
+	return 127;
+}
+
+static void command_make(const struct runtime *runtime, const char *const *arguments,
+			 struct words *ret)
+{
+	words_add(ret, "%s", runtime->program);
 	for (char *const *option = runtime->options; option && *option; option++)
-		words_add(&command, "%s", *option);
+		words_add(ret, "%s", *option);
 	for (; *arguments; arguments++)
-		words_add(&command, "%s", *arguments);
-	execvp(runtime->program, command.list);
-	_exit(127);
+		words_add(ret, "%s", *arguments);
 }
 
 bool runtime_ask_all(const struct runtime *runtime, char *buf, size_t size,
 		     const char *const *arguments)
 {
+	struct words command = {0};
 	int fds[2], status = 0;
 
 	if (pipe2(fds, O_CLOEXEC) < 0)
 		return false;
 	cleanup_close int in = fds[0], out = fds[1];
-	pid_t child = fork();
-	if (child == 0) {
-		dup2(out, STDOUT_FILENO);
-		/* A failure is an answer, too. */
-		int null = open("/dev/null", O_WRONLY);
-		if (null >= 0)
-			dup2(null, STDERR_FILENO);
-		runtime_become(runtime, arguments);
-	}
+	command_make(runtime, arguments, &command);
+	struct question question = {.command = command.list, .out = out};
+	pid_t child = process_share(command_become, &question, true);
+	words_free(&command);
 	close_fd(&out);
 	size_t used = 0;
 	ssize_t n;
@@ -100,34 +112,37 @@ bool runtime_ask(const struct runtime *runtime, char *buf, size_t size,
 /* Unknown: the runtime's daemon does not answer, as it is being restarted. */
 enum container_state { CONTAINER_GONE, CONTAINER_STOPPED, CONTAINER_RUNNING, CONTAINER_UNKNOWN };
 
-/* Only a list without it says so: an inspection fails, too, while the runtime's daemon is away. */
-static bool is_gone(const struct container_watch *w, const char *cid)
+/* Whether it is gone only a list says: an inspection fails, too, while the runtime's daemon is
+ * away.
+ */
+static enum container_state list_ask(const struct container_watch *w, const char *cid)
 {
+	static const char *const running[] = {"Up", "Restarting", "Paused", "Created"};
 	char filter[CID_SIZE + 8], said[128];
-	const char *const list[] = {"ps", "--all", "--quiet", "--filter", filter, NULL};
+	const char *const list[] = {"ps",       "--all",       "--filter", filter,
+				    "--format", "{{.Status}}", NULL};
 
 	snprintf(filter, sizeof(filter), "id=%s", cid);
-	return runtime_ask(&w->runtime, said, sizeof(said), list) && !*said;
+	if (!runtime_ask(&w->runtime, said, sizeof(said), list))
+		return CONTAINER_UNKNOWN;
+	for (size_t i = 0; i < ARRAY_SIZE(running); i++)
+		if (!strncasecmp(said, running[i], strlen(running[i])))
+			return CONTAINER_RUNNING;
+	return *said ? CONTAINER_STOPPED : CONTAINER_GONE;
 }
 
 /* One that is between two runs counts as running. *pid: its first process, as far as it is known.
  */
 static enum container_state state_ask(const struct container_watch *w, const char *cid, pid_t *pid)
 {
-	const char *const inspect[] = {
-		"container", "inspect",
-		"--format",  "{{.State.Running}} {{.State.Status}} {{.State.Pid}}",
-		cid,         NULL};
+	const char *const inspect[] = {"container",      "inspect", "--format",
+				       "{{.State.Pid}}", cid,       NULL};
+	enum container_state state = list_ask(w, cid);
 	char said[128];
 
-	if (!runtime_ask(&w->runtime, said, sizeof(said), inspect))
-		return is_gone(w, cid) ? CONTAINER_GONE : CONTAINER_UNKNOWN;
-	const char *last = strrchr(said, ' ');
-	*pid = last ? (pid_t)strtol(last, NULL, 10) : 0;
-	return !strncmp(said, "true", 4) || strstr(said, "restarting") || strstr(said, "paused") ||
-			       strstr(said, "created")
-		       ? CONTAINER_RUNNING
-		       : CONTAINER_STOPPED;
+	if (state == CONTAINER_RUNNING && runtime_ask(&w->runtime, said, sizeof(said), inspect))
+		*pid = (pid_t)strtol(said, NULL, 10);
+	return state;
 }
 
 static bool cid_read(const struct container_watch *w, char cid[static CID_SIZE])
@@ -442,7 +457,7 @@ _Noreturn static void watch(const struct container_watch *w, int client, int err
 	session_give(w);
 	container_dirs_collect(&w->runtime);
 	/* A runtime's command takes its time: it is not asked what is known. */
-	if (status != 0 && cid_read(w, cid) && !is_gone(w, cid))
+	if (status != 0 && cid_read(w, cid) && list_ask(w, cid) != CONTAINER_GONE)
 		container_dir_keep(w->dir, &w->runtime, cid);
 	else
 		container_dir_remove(w->dir);
@@ -470,6 +485,32 @@ static int detach(void)
 	return error;
 }
 
+struct start {
+	const struct container_watch *watch;
+	int client, out; /* a pidfd, and where the outcome of the registration is told */
+};
+
+_Noreturn static void watcher_run(const struct start *start)
+{
+	int error = detach(), rc = registered(start->watch), out = start->out;
+
+	(void)write_all(out, &rc, sizeof(rc));
+	close_fd(&out);
+	if (rc < 0)
+		_exit(EXIT_CODE_FAILED);
+	watch(start->watch, start->client, error);
+}
+
+/* The runtime's client is to have no child of carve's: the watcher's parent ends at once. */
+static int watcher_fork(void *arg)
+{
+	pid_t watcher = _Fork();
+
+	if (watcher == 0)
+		watcher_run(arg);
+	return watcher < 0 ? EXIT_CODE_FAILED : EXIT_CODE_OK;
+}
+
 int container_watch_start(const struct container_watch *w, struct error *err)
 {
 	int fds[2], rc = -EIO;
@@ -479,19 +520,9 @@ int container_watch_start(const struct container_watch *w, struct error *err)
 				 strerrordesc_np(errno));
 	cleanup_close int in = fds[0], out = fds[1];
 	cleanup_close int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
-	pid_t child = fork();
-	if (child == 0 && fork() != 0)
-		_exit(EXIT_CODE_OK);
-	if (child == 0) {
-		int error = detach();
+	struct start start = {.watch = w, .client = self, .out = out};
+	pid_t child = process_share(watcher_fork, &start, true);
 
-		rc = registered(w);
-		(void)write_all(out, &rc, sizeof(rc));
-		close_fd(&out);
-		if (rc < 0)
-			_exit(EXIT_CODE_FAILED);
-		watch(w, self, error);
-	}
 	close_fd(&out);
 	if (child > 0)
 		(void)waitpid(child, NULL, 0);

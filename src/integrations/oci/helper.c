@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/process_share.h"
 
 /* The child's word when it has done its work. */
 struct outcome {
@@ -72,30 +73,44 @@ static int outcome_take(int fd, pid_t child, unsigned patience_s, struct error *
 	return outcome.rc;
 }
 
+struct job {
+	int (*work)(void *arg, struct error *err);
+	void *arg;
+	unsigned patience_s;
+	pid_t caller;
+	int null, out;
+};
+
+static int job_run(void *arg)
+{
+	const struct job *job = arg;
+	struct outcome outcome = {0};
+
+	end_set(job->caller, job->patience_s + 2); /* the caller is first */
+	descriptors_leave(job->null, job->out);
+	outcome.rc = job->work(job->arg, &outcome.err);
+	(void)write_all(job->out, &outcome, sizeof(outcome));
+	_exit(EXIT_CODE_OK);
+}
+
 int oci_helper_run(int (*work)(void *arg, struct error *err), void *arg, unsigned patience_s,
 		   struct error *err)
 {
+	struct job job = {.work = work, .arg = arg, .patience_s = patience_s, .caller = getpid()};
 	int fds[2] = {-1, -1};
-	pid_t caller = getpid();
 
 	/* Above the standard descriptors, also where the caller has none of these. */
 	standard_descriptors_hold();
 	cleanup_close int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	pid_t child = null >= 0 && pipe2(fds, O_CLOEXEC) == 0 ? fork() : -1;
+	int rc = null >= 0 && pipe2(fds, O_CLOEXEC) == 0 ? 0 : -errno;
 	cleanup_close int in = fds[0], out = fds[1];
 
+	job.null = null;
+	job.out = out;
+	pid_t child = rc < 0 ? rc : process_share(job_run, &job, false);
 	if (child < 0)
 		return error_set(err, EXIT_CODE_FAILED, "cannot start a process: %s",
-				 strerrordesc_np(errno));
-	if (child == 0) {
-		struct outcome outcome = {0};
-
-		end_set(caller, patience_s + 2); /* the caller is first */
-		descriptors_leave(null, out);
-		outcome.rc = work(arg, &outcome.err);
-		(void)write_all(out, &outcome, sizeof(outcome));
-		_exit(EXIT_CODE_OK);
-	}
+				 strerrordesc_np(-child));
 	close_fd(&out);
 	return outcome_take(in, child, patience_s, err);
 }

@@ -6,8 +6,9 @@
 
 struct error;
 
-/* Does `work` in a child, and waits `patience_s` seconds for its end. The child has none of the
- * caller's descriptors, and is killed when it has no more time or no caller. Returns 0, or negative
- * with *err: that of `work`, or the child had no more time, or ended without a word. */
+/* Does `work` in a child, which has the caller's memory, and waits `patience_s` seconds for its
+ * end. The child has none of the caller's descriptors, and is killed when it has no more time or no
+ * caller. Returns 0, or negative with *err: that of `work`, or the child had no more time, or ended
+ * without a word. */
 int oci_helper_run(int (*work)(void *arg, struct error *err), void *arg, unsigned patience_s,
 		   struct error *err);
