@@ -3,6 +3,7 @@
  * IDs of images. They are also answers of a daemon and of containerd, and places of containerd's
  * containers. */
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,6 +85,39 @@ static void fuzz_labels(const char *text, size_t size)
 }
 
 /* The addition leaves JSON, in which the last rule lets the device be opened. */
+static void json_check(const char *text, size_t size)
+{
+	json_t *json = json_loadb(text, size, JSON_DECODE_INT_AS_REAL, NULL);
+
+	if (!json)
+		abort();
+	json_decref(json);
+}
+
+/* Texts need not be JSON; what is JSON stays so. */
+static void fuzz_parts(const char *data, size_t data_size)
+{
+	char *text = strndup(data, data_size), *made = malloc(data_size + 64);
+	size_t size = strlen(text), reduced_size;
+	json_t *json = json_loadb(text, size, JSON_DECODE_INT_AS_REAL, NULL);
+	const char *lists;
+	size_t at = oci_lists_missing(text, &lists);
+	int length = snprintf(made, data_size + 64, "%.*s%s%s", (int)at, text, lists, text + at);
+	char *reduced = oci_seccomp_drop(text, size, &reduced_size);
+
+	if (json) {
+		json_check(made, (size_t)length);
+		json_check(reduced, reduced_size);
+	}
+	size = oci_installed_hooks_drop(text, size);
+	if (json)
+		json_check(text, size);
+	json_decref(json);
+	free(reduced);
+	free(made);
+	free(text);
+}
+
 static void fuzz_splice(const char *text, size_t size)
 {
 	const struct oci_device device = {"/dev/nvidia3", 195, 3, 0666};
@@ -183,6 +217,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		break;
 	case 'd':
 		fuzz_splice((const char *)data + 1, size - 1);
+		fuzz_parts((const char *)data + 1, size - 1);
 		break;
 	case 'e':
 		fuzz_limits((const char *)data + 1, size - 1);

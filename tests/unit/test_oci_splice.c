@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,99 @@ static void test_a_hook_is_added_and_the_rest_kept(void **state)
 		}
 		assert_non_null(made);
 		assert_string_equal(made, cases[i].want);
+		assert_int_equal(size, strlen(made));
+		free(made);
+	}
+}
+
+#define OURS "{\"path\":\"/bin/carve-hook\",\"args\":[\"carve-hook\"]}"
+#define MORE "{\"path\":\"/bin/carve-hook\",\"args\":[\"carve-hook\",\"--required\"]}"
+#define HOOKS(list) "{\"hooks\":{\"createRuntime\":[" list "]},\"a\":1}"
+
+static void test_installed_hooks_are_taken_out_and_no_others(void **state)
+{
+	static const struct {
+		const char *text, *want;
+	} texts[] = {
+		{HOOKS(OURS), HOOKS("")},
+		{HOOKS(HOOK "," OURS), HOOKS(HOOK)},
+		{HOOKS(OURS " , " HOOK), HOOKS(HOOK)},
+		{HOOKS(OURS "," HOOK "," OURS "," MORE), HOOKS(HOOK "," MORE)},
+		{HOOKS(MORE), HOOKS(MORE)},
+		{HOOKS(""), HOOKS("")},
+		{"{\"hooks\":{\"prestart\":[" OURS "]}}", "{\"hooks\":{\"prestart\":[" OURS "]}}"},
+		{"{\"hooks\":{\"createRuntime\":null}}", "{\"hooks\":{\"createRuntime\":null}}"},
+		{"[]", "[]"},
+		{"", ""},
+		/* broken off */
+		{"{\"hooks\":{\"createRuntime\":[" OURS ",", "{\"hooks\":{\"createRuntime\":["},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+		char *text = strdup(texts[i].text);
+
+		assert_int_equal(oci_installed_hooks_drop(text, strlen(text)),
+				 strlen(texts[i].want));
+		assert_string_equal(text, texts[i].want);
+		free(text);
+	}
+}
+
+#define CAPABILITIES(lists) \
+	"{\"process\":{\"capabilities\":{" lists "\"bounding\":[\"CAP_KILL\"]}}}"
+
+static void test_missing_lists_of_capabilities_are_found(void **state)
+{
+	static const struct {
+		const char *text, *want;
+	} texts[] = {
+		{CAPABILITIES(""), CAPABILITIES("\"ambient\":[],\"inheritable\":[],")},
+		{CAPABILITIES("\"ambient\":[\"CAP_KILL\"],"),
+		 CAPABILITIES("\"inheritable\":[],\"ambient\":[\"CAP_KILL\"],")},
+		{CAPABILITIES("\"inheritable\":[],"),
+		 CAPABILITIES("\"ambient\":[],\"inheritable\":[],")},
+		{CAPABILITIES("\"inheritable\":[],\"ambient\":[],"),
+		 CAPABILITIES("\"inheritable\":[],\"ambient\":[],")},
+		{"{\"process\":{\"capabilities\":{}}}", "{\"process\":{\"capabilities\":{}}}"},
+		{"{\"process\":{}}", "{\"process\":{}}"},
+		{"{\"process\"", "{\"process\""},
+		{"", ""},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+		const char *lists, *text = texts[i].text;
+		size_t at = oci_lists_missing(text, &lists);
+		char made[256];
+
+		snprintf(made, sizeof(made), "%.*s%s%s", (int)at, text, lists, text + at);
+		assert_string_equal(made, texts[i].want);
+	}
+}
+
+static void test_the_filter_of_system_calls_is_left_out(void **state)
+{
+	static const struct {
+		const char *text, *want;
+	} texts[] = {
+		{"{\"linux\":{\"seccomp\":{\"names\":[\"}\",\"]\"]},\"a\":1},\"b\":2}",
+		 "{\"linux\":{\"seccomp\":null,\"a\":1},\"b\":2}"},
+		{"{\"linux\":{\"a\":1}}", "{\"linux\":{\"a\":1}}"},
+		{"{\"seccomp\":{}}", "{\"seccomp\":{}}"},
+		{"{\"linux\":{\"seccomp\":1", "{\"linux\":{\"seccomp\":null"},
+		{"{\"linux\":{\"seccomp\"", "{\"linux\":{\"seccomp\""},
+		{"{\"linux\":{\"seccomp\":", "{\"linux\":{\"seccomp\":null"},
+		{"", ""},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+		size_t size = 0;
+		char *made = oci_seccomp_drop(texts[i].text, strlen(texts[i].text), &size);
+
+		assert_non_null(made);
+		assert_string_equal(made, texts[i].want);
 		assert_int_equal(size, strlen(made));
 		free(made);
 	}
@@ -126,6 +220,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_hook_is_added_and_the_rest_kept),
+		cmocka_unit_test(test_installed_hooks_are_taken_out_and_no_others),
+		cmocka_unit_test(test_missing_lists_of_capabilities_are_found),
+		cmocka_unit_test(test_the_filter_of_system_calls_is_left_out),
 		cmocka_unit_test(test_a_device_is_added_with_a_rule_behind_the_others),
 		cmocka_unit_test(test_several_devices_are_in_their_order),
 		cmocka_unit_test(test_a_zero_byte_is_no_end),

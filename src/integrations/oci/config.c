@@ -1,7 +1,10 @@
 #include "integrations/oci/config.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -10,6 +13,31 @@
 #include "container/wanted.h"
 #include "integrations/oci/devices.h"
 #include "integrations/oci/splice.h"
+
+json_t *oci_config_load(const char *text, size_t size)
+{
+	cleanup_free char *reduced = oci_seccomp_drop(text, size, &size);
+
+	/* Numbers are not looked at, and some are larger than an integer here: limits of 2^64 - 1.
+	 */
+	return reduced ? json_loadb(reduced, size, JSON_DECODE_INT_AS_REAL, NULL) : NULL;
+}
+
+json_t *oci_config_read(const char *path)
+{
+	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > OCI_CONFIG_MAX)
+		return NULL;
+	cleanup_free char *text = malloc((size_t)st.st_size + 1);
+	ssize_t n = text ? read_all(fd, text, (size_t)st.st_size) : -ENOMEM;
+
+	if (n < 0)
+		return NULL;
+	text[n] = '\0';
+	return oci_config_load(text, (size_t)n);
+}
 
 int oci_config_wanted(const struct oci_container *container, const json_t *config,
 		      struct oci_session *session, json_t **ret, struct error *err)
@@ -76,6 +104,9 @@ int oci_config_add(const json_t *environment, const struct oci_session *session,
 		hook ? oci_hook_splice(with_nodes ? with_nodes : *text, *size, hook, size) : NULL;
 	if (!made)
 		return error_set(err, EXIT_CODE_FAILED, "a hook cannot be added to config.json");
+	/* A hook that has been installed has nothing to do beside this one. */
+	if (*oci_session_id(session))
+		*size = oci_installed_hooks_drop(made, *size);
 	free(*text);
 	*text = made;
 	return 0;

@@ -17,6 +17,7 @@
 #include "container/layout.h"
 #include "container/wanted.h"
 #include "integrations/oci/again.h"
+#include "integrations/oci/config.h"
 #include "integrations/oci/devices.h"
 #include "integrations/oci/enter.h"
 #include "integrations/oci/helper.h"
@@ -139,7 +140,7 @@ static int wanted_find(struct hook *hook, json_t **ret, struct error *err)
 	char path[PATH_MAX + 16];
 
 	snprintf(path, sizeof(path), "%s/config.json", hook->container.bundle);
-	hook->config = oci_json_read(path, OCI_CONFIG_MAX);
+	hook->config = oci_config_read(path);
 	if (!hook->config)
 		return error_set(err, EXIT_CODE_FAILED, "%.300s cannot be read", path);
 	int rc = oci_config_parse(hook->config, &hook->container, err);

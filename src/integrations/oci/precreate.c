@@ -11,8 +11,10 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/process_share.h"
 #include "integrations/oci/config.h"
 #include "integrations/oci/devices.h"
+#include "integrations/oci/splice.h"
 
 /* How long, and how often, it is looked whether the hook has registered the container. */
 #define LOOKS 600
@@ -38,7 +40,7 @@ static json_t *wanted_find(struct oci_session *session, const char *text, size_t
 
 	if (!oci_devices_have_rules())
 		return NULL;
-	json_t *config = json_loadb(text, size, JSON_DECODE_INT_AS_REAL, NULL);
+	json_t *config = oci_config_load(text, size);
 	if (oci_podman_container(config, &container) &&
 	    oci_config_parse(config, &container, &ignored) == 0)
 		(void)oci_config_wanted(&container, config, session, &wanted, &ignored);
@@ -98,8 +100,10 @@ static char *text_read(size_t *ret_size)
 	ssize_t n = text ? read_all(STDIN_FILENO, text, OCI_CONFIG_MAX) : -ENOMEM;
 
 	*ret_size = n > 0 ? (size_t)n : 0;
-	if (n >= 0 && n < OCI_CONFIG_MAX)
+	if (n >= 0 && n < OCI_CONFIG_MAX) {
+		text[n] = '\0';
 		return text;
+	}
 	free(text);
 	return NULL;
 }
@@ -113,34 +117,59 @@ static void detach(void)
 		dup2(null, fd);
 }
 
+struct extension {
+	struct oci_session *session;
+	json_t *wanted;
+	char *text;
+	size_t size;
+	int podman, done; /* a pidfd, and where the outcome is told */
+};
+
 /* A child writes the configuration, and stays to hold the session: podman waits for the parent. */
-_Noreturn static void child_run(struct oci_session *session, json_t *wanted, char *text,
-				size_t size, int podman, int done)
+static int child_run(void *arg)
 {
-	text_extend(session, wanted, &text, &size);
-	int rc = write_all(STDOUT_FILENO, text, size);
+	struct extension *e = arg;
+
+	text_extend(e->session, e->wanted, &e->text, &e->size);
+	int rc = write_all(STDOUT_FILENO, e->text, e->size);
 	detach();
-	(void)write_all(done, &rc, sizeof(rc));
-	close(done);
-	alarm(0);
-	if (rc == 0 && session->one_off && session->json)
-		session_hold(session, podman);
+	(void)write_all(e->done, &rc, sizeof(rc));
+	close(e->done);
+	if (rc == 0 && e->session->one_off && e->session->json)
+		session_hold(e->session, e->podman);
 	_exit(EXIT_CODE_OK);
 }
 
-static int extended_write(struct oci_session *session, json_t *wanted, char *text, size_t size)
+/* Ends this process, whose memory is the child's. */
+_Noreturn static void extended_write(struct oci_session *session, json_t *wanted, char *text,
+				     size_t size)
 {
-	int fds[2], podman = (int)syscall(SYS_pidfd_open, getppid(), 0), rc = -EIO;
+	struct extension e = {.session = session,
+			      .wanted = wanted,
+			      .text = text,
+			      .size = size,
+			      .podman = (int)syscall(SYS_pidfd_open, getppid(), 0)};
+	int fds[2], rc = -EIO;
 
-	if (podman < 0 || pipe2(fds, O_CLOEXEC) < 0)
-		return -errno;
-	pid_t child = fork();
-	if (child == 0)
-		child_run(session, wanted, text, size, podman, fds[1]);
+	if (e.podman < 0 || pipe2(fds, O_CLOEXEC) < 0)
+		_exit(EXIT_CODE_FAILED);
+	e.done = fds[1];
+	pid_t child = process_share(child_run, &e, false);
 	close(fds[1]);
 	if (child < 0 || read(fds[0], &rc, sizeof(rc)) != sizeof(rc))
 		rc = -EIO;
-	return rc;
+	_exit(rc < 0 ? EXIT_CODE_FAILED : EXIT_CODE_OK);
+}
+
+static int unchanged_write(const char *text, size_t size)
+{
+	const char *lists;
+	size_t at = oci_lists_missing(text, &lists);
+	int rc = write_all(STDOUT_FILENO, text, at);
+
+	if (rc == 0)
+		rc = write_all(STDOUT_FILENO, lists, strlen(lists));
+	return rc < 0 ? rc : write_all(STDOUT_FILENO, text + at, size - at);
 }
 
 int oci_precreate(void)
@@ -154,8 +183,7 @@ int oci_precreate(void)
 		return EXIT_CODE_FAILED;
 	}
 	json_t *wanted = wanted_find(&session, text, size);
-	int rc = wanted ? extended_write(&session, wanted, text, size)
-			: write_all(STDOUT_FILENO, text, size);
-	json_decref(wanted);
-	return rc < 0 ? EXIT_CODE_FAILED : EXIT_CODE_OK;
+	if (wanted)
+		extended_write(&session, wanted, text, size);
+	return unchanged_write(text, size) < 0 ? EXIT_CODE_FAILED : EXIT_CODE_OK;
 }

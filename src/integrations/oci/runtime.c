@@ -86,7 +86,7 @@ static int config_edit(const struct runtime *r, const char *bundle, struct error
 	if (rc < 0)
 		return rc;
 	snprintf(container.id, sizeof(container.id), "%s", r->container);
-	json_t *wanted = NULL, *config = json_loadb(text, size, JSON_DECODE_INT_AS_REAL, NULL);
+	json_t *wanted = NULL, *config = oci_config_load(text, size);
 	rc = oci_config_parse(config, &container, err);
 	if (rc == 0)
 		rc = oci_config_wanted(&container, config, &session, &wanted, err);

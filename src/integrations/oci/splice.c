@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The text is JSON that a parser has read: these only find places in it. */
+/* These only find places in a text of JSON, and none behind the end of any text. */
 static size_t blank_skip(const char *text, size_t at)
 {
 	return at + strspn(text + at, " \t\r\n");
@@ -52,6 +52,8 @@ static size_t member_find(const char *text, size_t at, const char *name)
 		size_t end = string_skip(text, at), colon = blank_skip(text, end);
 		bool found = end - at - 2 == length && !memcmp(key, name, length);
 
+		if (text[colon] != ':')
+			return 0;
 		at = blank_skip(text, colon + 1);
 		if (found)
 			return at;
@@ -60,6 +62,17 @@ static size_t member_find(const char *text, size_t at, const char *name)
 			at = blank_skip(text, at + 1);
 	}
 	return 0;
+}
+
+/* Likewise by the path of names (ended by NULL) from the outermost object. */
+static size_t place_find(const char *text, const char *const *path)
+{
+	size_t at = blank_skip(text, 0);
+
+	for (; *path; path++)
+		if (text[at] != '{' || !(at = member_find(text, at, *path)))
+			return 0;
+	return at;
 }
 
 /* A text to be put in, its place, and how much of the old text goes for it. */
@@ -164,11 +177,75 @@ static char *splice(const char *text, size_t size, const char *const *path, cons
 	return made;
 }
 
+static const char *const hooks_path[] = {"hooks", "createRuntime", NULL};
+
+/* A hook of carve's as `carve hook install` makes it: it has its name alone as arguments. */
+static bool is_installed_hook(const char *text, size_t size)
+{
+	json_t *hook = json_loadb(text, size, JSON_DECODE_INT_AS_REAL, NULL);
+	const char *path = json_string_value(json_object_get(hook, "path"));
+	const char *slash = path ? strrchr(path, '/') : NULL;
+	bool found = slash && !strcmp(slash, "/carve-hook") &&
+		     json_array_size(json_object_get(hook, "args")) == 1;
+
+	json_decref(hook);
+	return found;
+}
+
+size_t oci_installed_hooks_drop(char *text, size_t size)
+{
+	size_t at = place_find(text, hooks_path), to = at + 1;
+
+	if (!at || text[at] != '[')
+		return size;
+	for (at = blank_skip(text, at + 1); text[at] && text[at] != ']';) {
+		size_t end = value_skip(text, at), length = end - at;
+
+		if (!is_installed_hook(text + at, length)) {
+			/* Elements move to the front only: what is written here has been read. */
+			if (text[to - 1] != '[')
+				text[to++] = ',';
+			memmove(text + to, text + at, length);
+			to += length;
+		}
+		at = blank_skip(text, end);
+		if (text[at] == ',')
+			at = blank_skip(text, at + 1);
+	}
+	memmove(text + to, text + at, size - at + 1);
+	return size - (at - to);
+}
+
 char *oci_hook_splice(const char *text, size_t size, const char *hook, size_t *ret_size)
 {
-	static const char *const path[] = {"hooks", "createRuntime", NULL};
+	return splice(text, size, hooks_path, hook, false, ret_size);
+}
 
-	return splice(text, size, path, hook, false, ret_size);
+size_t oci_lists_missing(const char *text, const char **ret)
+{
+	static const char *const path[] = {"process", "capabilities", NULL};
+	static const char *const texts[] = {"", "\"ambient\":[],", "\"inheritable\":[],",
+					    "\"ambient\":[],\"inheritable\":[],"};
+	size_t at = place_find(text, path);
+
+	*ret = "";
+	if (!at || text[at] != '{' || is_empty(text, at))
+		return 0;
+	*ret = texts[!member_find(text, at, "ambient") + 2 * !member_find(text, at, "inheritable")];
+	return at + 1;
+}
+
+char *oci_seccomp_drop(const char *text, size_t size, size_t *ret_size)
+{
+	static const char *const path[] = {"linux", "seccomp", NULL};
+	size_t at = place_find(text, path), end = at ? value_skip(text, at) : 0;
+	size_t room = size + sizeof("null");
+	char *made = malloc(room);
+
+	if (made)
+		*ret_size = (size_t)snprintf(made, room, "%.*s%s%s", (int)at, text,
+					     at ? "null" : "", text + end);
+	return made;
 }
 
 static char *devices_splice(const char *text, size_t size, const char *devices, const char *rules,
