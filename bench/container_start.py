@@ -1,17 +1,16 @@
 #!/usr/bin/python3
 """The time and memory that a slice adds to the start of a container: `podman run --rm IMAGE true`, alone and in each of carve's ways.
 
-usage: bench/container_start.py [ROUNDS]     as root, with podman, runc and busybox; CARVE_BUILD names the build (build/)
+usage: bench/container_start.py [ROUNDS]     as root, with podman, runc, busybox and perf; CARVE_BUILD names the build (build/)
 
-All ways take turns in one run; printed are least and median times, the median of the CPU time of the client and of all that it
-waits for (carve, podman, the runtime, the hook), the least of the peaks of their memory, and what each is above the runtime's own. On
-a busy machine go by the CPU time: the times are mostly waiting for a processor.
+All ways take turns in one run; printed are least and median times, the least CPU time and the median of the pages that are touched
+first (perf's page-faults) of all processes of the start, the least of the peaks of their memory, and what each is above the runtime's
+own. On a busy machine go by the pages, as no load changes them: the times are mostly waiting for a processor.
 
 The memory is that of a cgroup in which the client starts: of all its processes, of the kernel for them, and of the files that they
 read first. podman puts the container's own processes elsewhere. At the end comes what stays while a container runs."""
 import os
 import pathlib
-import resource
 import statistics
 import sys
 import time
@@ -43,19 +42,20 @@ def command(podman, session, hooks):
 
 def figures(rounds):
     """Of all rounds but the first: (what, value, unit)."""
-    times, cpus, peaks = zip(*rounds[1:])
-    return [("least", 1000 * min(times), "ms"), ("median", 1000 * statistics.median(times), "ms"), ("CPU", 1000 * statistics.median(cpus), "ms"),
-            ("memory", min(peaks) / 1e6, "MB")]
+    times, cpus, pages, peaks = zip(*rounds[1:])
+    return [("least", 1000 * min(times), "ms"), ("median", 1000 * statistics.median(times), "ms"), ("CPU", min(cpus), "ms"),
+            ("touched", statistics.median(pages), "pages"), ("memory", min(peaks) / 1e6, "MB")]
 
 
 def measure(podman, argv):
     with Memory() as memory:
-        before, start = cpu(), time.monotonic()
-        done = podman(*memory.enter, *argv)
-        took = time.monotonic() - start, cpu() - before
+        counts = podman.directory / "counts"
+        start = time.monotonic()
+        done = podman("perf", "stat", "-x,", "-e", "task-clock,page-faults", "-o", counts, *memory.enter, *argv)
+        took = time.monotonic() - start
         assert done.returncode == 0, done.stderr
         podman_settled(podman)
-        return *took, memory.peak()
+        return took, *(float(line.split(",")[0]) for line in counts.read_text().splitlines() if "," in line), memory.peak()
 
 
 class Memory:
@@ -76,11 +76,6 @@ class Memory:
         while (self.directory / "cgroup.procs").read_text():
             time.sleep(0.01)
         self.directory.rmdir()
-
-
-def cpu():
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def main():
