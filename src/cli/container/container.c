@@ -294,9 +294,11 @@ static int become_runtime(struct container *c, struct error *err)
 	return -EXIT_CODE_NOT_FOUND;
 }
 
-/* The session is given back where the container could not be begun. */
+/* The session is given back where the container could not be begun, and its files go. */
 static void give_up(struct container *c)
 {
+	if (*c->dir)
+		container_dir_remove(c->dir);
 	if (c->choice.one_off)
 		session_give_back(&c->client, session_text(c->choice.session, "id"));
 }

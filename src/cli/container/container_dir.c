@@ -30,8 +30,9 @@ int container_dir_make(char dir[static PATH_MAX], struct error *err)
 	 * lock it, too, and it would never be collected. */
 	if (mkdtemp(dir) && chmod(dir, 0711) == 0)
 		return 0;
-	return error_set(err, EXIT_CODE_RUN_FAILED, "cannot make %s: %s", dir,
-			 strerrordesc_np(errno));
+	error_set(err, EXIT_CODE_RUN_FAILED, "cannot make %s: %s", dir, strerrordesc_np(errno));
+	*dir = '\0';
+	return -EXIT_CODE_RUN_FAILED;
 }
 
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)

@@ -226,6 +226,24 @@ def test_refusals_have_one_line(podman, argv, code, said):
     assert not podman.sessions()
 
 
+def test_a_start_that_fails_before_the_runtimes_leaves_no_files(podman, tmp_path):
+    """Of carve's programs the hook is missing."""
+    for entry in BUILD.iterdir():
+        if entry.name not in ("carve", "carve-hook"):
+            (tmp_path / entry.name).symlink_to(entry)
+    shutil.copy(BUILD / "carve", tmp_path)
+
+    def unfinished():
+        return set(subprocess.run(["find", "/var/tmp", "-maxdepth", "2", "-path", "/var/tmp/carve-container-*/hooks", "-empty"],
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout.split())
+
+    before = unfinished()
+    done = podman(tmp_path / "carve", "podman", "run", "--vram", "2", podman.IMAGE, "true")
+    assert done.returncode == 125 and "carve-hook is not beside carve" in done.stderr, done.stderr
+    podman.nothing_is_left()
+    wait_until(lambda: not unfinished() - before)
+
+
 def test_options_of_podmans_own_stand_before_run(podman):
     done = podman(CARVE, "podman", "--log-level", "error", "--vram", "2", "--cgroup-manager=cgroupfs", "run", "--rm", podman.IMAGE, "hog")
     assert done.returncode == 0 and "this GPU has 2048 MiB" in done.stdout, done.stderr
