@@ -374,9 +374,13 @@ def test_memory_of_a_program_outside_carve_in_a_shared_instance_is_not_promised(
             if restarted:
                 kill_daemon(host)
             # 9.75 GiB less 4 GiB, the context and 1 GiB: room for 4 GiB more, not for 5 GiB.
-            refused = carve(host, "session", "resize", first["id"], "9", status=1).stderr
-            assert "can have 8." in refused and "at most in the MIG instance that it shares" in refused
+            def told():
+                refused = carve(host, "session", "resize", first["id"], "9", status=1).stderr
+                return "can have 8." in refused and "at most in the MIG instance that it shares" in refused
+
+            assert told()
             assert request_kept(host, ("mig_share", True), vram="5")["gpus"][0]["instance"] != instance["uuid"]
+            wait_until(told)  # nobody joins while the driver's list of instances changes
             joined = request_kept(host, ("mig_share", True))
             assert joined["gpus"][0]["instance"] == instance["uuid"]
         carve(host, "session", "release", joined["id"])
