@@ -189,6 +189,22 @@ uint64_t process_figure_of_dead(const struct process *p, const struct gpu_sample
 	return figure;
 }
 
+/* Adds what the slot of a dead process says, and the most that the driver listed for it. */
+static void left_in_slot(const struct process *dead, int gpu, const char *instance,
+			 uint64_t *charged, uint64_t *listed)
+{
+	const struct session *s = dead->session;
+
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		if (s->pool_gpu[i] != gpu ||
+		    (instance && strcmp(s->record.gpu[i].instance, instance) != 0))
+			continue;
+		*charged += MIN(ledger_slot_bytes(&s->books.ledger, dead->slot, i),
+				dead->gpu[i].listed);
+		*listed = MAX(*listed, dead->gpu[i].listed);
+	}
+}
+
 /* The part of a GPU's figure for a PID that belongs to a dead process that had the PID before. It
  * is as much as the driver listed for it when nobody else had it. The words of its slots count for
  * no more, as any process of its sessions can write those, and attach to as many as it likes.
@@ -205,14 +221,7 @@ static uint64_t left_by_dead(const struct process *dead, int gpu, const char *in
 			if (first && p != dead)
 				return 0;
 			first = false;
-			for (uint32_t i = 0; i < s->record.gpu_count; i++) {
-				if (s->pool_gpu[i] != gpu ||
-				    (instance && strcmp(s->record.gpu[i].instance, instance) != 0))
-					continue;
-				charged += MIN(ledger_slot_bytes(&s->books.ledger, p->slot, i),
-					       p->gpu[i].listed);
-				listed = MAX(listed, p->gpu[i].listed);
-			}
+			left_in_slot(p, gpu, instance, &charged, &listed);
 		}
 	return MIN(charged, listed);
 }
