@@ -228,13 +228,19 @@ static bool same_place(const struct instance_place *a, const struct instance_pla
 	return a->profile_id == b->profile_id && a->start == b->start && a->size == b->size;
 }
 
+/* The entry at this place, of whatever state if `foreign`; -1: none. */
+static int entry_at(const struct mig_board *board, const struct instance_place *place, bool foreign)
+{
+	for (uint32_t at = 0; at < board->count; at++)
+		if ((foreign || board->instance[at].state != MIG_FOREIGN) &&
+		    same_place(&board->detail[at].place, place))
+			return (int)at;
+	return -1;
+}
+
 int mig_entry_find(const struct mig_board *board, const struct instance_place *place)
 {
-	for (uint32_t i = 0; i < board->count; i++)
-		if (board->instance[i].state != MIG_FOREIGN &&
-		    same_place(&board->detail[i].place, place))
-			return (int)i;
-	return -1;
+	return entry_at(board, place, false);
 }
 
 struct mig_detail *mig_entry_add(struct mig *mig, uint32_t gpu, const struct instance_place *place,
@@ -431,15 +437,6 @@ static bool same_foreign(const struct mig_board *board, const struct instance *l
 	return true;
 }
 
-/* The entry at this place, of whatever state; -1: none. */
-static int entry_at(const struct mig_board *board, const struct instance_place *place)
-{
-	for (uint32_t at = 0; at < board->count; at++)
-		if (same_place(&board->detail[at].place, place))
-			return (int)at;
-	return -1;
-}
-
 /* If nothing changed, their age stays. One that was seen half made becomes whole, and one may be
  * removed and another made at its place between two looks. */
 static void foreign_settle(struct mig *mig, uint32_t gpu, const struct instance *list, size_t count)
@@ -449,7 +446,7 @@ static void foreign_settle(struct mig *mig, uint32_t gpu, const struct instance 
 	if (!same_foreign(board, list, count))
 		foreign_forget(board);
 	for (size_t i = 0; i < count; i++) {
-		int at = entry_at(board, &list[i].place);
+		int at = entry_at(board, &list[i].place, true);
 		struct mig_detail *detail =
 			at < 0 ? mig_entry_add(mig, gpu, &list[i].place, MIG_FOREIGN)
 			: board->instance[at].state == MIG_FOREIGN ? &board->detail[at]
