@@ -1,10 +1,8 @@
 #include "integrations/oci/config.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -12,6 +10,7 @@
 #include "container/edits.h"
 #include "container/wanted.h"
 #include "integrations/oci/devices.h"
+#include "integrations/oci/labels.h"
 #include "integrations/oci/splice.h"
 
 json_t *oci_config_load(const char *text, size_t size)
@@ -25,13 +24,13 @@ json_t *oci_config_load(const char *text, size_t size)
 
 json_t *oci_config_read(const char *path)
 {
-	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	struct stat st;
+	size_t size = 0;
+	cleanup_close int fd = oci_file_open(path, OCI_CONFIG_MAX, &size);
 
-	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > OCI_CONFIG_MAX)
+	if (fd < 0)
 		return NULL;
-	cleanup_free char *text = malloc((size_t)st.st_size + 1);
-	ssize_t n = text ? read_all(fd, text, (size_t)st.st_size) : -ENOMEM;
+	cleanup_free char *text = malloc(size + 1);
+	ssize_t n = text ? read_all(fd, text, size) : -ENOMEM;
 
 	if (n < 0)
 		return NULL;

@@ -23,16 +23,26 @@
 #define DOCKER_ID_LENGTH 64
 #define DOCKER_NAMESPACE "moby"
 
-json_t *oci_json_read(const char *path, size_t max)
+int oci_file_open(const char *path, size_t max, size_t *ret_size)
 {
-	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	struct stat st;
 
-	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (size_t)st.st_size > max)
-		return NULL;
+	if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (size_t)st.st_size > max))
+		close_fd(&fd);
+	if (fd >= 0)
+		*ret_size = (size_t)st.st_size;
+	return fd;
+}
+
+json_t *oci_json_read(const char *path, size_t max)
+{
+	size_t size;
+	cleanup_close int fd = oci_file_open(path, max, &size);
+
 	/* Numbers are not looked at, and some are larger than an integer here: limits of 2^64 - 1.
 	 */
-	return json_fd_load(fd, max, JSON_DECODE_INT_AS_REAL);
+	return fd < 0 ? NULL : json_fd_load(fd, max, JSON_DECODE_INT_AS_REAL);
 }
 
 bool oci_labels_file(const char *image, char *buf, size_t size)

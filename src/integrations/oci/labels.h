@@ -30,5 +30,8 @@ bool oci_labels_image_joins(const struct oci_labels *labels, const json_t *annot
 /* The name of the file in which podman's storage has an image's configuration. Pure. False: it is
  * no image's ID. */
 bool oci_labels_file(const char *image, char *buf, size_t size);
+/* Opens a regular file of at most that many bytes, and no link, for reading. The descriptor, and
+ * its size in *ret_size, or -1. */
+int oci_file_open(const char *path, size_t max, size_t *ret_size);
 /* Reads a file of JSON of at most that many bytes. NULL: there is none. */
 json_t *oci_json_read(const char *path, size_t max);
