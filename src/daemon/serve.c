@@ -412,6 +412,8 @@ static int node_open(struct node *node, struct error *err)
 	if (rc == 0)
 		rc = takeover_run(node);
 	if (rc == 0)
+		rc = waiting_load(&node->waiting);
+	if (rc == 0)
 		rc = cgroups_start(&node->sessions, &node->sessions.cgroups);
 	if (rc == -EUCLEAN) {
 		state_explain(&node->state, rc, err);

@@ -4,7 +4,8 @@ import pathlib
 
 import pytest
 
-from .lab import MALLORY, PROGRAMS, ROOT
+from conftest import wait_until
+from .lab import ALICE, MALLORY, PROGRAMS, ROOT
 from .test_memory import IN_SESSION
 from .test_setuid import place, set_user_id  # noqa: F401
 
@@ -125,3 +126,28 @@ def test_a_pid_that_was_given_again_is_in_no_session(lab):
     assert lab.carve_json(MALLORY, "session", "show", session)["command_pids"] == []
     assert lab.carve(MALLORY, "session", "release", session, "--force").returncode == 0
     assert victim.poll() is None
+
+
+def test_nobody_takes_another_users_place_in_the_line_by_its_id(lab):
+    """A request that waits is known by its ID, which lists of an administrator show, and by who asked."""
+    whole = lab.carve_json(ROOT, "session", "request", "--gpu", "1", "--name", "whole")
+    asks = ("import socket\n"
+            "s = socket.socket(socket.AF_UNIX); s.connect(LAB['http'])\n"
+            "body = '{\"id\": \"s-wanted\", \"vram\": \"4\", \"wait_for\": 600, \"name\": \"%s\"}' % sys.argv[1]\n"
+            "s.sendall(f'POST /v1/sessions HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n{body}'.encode())\n"
+            "print('asked', flush=True)\nprint(s.recv(65536).decode(), flush=True)\n")
+    line = lambda: {s["name"]: s["id"] for s in lab.carve_json(ROOT, "session", "list") if s["state"] == "waiting"}  # noqa: E731
+    alice = lab.python(ALICE, asks, "alices", method=lab.popen)
+    wait_until(lambda: "alices" in line())
+    mallory = lab.python(MALLORY, asks, "mallorys", method=lab.popen)
+    wait_until(lambda: len(line()) == 2)
+    assert line()["alices"] == "s-wanted" != line()["mallorys"]
+    # Over a crash, too: the row has the owner, and Mallory is the first to come back.
+    lab.restart()
+    again = lab.python(MALLORY, asks, "mallorys", method=lab.popen)
+    wait_until(lambda: list(line()) == ["alices", "mallorys"] and line()["mallorys"] != "s-wanted")
+    assert line()["alices"] == "s-wanted"
+    for process in (alice, mallory, again):
+        process.kill()
+        process.wait()
+    assert lab.carve(ROOT, "session", "release", whole["id"]).returncode == 0

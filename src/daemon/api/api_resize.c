@@ -264,7 +264,8 @@ static void move_session(struct call *call, struct session *s, const struct plac
 		keep_instances(call, s, kept);
 	else if (session_is_used(s))
 		answer_stays(call, s);
-	else if (waiting_add(&call->node->waiting, &request, &peer, on_moved, call) < 0)
+	else if (waiting_add(&call->node->waiting, &request, &peer,
+			     &(struct waiter_ask){.cb = on_moved, .arg = call}) < 0)
 		answer_failed(call, MHD_HTTP_TOO_MANY_REQUESTS, EXIT_CODE_FAILED,
 			      "too many requests wait; try again");
 	else

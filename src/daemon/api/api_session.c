@@ -157,6 +157,10 @@ void api_post_session(struct call *call, const char *id)
 	if (rc == 0 && request.kept && !call->peer.admin)
 		rc = error_set(&err, EXIT_CODE_NOT_PERMITTED,
 			       "kept: such sessions are for root and members of group carve");
+	if (rc == 0 && request.wait_ns && call->body_size > WAITING_BODY_MAX)
+		rc = error_set(&err, EXIT_CODE_USAGE,
+			       "a request that waits has at most %u bytes, and this one has %zu",
+			       WAITING_BODY_MAX, call->body_size);
 	if (rc < 0) {
 		call_reply_error(call, answer_status(&err), &err);
 		return;
@@ -164,7 +168,12 @@ void api_post_session(struct call *call, const char *id)
 	if (answer_asked_before(call, &request) ||
 	    (request.again && !again_or_reply(call, &request)))
 		return;
-	rc = waiting_add(&call->node->waiting, &request, &call->peer, on_decided, call);
+	/* The answer is due, and the call has its body until then. */
+	rc = waiting_add(&call->node->waiting, &request, &call->peer,
+			 &(struct waiter_ask){.cb = on_decided,
+					      .arg = call,
+					      .body = call->body,
+					      .body_size = call->body_size});
 	if (rc == -EMFILE)
 		answer_failed(call, MHD_HTTP_TOO_MANY_REQUESTS, EXIT_CODE_FAILED,
 			      "you have too many requests that wait; let some end first");

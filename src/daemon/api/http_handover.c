@@ -99,7 +99,7 @@ static const struct waiter *waiter_of(const struct node *node, const struct http
 {
 	const struct waiter *w = node->waiting.first;
 
-	while (w && w->arg != &c->call)
+	while (w && (!w->ask.cb || w->ask.arg != &c->call))
 		w = w->next;
 	return w;
 }
@@ -108,7 +108,8 @@ void http_hand_over(struct http_server *server, struct handover *h, const struct
 {
 	/* Those who wait for room first, in their order. */
 	for (const struct waiter *w = server->node->waiting.first; w; w = w->next)
-		call_leave(h, http_call(w->arg), w, false);
+		if (w->ask.cb)
+			call_leave(h, http_call(w->ask.arg), w, false);
 	for (const struct http_call *c = server->deferred; c; c = c->next)
 		if (!waiter_of(server->node, c))
 			call_leave(h, c, NULL, &c->call == upgrade);

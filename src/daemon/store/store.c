@@ -89,6 +89,9 @@ static const char *const migrations[] = {
 	/* 15: the GPUs of the host: a lost one does not tell who it is. */
 	"CREATE TABLE IF NOT EXISTS gpu(uuid TEXT PRIMARY KEY, number INTEGER, name TEXT, pci TEXT,"
 	" total INTEGER, reserved INTEGER, mig INTEGER) WITHOUT ROWID;",
+	/* 16: requests that wait for room, in the order of the line. */
+	"CREATE TABLE IF NOT EXISTS waiting(id TEXT PRIMARY KEY, uid INTEGER, since INTEGER,"
+	" deadline INTEGER, created INTEGER, passed INTEGER, body BLOB) WITHOUT ROWID;",
 };
 
 #define SCHEMA_NEWEST (SCHEMA_VERSION + (int)ARRAY_SIZE(migrations))
@@ -184,6 +187,12 @@ static const char *const texts[STATEMENTS] = {
 	[BOOT_END_EXPORTERS] = "DELETE FROM exporter",
 	[BOOT_END_INSTANCES] = "DELETE FROM mig_instance",
 	[BOOT_END_LIMITS] = "DELETE FROM cgroup_limit",
+	[BOOT_END_WAITING] = "DELETE FROM waiting",
+	[WAITING_PUT] = "INSERT OR REPLACE INTO waiting VALUES(?1,?2,?3,?4,?5,?6,?7)",
+	[WAITING_PASSED] = "UPDATE waiting SET passed=?2 WHERE id=?1",
+	[WAITING_REMOVE] = "DELETE FROM waiting WHERE id=?1",
+	[WAITINGS] = "SELECT id, uid, since, deadline, created, passed, body FROM waiting "
+		     "ORDER BY since, id",
 	[LIMIT_PUT] = "INSERT OR REPLACE INTO cgroup_limit VALUES(?1,?2,?3)",
 	[LIMIT_REMOVE] = "DELETE FROM cgroup_limit WHERE path=?1",
 	[LIMITS] = "SELECT path, session, made FROM cgroup_limit",
@@ -499,6 +508,8 @@ static const char merge[] =
 	"DELETE FROM main.mig_instance;"
 	"INSERT INTO main.mig_instance SELECT * FROM old.mig_instance;"
 	"INSERT OR REPLACE INTO main.cgroup_limit SELECT * FROM old.cgroup_limit;"
+	"DELETE FROM main.waiting;"
+	"INSERT INTO main.waiting SELECT * FROM old.waiting;"
 	"UPDATE main.host SET boot=(SELECT boot FROM old.host);"
 	"COMMIT;";
 
@@ -587,6 +598,8 @@ static int living_end(struct store *store)
 		rc = store_step(store_statement(store, BOOT_END_INSTANCES));
 	if (rc == 0)
 		rc = store_step(store_statement(store, BOOT_END_LIMITS));
+	if (rc == 0)
+		rc = store_step(store_statement(store, BOOT_END_WAITING));
 	return rc < 0 ? rc : store_step(store_statement(store, BOOT_END_EXPORTERS));
 }
 

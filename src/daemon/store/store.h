@@ -268,3 +268,21 @@ int store_limit_put(struct store *store, const struct store_limit *limit);
 int store_limit_remove(struct store *store, const char *path);
 typedef int (*store_limit_cb)(void *arg, const struct store_limit *limit);
 int store_limits_each(struct store *store, store_limit_cb cb, void *arg);
+
+/* A request that waits for room. Times in nanoseconds. */
+struct store_waiting {
+	char id[STORE_ID_SIZE];         /* of the session to be */
+	uid_t uid;                      /* who asked */
+	uint64_t since_ns, deadline_ns; /* CLOCK_MONOTONIC, of this life of the host */
+	int64_t created;                /* CLOCK_REALTIME */
+	unsigned passed;                /* by later requests, as far as it is kept */
+	const char *body; /* the request as it came, JSON; the caller's, and of a callback's time */
+	size_t body_size; /* bytes */
+};
+
+int store_waiting_put(struct store *store, const struct store_waiting *waiting);
+int store_waiting_passed(struct store *store, const char *id, unsigned passed);
+int store_waiting_remove(struct store *store, const char *id);
+typedef int (*store_waiting_cb)(void *arg, const struct store_waiting *waiting);
+/* In the order in which they came. The callback must not change the store. */
+int store_waiting_each(struct store *store, store_waiting_cb cb, void *arg);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,38 +27,88 @@
  * the driver. */
 #define SAMPLE_AHEAD_NS 100000000ull
 
-int waiting_add(struct waiting *waiting, const struct slice_request *request,
-		const struct peer *peer, waiter_cb cb, void *arg)
+/* ---- the line ---------------------------------------------------------------------------- */
+
+/* A new request of this user, behind those of the same priority. NULL with *ret_rc: -ENOMEM, or
+ * -EMFILE for a user who has too many. */
+static struct waiter *waiter_new(struct waiting *waiting, const struct slice_request *request,
+				 uid_t uid, int *ret_rc)
 {
 	struct waiter *w = calloc(1, sizeof(*w)), **end;
 
+	*ret_rc = -ENOMEM;
 	if (!w)
-		return -ENOMEM;
-	if (!crowd_enter(&waiting->crowd, peer->uid, &w->owner)) {
+		return NULL;
+	*ret_rc = -EMFILE;
+	if (!crowd_enter(&waiting->crowd, uid, &w->owner)) {
 		free(w);
-		return -EMFILE;
+		return NULL;
 	}
 	w->request = *request;
-	w->peer = *peer;
-	w->since_ns = now_monotonic_ns();
-	w->deadline_ns = w->since_ns + request->wait_ns;
-	w->created = now_realtime_ns();
-	w->cb = cb;
-	w->arg = arg;
-	memcpy(w->id, request->id, sizeof(w->id));
-	while (!w->id[0] || waiting_find(waiting, w->id))
-		session_make_id(waiting->sessions, w->id);
-	uint64_t age = waiting->pool->done ? w->since_ns - waiting->pool->done_ns : UINT64_MAX;
-	if (age > SAMPLE_FRESH_NS)
-		w->sample = pool_refresh(waiting->pool, POOL_ALL);
-	else if (age > SAMPLE_AHEAD_NS && !waiting->pool->running)
-		(void)pool_refresh(waiting->pool, POOL_ALL);
-	/* Behind those of the same priority. */
 	for (end = &waiting->first; *end && (*end)->request.priority >= request->priority;
 	     end = &(*end)->next)
 		;
 	w->next = *end;
 	*end = w;
+	*ret_rc = 0;
+	return w;
+}
+
+/* The request is decided on figures of the driver that are new enough. */
+static void sample_want(struct waiting *waiting, struct waiter *w, uint64_t now)
+{
+	uint64_t age = waiting->pool->done ? now - waiting->pool->done_ns : UINT64_MAX;
+
+	if (age > SAMPLE_FRESH_NS)
+		w->sample = pool_refresh(waiting->pool, POOL_ALL);
+	else if (age > SAMPLE_AHEAD_NS && !waiting->pool->running)
+		(void)pool_refresh(waiting->pool, POOL_ALL);
+}
+
+/* The same client, or another of this user that knows the ID, asks for a request that waits. */
+static void waiter_ask_again(struct waiter *w, const struct peer *peer,
+			     const struct waiter_ask *ask)
+{
+	struct waiter_ask before = w->ask;
+	struct error err = {0};
+
+	w->peer = *peer;
+	w->ask = *ask;
+	if (w->state == WAITER_ABSENT) {
+		w->state = WAITER_QUEUED;
+		w->why[0] = '\0';
+	}
+	if (!before.cb)
+		return;
+	error_set(&err, EXIT_CODE_FAILED, "another call asked for request %s", w->id);
+	before.cb(before.arg, NULL, &err);
+}
+
+int waiting_add(struct waiting *waiting, const struct slice_request *request,
+		const struct peer *peer, const struct waiter_ask *ask)
+{
+	struct waiter *w = request->id[0] ? waiting_find(waiting, request->id) : NULL;
+	uint64_t now = now_monotonic_ns();
+	char id[STORE_ID_SIZE];
+	int rc = 0;
+
+	if (w && w->peer.uid == peer->uid) {
+		waiter_ask_again(w, peer, ask);
+	} else {
+		memcpy(id, request->id, sizeof(id));
+		while (!id[0] || waiting_find(waiting, id))
+			session_make_id(waiting->sessions, id);
+		w = waiter_new(waiting, request, peer->uid, &rc);
+		if (!w)
+			return rc;
+		memcpy(w->id, id, sizeof(w->id));
+		w->peer = *peer;
+		w->ask = *ask;
+		w->since_ns = now;
+		w->deadline_ns = now + request->wait_ns;
+		w->created = now_realtime_ns();
+	}
+	sample_want(waiting, w, now);
 	waiting_kick(waiting);
 	return 0;
 }
@@ -104,6 +155,9 @@ static void waiter_remove(struct waiting *waiting, struct waiter *w)
 	for (at = &waiting->first; *at && *at != w; at = &(*at)->next)
 		;
 	*at = w->next;
+	/* A row that cannot be removed is forgotten by the next daemon, as nobody asks for it. */
+	if (w->recorded)
+		(void)store_waiting_remove(waiting->sessions->store, w->id);
 	crowd_leave(&waiting->crowd, w->owner);
 	free(w);
 }
@@ -112,7 +166,7 @@ void waiting_cancel(struct waiting *waiting, void *arg)
 {
 	for (struct waiter *w = waiting->first, *next; w; w = next) {
 		next = w->next;
-		if (w->arg == arg) {
+		if (w->ask.cb && w->ask.arg == arg) {
 			waiter_remove(waiting, w);
 			waiting_kick(waiting);
 		}
@@ -121,7 +175,8 @@ void waiting_cancel(struct waiting *waiting, void *arg)
 
 static void refuse(struct waiting *waiting, struct waiter *w, const struct error *err)
 {
-	w->cb(w->arg, NULL, err);
+	if (w->ask.cb)
+		w->ask.cb(w->ask.arg, NULL, err);
 	waiter_remove(waiting, w);
 	waiting_kick(waiting);
 }
@@ -138,6 +193,72 @@ bool waiting_release(struct waiting *waiting, struct waiter *w)
 void waiting_kick(struct waiting *waiting)
 {
 	waiting->dirty = true;
+}
+
+/* ---- rows -------------------------------------------------------------------------------- */
+
+/* The request waits from now on. A store that has no room is asked again at the next decision. */
+static void waiter_record(const struct waiting *waiting, struct waiter *w)
+{
+	struct store_waiting row = {
+		.uid = w->peer.uid,
+		.since_ns = w->since_ns,
+		.deadline_ns = w->deadline_ns,
+		.created = w->created,
+		.passed = w->passed,
+		.body = w->ask.body,
+		.body_size = w->ask.body_size,
+	};
+
+	if (w->recorded || !w->ask.body)
+		return;
+	memcpy(row.id, w->id, sizeof(row.id));
+	w->recorded = store_waiting_put(waiting->sessions->store, &row) == 0;
+}
+
+/* A later request passed this one. Only the last pass, from which on nothing more does, is worth a
+ * write. */
+static void waiter_pass(const struct waiting *waiting, struct waiter *w)
+{
+	if (++w->passed == WAITING_PASSES && w->recorded)
+		(void)store_waiting_passed(waiting->sessions->store, w->id, w->passed);
+}
+
+/* The rows are this daemon's own words of before, but a newer one may have written them. */
+static int row_take(void *arg, const struct store_waiting *row)
+{
+	struct waiting *waiting = arg;
+	struct slice_request request;
+	struct error ignored = {0};
+	json_t *root = json_loadb(row->body, row->body_size, 0, NULL);
+	int rc = root ? request_parse(root, &request, &ignored) : -1;
+
+	json_decref(root);
+	/* The answer was lost that said: granted. */
+	if (rc < 0 || session_find(waiting->sessions, row->id))
+		return 0;
+	struct waiter *w = waiter_new(waiting, &request, row->uid, &rc);
+	if (!w)
+		return rc == -ENOMEM ? rc : 0;
+	memcpy(w->id, row->id, sizeof(w->id));
+	w->peer.uid = row->uid;
+	w->since_ns = row->since_ns;
+	w->deadline_ns = row->deadline_ns;
+	w->created = row->created;
+	w->passed = row->passed;
+	w->recorded = true;
+	w->state = WAITER_ABSENT;
+	w->absent_until_ns = now_monotonic_ns() + WAITING_RETURN_NS;
+	snprintf(w->why, sizeof(w->why),
+		 "the daemon was started again, and the client has not asked again yet");
+	/* Without GPUs by these names it may use any, so it keeps its place on all. */
+	(void)request_resolve(&w->request, waiting->pool, &ignored);
+	return 0;
+}
+
+int waiting_load(struct waiting *waiting)
+{
+	return store_waiting_each(waiting->sessions->store, row_take, waiting);
 }
 
 /* ---- deciding ---------------------------------------------------------------------------- */
@@ -217,7 +338,8 @@ static void grant_moved(struct waiting *waiting, struct waiter *w,
 	}
 	log_event(LOG_INFO, "session.moved id=%s profile=%s", s->record.id,
 		  s->record.gpu[0].profile);
-	w->cb(w->arg, s, NULL);
+	if (w->ask.cb)
+		w->ask.cb(w->ask.arg, s, NULL);
 	waiter_remove(waiting, w);
 	waiting_kick(waiting);
 }
@@ -254,7 +376,8 @@ static void grant(struct waiting *waiting, struct waiter *w, const struct place_
 		mig_give(waiting->sessions->mig, instances, record.id);
 	log_event(LOG_INFO, "session.granted id=%s uid=%u gpus=%u bytes=%" PRIu64 " tolerance=%d",
 		  record.id, record.uid, record.gpu_count, gpus[0].bytes, record.tolerance_applied);
-	w->cb(w->arg, session, NULL);
+	if (w->ask.cb)
+		w->ask.cb(w->ask.arg, session, NULL);
 	waiter_remove(waiting, w);
 }
 
@@ -263,10 +386,16 @@ static bool may_use(const struct waiter *w, uint32_t gpu)
 	return !w->request.place.allowed || w->request.place.allowed[gpu];
 }
 
+/* Whether nothing more is granted before this request on the GPUs that it may use. */
+static bool is_next(const struct waiter *w)
+{
+	return w->passed >= WAITING_PASSES || w->state == WAITER_ABSENT;
+}
+
 bool waiting_lets_grow(const struct waiting *waiting, uint32_t gpu)
 {
 	for (const struct waiter *w = waiting->first; w; w = w->next)
-		if (w->passed >= WAITING_PASSES && may_use(w, gpu))
+		if (is_next(w) && may_use(w, gpu))
 			return false;
 	return true;
 }
@@ -274,17 +403,18 @@ bool waiting_lets_grow(const struct waiting *waiting, uint32_t gpu)
 void waiting_grown(struct waiting *waiting, uint32_t gpu)
 {
 	for (struct waiter *w = waiting->first; w; w = w->next)
-		w->passed += w->why[0] && may_use(w, gpu);
+		if (w->why[0] && may_use(w, gpu))
+			waiter_pass(waiting, w);
 }
 
-/* GPUs on which requests before `w` (NULL: all) have been passed too often. False: on no GPU. */
+/* GPUs on which requests before `w` (NULL: all) are next. False: on no GPU. */
 static bool fence(const struct waiting *waiting, const struct waiter *w, uint8_t *closed)
 {
 	bool any = false;
 
 	memset(closed, 0, GPUS_MAX);
 	for (const struct waiter *e = waiting->first; e && e != w; e = e->next)
-		for (uint32_t i = 0; e->passed >= WAITING_PASSES && i < waiting->pool->count; i++)
+		for (uint32_t i = 0; is_next(e) && i < waiting->pool->count; i++)
 			if (may_use(e, i)) {
 				closed[i] = 1;
 				any = true;
@@ -300,7 +430,7 @@ static void count_passes(struct waiting *waiting, const struct waiter *w,
 	for (struct waiter *e = waiting->first; e != w; e = e->next)
 		for (uint32_t i = 0; e->why[0] && i < result->count; i++)
 			if (may_use(e, result->grant[i].gpu)) {
-				e->passed++;
+				waiter_pass(waiting, e);
 				break;
 			}
 }
@@ -487,7 +617,8 @@ void waiting_made(struct waiting *waiting, const char *id, const struct mig_gran
 	waiting_kick(waiting);
 	if (!w)
 		return;
-	w->making = false;
+	if (w->state == WAITER_MAKING)
+		w->state = WAITER_QUEUED;
 	if (why)
 		err = *why;
 	else if (!instances && w->request.resize[0])
@@ -514,13 +645,14 @@ static void take_instances(struct waiting *waiting, struct waiter *w,
 				      instances, &err)
 			   : error_set(&err, EXIT_CODE_FAILED, "there is no memory left");
 
-	w->making = rc == 0;
-	if (rc == 0)
+	if (rc == 0) {
+		w->state = WAITER_MAKING;
 		snprintf(w->why, sizeof(w->why), "its MIG instance is being made");
-	else if (rc > 0)
+	} else if (rc > 0) {
 		grant_instances(waiting, w, instances);
-	else
+	} else {
 		refuse(waiting, w, &err);
+	}
 	free(instances);
 }
 
@@ -555,6 +687,7 @@ static void waiter_settle(struct waiting *waiting, struct waiter *w, int rc,
 		refuse(waiting, w, err);
 	} else {
 		snprintf(w->why, sizeof(w->why), "%s", err->message);
+		waiter_record(waiting, w);
 	}
 }
 
@@ -565,8 +698,6 @@ static void waiter_run(struct waiting *waiting, struct waiter *w)
 	struct mig_decision instances;
 	struct error err = {0};
 
-	if (w->making)
-		return;
 	if (waiting->pool->state == POOL_NO_GPU)
 		refusal_no_gpu(waiting->pool, &err);
 	if (err.code || user_has_one(waiting, &w->request, &w->peer, &err) ||
@@ -594,12 +725,19 @@ void waiting_run(struct waiting *waiting)
 	 * next. */
 	if (waiting->sessions->drains)
 		return;
+	uint64_t now = now_monotonic_ns();
 	waiting->dirty = false;
 	if (waiting->pool->state == POOL_READY && waiting->first)
 		(void)pool_claim(waiting->pool, true);
 	for (struct waiter *w = waiting->first, *next; w; w = next) {
 		next = w->next;
-		if (w->sample <= waiting->pool->done || waiting->pool->state == POOL_NO_GPU)
+		if (w->state == WAITER_ABSENT && now >= w->absent_until_ns) {
+			log_event(LOG_INFO, "request.forgotten id=%s uid=%u", w->id, w->peer.uid);
+			waiter_remove(waiting, w);
+			waiting_kick(waiting);
+		} else if (w->state == WAITER_QUEUED && (w->sample <= waiting->pool->done ||
+							 waiting->pool->state == POOL_NO_GPU)) {
 			waiter_run(waiting, w);
+		}
 	}
 }

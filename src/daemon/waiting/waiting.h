@@ -4,7 +4,13 @@
  * A later request may be granted before an earlier one that does not fit. So that this cannot delay
  * the earlier one for ever, it is passed at most WAITING_PASSES times. Then nothing more is granted
  * on the GPUs that it may use until it is served or gives up. A session that grows passes it,
- * too. */
+ * too.
+ *
+ * A request that is not granted at once is a row of the store as long as it waits. A daemon that
+ * starts takes the rows up in their order. Their clients' connections ended with the last daemon,
+ * so each request is absent until its client asks again by the same ID. Meanwhile it keeps its
+ * place: nothing behind it is granted on the GPUs that it may use. A request whose client does not
+ * come within WAITING_RETURN_NS is forgotten. */
 #pragma once
 
 #include <stdbool.h>
@@ -25,9 +31,31 @@ struct sessions;
 #define WAITING_PASSES 16u
 /* Requests that wait, all users' together; one user has half of what the others leave. */
 #define WAITING_MAX 4096u
+/* Own clients ask again within a second of the next daemon's start; they look every 0.1 s. */
+#define WAITING_RETURN_NS 5000000000ull
+/* Bytes of a request that waits, as the store has it: a wish for 64 GPUs has some 600. */
+#define WAITING_BODY_MAX 4096u
 
 /* The answer: a session, or NULL and why not. */
 typedef void (*waiter_cb)(void *arg, struct session *session, const struct error *err);
+
+/* Who asked, and is answered. */
+struct waiter_ask {
+	waiter_cb cb;
+	void *arg;
+	const char
+		*body; /* the request as it came, JSON, as long as it waits; NULL: it has no row */
+	size_t body_size; /* bytes */
+};
+
+/* A request is queued first. It becomes making when an instance was ordered for it, and queued
+ * again when the order is done without success. An absent one becomes queued when it is asked for
+ * again. */
+enum waiter_state {
+	WAITER_QUEUED,
+	WAITER_MAKING, /* its MIG instances are being made */
+	WAITER_ABSENT, /* it comes from a daemon before this one, and its client is not back */
+};
 
 struct waiter {
 	struct waiter *next;
@@ -39,11 +67,12 @@ struct waiter {
 	uint64_t since_ns, deadline_ns; /* CLOCK_MONOTONIC */
 	int64_t created;                /* CLOCK_REALTIME, ns */
 	unsigned passed;
-	bool making;   /* its MIG instances are being made */
-	bool counted;  /* it was told to mig_came() */
-	char why[512]; /* it is not granted yet */
-	waiter_cb cb;
-	void *arg;
+	enum waiter_state state;
+	uint64_t absent_until_ns; /* CLOCK_MONOTONIC */
+	bool recorded;            /* it is a row of the store */
+	bool counted;             /* it was told to mig_came() */
+	char why[512];            /* it is not granted yet */
+	struct waiter_ask ask;    /* .cb is NULL while it is absent */
 };
 
 /* All of them, and the parts of the daemon that this room uses. The daemon's root owns it. On the
@@ -58,10 +87,14 @@ struct waiting {
 	struct crowd crowd;   /* the same, counted by user */
 };
 
-/* Queues a request. The callback is called later, even where it can be decided at once. 0, -ENOMEM,
- * or -EMFILE: its user has too many that wait. */
+/* Queues a request. The callback is called later, even where it can be decided at once. A request
+ * that waits already, by its user and its ID, is this one: it keeps its place and its time, and
+ * whoever asked before is told so. 0, -ENOMEM, or -EMFILE: its user has too many that wait. */
 int waiting_add(struct waiting *waiting, const struct slice_request *request,
-		const struct peer *peer, waiter_cb cb, void *arg);
+		const struct peer *peer, const struct waiter_ask *ask);
+/* Takes up the requests that waited for the daemon before this one. The sessions and the inventory
+ * must be in. 0 or -errno of the store. */
+int waiting_load(struct waiting *waiting);
 /* The fate of a request that came now and had its GPUs resolved: 0, or negative with *err.
  */
 int waiting_would(const struct waiting *waiting, const struct slice_request *request,
