@@ -42,7 +42,7 @@ const struct cli_option cli_options[] = {
 	{OPT_MIG_PROFILE, "mig-profile", "P", "a MIG profile: 2g.10gb"},
 	{OPT_MIG_PROFILE, "mig", "P", NULL},
 	{OPT_BACKEND, "backend", "KIND", "mig or fraction alone (default: whichever wastes less)"},
-	{OPT_MIG_SHARE, "mig-share", NULL, "let other sessions share the MIG instance"},
+	{OPT_MIG_SHARE, "mig-share", NULL, "let your other sessions share the MIG instance"},
 	{OPT_VRAM_STRICT, "vram-strict", NULL,
 	 "the whole size, or no slice (without it: 93% will do)"},
 	{OPT_GPU_COMPUTE, "gpu-compute", "C", "share of the GPU's time: 25% or 0.25"},

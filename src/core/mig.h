@@ -120,6 +120,7 @@ bool mig_state_may(enum mig_state from, enum mig_state to);
 
 struct mig_instance {
 	uint64_t room;   /* MIG_BUSY, shared by several requests: what those leave, bytes; or 0 */
+	uint64_t party;  /* where there is room: to whom the requests belong that share it */
 	uint64_t used;   /* last use, by any clock that only grows; of idle ones */
 	uint8_t profile; /* number within the die; MIG_NO_PROFILE: none that NVML lists */
 	uint8_t start, size;
@@ -199,7 +200,8 @@ struct mig_request {
 	const uint8_t *allowed;    /* one flag a GPU; NULL: all */
 	bool apart;                /* each on another GPU */
 	bool strict;               /* no tolerance: never fewer bytes */
-	bool together;             /* MIG_ASK_BYTES: others may be in the instance, too */
+	bool together;             /* MIG_ASK_BYTES: others of `party` may be in it, too */
+	uint64_t party;            /* any number that stands for those who trust each other */
 };
 
 /* Which profiles of a die fulfil a request, the best first. */
@@ -247,8 +249,8 @@ struct mig_decision {
 /* Decides for all instances of a request together. 0; -EAGAIN: there is no room now; -EDOM: there
  * never is, whoever leaves. Does not count as an arrival. */
 int mig_decide(struct mig_pool *pool, const struct mig_request *request, struct mig_decision *ret);
-/* For a request that may share: the instance in use with the least room that is enough. 0; -EAGAIN:
- * none. */
+/* For a request that may share: the instance that its party uses with the least room that is
+ * enough. Requests of different parties never share. 0; -EAGAIN: there is no such instance. */
 int mig_join(const struct mig_pool *pool, const struct mig_request *request,
 	     struct mig_decision *ret);
 /* The outcome for a request at its arrival. */

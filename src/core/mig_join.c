@@ -1,5 +1,7 @@
-/* Several memory requests in one instance. The smallest room that is enough is taken, so that large
- * rooms stay for large requests. */
+/* Several memory requests of one party in one instance. The smallest room that is enough is taken,
+ * so that large rooms stay for large requests. The hardware holds an instance to its size, but
+ * within the instance the front alone holds each session to its part. A hostile program can leave
+ * the front, and so strangers never share. */
 #include <errno.h>
 
 #include "core/mig_private.h"
@@ -24,7 +26,8 @@ int mig_join(const struct mig_pool *pool, const struct mig_request *request,
 			const struct mig_instance *in = &g->instances[i];
 
 			if (!mig_considers(request, g, gpu) || in->state != MIG_BUSY || !in->room ||
-			    in->room < request->bytes || in->profile == MIG_NO_PROFILE ||
+			    in->party != request->party || in->room < request->bytes ||
+			    in->profile == MIG_NO_PROFILE ||
 			    mig_is_too_small(g, in->profile, request) || !is_better(pool, best, in))
 				continue;
 			found = (struct mig_choice){.step = MIG_JOIN,

@@ -158,6 +158,24 @@ static int take_state_dir(const json_t *value, struct config *to, struct error *
 	return 0;
 }
 
+/* A name or a number; whether there is such a group may change, and is no matter of the file. */
+static int take_share_group(const json_t *value, struct config *to, struct error *err)
+{
+	json_int_t number = json_integer_value(value);
+	const char *name = json_is_string(value) ? json_string_value(value) : "";
+
+	if (json_is_integer(value) && number >= 0 && number < UINT32_MAX) {
+		snprintf(to->mig_share_group, sizeof(to->mig_share_group), "%u", (unsigned)number);
+		return 0;
+	}
+	if (!*name || strlen(name) >= sizeof(to->mig_share_group) ||
+	    strlen(name) != json_string_length(value))
+		return error_set(err, EXIT_CODE_USAGE,
+				 "mig_share_group takes the name or the number of a group");
+	snprintf(to->mig_share_group, sizeof(to->mig_share_group), "%s", name);
+	return 0;
+}
+
 static const char *null_field(const json_t *object)
 {
 	const char *key;
@@ -244,13 +262,21 @@ static const struct {
 	const char *name;
 	int (*take)(const json_t *value, struct config *to, struct error *err);
 } keys[] = {
-	{"over_policy", take_policy},      {"over_tolerance", take_tolerance},
-	{"over_seconds", take_seconds},    {"history_sessions", take_history},
-	{"history_per_minute", take_rate}, {"history_jobs", take_jobs},
-	{"history_text_mib", take_text},   {"living_sessions", take_living},
-	{"living_jobs", take_living_jobs}, {"job_tasks", take_job_tasks},
-	{"state_dir", take_state_dir},     {"slicing_policy", take_slicing_policy},
-	{"timeSlicing", take_slicing},     {"global", take_global},
+	{"over_policy", take_policy},
+	{"over_tolerance", take_tolerance},
+	{"over_seconds", take_seconds},
+	{"history_sessions", take_history},
+	{"history_per_minute", take_rate},
+	{"history_jobs", take_jobs},
+	{"history_text_mib", take_text},
+	{"living_sessions", take_living},
+	{"living_jobs", take_living_jobs},
+	{"job_tasks", take_job_tasks},
+	{"state_dir", take_state_dir},
+	{"slicing_policy", take_slicing_policy},
+	{"mig_share_group", take_share_group},
+	{"timeSlicing", take_slicing},
+	{"global", take_global},
 };
 
 static int key_take(const char *name, const json_t *value, struct config *to, struct error *err)
@@ -263,7 +289,7 @@ static int key_take(const char *name, const json_t *value, struct config *to, st
 		err,
 		"there are over_policy, over_tolerance, over_seconds, history_sessions, "
 		"history_per_minute, history_jobs, history_text_mib, living_sessions, living_jobs, "
-		"job_tasks, state_dir, slicing_policy, timeSlicing, global");
+		"job_tasks, state_dir, slicing_policy, mig_share_group, timeSlicing, global");
 	return -EXIT_CODE_USAGE;
 }
 

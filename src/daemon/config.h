@@ -18,6 +18,8 @@
  * - "slicing_policy": "kill": the answer to processes that take more of a sliced GPU's time than
  *   their turns. "report": their user has no turns for a while. "kill": they are killed, too. By
  *   default a system daemon kills, and a user's own daemon reports
+ * - "mig_share_group": "mates": the members of this group may share MIG instances with each other
+ *   (`--mig-share`); a name of /etc/group, or a number. By default only sessions of one user may
  * - "timeSlicing": {"mode": "fair", "lease": "250ms", "granularity": "5%"}: for GPUs that nobody
  * set with `carve timeslicing`; also as {"global": {"core": {"timeSlicing": {...}}}}
  */
@@ -33,6 +35,9 @@ struct error;
 /* Bytes of a file, its end included: it has a dozen keys. */
 #define CONFIG_SIZE_MAX 65536
 
+/* Room for the name of a group. */
+#define CONFIG_NAME_SIZE 64
+
 enum over_policy { OVER_REPORT, OVER_KILL };
 /* DEFAULT: a system daemon kills, a user's own reports. */
 enum slicing_policy { SLICING_DEFAULT, SLICING_REPORT, SLICING_KILL };
@@ -43,8 +48,9 @@ struct config {
 	uint64_t over_after_ns;
 	uint32_t history_sessions, history_per_minute, history_jobs, history_text_mib;
 	uint32_t living_sessions, living_jobs;
-	uint32_t job_tasks;  /* 0: none are named */
-	char state_dir[512]; /* "": none is named */
+	uint32_t job_tasks;                     /* 0: none are named */
+	char state_dir[512];                    /* "": none is named */
+	char mig_share_group[CONFIG_NAME_SIZE]; /* "": none is named */
 	enum slicing_policy slicing_policy;
 	struct lease_setting slicing;
 };

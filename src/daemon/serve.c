@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -395,6 +396,24 @@ static void on_costs(void *arg)
 	waiting_kick(&node->waiting);
 }
 
+/* The group whose members may share MIG instances. A group that is not there has no members. */
+static gid_t share_group_find(const struct config *config)
+{
+	const char *name = config->mig_share_group;
+	char *end;
+	unsigned long number = strtoul(name, &end, 10);
+	uint32_t group;
+
+	if (!*name)
+		return MIG_SHARE_NO_GROUP;
+	if (!*end)
+		return (gid_t)number;
+	if (names_find_here(NAMES_OF_GROUPS, name, &group) == 0)
+		return group;
+	log_event(LOG_WARNING, "config.no_group key=mig_share_group group=%s", name);
+	return MIG_SHARE_NO_GROUP;
+}
+
 static void on_call(struct call *call, void *unused)
 {
 	api_handle(call);
@@ -422,6 +441,7 @@ static int node_open(struct node *node, struct error *err)
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "the sessions cannot be read back: %s",
 				 strerrordesc_np(-rc));
+	mig_share_among(node->mig, share_group_find(&node->config));
 	mig_sessions_restored(node->mig);
 	/* Slices are there without queues, too. */
 	node->queues = queues_start(
@@ -530,6 +550,8 @@ static void config_keep(struct node *node)
 static void config_spread(struct node *node)
 {
 	const struct config *config = &node->config;
+
+	mig_share_among(node->mig, share_group_find(config));
 
 	node->sessions.living.most = config->living_sessions;
 	node->settling.over = (struct over_setting){

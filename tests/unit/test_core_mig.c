@@ -110,6 +110,36 @@ static void a_sharer_joins_the_smallest_room_that_is_enough(void **state)
 	assert_int_equal(mig_join(&t.pool, &request, &d), -EAGAIN);
 }
 
+static void requests_of_different_parties_share_no_instance(void **state)
+{
+	struct mig_request request = {.kind = MIG_ASK_BYTES,
+				      .bytes = GIB(4),
+				      .count = 1,
+				      .together = true,
+				      .party = 1000};
+	struct mig_instance in[] = {
+		{.state = MIG_BUSY, .room = GIB(5), .party = 1001, .start = 0, .size = 1},
+		{.state = MIG_BUSY, .room = GIB(15), .party = 1000, .start = 2, .size = 2},
+	};
+	struct mig_decision d;
+
+	pool_of("h100-80gb", 1);
+	t.gpus[0].instances = in;
+	t.gpus[0].instance_count = ARRAY_SIZE(in);
+	t.gpus[0].offered = true;
+	/* The smaller room is a stranger's. */
+	assert_int_equal(mig_join(&t.pool, &request, &d), 0);
+	assert_int_equal(d.choice[0].instance, 1);
+	in[1].party = 1002;
+	assert_int_equal(mig_join(&t.pool, &request, &d), -EAGAIN);
+	/* A group's number is no user's. */
+	in[1].party = 1ull << 32 | 1000;
+	assert_int_equal(mig_join(&t.pool, &request, &d), -EAGAIN);
+	request.party = in[1].party;
+	assert_int_equal(mig_join(&t.pool, &request, &d), 0);
+	assert_int_equal(d.choice[0].instance, 1);
+}
+
 static void an_exact_idle_match_is_reused(void **state)
 {
 	struct mig_request request = test_bytes(GIB(4));
@@ -519,6 +549,7 @@ int main(void)
 		cmocka_unit_test(a_named_start_is_the_only_one_whichever_way_it_is_had),
 		cmocka_unit_test(places_on_several_gpus_are_the_only_ones),
 		cmocka_unit_test(a_sharer_joins_the_smallest_room_that_is_enough),
+		cmocka_unit_test(requests_of_different_parties_share_no_instance),
 		cmocka_unit_test(an_exact_idle_match_is_reused),
 		cmocka_unit_test(a_placement_spoils_as_little_as_it_can),
 		cmocka_unit_test(the_fewest_and_least_recently_used_instances_are_destroyed),

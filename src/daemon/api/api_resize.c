@@ -243,7 +243,7 @@ static void move_session(struct call *call, struct session *s, const struct plac
 	struct store_gpu kept[PLACE_GPUS_MAX];
 	struct slice_request request = {
 		.place = *size, .backend = BACKEND_MIG, .together = mig_shares(s)};
-	struct peer peer = {.uid = s->record.uid, .groups = s->record.groups};
+	struct peer peer = {.uid = s->record.uid, .gid = s->record.gid, .groups = s->record.groups};
 
 	request.place.count = s->record.gpu_count;
 	if (request.place.kind != PLACE_BYTES)

@@ -96,6 +96,15 @@ void mig_tick(struct mig *mig)
 	}
 }
 
+void mig_share_among(struct mig *mig, gid_t group)
+{
+	if (!mig)
+		return;
+	mig->share_group = group;
+	for (uint32_t gpu = 0; gpu < mig->gpus->count; gpu++)
+		mig_board_publish(mig, gpu);
+}
+
 void mig_sampled(struct mig *mig)
 {
 	for (uint32_t gpu = 0; mig && gpu < mig->gpus->count; gpu++)
@@ -289,6 +298,7 @@ int mig_start(struct sessions *sessions, const struct mig_hooks *hooks, void *co
 	mig->gpus = sessions->pool;
 	mig->hooks = hooks;
 	mig->context = context;
+	mig->share_group = MIG_SHARE_NO_GROUP;
 	sessions->mig = *ret = mig;
 	mig->pool = (struct mig_pool){
 		.dies = mig->die, .gpus = mig->gpu, .gpu_count = mig->gpus->count};

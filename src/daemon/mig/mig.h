@@ -56,6 +56,10 @@ void mig_sessions_restored(struct mig *mig);
 void mig_stop(struct mig *mig);
 /* Takes NULL. No order may be under way: the loop has ended. */
 void mig_free(struct mig *mig);
+/* The sessions of this group's members may share instances; MIG_SHARE_NO_GROUP: only those of one
+ * user may. Takes NULL. */
+#define MIG_SHARE_NO_GROUP ((gid_t)-1)
+void mig_share_among(struct mig *mig, gid_t group);
 /* Once a second: looks what others did, and removes what could not be removed before. */
 void mig_tick(struct mig *mig);
 /* A sample is in, and says what programs outside carve hold in shared instances. Takes NULL. */
@@ -85,11 +89,13 @@ const char *mig_holder(const struct mig *mig, uint32_t gpu, uint32_t at);
 uint64_t mig_changes(const struct mig *mig);
 /* The memory of the instance that a request gets on that GPU where it is empty; 0: none. */
 uint64_t mig_bytes_for(struct mig *mig, const struct place_request *place, uint32_t gpu);
-/* Decides without doing anything. `closed`: one flag a GPU, of those that are kept for others;
- * NULL: none. 0; -EAGAIN: there is no room now; anything else negative: never. With *err in words.
+/* Decides without doing anything. `peer` asks, and shares instances with its own party alone; NULL:
+ * nobody does, and no instance is joined. `closed`: one flag a GPU, of those that are kept for
+ * others; NULL: none. 0; -EAGAIN: there is no room now; anything else negative: never. With *err in
+ * words.
  */
-int mig_would(struct mig *mig, const struct slice_request *request, const uint8_t *closed,
-	      struct mig_decision *ret, struct error *err);
+int mig_would(struct mig *mig, const struct slice_request *request, const struct peer *peer,
+	      const uint8_t *closed, struct mig_decision *ret, struct error *err);
 /* Takes what was decided for the request `id`. 1: it is there, *ret says what; 0: it is being made,
  * and mig_hooks.made is told; negative with *err: it cannot be. */
 int mig_take(struct mig *mig, const char *id, const struct mig_decision *decision, bool together,

@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "core/mig.h"
 #include "daemon/gpu/pool.h"
+#include "daemon/host/peer.h"
 #include "daemon/host/privileges.h"
 #include "daemon/mig/mig.h"
 #include "daemon/mig/mig_books.h"
@@ -303,15 +304,17 @@ static bool may_be_there(const struct mig *mig, const struct ask *ask, uint32_t 
 	       (!starts || starts & mig->die[die].profile[profile].starts);
 }
 
-int mig_would(struct mig *mig, const struct slice_request *request, const uint8_t *closed,
-	      struct mig_decision *ret, struct error *err)
+int mig_would(struct mig *mig, const struct slice_request *request, const struct peer *peer,
+	      const uint8_t *closed, struct mig_decision *ret, struct error *err)
 {
 	char asked[REQUEST_TEXT_SIZE], names[sizeof(err->hint) - 16];
 	struct ask ask;
 	int rc = -EAGAIN;
 
 	ask_fill(mig, request, closed, &ask);
-	if (mig->pool.die_count && mig_join(&mig->pool, ask_request(&ask), ret) == 0)
+	if (peer)
+		ask.request.party = mig_party(mig, peer->uid, peer->gid, &peer->groups);
+	if (peer && mig->pool.die_count && mig_join(&mig->pool, ask_request(&ask), ret) == 0)
 		return 0;
 	if (mig->pool.die_count)
 		rc = mig_decide(&mig->pool, ask_request(&ask), ret);

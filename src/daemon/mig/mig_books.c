@@ -7,7 +7,9 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/gpu/pool.h"
+#include "daemon/host/groups.h"
 #include "daemon/host/log.h"
+#include "daemon/host/owner.h"
 #include "daemon/host/privileges.h"
 #include "daemon/mig/mig.h"
 #include "daemon/mig/mig_context.h"
@@ -58,6 +60,35 @@ bool mig_is_shared(const struct mig *mig, const struct mig_detail *detail)
 	const struct session *s = mig_session_on(mig->sessions->first, detail->uuid_text);
 
 	return s && part_on(s, detail->uuid_text)->bytes < detail->bytes;
+}
+
+/* Above all user IDs. */
+#define PARTY_OF_GROUP (1ull << 32)
+
+uint64_t mig_party(const struct mig *mig, uid_t uid, gid_t gid, const struct groups *groups)
+{
+	gid_t group = mig->share_group;
+
+	if (group != MIG_SHARE_NO_GROUP && (gid == group || groups_have(groups, group)))
+		return PARTY_OF_GROUP | group;
+	return owner_of(uid);
+}
+
+/* Those who share the instance. False: they belong to several parties by now, as the administrator
+ * named another group, so that nobody joins them. */
+static bool party_on(const struct mig *mig, const struct mig_detail *detail, uint64_t *ret)
+{
+	const struct session *first = mig_session_on(mig->sessions->first, detail->uuid_text);
+
+	for (const struct session *s = first; s; s = mig_session_on(s->next, detail->uuid_text)) {
+		const struct store_session *record = &s->record;
+		uint64_t party = mig_party(mig, record->uid, record->gid, &record->groups);
+
+		if (s != first && party != *ret)
+			return false;
+		*ret = party;
+	}
+	return first != NULL;
 }
 
 static struct pool_shared *shared_find(struct pool_gpu *gpu, const char *uuid_text)
@@ -177,10 +208,13 @@ void mig_board_publish(struct mig *mig, uint32_t gpu)
 
 	mig->gpus->gpu[gpu].gives_instances = board->role;
 	shared_publish(mig, gpu);
-	for (uint32_t at = 0; at < board->count; at++)
-		board->instance[at].room = board->instance[at].state == MIG_BUSY
-						   ? room_on(mig, gpu, &board->detail[at])
-						   : 0;
+	for (uint32_t at = 0; at < board->count; at++) {
+		struct mig_instance *in = &board->instance[at];
+
+		in->room = in->state == MIG_BUSY && party_on(mig, &board->detail[at], &in->party)
+				   ? room_on(mig, gpu, &board->detail[at])
+				   : 0;
+	}
 	to->instances = board->instance;
 	to->instance_count = board->count;
 	to->refused = board->refused;

@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "backend/gpm.h"
 #include "backend/gpus.h"
@@ -10,6 +11,7 @@
 #include "core/mig.h"
 #include "daemon/store/store.h"
 
+struct groups;
 struct mig_hooks;
 struct mig_probe;
 struct mig_share;
@@ -77,8 +79,12 @@ struct mig {
 	uint64_t changes;                    /* mig_changes() */
 	struct mig_mode_change *mode_change; /* under way; NULL: none */
 	struct mig_probe *probes;            /* that run */
+	gid_t share_group;                   /* mig_share_among() */
 };
 
+/* Stands for those who may share an instance with this user: all who count to one owner, or all
+ * who are in the group that the administrator named. */
+uint64_t mig_party(const struct mig *mig, uid_t uid, gid_t gid, const struct groups *groups);
 /* Makes the pool follow the board. */
 void mig_board_publish(struct mig *mig, uint32_t gpu);
 /* The number of the die of these kinds, a new one if need be; -1: there are too many. */

@@ -371,7 +371,7 @@ static bool instances_possible(const struct queues *q, const struct place_reques
 	if (!mig_offers(q->host.sessions->mig, &request))
 		return false;
 	return mig_changing(q->host.sessions->mig, &request) ||
-	       mig_would(q->host.sessions->mig, &request, NULL, &ignored, &err) != -EDOM;
+	       mig_would(q->host.sessions->mig, &request, NULL, NULL, &ignored, &err) != -EDOM;
 }
 
 /* The bytes that the request comes to on one empty GPU; 0: that cannot have it. */

@@ -470,7 +470,8 @@ static int decide_instances(const struct waiting *waiting, const struct waiter *
 {
 	uint8_t closed[GPUS_MAX];
 	bool fenced = fence(waiting, w, closed);
-	int rc = mig_would(waiting->sessions->mig, request, fenced ? closed : NULL, instances, err);
+	int rc = mig_would(waiting->sessions->mig, request, peer, fenced ? closed : NULL, instances,
+			   err);
 
 	if (rc < 0)
 		return rc;
