@@ -169,7 +169,8 @@ static int memfd_of(const void *data, size_t size)
 	return rc < 0 ? rc : steal_fd(&fd);
 }
 
-static int vouch(const struct launcher_place *place, const int fds[2], struct answer *answer)
+static int vouch(const struct launcher_place *place, const struct launcher_request *r,
+		 const int fds[2], struct answer *answer)
 {
 	struct warrant warrant;
 	cleanup_free char *text = NULL;
@@ -178,6 +179,7 @@ static int vouch(const struct launcher_place *place, const int fds[2], struct an
 
 	if (rc == 0)
 		rc = identity_read(fds[0], &warrant);
+	warrant.kind = r->kind;
 	if (rc == 0)
 		rc = warrant_sign(&place->key, &warrant, text, size);
 	if (rc == 0)
@@ -194,46 +196,45 @@ static void name_of(const struct launcher_request *r, char ret[static NAME_SIZE]
 	snprintf(ret, NAME_SIZE, "%" PRIu64 ".%" PRIu32, r->job, r->attempt);
 }
 
-/* Checks the text behind the head that says how the job's pod is made, where there is one. The
- * job's user must have said so, too. *at: where the job's text begins. */
-static int pods_check(const struct launcher_place *place, const struct shim_head *head,
-		      const char *all, size_t size, size_t *at)
+/* The owner of the agent says how the job's pod is made, and is the job's user. */
+static int owner_check(const struct launcher_place *place, const struct shim_head *head,
+		       const char *text)
 {
-	struct shim_pods pods;
-	uint64_t texts = (uint64_t)head->text_size + head->run_size;
-
-	*at = sizeof(*head);
-	if (head->magic == SHIM_HEAD_MAGIC)
-		return *at + texts == size ? 0 : -EINVAL;
-	if (head->magic != SHIM_PODS_MAGIC || size < *at + sizeof(pods))
-		return -EINVAL;
-	memcpy(&pods, all + *at, sizeof(pods));
-	*at += sizeof(pods);
-	if (*at + texts + pods.size != size)
-		return -EINVAL;
-	if (pods.warrant.uid != head->warrant.uid)
+	if (head->kind != SHIM_TASK_POD)
+		return head->owner_size ? -EINVAL : 0;
+	if (head->owner_warrant.uid != head->warrant.uid)
 		return -EPERM;
-	int rc = warrant_check(&place->key, &pods.warrant, all + *at + texts, pods.size);
+	int rc = warrant_check(&place->key, &head->owner_warrant, WARRANT_PODS, text,
+			       head->owner_size);
 	return rc == -EPERM ? -EKEYREVOKED : rc;
 }
 
 /* Sealed, so that what was checked is what the shim reads. */
-static int spec_check(const struct launcher_place *place, int fd, struct warrant *ret)
+static int spec_check(const struct launcher_place *place, const struct launcher_request *r, int fd,
+		      struct warrant *ret)
 {
 	cleanup_free char *all = NULL;
 	struct shim_head head;
-	size_t size, at, most = sizeof(head) + sizeof(struct shim_pods) + 3 * LAUNCHER_TEXT_MAX;
+	size_t size;
 
 	if (fd < 0 || (fcntl(fd, F_GET_SEALS) & SEALS) != SEALS)
 		return -EINVAL;
-	int rc = memfd_read(fd, sizeof(head), most, &all, &size);
+	int rc = memfd_read(fd, sizeof(head), sizeof(head) + 2 * LAUNCHER_TEXT_MAX, &all, &size);
 	if (rc < 0)
 		return rc;
 	memcpy(&head, all, sizeof(head));
-	if ((rc = pods_check(place, &head, all, size, &at)) < 0)
+	rc = shim_head_check(&head, size);
+	if (rc == 0 && (head.run.job != r->job || head.run.attempt != r->attempt))
+		rc = -EINVAL;
+	const char *text = all + sizeof(head);
+	if (rc == 0)
+		rc = owner_check(place, &head, text + head.text_size);
+	if (rc < 0)
 		return rc;
 	*ret = head.warrant;
-	rc = warrant_check(&place->key, &head.warrant, all + at, head.text_size);
+	rc = warrant_check(&place->key, &head.warrant,
+			   head.kind == SHIM_TASK_HOOK ? WARRANT_HOOK : WARRANT_JOB, text,
+			   head.text_size);
 	return rc == -EPERM ? -EKEYREJECTED : rc;
 }
 
@@ -242,7 +243,7 @@ static int start(struct launcher_place *place, const struct launcher_request *r,
 {
 	struct warrant warrant;
 	char name[NAME_SIZE];
-	int rc = spec_check(place, fd, &warrant);
+	int rc = spec_check(place, r, fd, &warrant);
 
 	if (rc < 0)
 		return rc;
@@ -268,7 +269,7 @@ static int obey(struct launcher_place *place, const struct launcher_request *r, 
 {
 	switch ((enum launcher_op)r->op) {
 	case LAUNCHER_VOUCH:
-		return vouch(place, fds, answer);
+		return vouch(place, r, fds, answer);
 	case LAUNCHER_START:
 		return start(place, r, fds[0], answer);
 	case LAUNCHER_END:

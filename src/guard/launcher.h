@@ -28,6 +28,7 @@ struct launcher_place {
 	int jobs_fd;            /* the directory of jobs' files, root's; one in it a user */
 	const char *jobs_path;  /* the same by its name */
 	const char *shim;       /* the program's path */
+	const char *attach;     /* the path of the daemon's attach socket */
 	gid_t worker_gid;       /* the group that may read and remove what shims record */
 	struct warrant_key key; /* the key of warrants */
 	/* The cgroup in which each shim gets one, called as its files are; "": they get none. Set

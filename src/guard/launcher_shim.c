@@ -153,7 +153,7 @@ _Noreturn static void child_run(const struct launcher_place *place, const struct
 				int word_fd)
 {
 	char dir[PATH_MAX], *environment[6];
-	char *argv[] = {(char *)place->shim, dir, (char *)name, NULL};
+	char *argv[] = {(char *)place->shim, dir, (char *)name, (char *)place->attach, NULL};
 	int rc;
 
 	setsid();

@@ -97,13 +97,13 @@ int warrant_sign(const struct warrant_key *key, struct warrant *warrant, const v
 	return code_of(key, warrant, text, size, warrant->code);
 }
 
-int warrant_check(const struct warrant_key *key, const struct warrant *warrant, const void *text,
-		  size_t size)
+int warrant_check(const struct warrant_key *key, const struct warrant *warrant,
+		  enum warrant_kind kind, const void *text, size_t size)
 {
 	uint64_t code[2];
 
 	if (warrant->magic != WARRANT_MAGIC || warrant->version != LAUNCHER_VERSION ||
-	    warrant->group_count > WARRANT_GROUPS_MAX)
+	    warrant->group_count > WARRANT_GROUPS_MAX || warrant->kind != kind)
 		return -EPERM;
 	int rc = code_of(key, warrant, text, size, code);
 	if (rc < 0)

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct warrant;
+#include "proto/launcher.h"
 
 struct warrant_key {
 	uint64_t word[2];
@@ -18,9 +18,9 @@ void siphash(const struct warrant_key *key, const void *data, size_t size, uint6
 /* Sets the code of a warrant whose other fields are set. 0 or -ENOMEM. */
 int warrant_sign(const struct warrant_key *key, struct warrant *warrant, const void *text,
 		 size_t size);
-/* 0; -EPERM: the launcher gave none out for this text; or -ENOMEM. */
-int warrant_check(const struct warrant_key *key, const struct warrant *warrant, const void *text,
-		  size_t size);
+/* 0; -EPERM: the launcher gave none out for this text of this kind; or -ENOMEM. */
+int warrant_check(const struct warrant_key *key, const struct warrant *warrant,
+		  enum warrant_kind kind, const void *text, size_t size);
 /* The key in a directory of root's, by its descriptor; made where there is none. 0 or -errno;
  * -EPERM: somebody else may have written it. */
 int warrant_key_get(int dir_fd, struct warrant_key *ret);

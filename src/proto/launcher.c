@@ -14,6 +14,8 @@ int launcher_request_check(const struct launcher_request *r, size_t size)
 	for (size_t i = 0; i < ARRAY_SIZE(r->reserved); i++)
 		if (r->reserved[i])
 			return -EINVAL;
+	if (r->kind > WARRANT_PODS || (r->kind != 0) != (r->op == LAUNCHER_VOUCH))
+		return -EINVAL;
 	switch ((enum launcher_op)r->op) {
 	case LAUNCHER_VOUCH:
 		return r->job || r->attempt ? -EINVAL : 0;

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #define LAUNCHER_MAGIC 0x4e55414cu /* "LAUN" */
-#define LAUNCHER_VERSION 1u
+#define LAUNCHER_VERSION 2u
 /* In the runtime directory, of a launcher that is a service of its own. */
 #define LAUNCHER_SOCKET "launcher.sock"
 
@@ -21,13 +21,21 @@
 /* The value that stands for no limit. */
 #define WARRANT_UNLIMITED UINT64_MAX
 
+/* What a text that was vouched for is. A job's is never run as a hook, whose standard input is the
+ * worker's to write. */
+enum warrant_kind {
+	WARRANT_JOB = 1,
+	WARRANT_HOOK = 2, /* the program of an agent's hook */
+	WARRANT_PODS = 3, /* how the pods of an agent's jobs are made */
+};
+
 /* On disk with the job. All is set by the launcher. */
 struct warrant {
 	uint32_t magic;
 	uint32_t version;
 	uint32_t uid, gid;
 	uint32_t group_count;
-	uint32_t reserved;
+	uint32_t kind;                      /* enum warrant_kind */
 	uint32_t group[WARRANT_GROUPS_MAX]; /* supplementary ones; 0 beyond group_count */
 	uint64_t limit[WARRANT_LIMITS];     /* hard limits of resources, by RLIMIT_ number */
 	uint64_t code[2];
@@ -39,8 +47,8 @@ _Static_assert(sizeof(struct warrant) == 1192, "warrant ABI");
 #define LAUNCHER_TEXT_MAX ((size_t)1 << 20)
 
 enum launcher_op {
-	/* With a client's connected socket, and a memfd of the job's text: the answer comes with a
-	 * memfd that has the warrant. */
+	/* With a client's connected socket, and a memfd of a text of kind `kind`: the answer comes
+	 * with a memfd that has the warrant. */
 	LAUNCHER_VOUCH = 1,
 	/* With a sealed memfd as proto/shim.h has it: start a shim for attempt `attempt` of job
 	 * `job`. Job 0 is no job, but the hook of the agent with the number `attempt`. The answer
@@ -73,7 +81,8 @@ struct launcher_request {
 	uint64_t number; /* the answer's */
 	uint64_t job;
 	uint32_t attempt;
-	uint32_t reserved[9]; /* 0 */
+	uint32_t kind;        /* enum warrant_kind; 0 but for LAUNCHER_VOUCH */
+	uint32_t reserved[8]; /* 0 */
 };
 
 struct launcher_reply {

@@ -1,8 +1,8 @@
 /* carve-shim: one process for each job of a queue. It holds the job's end of everything, so that
  * the daemon and the agent may die, be upgraded or lose their disk while the job runs:
  *
- *   - descriptor SHIM_SPEC_FD: what to run: a struct shim_head, the user's text and the daemon's
- *     (src/shim/spec.h), in a sealed memfd;
+ *   - descriptor SHIM_SPEC_FD: what to run: a struct shim_head and the texts (src/shim/spec.h), in
+ *     a sealed memfd;
  *   - descriptor SHIM_GO_FD: a pipe from the daemon. The daemon writes a struct shim_go once its
  *     database says that this attempt began. If the pipe ends without one, the shim ends and
  *     nothing ran;
@@ -22,43 +22,70 @@
 #define SHIM_SPEC_FD 3
 #define SHIM_GO_FD 4
 #define SHIM_PROGRAM "carve-shim"
-/* Says where ld.so finds the driver's libraries: one object, cuda, nvml and paths (shim/spec.h). */
-#define SHIM_DRIVER "--driver"
 /* Starts the user's own daemon again where that is killed. Behind it is the path of the daemon's
  * attach socket, and SHIM_GO_FD is a pipe that the daemon holds: the process ends with it. */
 #define SHIM_REVIVE "--revive"
 
+enum shim_task {
+	SHIM_TASK_JOB = 1,
+	/* Not a job, but a program that is told of jobs' changes. It runs outside of slices, leaves
+	 * the shim's session, and has the pipe as its standard input. */
+	SHIM_TASK_HOOK = 2,
+	/* A job that is a pod of a cluster. */
+	SHIM_TASK_POD = 3,
+};
+
+/* What `pod_size` counts. */
+enum shim_unit {
+	SHIM_UNIT_NONE = 0, /* the image says how much it needs */
+	SHIM_UNIT_MIB = 1,
+	SHIM_UNIT_MILLIONTHS = 2, /* of a GPU */
+	SHIM_UNIT_GPUS = 3,
+};
+
+#define SHIM_QUEUE_SIZE 64
+#define SHIM_INDEX_MAX 1000000000
+
+/* What the daemon says of an attempt: numbers, and a name in a fixed alphabet. None of it is a
+ * command, a path or an option, as the daemon's worker may be broken. */
+struct shim_run {
+	uint64_t job;   /* its number; 0: a hook */
+	uint64_t array; /* the number of its array; 0: none */
+	int64_t index;  /* in the array; -1: it is in none */
+	uint32_t attempt;
+	int32_t daemon; /* the daemon's PID; 0: not known */
+	uint64_t limit_ns, grace_ns;
+	uint64_t pod_key; /* part of the name of the job's pod; the next three are a pod's, too */
+	uint64_t pod_size;
+	uint32_t pod_unit; /* enum shim_unit */
+	uint32_t pod_grace_s;
+	char queue[SHIM_QUEUE_SIZE]; /* letters, digits and . _ -, and zero bytes behind */
+};
+
+_Static_assert(sizeof(struct shim_run) == 136, "shim ABI");
+
 #define SHIM_HEAD_MAGIC 0x44414548u /* "HEAD" */
 
+/* Two texts are behind the head: the user's, and that of the agent's owner, which says how the pod
+ * is made (src/shim/spec.h). Warrants are zero where the daemon runs jobs of its own user. */
 struct shim_head {
 	uint32_t magic;
-	uint32_t text_size; /* the size of the text that the user enqueued */
-	uint32_t run_size;  /* the size of the daemon's text about this attempt, behind it */
-	uint32_t reserved;
-	struct warrant warrant; /* the text's; zero where the daemon runs jobs of its own user */
+	uint32_t kind; /* enum shim_task */
+	uint32_t text_size;
+	uint32_t owner_size; /* 0: there is none */
+	struct shim_run run;
+	struct warrant warrant, owner_warrant;
 };
 
-_Static_assert(sizeof(struct shim_head) == 1208, "shim ABI");
+_Static_assert(sizeof(struct shim_head) == 152 + 2 * sizeof(struct warrant), "shim ABI");
 
-/* The head's magic where the job is a pod whose cluster, token and template another text says: that
- * of the agent's owner, who is the job's user. A struct shim_pods is behind the head, and that text
- * behind the other two. */
-#define SHIM_PODS_MAGIC 0x53444f50u /* "PODS" */
+/* Whether a head, of a file of `size` bytes, is well-formed: 0 or -EINVAL. Both the launcher and
+ * the shim ask. */
+int shim_head_check(const struct shim_head *head, size_t size);
 
-struct shim_pods {
-	uint32_t size; /* the size of the text */
-	uint32_t reserved;
-	struct warrant warrant; /* the text's */
-};
-
-_Static_assert(sizeof(struct shim_pods) == 1200, "shim ABI");
-
-/* The mark for a text that is no job, but a program that is told of jobs' changes. That program
- * runs outside of slices, leaves the shim's session, and has the pipe as its standard input. */
-#define SHIM_RUN_HOOK "{\"job\":\"0\",\"hook\":true}"
-
-/* Names of jobs' pods begin so. */
+/* Names of jobs' pods begin so, and go on with the job's number, the key and the attempt. */
 #define SHIM_POD_PREFIX "carve-job-"
+#define SHIM_POD_NAME SHIM_POD_PREFIX "%" PRIu64 "-%016" PRIx64 "-%" PRIu32
 
 #define SHIM_GO_MAGIC 0x4d494853u /* "SHIM" */
 
@@ -69,6 +96,9 @@ struct shim_go {
 };
 
 _Static_assert(sizeof(struct shim_go) == 40, "shim ABI");
+
+/* Whether the session is an ID, or "" (a pod has none), with zero bytes behind. 0 or -EINVAL. */
+int shim_go_check(const struct shim_go *go);
 
 /* Lines of JSON, each with its `kind`. */
 #define SHIM_RECORD ".record"

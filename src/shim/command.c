@@ -81,18 +81,6 @@ static int register_or_fail(const struct shim *shim, struct failure *failure)
 	return register_judge(rc, &reply, failure);
 }
 
-/* The daemon's finding holds where ld.so would look in the same places for this program. */
-static int driver_look(const struct shim *shim, struct driver_libs *ret, struct error *err)
-{
-	struct driver_libs links;
-
-	if (!shim->spec.driver || strcmp(json_text(shim->spec.driver, "paths"), shim->paths) != 0)
-		return driver_find(ret, err);
-	snprintf(links.cuda, sizeof(links.cuda), "%s", json_text(shim->spec.driver, "cuda"));
-	snprintf(links.nvml, sizeof(links.nvml), "%s", json_text(shim->spec.driver, "nvml"));
-	return driver_find_by(&links, ret, err);
-}
-
 /* Tells the daemon once, from within the namespace where there is one. A daemon that is too busy to
  * look at that takes the command without it. */
 static int enter_register(const struct shim *shim, bool mounted, struct failure *failure)
@@ -117,7 +105,7 @@ static int slice_enter(const struct shim *shim, struct failure *failure)
 	struct error err = {0};
 	enum isolation isolation;
 
-	if (places_find(&places, &err) < 0 || driver_look(shim, &driver, &err) < 0 ||
+	if (places_find(&places, &err) < 0 || driver_find(&driver, &err) < 0 ||
 	    isolation_parse(NULL, &isolation, &err) < 0)
 		return fail_error(failure, &err);
 	if (isolation == ISOLATION_MOUNT &&

@@ -94,9 +94,9 @@ static pid_t daemon_ask(const struct shim *shim)
 /* Likewise. The daemon whose child this process is need not be asked. */
 static pid_t daemon_pid(const struct shim *shim)
 {
-	bool parent = shim->spec.daemon > 1 && shim->spec.daemon == getppid();
+	bool parent = shim->spec.run.daemon > 1 && shim->spec.run.daemon == getppid();
 
-	return parent ? shim->spec.daemon : daemon_ask(shim);
+	return parent ? shim->spec.run.daemon : daemon_ask(shim);
 }
 
 bool shim_daemon_is_unreachable(const struct shim *shim)

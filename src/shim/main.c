@@ -26,13 +26,11 @@
 #include "shim/record.h"
 #include "shim/shim.h"
 #include "shim/spec.h"
-#include "slice/driver_find.h"
 
 static const char help[] =
 	"carve-shim - holds one job of a queue for carved, and outlives it\n"
 	"\n"
-	"usage: carve-shim DIR NAME     started by carved, with descriptors 3 and 4\n"
-	"       carve-shim " SHIM_DRIVER "     says where the driver is, for carved\n"
+	"usage: carve-shim DIR NAME SOCKET     started by carved, with descriptors 3 and 4\n"
 	"       carve-shim " SHIM_REVIVE " SOCKET     starts a user's carved again that is killed\n"
 	"       carve-shim --help | --version\n"
 	"\n"
@@ -68,8 +66,7 @@ static bool go_wait(struct shim *shim)
 	if (fds[1].revents)
 		return false;
 	ssize_t n = read(SHIM_GO_FD, &shim->go, sizeof(shim->go));
-	shim->go.session[sizeof(shim->go.session) - 1] = '\0';
-	return n == sizeof(shim->go) && shim->go.magic == SHIM_GO_MAGIC;
+	return n == sizeof(shim->go) && shim_go_check(&shim->go) == 0;
 }
 
 static int start_record(const struct shim *shim)
@@ -210,7 +207,7 @@ void shim_stage_next(struct shim *shim, uint64_t now)
 {
 	if (shim->stage == STAGE_RUNNING) {
 		shim->stage = STAGE_TERMINATED;
-		shim->next_ns = now + shim->spec.grace_ns;
+		shim->next_ns = now + shim->spec.run.grace_ns;
 		job_signal(shim, SIGTERM);
 		/* A job that is stopped would not hear of it. */
 		job_signal(shim, SIGCONT);
@@ -501,20 +498,6 @@ static int hook_become(const struct shim *shim)
 	return EXIT_CODE_FAILED;
 }
 
-/* Says where ld.so finds the driver, and ends without unloading it. */
-_Noreturn static void driver_say(void)
-{
-	static struct driver_libs links;
-	const char *paths = secure_getenv("LD_LIBRARY_PATH");
-
-	driver_links(&links);
-	json_t *object = json_pack("{s:s, s:s, s:s}", "cuda", links.cuda, "nvml", links.nvml,
-				   "paths", paths ? paths : "");
-	cleanup_free char *text = json_dumps(object, JSON_COMPACT);
-	bool said = text && write_all(STDOUT_FILENO, text, strlen(text)) == 0;
-	_exit(said ? EXIT_CODE_OK : EXIT_CODE_FAILED);
-}
-
 /* Nobody's child, so that the daemon need not wait for it, nor the next one know of it. */
 static int reviver_become(struct shim *shim, const char *attach)
 {
@@ -525,14 +508,6 @@ static int reviver_become(struct shim *shim, const char *attach)
 	shim->spec.attach = attach;
 	shim_daemon_guard(shim);
 	return EXIT_CODE_OK;
-}
-
-static char *paths_keep(void)
-{
-	const char *now = secure_getenv("LD_LIBRARY_PATH");
-	char *copy = strdup(now ? now : "");
-
-	return copy ? copy : "";
 }
 
 int main(int argc, char **argv)
@@ -547,11 +522,9 @@ int main(int argc, char **argv)
 		puts("carve-shim " CARVE_VERSION);
 		return EXIT_CODE_OK;
 	}
-	if (argc == 2 && !strcmp(argv[1], SHIM_DRIVER))
-		driver_say();
 	if (argc == 3 && !strcmp(argv[1], SHIM_REVIVE))
 		return reviver_become(&shim, argv[2]);
-	if (argc != 3 || fcntl(SHIM_SPEC_FD, F_GETFD) < 0 || fcntl(SHIM_GO_FD, F_GETFD) < 0) {
+	if (argc != 4 || fcntl(SHIM_SPEC_FD, F_GETFD) < 0 || fcntl(SHIM_GO_FD, F_GETFD) < 0) {
 		fputs("carve-shim: it is started by carved; see carve-shim --help\n", stderr);
 		return EXIT_CODE_USAGE;
 	}
@@ -559,10 +532,9 @@ int main(int argc, char **argv)
 	(void)fcntl(SHIM_SPEC_FD, F_SETFD, FD_CLOEXEC);
 	(void)fcntl(SHIM_GO_FD, F_SETFD, FD_CLOEXEC);
 	shim.parent = getppid();
-	shim.paths = paths_keep();
 	signals_begin(&shim);
 	prctl(PR_SET_NAME, "carve-shim", 0, 0, 0);
-	if (shim.signals < 0 || shim_spec_read(SHIM_SPEC_FD, &shim.spec) < 0)
+	if (shim.signals < 0 || shim_spec_read(SHIM_SPEC_FD, argv[3], &shim.spec) < 0)
 		return EXIT_CODE_OK;
 	if (shim.spec.hook)
 		return hook_become(&shim);
@@ -572,7 +544,7 @@ int main(int argc, char **argv)
 	shim.record = record_open(&shim.place);
 	if (shim.record < 0)
 		return EXIT_CODE_FAILED; /* nothing ran, and nothing says that it did */
-	if (shim.spec.limit_ns)
-		shim.next_ns = now_monotonic_ns() + shim.spec.limit_ns;
+	if (shim.spec.run.limit_ns)
+		shim.next_ns = now_monotonic_ns() + shim.spec.run.limit_ns;
 	return shim_run(&shim);
 }

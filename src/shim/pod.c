@@ -64,11 +64,12 @@ char **shim_pod_argv(const struct shim_spec *spec, const struct record_place *pl
 	option_add(&words, spec->pod, "api", "api");
 	option_add(&words, spec->pod, "token_file", "token-file");
 	option_add(&words, spec->pod, "ca_file", "ca-file");
-	option_add(&words, spec->pod, "image", "image");
+	if (*spec->image)
+		words_add(&words, "--image=%s", spec->image);
 	option_add(&words, spec->pod, "fraction", "fraction");
 	option_add(&words, spec->pod, "gpu_memory", "gpu-memory");
 	/* The file of `carve enqueue -o` has what earlier attempts printed, too. */
-	if (!json_object_get(spec->root, "out") || spec->attempt <= 1)
+	if (!json_object_get(spec->root, "out") || spec->run.attempt <= 1)
 		words_add(&words, "--log-anew");
 	shim_spec_environment(&words, spec);
 	words_add(&words, "--");

@@ -19,10 +19,9 @@ struct shim {
 	struct record_place place;
 	struct shim_spec spec;
 	struct shim_go go;
-	int record;        /* its file */
-	const char *paths; /* LD_LIBRARY_PATH as this program was started; "": none */
-	pid_t parent;      /* the daemon that started it */
-	int signals;       /* a signalfd */
+	int record;   /* its file */
+	pid_t parent; /* the daemon that started it */
+	int signals;  /* a signalfd */
 	sigset_t mask;
 	pid_t child;
 	enum stage stage;

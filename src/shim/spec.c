@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 #include "base/macros.h"
 #include "container/container_args.h"
 #include "proto/shim.h"
+#include "proto/shim_name.h"
 #include "proto/shim_sweep.h"
 
 /* The time for which the directory of logs is waited for (10 s), if somebody removed it. */
@@ -30,33 +32,6 @@
  */
 static const char *const kept[] = {"LD_LIBRARY_PATH", "SIMGPU_HOST"};
 
-/* The daemon's words on the attempt, put over the text; nothing of the command is among it. */
-static void run_take(json_t *root, const json_t *run)
-{
-	static const char *const keys[] = {"job",     "index",  "name",     "queue",
-					   "attempt", "attach", "limit_ns", "grace_ns",
-					   "pod",     "hook",   "driver",   "daemon"};
-
-	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
-		json_t *value = json_object_get(run, keys[i]);
-
-		if (value)
-			json_object_set(root, keys[i], value);
-		else
-			json_object_del(root, keys[i]);
-	}
-	/* An agent's image, where the user named none; of a daemon that runs its own user's jobs.
-	 */
-	json_t *image = json_object_get(run, "image");
-	if (image && !json_object_get(root, "image"))
-		json_object_set(root, "image", image);
-	const json_t *params = json_object_get(root, "params");
-	if (params)
-		json_object_set_new(root, "params",
-				    shim_sweep_choose(params, json_integer_value(json_object_get(
-								      root, "index"))));
-}
-
 static int all_read(int fd, void *data, size_t size, off_t at)
 {
 	ssize_t n = pread(fd, data, size, at);
@@ -64,120 +39,138 @@ static int all_read(int fd, void *data, size_t size, off_t at)
 	return n < 0 ? -errno : (size_t)n == size ? 0 : -EBADMSG;
 }
 
-/* The pod of a job that runs as another user than the daemon. It has what the agent's owner said of
- * the cluster, and those of the daemon's words that tell one job's pod from another's. */
-static json_t *pod_vouched(const json_t *owners, const json_t *said, const char *queue)
-{
-	static const char *const fixed[] = {"namespace", "api", "token_file", "ca_file"};
-	static const char *const own[] = {"grace_s", "fraction", "gpu_memory"};
-	const json_t *pods = json_object_get(owners, "pods");
-	json_t *template = json_object_get(pods, "template"), *pod = json_object();
-	json_t *image = json_object_get(json_object_get(owners, "images"), queue);
-	json_t *of_queue = json_object_get(json_object_get(template, "queues"), queue);
-	const char *name = json_text(said, "name");
-
-	for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
-		json_object_set(pod, fixed[i], json_object_get(pods, fixed[i]));
-	for (size_t i = 0; i < ARRAY_SIZE(own); i++)
-		json_object_set(pod, own[i], json_object_get(said, own[i]));
-	json_object_set(pod, "image", image ? image : json_object_get(owners, "image"));
-	of_queue = json_object_get(of_queue, "pod");
-	json_object_set(pod, "template", of_queue ? of_queue : json_object_get(template, "pod"));
-	/* No pod of the owner's that is no job is taken for one. */
-	if (!strncmp(name, SHIM_POD_PREFIX, strlen(SHIM_POD_PREFIX)))
-		json_object_set_new(pod, "name", json_string(name));
-	return pod;
-}
-
 /* The text at `at`, as an object; NULL: it is none. */
-static json_t *object_read(int fd, size_t size, size_t *at)
+static json_t *object_read(int fd, size_t size, size_t at)
 {
 	cleanup_free char *text = malloc(size + 1);
 	json_t *object = NULL;
 
-	if (text && size <= LAUNCHER_TEXT_MAX && all_read(fd, text, size, (off_t)*at) == 0)
+	if (text && all_read(fd, text, size, (off_t)at) == 0)
 		object = json_loadb(text, size, 0, NULL);
-	*at += size; // NOLINT(clang-analyzer-unix.Malloc): freed by its cleanup
 	if (json_is_object(object))
 		return object;
 	json_decref(object);
+	// NOLINTNEXTLINE(clang-analyzer-unix.Malloc): freed by its cleanup
 	return NULL;
 }
 
-/* A job of another user runs the words of that user, and nothing else. */
-static void pod_choose(json_t *root, json_t *run, const json_t *owners)
+/* The amount that a pod asks for, as carve-kubernetes takes it. */
+static void size_add(json_t *pod, const struct shim_run *run)
 {
-	const json_t *said = json_object_get(run, "pod");
-	json_t *pod = owners && said ? pod_vouched(owners, said, json_text(run, "queue")) : NULL;
-	json_t *image = json_object_get(root, "image");
+	char number[48];
+	size_t length;
 
-	if (!pod) {
-		json_object_del(run, "pod");
-		return;
+	switch ((enum shim_unit)run->pod_unit) {
+	case SHIM_UNIT_NONE:
+		break;
+	case SHIM_UNIT_MIB:
+		snprintf(number, sizeof(number), "%" PRIu64, run->pod_size);
+		json_object_set_new(pod, "gpu_memory", json_string(number));
+		break;
+	case SHIM_UNIT_GPUS:
+		snprintf(number, sizeof(number), "%" PRIu64, run->pod_size);
+		json_object_set_new(pod, "fraction", json_string(number));
+		break;
+	case SHIM_UNIT_MILLIONTHS:
+		length = (size_t)snprintf(number, sizeof(number), "%" PRIu64 ".%06" PRIu64,
+					  run->pod_size / 1000000, run->pod_size % 1000000);
+		while (number[length - 1] == '0')
+			number[--length] = '\0';
+		if (number[length - 1] == '.')
+			number[--length] = '\0';
+		json_object_set_new(pod, "fraction", json_string(number));
+		break;
 	}
-	if (image)
-		json_object_set(pod, "image", image);
-	json_object_set_new(run, "pod", pod);
 }
 
-/* The objects as one; NULL: it is no such file. */
-static json_t *objects_read(int fd)
+/* What the agent's owner said of the cluster, and the numbers that tell one job's pod from
+ * another's. Pods of the owner's that are no jobs have other names. */
+static json_t *pod_make(const json_t *owners, const struct shim_run *run)
+{
+	static const char *const fixed[] = {"namespace", "api", "token_file", "ca_file"};
+	const json_t *pods = json_object_get(owners, "pods");
+	json_t *template = json_object_get(pods, "template"), *pod = json_object();
+	json_t *of_queue = json_object_get(json_object_get(template, "queues"), run->queue);
+	char name[128];
+
+	for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
+		json_object_set(pod, fixed[i], json_object_get(pods, fixed[i]));
+	size_add(pod, run);
+	json_object_set_new(pod, "grace_s", json_integer(run->pod_grace_s));
+	of_queue = json_object_get(of_queue, "pod");
+	json_object_set(pod, "template", of_queue ? of_queue : json_object_get(template, "pod"));
+	snprintf(name, sizeof(name), SHIM_POD_NAME, run->job, run->pod_key, run->attempt);
+	json_object_set_new(pod, "name", json_string(name));
+	return pod;
+}
+
+/* The image that the agent's owner named for the queue, where the job's user named none. */
+static void image_default(json_t *root, const json_t *owners, const char *queue)
+{
+	json_t *image = json_object_get(json_object_get(owners, "images"), queue);
+
+	if (!image)
+		image = json_object_get(owners, "image");
+	if (json_string_length(image) && !json_object_get(root, "image"))
+		json_object_set(root, "image", image);
+}
+
+static void params_choose(json_t *root, int64_t index)
+{
+	const json_t *params = json_object_get(root, "params");
+
+	if (params)
+		json_object_set_new(root, "params", shim_sweep_choose(params, index));
+}
+
+static int texts_read(int fd, const struct shim_head *head, struct shim_spec *ret)
+{
+	json_t *root = object_read(fd, head->text_size, sizeof(*head));
+	json_t *owners = head->owner_size ? object_read(fd, head->owner_size,
+							sizeof(*head) + head->text_size)
+					  : NULL;
+
+	if (!root || (head->owner_size && !owners)) {
+		json_decref(root);
+		json_decref(owners);
+		return -EBADMSG;
+	}
+	image_default(root, owners, ret->run.queue);
+	params_choose(root, ret->run.index);
+	if (head->kind == SHIM_TASK_POD)
+		ret->pod = pod_make(owners, &ret->run);
+	json_decref(owners);
+	ret->root = root;
+	return 0;
+}
+
+/* As job.h has IDs: NUMBER, or ARRAY_INDEX. */
+static void id_text(const struct shim_run *run, char ret[static SHIM_ID_TEXT])
+{
+	if (run->array)
+		snprintf(ret, SHIM_ID_TEXT, "%" PRIu64 "_%" PRId64, run->array, run->index);
+	else
+		snprintf(ret, SHIM_ID_TEXT, "%" PRIu64, run->job);
+}
+
+int shim_spec_read(int fd, const char *attach, struct shim_spec *ret)
 {
 	struct shim_head head;
-	struct shim_pods pods = {0};
-	size_t at = sizeof(head);
+	struct stat st;
 
-	if (all_read(fd, &head, sizeof(head), 0) < 0 ||
-	    (head.magic != SHIM_HEAD_MAGIC && head.magic != SHIM_PODS_MAGIC))
-		return NULL;
-	bool has_pods = head.magic == SHIM_PODS_MAGIC;
-	if (has_pods && all_read(fd, &pods, sizeof(pods), (off_t)at) < 0)
-		return NULL;
-	at += has_pods ? sizeof(pods) : 0;
-	json_t *root = object_read(fd, head.text_size, &at);
-	json_t *run = object_read(fd, head.run_size, &at);
-	json_t *owners = has_pods ? object_read(fd, pods.size, &at) : NULL;
-	if (root && run) {
-		if (memcmp(&head.warrant, &(struct warrant){0}, sizeof(head.warrant)) != 0)
-			pod_choose(root, run, owners);
-		run_take(root, run);
-	} else {
-		json_decref(root);
-		root = NULL;
-	}
-	json_decref(run);
-	json_decref(owners);
-	return root;
-}
-
-int shim_spec_read(int fd, struct shim_spec *ret)
-{
-	json_t *root = objects_read(fd), *index;
-
-	if (!root)
+	if (fstat(fd, &st) < 0 || all_read(fd, &head, sizeof(head), 0) < 0 ||
+	    shim_head_check(&head, (size_t)st.st_size) < 0)
 		return -EBADMSG;
 	*ret = (struct shim_spec){
-		.root = root,
-		.cwd = json_text(root, "cwd"),
-		.attach = json_text(root, "attach"),
-		.image = json_text(root, "image"),
-		.job = json_text(root, "job"),
-		.name = json_text(root, "name"),
-		.index = -1,
-		.attempt = json_integer_value(json_object_get(root, "attempt")),
-		.limit_ns = (uint64_t)json_integer_value(json_object_get(root, "limit_ns")),
-		.grace_ns = (uint64_t)json_integer_value(json_object_get(root, "grace_ns")),
-	};
-	ret->daemon = (pid_t)json_integer_value(json_object_get(root, "daemon"));
-	ret->hook = json_is_true(json_object_get(root, "hook"));
-	if (json_is_object(json_object_get(root, "pod")))
-		ret->pod = json_object_get(root, "pod");
-	if (json_is_object(json_object_get(root, "driver")))
-		ret->driver = json_object_get(root, "driver");
-	index = json_object_get(root, "index");
-	if (json_is_integer(index))
-		ret->index = json_integer_value(index);
-	return json_array_size(json_object_get(root, "argv")) ? 0 : -EINVAL;
+		.run = head.run, .hook = head.kind == SHIM_TASK_HOOK, .attach = attach};
+	int rc = texts_read(fd, &head, ret);
+	if (rc < 0)
+		return rc;
+	ret->cwd = json_text(ret->root, "cwd");
+	ret->image = json_text(ret->root, "image");
+	shim_name_choose(ret->root, ret->name);
+	id_text(&ret->run, ret->job);
+	return json_array_size(json_object_get(ret->root, "argv")) ? 0 : -EINVAL;
 }
 
 /* ---- the job's environment --------------------------------------------------------------- */
@@ -211,11 +204,11 @@ static void environment_enter(const struct shim_spec *spec)
 		setenv(key, json_string_value(value) ? json_string_value(value) : "", 1);
 	setenv("CARVE_JOB_ID", spec->job, 1);
 	setenv("CARVE_JOB_NAME", spec->name, 1);
-	setenv("CARVE_JOB_QUEUE", json_text(spec->root, "queue"), 1);
-	snprintf(number, sizeof(number), "%lld", (long long)spec->attempt);
+	setenv("CARVE_JOB_QUEUE", spec->run.queue, 1);
+	snprintf(number, sizeof(number), "%" PRIu32, spec->run.attempt);
 	setenv("CARVE_JOB_ATTEMPT", number, 1);
-	snprintf(number, sizeof(number), "%lld", (long long)spec->index);
-	if (spec->index >= 0)
+	snprintf(number, sizeof(number), "%" PRId64, spec->run.index);
+	if (spec->run.index >= 0)
 		setenv("CARVE_JOB_INDEX", number, 1);
 }
 
@@ -270,8 +263,8 @@ static bool path_expand(const struct shim_spec *spec, const char *pattern,
 
 	path[0] = '\0';
 	snprintf(job, sizeof(job), "%.*s", (int)base, spec->job);
-	if (spec->index >= 0)
-		snprintf(number, sizeof(number), "%lld", (long long)spec->index);
+	if (spec->run.index >= 0)
+		snprintf(number, sizeof(number), "%" PRId64, spec->run.index);
 	for (const char *at = pattern; *at && fits; at++) {
 		one[0] = *at;
 		if (*at != '%')
@@ -295,7 +288,7 @@ static int output_open(const struct shim_spec *spec, const char *pattern,
 {
 	/* A second attempt goes on where the first one ended. A pod that is taken up begins anew
 	 * where there is more to print: only carve-kubernetes knows. */
-	bool first = spec->attempt <= 1 && !spec->pod;
+	bool first = spec->run.attempt <= 1 && !spec->pod;
 	int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (first ? O_TRUNC : 0);
 
 	if (!path_expand(spec, pattern, path))

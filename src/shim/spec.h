@@ -13,18 +13,13 @@
  *                    They are set in the environment, and {NAME} in a word of the command becomes
  *                    the value
  *
- * And what the daemon says of this attempt, which cannot change what runs:
+ * And that of the agent's owner, where the job is a pod, or a daemon runs jobs of its own user:
  *
- *   job, index, name, queue, attempt
- *   attach           the daemon's attach socket
- *   daemon           its PID
- *   limit_ns, grace_ns
- *   driver           by which names ld.so found the driver's libraries: cuda, nvml, and paths, the
- *                    search path (LD_LIBRARY_PATH) with which it did
- *   hook             it is no job, but a program that is told of jobs' changes
- *   pod              the job is a pod of a cluster: name, namespace, api, token_file, ca_file,
- *                    image, fraction or gpu_memory (texts), grace_s, and template (an object). Only
- *                    of a daemon that runs its own user's jobs */
+ *   image, images    of a container, where the user named none: for all queues, and by queue
+ *   pods             of a pod: namespace, api, token_file, ca_file, and template, which has pod and
+ *                    queues, objects
+ *
+ * What the daemon says of the attempt are numbers (struct shim_run). */
 #pragma once
 
 #include <jansson.h>
@@ -33,22 +28,29 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "proto/shim.h"
+#include "proto/shim_name.h"
+
 struct words;
 
+/* An ID of a job: NUMBER or ARRAY_INDEX. */
+#define SHIM_ID_TEXT 48
+
 struct shim_spec {
-	json_t *root;         /* both; owns all texts below */
-	const json_t *pod;    /* NULL: the job runs on this host */
-	const json_t *driver; /* NULL: the daemon does not know yet */
-	bool hook;            /* no job: SHIM_RUN_HOOK */
-	const char *cwd, *attach, *job, *name, *image;
-	pid_t daemon;  /* 0: not known */
-	int64_t index; /* -1: it is of no array */
-	int64_t attempt;
-	uint64_t limit_ns, grace_ns;
+	struct shim_run run;
+	json_t *root; /* the user's text; owns the texts below */
+	/* How the job's pod is made: name, namespace, api, token_file, ca_file, fraction or
+	 * gpu_memory (texts), grace_s, and template (an object). NULL: the job runs on this host.
+	 */
+	json_t *pod;
+	bool hook; /* it is no job */
+	const char *cwd, *image;
+	const char *attach; /* the path of the daemon's attach socket */
+	char name[SHIM_NAME_SIZE], job[SHIM_ID_TEXT];
 };
 
-/* Reads the object from a descriptor. 0 or -errno. */
-int shim_spec_read(int fd, struct shim_spec *ret);
+/* Reads it from a descriptor. `attach` is borrowed. 0 or -errno. */
+int shim_spec_read(int fd, const char *attach, struct shim_spec *ret);
 /* Makes this process what the job expects: environment, limits, umask, working directory. 0 or
  * -errno, with what failed in *ret_what. */
 int shim_spec_enter(const struct shim_spec *spec, const char **ret_what);

@@ -29,7 +29,7 @@ static void library_locate(const char *name, char path[PATH_MAX])
 		snprintf(path, PATH_MAX, "%s", map->l_name);
 }
 
-void driver_links(struct driver_libs *ret)
+static void driver_links(struct driver_libs *ret)
 {
 	library_locate("libcuda.so.1", ret->cuda);
 	library_locate("libnvidia-ml.so.1", ret->nvml);
@@ -62,14 +62,6 @@ static void path_copy(char to[PATH_MAX], const char *from)
 static bool slice_tells(void)
 {
 	return slice_env_session() && secure_getenv(ATTACH_ENV_CUDA);
-}
-
-int driver_find_by(const struct driver_libs *links, struct driver_libs *ret, struct error *err)
-{
-	if (!slice_tells() && link_follow(links->cuda, ret->cuda) &&
-	    link_follow(links->nvml, ret->nvml))
-		return 0;
-	return driver_find(ret, err);
 }
 
 static bool is_given(const char *variable)

@@ -28,6 +28,7 @@ static void request_look(const uint8_t *data, size_t size)
 		return;
 	bool of_attempt = r.op == LAUNCHER_START || r.op == LAUNCHER_END;
 	check(size == sizeof(r) && r.op >= LAUNCHER_VOUCH && r.op <= LAUNCHER_FILES);
+	check((r.op == LAUNCHER_VOUCH) == (r.kind != 0) && r.kind <= WARRANT_PODS);
 	check(of_attempt == (r.attempt != 0) && r.job <= INT64_MAX);
 	check(of_attempt || r.job <= (r.op == LAUNCHER_FILES ? LAUNCHER_NOBODY : 0));
 }
@@ -52,10 +53,11 @@ static void warrant_look(const uint8_t *data, size_t size)
 				.uid = 60101,
 				.gid = 60101,
 				.group_count = 1,
+				.kind = WARRANT_JOB,
 				.group = {60101}};
 
 	check(warrant_sign(&key, &given, text, sizeof(text)) == 0);
-	check(warrant_check(&key, &given, text, sizeof(text)) == 0);
+	check(warrant_check(&key, &given, WARRANT_JOB, text, sizeof(text)) == 0);
 	if (size < 4)
 		return;
 	struct warrant shown = given;
@@ -69,9 +71,9 @@ static void warrant_look(const uint8_t *data, size_t size)
 	size_t its_size = size - length;
 	int same = !memcmp(&shown, &given, sizeof(shown)) && its_size == sizeof(text) &&
 		   !memcmp(its, text, sizeof(text));
-	check((warrant_check(&key, &shown, its, its_size) == 0) == same);
+	check((warrant_check(&key, &shown, WARRANT_JOB, its, its_size) == 0) == same);
 	/* With the right text, only the warrant itself passes. */
-	check((warrant_check(&key, &shown, text, sizeof(text)) == 0) ==
+	check((warrant_check(&key, &shown, WARRANT_JOB, text, sizeof(text)) == 0) ==
 	      !memcmp(&shown, &given, sizeof(shown)));
 }
 

@@ -61,17 +61,21 @@ static void test_a_warrant_is_for_its_user_and_text(void **state)
 				  .uid = 1000,
 				  .gid = 1000,
 				  .group_count = 1,
+				  .kind = WARRANT_JOB,
 				  .group = {7}};
 	struct warrant changed;
 
 	assert_int_equal(warrant_sign(&key, &warrant, TEXT, sizeof(TEXT)), 0);
-	assert_int_equal(warrant_check(&key, &warrant, TEXT, sizeof(TEXT)), 0);
-	assert_int_equal(warrant_check(&key, &warrant, TEXT, sizeof(TEXT) - 1), -EPERM);
-	assert_int_equal(warrant_check(&other, &warrant, TEXT, sizeof(TEXT)), -EPERM);
+	assert_int_equal(warrant_check(&key, &warrant, WARRANT_JOB, TEXT, sizeof(TEXT)), 0);
+	assert_int_equal(warrant_check(&key, &warrant, WARRANT_JOB, TEXT, sizeof(TEXT) - 1),
+			 -EPERM);
+	assert_int_equal(warrant_check(&key, &warrant, WARRANT_HOOK, TEXT, sizeof(TEXT)), -EPERM);
+	assert_int_equal(warrant_check(&other, &warrant, WARRANT_JOB, TEXT, sizeof(TEXT)), -EPERM);
 	for (size_t at = 0; at < sizeof(warrant); at++) {
 		changed = warrant;
 		((unsigned char *)&changed)[at] ^= 1;
-		assert_int_equal(warrant_check(&key, &changed, TEXT, sizeof(TEXT)), -EPERM);
+		assert_int_equal(warrant_check(&key, &changed, WARRANT_JOB, TEXT, sizeof(TEXT)),
+				 -EPERM);
 	}
 }
 
@@ -100,6 +104,7 @@ static int setup(void **state)
 		.jobs_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
 		.jobs_path = dir,
 		.shim = shim,
+		.attach = "/nowhere/attach.sock",
 		.key = {{11, 22}},
 	};
 	return launcher_fork(&place, &link_fd);
@@ -112,6 +117,7 @@ static void cgroups_remove(void)
 	for (int i = 0; i < 500; i++) {
 		launcher_shim_end(&place, "5.1");
 		launcher_shim_end(&place, "6.1");
+		launcher_shim_end(&place, "0.1");
 		bool gone = !*place.cgroup || rmdir(place.cgroup) == 0 || errno == ENOENT;
 		bool tasks_gone =
 			!*place.tasks_cgroup || rmdir(place.tasks_cgroup) == 0 || errno == ENOENT;
@@ -157,20 +163,28 @@ static int memfd(const void *data, size_t size, int seals)
 	return fd;
 }
 
-/* Starts what a warrant and a text say. */
-static int start(const struct warrant *warrant, const char *text, int seals)
+/* A job as an honest worker would have it started. */
+static struct shim_head head_of(const struct warrant *warrant, const char *text)
 {
-	struct launcher_request request = {.op = LAUNCHER_START, .job = 5, .attempt = 1};
+	return (struct shim_head){.magic = SHIM_HEAD_MAGIC,
+				  .kind = SHIM_TASK_JOB,
+				  .text_size = (uint32_t)strlen(text),
+				  .run = {.job = 5, .index = -1, .attempt = 1, .queue = "half"},
+				  .warrant = *warrant};
+}
+
+static int start_head(const struct shim_head *head, const char *text, const char *owners, int seals)
+{
+	struct launcher_request request = {
+		.op = LAUNCHER_START, .job = head->run.job, .attempt = head->run.attempt};
 	struct {
 		struct shim_head head;
-		char text[256];
-	} all = {.head = {.magic = SHIM_HEAD_MAGIC,
-			  .text_size = (uint32_t)strlen(text),
-			  .warrant = *warrant}};
+		char texts[256];
+	} all = {.head = *head};
 	int go = -1;
 
-	memcpy(all.text, text, strlen(text));
-	int fd = memfd(&all, sizeof(all.head) + strlen(text), seals);
+	snprintf(all.texts, sizeof(all.texts), "%s%s", text, owners);
+	int fd = memfd(&all, sizeof(all.head) + strlen(all.texts), seals);
 	int rc = ask(request, &fd, 1, &go);
 	close(fd);
 	assert_int_equal(go >= 0, rc == 0);
@@ -178,39 +192,41 @@ static int start(const struct warrant *warrant, const char *text, int seals)
 	return rc;
 }
 
+/* Starts what a warrant and a text say. */
+static int start(const struct warrant *warrant, const char *text, int seals)
+{
+	struct shim_head head = head_of(warrant, text);
+
+	return start_head(&head, text, "", seals);
+}
+
 /* Starts what two warrants and texts say: of a job, and of how its pod is made. */
 static int start_pod(const struct warrant *warrant, const struct warrant *pods, const char *said)
 {
-	struct launcher_request request = {.op = LAUNCHER_START, .job = 6, .attempt = 1};
-	struct {
-		struct shim_head head;
-		struct shim_pods pods;
-		char texts[256];
-	} all = {.head = {.magic = SHIM_PODS_MAGIC,
-			  .text_size = (uint32_t)strlen(TEXT),
-			  .run_size = 2,
-			  .warrant = *warrant},
-		 .pods = {.size = (uint32_t)strlen(said), .warrant = *pods}};
-	int go = -1;
+	struct shim_head head = head_of(warrant, TEXT);
 
-	snprintf(all.texts, sizeof(all.texts), "%s{}%s", TEXT, said);
-	int fd = memfd(&all, sizeof(all.head) + sizeof(all.pods) + strlen(all.texts), ALL_SEALS);
-	int rc = ask(request, &fd, 1, &go);
-	close(fd);
-	close_fd(&go);
-	return rc;
+	head.kind = SHIM_TASK_POD;
+	head.run.job = 6;
+	head.owner_size = (uint32_t)strlen(said);
+	head.owner_warrant = *pods;
+	return start_head(&head, TEXT, said, ALL_SEALS);
 }
 
-static int vouch_for(int socket_fd, const char *text, struct warrant *ret)
+static int vouch_kind(int socket_fd, uint32_t kind, const char *text, struct warrant *ret)
 {
 	int fds[] = {socket_fd, memfd(text, strlen(text), 0)}, fd = -1;
-	int rc = ask((struct launcher_request){.op = LAUNCHER_VOUCH}, fds, 2, &fd);
+	int rc = ask((struct launcher_request){.op = LAUNCHER_VOUCH, .kind = kind}, fds, 2, &fd);
 
 	if (rc == 0)
 		assert_int_equal(pread(fd, ret, sizeof(*ret), 0), sizeof(*ret));
 	close_fd(&fd);
 	close(fds[1]);
 	return rc;
+}
+
+static int vouch_for(int socket_fd, const char *text, struct warrant *ret)
+{
+	return vouch_kind(socket_fd, WARRANT_JOB, text, ret);
 }
 
 /* This process connects to itself: the listener's end, then the client's. */
@@ -230,15 +246,20 @@ static void connection_make(int ret[2])
 	close(listener);
 }
 
-static int vouch(const char *text, struct warrant *ret)
+static int vouch_as(uint32_t kind, const char *text, struct warrant *ret)
 {
 	int ends[2];
 
 	connection_make(ends);
-	int rc = vouch_for(ends[0], text, ret);
+	int rc = vouch_kind(ends[0], kind, text, ret);
 	close(ends[0]);
 	close(ends[1]);
 	return rc;
+}
+
+static int vouch(const char *text, struct warrant *ret)
+{
+	return vouch_as(WARRANT_JOB, text, ret);
 }
 
 /* The kernel names root at the other end of each, as root listens there or made it. */
@@ -271,7 +292,7 @@ static void test_a_pod_is_made_as_its_user_said(void **state)
 	if (link_fd < 0)
 		skip();
 	assert_int_equal(vouch(TEXT, &job), 0);
-	assert_int_equal(vouch("{\"pods\": 1}", &pods), 0);
+	assert_int_equal(vouch_as(WARRANT_PODS, "{\"pods\": 1}", &pods), 0);
 	assert_int_equal(start_pod(&job, &pods, "{\"pods\": 1}"), 0);
 	assert_int_equal(start_pod(&job, &pods, "{\"pods\": 2}"), EKEYREVOKED);
 	assert_int_equal(start_pod(&job, &job, "{\"pods\": 1}"), EKEYREVOKED);
@@ -306,6 +327,47 @@ static void test_only_what_was_vouched_for_is_started(void **state)
 	assert_int_equal(start(&forged, TEXT, ALL_SEALS), EKEYREJECTED);
 }
 
+/* Each field of the head that a broken worker may fill. */
+static void test_what_the_worker_says_of_an_attempt_is_checked(void **state)
+{
+	struct warrant job, hook;
+	struct shim_head head;
+
+	if (link_fd < 0)
+		skip();
+	assert_int_equal(vouch(TEXT, &job), 0);
+	assert_int_equal(vouch_as(WARRANT_HOOK, TEXT, &hook), 0);
+	/* A worker writes to the standard input of a hook, and a job may be a shell. */
+	head = head_of(&job, TEXT);
+	head.kind = SHIM_TASK_HOOK;
+	head.run = (struct shim_run){.index = -1, .attempt = 1};
+	assert_int_equal(start_head(&head, TEXT, "", ALL_SEALS), EKEYREJECTED);
+	head.warrant = hook;
+	assert_int_equal(start_head(&head, TEXT, "", ALL_SEALS), 0);
+	head = head_of(&hook, TEXT);
+	assert_int_equal(start_head(&head, TEXT, "", ALL_SEALS), EKEYREJECTED);
+	/* Words of an agent's owner, such as an image, are a pod's alone. */
+	head = head_of(&job, TEXT);
+	head.owner_size = 2;
+	assert_int_equal(start_head(&head, TEXT, "{}", ALL_SEALS), EINVAL);
+	head = head_of(&job, TEXT);
+	snprintf(head.run.queue, sizeof(head.run.queue), "--privileged");
+	assert_int_equal(start_head(&head, TEXT, "", ALL_SEALS), EINVAL);
+	snprintf(head.run.queue, sizeof(head.run.queue), "$(id)");
+	assert_int_equal(start_head(&head, TEXT, "", ALL_SEALS), EINVAL);
+	memset(head.run.queue, 'a', sizeof(head.run.queue));
+	assert_int_equal(start_head(&head, TEXT, "", ALL_SEALS), EINVAL);
+	head = head_of(&job, TEXT);
+	head.run.queue[20] = 'x'; /* behind the end of the name */
+	assert_int_equal(start_head(&head, TEXT, "", ALL_SEALS), EINVAL);
+	head = head_of(&job, TEXT);
+	head.run.index = 3; /* of no array */
+	assert_int_equal(start_head(&head, TEXT, "", ALL_SEALS), EINVAL);
+	head = head_of(&job, TEXT);
+	head.run.pod_unit = SHIM_UNIT_GPUS;
+	assert_int_equal(start_head(&head, TEXT, "", ALL_SEALS), EINVAL);
+}
+
 static void test_requests_that_are_wrong_are_refused(void **state)
 {
 	struct launcher_request start = {.op = LAUNCHER_START, .job = 1, .attempt = 1}, wrong;
@@ -330,12 +392,17 @@ static void test_requests_that_are_wrong_are_refused(void **state)
 	assert_int_equal(ask(wrong, &memory, 1, &fd), EOPNOTSUPP);
 	/* No socket; one that nobody connected; and no text. */
 	int fds[] = {null, memory};
-	assert_int_equal(ask((struct launcher_request){.op = LAUNCHER_VOUCH}, fds, 2, &fd),
+	assert_int_equal(ask((struct launcher_request){.op = LAUNCHER_VOUCH, .kind = WARRANT_JOB},
+			     fds, 2, &fd),
 			 ENOTSOCK);
 	fds[0] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_not_equal(ask((struct launcher_request){.op = LAUNCHER_VOUCH}, fds, 2, &fd), 0);
+	assert_int_not_equal(
+		ask((struct launcher_request){.op = LAUNCHER_VOUCH, .kind = WARRANT_JOB}, fds, 2,
+		    &fd),
+		0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-	assert_int_equal(ask((struct launcher_request){.op = LAUNCHER_VOUCH}, ends, 1, &fd),
+	assert_int_equal(ask((struct launcher_request){.op = LAUNCHER_VOUCH, .kind = WARRANT_JOB},
+			     ends, 1, &fd),
 			 EINVAL);
 	assert_int_equal(vouch(TEXT, &warrant), 0);
 	close(memory);
@@ -377,6 +444,7 @@ int main(void)
 		cmocka_unit_test(test_nobody_is_vouched_for_who_connected_to_no_listener),
 		cmocka_unit_test(test_only_what_was_vouched_for_is_started),
 		cmocka_unit_test(test_a_pod_is_made_as_its_user_said),
+		cmocka_unit_test(test_what_the_worker_says_of_an_attempt_is_checked),
 		cmocka_unit_test(test_requests_that_are_wrong_are_refused),
 		cmocka_unit_test(test_files_that_were_removed_are_made_anew),
 	};

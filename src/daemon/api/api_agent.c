@@ -217,7 +217,7 @@ static int hook_read(const struct call *call, const json_t *program, struct agen
 				 "this daemon cannot run a hook as user %s",
 				 view_user(call->peer.uid));
 	char *text = json_dumps(program, JSON_COMPACT);
-	int rc = text ? api_job_warrant(call, text, &warrant, err)
+	int rc = text ? api_job_warrant(call, WARRANT_HOOK, text, &warrant, err)
 		      : error_set(err, EXIT_CODE_FAILED, "out of memory");
 	if (rc == 0 && !(agent->hook = agent_hook_new(text, warrant)))
 		rc = error_set(err, EXIT_CODE_FAILED, "out of memory");
@@ -233,8 +233,8 @@ static int pods_vouch(const struct call *call, struct agent *agent, struct error
 {
 	struct agent_pods *pods = agent->pods;
 
-	pods->text = agent_pods_text(agent);
-	return pods->text ? api_job_warrant(call, pods->text, &pods->warrant, err)
+	pods->text = agent_text(agent);
+	return pods->text ? api_job_warrant(call, WARRANT_PODS, pods->text, &pods->warrant, err)
 			  : error_set(err, EXIT_CODE_FAILED, "out of memory");
 }
 

@@ -1,6 +1,8 @@
 /* The API's jobs. */
 #pragma once
 
+#include "proto/launcher.h"
+
 struct call;
 struct error;
 struct warrant;
@@ -15,5 +17,5 @@ void api_get_job_events(struct call *call, const char *id);
 
 /* The launcher's word for a text of the call's client, malloc'ed; NULL where the daemon has no
  * launcher. 0, or negative with *err. */
-int api_job_warrant(const struct call *call, const char *text, struct warrant **ret,
-		    struct error *err);
+int api_job_warrant(const struct call *call, enum warrant_kind kind, const char *text,
+		    struct warrant **ret, struct error *err);

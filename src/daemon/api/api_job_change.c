@@ -153,7 +153,7 @@ static int edit(struct change *change, struct job *job, const char *queue, const
 	if (text && !change->call)
 		rc = error_set(&change->err, EXIT_CODE_FAILED, "the client went away");
 	else if (text)
-		rc = api_job_warrant(change->call, text, &warrant, &change->err);
+		rc = api_job_warrant(change->call, WARRANT_JOB, text, &warrant, &change->err);
 	if (rc == 0)
 		rc = job_change(job, queue, priority, text, warrant, &change->err);
 	free(text);

@@ -166,8 +166,8 @@ static int away_error(struct error *err)
 	return -EXIT_CODE_FAILED;
 }
 
-int api_job_warrant(const struct call *call, const char *text, struct warrant **ret,
-		    struct error *err)
+int api_job_warrant(const struct call *call, enum warrant_kind kind, const char *text,
+		    struct warrant **ret, struct error *err)
 {
 	struct warrant *warrant;
 
@@ -175,7 +175,8 @@ int api_job_warrant(const struct call *call, const char *text, struct warrant **
 	if (!launcher_is_there(&call->node->launcher))
 		return 0;
 	warrant = malloc(sizeof(*warrant));
-	int rc = warrant ? launcher_vouch(&call->node->launcher, call_socket(call), text, warrant)
+	int rc = warrant ? launcher_vouch(&call->node->launcher, call_socket(call), kind, text,
+					  warrant)
 			 : -ENOMEM;
 	if (rc == 0 && warrant->uid != call->peer.uid)
 		rc = -EPERM;
@@ -268,7 +269,7 @@ int api_job_enqueue(struct call *call, json_t *body, struct error *err)
 		rc = api_job_after_check(call->node, &call->peer, &request.spec, err);
 	request.text = rc == 0 ? json_dumps(body, JSON_COMPACT) : NULL;
 	if (rc == 0 && request.text)
-		rc = api_job_warrant(call, request.text, &request.spec.warrant, err);
+		rc = api_job_warrant(call, WARRANT_JOB, request.text, &request.spec.warrant, err);
 	if (rc == 0)
 		rc = request.text ? jobs_enqueue(call->node->queues, &request) : -ENOMEM;
 	if (rc == -EMFILE)

@@ -20,7 +20,7 @@ struct queue_bucket;
 struct queues;
 struct warrant;
 
-#define JOB_NAME_SIZE 64
+#define JOB_NAME_SIZE 64 /* SHIM_NAME_SIZE of proto/shim_name.h */
 #define JOB_REASON_SIZE 192
 #define JOB_AFTER_MAX 16u
 #define JOB_RETRY_ON_MAX 16u

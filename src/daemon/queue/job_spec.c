@@ -10,6 +10,7 @@
 #include "daemon/host/crowd.h"
 #include "daemon/queue/job.h"
 #include "daemon/request/request.h"
+#include "proto/shim_name.h"
 
 #define SECONDS_MAX 1e9
 #define ARRAY_INDEX_MAX 1000000000l
@@ -576,19 +577,6 @@ static int sweep_make(struct reading *to, struct error *err)
 	return 0;
 }
 
-static void name_default(const json_t *body, struct job_spec *spec)
-{
-	const char *command = json_string_value(json_array_get(json_object_get(body, "argv"), 0));
-	const char *slash = command ? strrchr(command, '/') : NULL;
-
-	if (spec->name[0] || !command)
-		return;
-	snprintf(spec->name, sizeof(spec->name), "%s", slash && slash[1] ? slash + 1 : command);
-	for (char *at = spec->name; *at; at++)
-		if ((unsigned char)*at <= ' ' || *at == '/' || *at == 127)
-			*at = '_';
-}
-
 int job_spec_parse(const json_t *body, const struct peer *peer, bool may_raise,
 		   struct job_spec *ret, uint32_t *ret_count, int32_t **ret_indexes,
 		   struct error *err)
@@ -613,7 +601,7 @@ int job_spec_parse(const json_t *body, const struct peer *peer, bool may_raise,
 		free(to.indexes);
 		return rc;
 	}
-	name_default(body, &spec);
+	shim_name_choose(body, spec.name);
 	*ret = spec;
 	*ret_count = to.count;
 	*ret_indexes = to.indexes;

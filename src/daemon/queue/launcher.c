@@ -36,14 +36,17 @@
 /* ---- its life ----------------------------------------------------------------------------- */
 
 /* Texts of the place are of this process, which has one. */
-static int place_make(const char *state_dir, gid_t gid, struct launcher_place *ret)
+static int place_make(const char *state_dir, const struct runtime *runtime, gid_t gid,
+		      struct launcher_place *ret)
 {
-	static char path[PATH_MAX], shim[PATH_MAX];
+	static char path[PATH_MAX], shim[PATH_MAX], attach[PATH_MAX];
 	int rc = child_program(SHIM_PROGRAM, shim);
 
 	if (rc < 0)
 		return rc;
-	*ret = (struct launcher_place){.jobs_path = path, .shim = shim, .worker_gid = gid};
+	*ret = (struct launcher_place){
+		.jobs_path = path, .shim = shim, .attach = attach, .worker_gid = gid};
+	runtime_path(runtime, "attach.sock", attach, sizeof(attach));
 	snprintf(path, sizeof(path), "%s/" JOBS_DIR, state_dir);
 	ret->jobs_fd = launcher_jobs_open(path, gid);
 	if (ret->jobs_fd < 0)
@@ -54,10 +57,11 @@ static int place_make(const char *state_dir, gid_t gid, struct launcher_place *r
 	return rc;
 }
 
-static int fork_one(struct launcher *l, const char *state_dir, gid_t gid, uint32_t job_tasks)
+static int fork_one(struct launcher *l, const char *state_dir, const struct runtime *runtime,
+		    gid_t gid, uint32_t job_tasks)
 {
 	struct launcher_place place;
-	int rc = place_make(state_dir, gid, &place);
+	int rc = place_make(state_dir, runtime, gid, &place);
 
 	if (rc < 0)
 		return rc;
@@ -98,7 +102,7 @@ static int make(struct launcher *l, const char *state_dir, const struct runtime 
 	l->link_fd = -1;
 	l->service = !launcher_may();
 	if (!l->service)
-		return fork_one(l, state_dir, gid, job_tasks);
+		return fork_one(l, state_dir, runtime, gid, job_tasks);
 	return connect_one(l, runtime) == 0 ? 0 : -EACCES;
 }
 
@@ -129,7 +133,7 @@ int launcher_main(const char *state_dir, struct runtime *runtime, gid_t gid, uin
 		  struct error *err)
 {
 	struct launcher_place place = {.jobs_fd = -1};
-	int rc = launcher_may() ? place_make(state_dir, gid, &place) : -EPERM;
+	int rc = launcher_may() ? place_make(state_dir, runtime, gid, &place) : -EPERM;
 
 	place.tasks_wanted = job_tasks;
 	if (rc == 0)
@@ -306,9 +310,10 @@ static int ask(struct launcher *l, struct launcher_request *request, const int *
 	return -ret->error;
 }
 
-int launcher_vouch(struct launcher *l, int socket_fd, const char *text, struct warrant *ret)
+int launcher_vouch(struct launcher *l, int socket_fd, enum warrant_kind kind, const char *text,
+		   struct warrant *ret)
 {
-	struct launcher_request request = {.op = LAUNCHER_VOUCH};
+	struct launcher_request request = {.op = LAUNCHER_VOUCH, .kind = kind};
 	struct launcher_reply reply;
 	cleanup_close int text_fd = memfd_create("carve-text", MFD_CLOEXEC), fd = -1;
 

@@ -50,7 +50,8 @@ bool launcher_is_away(const struct launcher *launcher);
 const char *launcher_tick(struct launcher *launcher);
 
 /* A warrant for `text` of the client at the other end of `socket_fd`. 0 or -errno. */
-int launcher_vouch(struct launcher *launcher, int socket_fd, const char *text, struct warrant *ret);
+int launcher_vouch(struct launcher *launcher, int socket_fd, enum warrant_kind kind,
+		   const char *text, struct warrant *ret);
 /* Has a shim started with what the sealed memfd says. *ret_go: the end of its pipe. Returns 0 or
  * -errno. The error is -EKEYREJECTED where the launcher's key made no warrant for this text, and
  * never will. It is -EKEYREVOKED where it made none for that of the agent, which says how pods are

@@ -233,7 +233,6 @@ void queues_stop(struct queues *q)
 {
 	if (!q)
 		return;
-	queue_driver_free(q);
 	queue_reviver_end(q);
 	queues_settle(q);
 	queue_records_settle(q);

@@ -273,8 +273,12 @@ static int process_start(const struct agent *agent, int *ret_fd, struct process_
 {
 	struct queues *q = agent->queues;
 	const struct shim_owner owner = hook_owner(agent);
-	cleanup_close int spec =
-		shim_spec_memfd(agent->hook->warrant, agent->hook->text, SHIM_RUN_HOOK, NULL);
+	struct shim_head head = {.kind = SHIM_TASK_HOOK,
+				 .run = {.index = -1, .attempt = owner.attempt}};
+
+	if (agent->hook->warrant)
+		head.warrant = *agent->hook->warrant;
+	cleanup_close int spec = shim_spec_memfd(&head, agent->hook->text, NULL);
 	int rc = spec < 0 ? spec : shim_launch(q, &owner, spec, ret_fd, ret);
 
 	if (rc == 0 && fcntl(*ret_fd, F_SETFL, O_NONBLOCK) < 0)

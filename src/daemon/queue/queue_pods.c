@@ -126,7 +126,7 @@ void agent_pods_free(struct agent_pods *pods)
 	free(pods);
 }
 
-char *agent_pods_text(const struct agent *agent)
+char *agent_text(const struct agent *agent)
 {
 	json_t *images = json_object();
 
@@ -134,8 +134,9 @@ char *agent_pods_text(const struct agent *agent)
 		if (*agent->queue[i].spec.image)
 			json_object_set_new(images, agent->queue[i].spec.name,
 					    json_string(agent->queue[i].spec.image));
-	json_t *object = json_pack("{s:o, s:s, s:o}", "pods", agent_pods_json(agent->pods), "image",
-				   agent->image, "images", images);
+	json_t *object = json_pack("{s:s, s:o}", "image", agent->image, "images", images);
+	if (agent->pods)
+		json_object_set_new(object, "pods", agent_pods_json(agent->pods));
 	char *text = json_dumps(object, JSON_COMPACT);
 
 	json_decref(object);
@@ -207,8 +208,7 @@ uint32_t agent_pods_running(const struct agent *agent)
 
 /* Daemons of many hosts share a namespace: machine, user and time of enqueueing tell their jobs
  * apart. None of these changes while a job lives. */
-/* The name of the pod of the job's attempt. No other attempt of any daemon has it. */
-static const char *pod_name(const struct job_record *record, char buf[static POD_NAME_SIZE])
+static uint64_t pod_key(const struct job_record *record)
 {
 	char machine[64] = "";
 	uint64_t hash = FNV_BASIS;
@@ -217,60 +217,37 @@ static const char *pod_name(const struct job_record *record, char buf[static POD
 	hash = fnv_add(hash, machine, strlen(machine));
 	hash = fnv_add(hash, &record->uid, sizeof(record->uid));
 	hash = fnv_add(hash, &record->enqueued, sizeof(record->enqueued));
-	hash = fnv_add(hash, &record->id, sizeof(record->id));
-	snprintf(buf, POD_NAME_SIZE, SHIM_POD_PREFIX "%" PRId64 "-%016" PRIx64 "-%u", record->id,
-		 hash, record->attempt);
+	return fnv_add(hash, &record->id, sizeof(record->id));
+}
+
+/* The name of the pod of the job's attempt. No other attempt of any daemon has it. */
+static const char *pod_name(const struct job_record *record, char buf[static POD_NAME_SIZE])
+{
+	snprintf(buf, POD_NAME_SIZE, SHIM_POD_NAME, (uint64_t)record->id, pod_key(record),
+		 record->attempt);
 	return buf;
 }
 
-static void size_add(json_t *text, const struct place_request *request)
+static void size_fill(const struct place_request *request, struct shim_run *ret)
 {
-	char number[32];
-
 	if (request->kind == PLACE_BYTES) {
-		snprintf(number, sizeof(number), "%" PRIu64, (request->bytes + 1048575) >> 20);
-		json_object_set_new(text, "gpu_memory", json_string(number));
-		return;
+		ret->pod_unit = SHIM_UNIT_MIB;
+		ret->pod_size = (request->bytes + 1048575) >> 20;
+	} else if (request->count && request->kind == PLACE_WHOLE) {
+		ret->pod_unit = SHIM_UNIT_GPUS;
+		ret->pod_size = request->count;
+	} else if (request->count) {
+		ret->pod_unit = SHIM_UNIT_MILLIONTHS;
+		ret->pod_size = request->share * UINT64_C(1000000) / SHARE_ONE;
 	}
-	if (!request->count)
-		return;
-	if (request->kind == PLACE_WHOLE)
-		snprintf(number, sizeof(number), "%u", request->count);
-	else if (snprintf(number, sizeof(number), "%.6f", (double)request->share / SHARE_ONE) > 0)
-		while (number[strlen(number) - 1] == '0')
-			number[strlen(number) - 1] = '\0';
-	if (number[strlen(number) - 1] == '.')
-		number[strlen(number) - 1] = '\0';
-	json_object_set_new(text, "fraction", json_string(number));
 }
 
-static const json_t *template_of(const struct agent_pods *pods, const char *queue)
+void job_pod_fill(const struct job *job, const struct place_request *request, struct shim_run *ret)
 {
-	const json_t *own = json_object_get(
-		json_object_get(json_object_get(pods->template, "queues"), queue), "pod");
-
-	return own ? own : json_object_get(pods->template, "pod");
-}
-
-json_t *job_pod_text(const struct job *job, const struct agent *agent, uint32_t position,
-		     const struct place_request *request)
-{
-	const struct agent_pods *pods = agent->pods;
-	const char *of_queue = agent->queue[position].spec.image;
-	const char *image = *job->spec->image ? job->spec->image
-			    : *of_queue       ? of_queue
-					      : agent->image;
-	char name[POD_NAME_SIZE];
-	json_t *text =
-		json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:O}", "name",
-			  pod_name(&job->record, name), "namespace", pods->namespace, "api",
-			  pods->api, "token_file", pods->token_file, "ca_file", pods->ca_file,
-			  "image", image, "grace_s", (json_int_t)(job->spec->grace_ns / 1000000000),
-			  "template", template_of(pods, job->record.queue));
-
-	if (text)
-		size_add(text, request);
-	return text;
+	ret->grace_ns = AGENT_PODS_GRACE_NS;
+	ret->pod_key = pod_key(&job->record);
+	ret->pod_grace_s = (uint32_t)(job->spec->grace_ns / 1000000000);
+	size_fill(request, ret);
 }
 
 char *job_pod_place(const struct job *job, const struct agent *agent)

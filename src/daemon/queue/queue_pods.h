@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "daemon/queue/queue.h"
+#include "proto/shim.h"
 
 /* Pods of one agent at a time, where it names no other number. */
 #define AGENT_PODS_MOST 1000u
@@ -19,7 +20,7 @@ struct agent_pods {
 	char namespace[64];
 	char api[512], token_file[PATH_MAX], ca_file[PATH_MAX]; /* "": as in a pod */
 	uint32_t most;
-	/* With a launcher: agent_pods_text(), and that the owner said it. Else NULL. */
+	/* With a launcher: agent_text(), and that the owner said it. Else NULL. */
 	char *text;
 	struct warrant *warrant;
 };
@@ -29,9 +30,9 @@ struct agent_pods {
 int agent_pods_read(const json_t *object, struct agent_pods **ret, struct error *err);
 /* Takes NULL. */
 void agent_pods_free(struct agent_pods *pods);
-/* The owner's settings for the agent's pods, for the launcher to vouch for (proto/shim.h, struct
- * shim_pods). malloc'ed; NULL: out of memory. */
-char *agent_pods_text(const struct agent *agent);
+/* What the agent's owner says of images and pods, as a shim reads it (src/shim/spec.h), for the
+ * launcher to vouch for. malloc'ed; NULL: out of memory. */
+char *agent_text(const struct agent *agent);
 /* On disk, with what was vouched for. */
 void agent_pods_save(const struct agent_pods *pods, json_t *object);
 void agent_pods_vouched_read(struct agent_pods *pods, const json_t *object);
@@ -43,9 +44,8 @@ int agent_pods_request(const struct agent *agent, uint32_t position, const struc
 /* Jobs of the agent that are pods now. */
 uint32_t agent_pods_running(const struct agent *agent);
 
-/* The pod as the shim is told of it (src/shim/spec.h). Owned by the caller. */
-json_t *job_pod_text(const struct job *job, const struct agent *agent, uint32_t position,
-		     const struct place_request *request);
+/* The numbers by which the shim makes the pod (proto/shim.h). */
+void job_pod_fill(const struct job *job, const struct place_request *request, struct shim_run *ret);
 /* The job's place where it is a pod: malloc'ed. */
 char *job_pod_place(const struct job *job, const struct agent *agent);
 /* Whether the attempt that the record is of is a pod. */

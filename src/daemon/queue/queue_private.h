@@ -13,6 +13,8 @@
 #include "daemon/queue/queue.h"
 #include "daemon/session/sessions.h"
 
+struct shim_head;
+
 #define QUEUE_ID_BUCKETS 65536u
 /* For names, arrays and users. */
 #define QUEUE_TABLE_BUCKETS 4096u
@@ -190,9 +192,8 @@ struct queues {
 	bool owes;       /* hooks are to be told of more ends that are on disk */
 	struct queue_listener *listeners;
 	bool dirty;
-	uint64_t mig_changes;        /* those that were decided on */
-	uint64_t sample;             /* jobs that wait for newer figures wait for this sample */
-	struct queue_driver *driver; /* NULL: not looked for yet */
+	uint64_t mig_changes; /* those that were decided on */
+	uint64_t sample;      /* jobs that wait for newer figures wait for this sample */
 	struct {
 		int pipe;                      /* which it waits for; -1: there is none */
 		struct process_watch *starter; /* the process that leaves it behind */
@@ -343,9 +344,9 @@ struct shim_owner {
 	uint32_t attempt;
 };
 
-/* A sealed memfd with what a shim reads (proto/shim.h); `warrant` may be NULL. Or -errno. */
-int shim_spec_memfd(const struct warrant *warrant, const char *text, const char *run,
-		    const struct agent_pods *pods);
+/* A sealed memfd with what a shim reads (proto/shim.h), or -errno. The function sets the head's
+ * magic and sizes. `owners` is the text of the agent's owner; NULL: there is none. */
+int shim_spec_memfd(struct shim_head *head, const char *text, const char *owners);
 /* Starts a shim that has it, as that user. *ret_go is the end of its pipe. 0 or -errno. */
 int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, int *ret_go,
 		struct process_id *ret);
@@ -405,12 +406,6 @@ const char *agent_refuses(const struct agent *agent, const struct job_spec *spec
 /* The agent's GPUs, one flag for each position in the pool. */
 void agent_allowed(const struct queues *q, const struct agent *agent,
 		   uint8_t ret[static PLACE_GPUS_MAX]);
-
-/* ---- queue_driver.c */
-/* Where the driver's libraries are, as a shim reads it (shim/spec.h): borrowed. NULL: not known,
- * and if nobody asked before, looked for from now on. Waits for nothing. */
-json_t *queue_driver_known(struct queues *q);
-void queue_driver_free(struct queues *q);
 
 /* ---- queue_history.c */
 int queue_history_load(struct queues *q);

@@ -81,89 +81,79 @@ int queues_directories_look(struct queues *q, const char **ret_name)
 
 /* ---- the shim's orders -------------------------------------------------------------------- */
 
-/* The daemon's own part of the text. */
-static char *run_text(const struct job *job, const char *image, json_t *pod)
+/* The daemon's own part of them. */
+static void run_fill(const struct job *job, struct shim_run *ret)
 {
-	struct queues *q = job->queues;
-	char id[JOB_ID_TEXT];
-	json_t *object = json_pack("{s:s, s:s, s:s, s:i, s:s, s:i, s:I, s:I}", "job",
-				   job_id_text(&job->record, id), "name", job->spec->name, "queue",
-				   job->record.queue, "attempt", (int)job->record.attempt, "attach",
-				   q->attach, "daemon", (int)getpid(), "limit_ns",
-				   (json_int_t)job->spec->limit_ns, "grace_ns",
-				   (json_int_t)(pod ? AGENT_PODS_GRACE_NS : job->spec->grace_ns));
+	const struct job_record *record = &job->record;
 
-	if (object && pod)
-		json_object_set(object, "pod", pod);
-	json_t *driver = pod ? NULL : queue_driver_known(q);
-	if (object && driver)
-		json_object_set(object, "driver", driver);
-
-	if (object && job->record.array)
-		json_object_set_new(object, "index", json_integer(job->record.index));
-	/* If the launcher vouches for the text, it names the image itself: image_default(). */
-	if (object && *image && !job->spec->warrant)
-		json_object_set_new(object, "image", json_string(image));
-	char *text = json_dumps(object, JSON_COMPACT);
-	json_decref(object);
-	return text;
+	*ret = (struct shim_run){
+		.job = (uint64_t)record->id,
+		.array = (uint64_t)record->array,
+		.index = record->array ? record->index : -1,
+		.attempt = record->attempt,
+		.daemon = (int)getpid(),
+		.limit_ns = job->spec->limit_ns,
+		.grace_ns = job->spec->grace_ns,
+	};
+	snprintf(ret->queue, sizeof(ret->queue), "%s", record->queue);
 }
 
-static int spec_write(int fd, const struct warrant *warrant, const char *text, const char *run,
-		      const struct agent_pods *pods)
+static int spec_write(int fd, const struct shim_head *head, const char *text, const char *owners)
 {
-	struct shim_pods behind = {0};
-	struct shim_head head = {
-		.magic = pods ? SHIM_PODS_MAGIC : SHIM_HEAD_MAGIC,
-		.text_size = (uint32_t)strlen(text),
-		.run_size = (uint32_t)strlen(run),
-	};
+	int rc = write_all(fd, head, sizeof(*head));
 
-	if (warrant)
-		head.warrant = *warrant;
-	int rc = write_all(fd, &head, sizeof(head));
-	if (rc == 0 && pods) {
-		behind.size = (uint32_t)strlen(pods->text);
-		behind.warrant = *pods->warrant;
-		rc = write_all(fd, &behind, sizeof(behind));
-	}
 	if (rc == 0)
-		rc = write_all(fd, text, head.text_size);
-	if (rc == 0)
-		rc = write_all(fd, run, head.run_size);
-	if (rc == 0 && pods)
-		rc = write_all(fd, pods->text, behind.size);
+		rc = write_all(fd, text, head->text_size);
+	if (rc == 0 && owners)
+		rc = write_all(fd, owners, head->owner_size);
 	if (rc == 0 &&
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
 		rc = -errno;
 	return rc;
 }
 
-int shim_spec_memfd(const struct warrant *warrant, const char *text, const char *run,
-		    const struct agent_pods *pods)
+int shim_spec_memfd(struct shim_head *head, const char *text, const char *owners)
 {
 	cleanup_close int fd = memfd_create("carve-job", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	if (fd < 0)
 		return -errno;
-	int rc = spec_write(fd, warrant, text, run, pods);
+	head->magic = SHIM_HEAD_MAGIC;
+	head->text_size = (uint32_t)strlen(text);
+	head->owner_size = owners ? (uint32_t)strlen(owners) : 0;
+	int rc = spec_write(fd, head, text, owners);
 	if (rc < 0)
 		return rc;
 	int moved = fcntl(fd, F_DUPFD_CLOEXEC, SHIM_FDS_FROM);
 	return moved < 0 ? -errno : moved;
 }
 
-static int job_memfd(const struct job *job, const struct agent *agent, const char *image,
-		     json_t *pod)
+/* The text of the agent's owner: as it was vouched for, where the launcher starts the pod. A job of
+ * the daemon's own user has it for the image, too. malloc'ed; NULL: there is none. */
+static char *owners_text(const struct job *job, const struct agent *agent)
 {
-	const struct warrant *warrant = job->spec->warrant;
-	const struct agent_pods *pods = pod && warrant ? agent->pods : NULL;
-	cleanup_free char *text = NULL, *run = run_text(job, image, pod);
+	if (!job->spec->warrant)
+		return agent_text(agent);
+	return agent->pods && agent->pods->text ? strdup(agent->pods->text) : NULL;
+}
+
+static int job_memfd(const struct job *job, const struct agent *agent,
+		     const struct place_request *request)
+{
+	struct shim_head head = {.kind = agent->pods ? SHIM_TASK_POD : SHIM_TASK_JOB};
+	cleanup_free char *text = NULL, *owners = owners_text(job, agent);
 	int rc = job_store_spec_get(job->queues->store, job->record.spec, &text, NULL);
 
 	if (rc < 0)
 		return rc;
-	return run ? shim_spec_memfd(warrant, text, run, pods) : -ENOMEM;
+	run_fill(job, &head.run);
+	if (agent->pods)
+		job_pod_fill(job, request, &head.run);
+	if (job->spec->warrant)
+		head.warrant = *job->spec->warrant;
+	if (job->spec->warrant && agent->pods && agent->pods->warrant)
+		head.owner_warrant = *agent->pods->warrant;
+	return shim_spec_memfd(&head, text, owners);
 }
 
 /* ---- the shim ----------------------------------------------------------------------------- */
@@ -195,7 +185,7 @@ int shim_spawn_with(const struct queues *q, char **argv, int spec, int go, pid_t
 static int spawn(const struct queues *q, const char *dir, const char *name, int spec, int go,
 		 pid_t *ret)
 {
-	char *argv[] = {(char *)q->shim, (char *)dir, (char *)name, NULL};
+	char *argv[] = {(char *)q->shim, (char *)dir, (char *)name, (char *)q->attach, NULL};
 
 	return shim_spawn_with(q, argv, spec, go, ret);
 }
@@ -238,11 +228,11 @@ int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, int 
 }
 
 /* Starts a shim for the job's attempt, which waits for the word on *ret_go. 0 or -errno. */
-static int shim_start(const struct job *job, const struct agent *agent, const char *image,
-		      json_t *pod, int *ret_go, struct process_id *ret)
+static int shim_start(const struct job *job, const struct agent *agent,
+		      const struct place_request *request, int *ret_go, struct process_id *ret)
 {
 	const struct shim_owner owner = {job->record.uid, job->record.id, job->record.attempt};
-	cleanup_close int spec = job_memfd(job, agent, image, pod);
+	cleanup_close int spec = job_memfd(job, agent, request);
 
 	return spec < 0 ? spec : shim_launch(job->queues, &owner, spec, ret_go, ret);
 }
@@ -445,13 +435,6 @@ static void go_tell(const struct job *job, int go)
 	(void)write_all(go, &word, sizeof(word));
 }
 
-static const char *image_of(const struct job *job, const struct agent *agent, uint32_t position)
-{
-	const char *of_queue = agent->queue[position].spec.image;
-
-	return *job->spec->image ? job->spec->image : *of_queue ? of_queue : agent->image;
-}
-
 int job_start(struct job *job, struct agent *agent, uint32_t position,
 	      const struct place_request *request, const struct queue_decision *decision)
 {
@@ -476,11 +459,7 @@ int job_start(struct job *job, struct agent *agent, uint32_t position,
 		return -ENOMEM;
 	kill_point("start.chosen");
 	job->record.attempt++;
-	json_t *pod = agent->pods ? job_pod_text(job, agent, position, request) : NULL;
-	rc = agent->pods && !pod
-		     ? -ENOMEM
-		     : shim_start(job, agent, image_of(job, agent, position), pod, &go, &shim);
-	json_decref(pod);
+	rc = shim_start(job, agent, request, &go, &shim);
 	if (rc < 0)
 		return start_undo(job, NULL, NULL, rc);
 	kill_point("start.spawned");
