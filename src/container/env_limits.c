@@ -291,7 +291,7 @@ int container_limits_gpus(const char *visible, const json_t *gpus,
 
 	ret_ids[0] = '\0';
 	*ret_count = 0;
-	if (!visible || !strcmp(visible, "all"))
+	if (!visible || !strcmp(visible, "all") || container_limits_no_gpu(visible))
 		return 0;
 	for (const char *at = visible, *next; at; at = next) {
 		size_t length = strcspn(at, ",");

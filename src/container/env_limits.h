@@ -39,7 +39,8 @@ uint64_t container_limits_memory_of(const struct container_limits *limits, const
 uint32_t container_limits_percent(const struct container_limits *limits, size_t gpus);
 
 /* The GPUs that NVIDIA_VISIBLE_DEVICES names: "0,1" or "GPU-...,GPU-..." in terms of GET /v1/gpus.
- * Returns 0 with the text for "gpu_ids" and how many they are (0: all, and the text is empty).
+ * Returns 0 with the text for "gpu_ids" and how many they are. 0: all, as of a container that has
+ * GPUs in spite of the variable; the text is empty.
  * Returns negative with *err set where it names a GPU that is not there, or an instance. */
 #define CONTAINER_GPU_IDS_SIZE 256
 int container_limits_gpus(const char *visible, const json_t *gpus,

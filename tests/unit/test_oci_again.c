@@ -59,56 +59,10 @@ static void test_the_same_size_is_asked_for_on_the_same_gpus(void **state)
 	}
 }
 
-static void test_the_session_is_that_of_the_first_programs_variables(void **state)
-{
-	(void)state;
-	json_t *one = json_pack("[s, s, i]", "PATH=/bin", "CARVE_SESSION=s-abcdef", 1);
-	json_t *none = json_pack("[s, s]", "CARVE_SESSION=", "CARVE_SESSIONS=s-abcdef");
-
-	assert_string_equal(oci_again_id(one), "s-abcdef");
-	assert_null(oci_again_id(none));
-	assert_null(oci_again_id(NULL));
-	json_decref(one);
-	json_decref(none);
-}
-
-static const struct {
-	const char *mount;
-	bool is_carves;
-} mounts[] = {
-	{"{\"source\":\"/run/carve/containers\",\"destination\":\"/run/carve-slice/attach\"}",
-	 true},
-	{"{\"source\":\"/run/carve/attach.sock\",\"destination\":\"/run/carve-slice/attach/"
-	 "attach.sock\"}",
-	 true},
-	{"{\"source\":\"/data/volumes/1\",\"destination\":\"/run/carve-slice/attach\"}", false},
-	{"{\"source\":\"/run/carve/containers\",\"destination\":\"/run/carve-slice\"}", false},
-	{"{\"source\":\"/run/carve/attach.sock\",\"destination\":\"/run/carve-slice/attach\"}",
-	 false},
-	{"{\"destination\":\"/run/carve-slice/attach\"}", false},
-	{"7", false},
-};
-
-static void test_the_socket_of_the_daemon_is_carves_alone_to_mount(void **state)
-{
-	(void)state;
-	for (size_t i = 0; i < ARRAY_SIZE(mounts); i++) {
-		json_t *config = json_pack("{s:[{}, o]}", "mounts",
-					   json_loads(mounts[i].mount, JSON_DECODE_ANY, NULL));
-
-		assert_non_null(config);
-		assert_int_equal(oci_again_attaches(config, "/run/carve"), mounts[i].is_carves);
-		json_decref(config);
-	}
-	assert_false(oci_again_attaches(NULL, "/run/carve"));
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_the_same_size_is_asked_for_on_the_same_gpus),
-		cmocka_unit_test(test_the_session_is_that_of_the_first_programs_variables),
-		cmocka_unit_test(test_the_socket_of_the_daemon_is_carves_alone_to_mount),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

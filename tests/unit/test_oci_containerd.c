@@ -51,6 +51,9 @@ static const struct {
 	/* podman's: a user has named the annotation. */
 	{"/var/lib/containers/storage/overlay-containers/p/userdata",
 	 "io.kubernetes.cri-o.ContainerType", "sandbox", false},
+	/* docker's and nerdctl's: likewise. */
+	{"/run/containerd" TASKS "moby/p", "io.kubernetes.cri.container-type", "sandbox", false},
+	{"/run/containerd" TASKS "default/p", "io.kubernetes.cri.container-type", "sandbox", false},
 	{"/run/containerd" TASKS "k8s.io/p", "carve.vram", "sandbox", false},
 };
 

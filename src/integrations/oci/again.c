@@ -10,60 +10,26 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
-#include "container/layout.h"
 #include "integrations/oci/session.h"
+#include "integrations/oci/slice_mounts.h"
 #include "integrations/oci/state.h"
-#include "proto/attach.h"
 
 /* How long, and how often, a session is looked at that is just ending. */
 #define LOOKS 80
 #define LOOK_EVERY_MS 100
 #define GPUS_TEXT 128
 
-const char *oci_again_id(const json_t *environment)
-{
-	static const char name[] = ATTACH_ENV_SESSION "=";
-	json_t *variable;
-	size_t i;
-
-	json_array_foreach((json_t *)environment, i, variable)
-	{
-		const char *text = json_string_value(variable);
-
-		if (text && !strncmp(text, name, sizeof(name) - 1) && text[sizeof(name) - 1])
-			return text + sizeof(name) - 1;
-	}
-	return NULL;
-}
-
-bool oci_again_attaches(const json_t *config, const char *directory)
-{
-	char containers[PATH_MAX], attach[PATH_MAX];
-	json_t *mount;
-	size_t i;
-
-	snprintf(containers, sizeof(containers), "%s/" CONTAINER_ATTACH_HOST, directory);
-	snprintf(attach, sizeof(attach), "%s/attach.sock", directory);
-	json_array_foreach(json_object_get(config, "mounts"), i, mount)
-	{
-		const char *from = json_text(mount, "source"),
-			   *to = json_text(mount, "destination");
-
-		if ((!strcmp(to, CONTAINER_ATTACH) && !strcmp(from, containers)) ||
-		    (!strcmp(to, CONTAINER_SOCKET) && !strcmp(from, attach)))
-			return true;
-	}
-	return false;
-}
-
-/* The sources of carve's mounts are without links. */
-static bool is_ours(const struct oci_session *session, const json_t *config)
+/* Whether the daemon that the hook asks is the container's. The sources of carve's mounts are
+ * without links. */
+static bool is_ours(const struct oci_session *session, const struct oci_slice *slice)
 {
 	const char *attach = session->daemon.attach, *slash = strrchr(attach, '/');
+	size_t length = (size_t)(strrchr(slice->attach, '/') - slice->attach);
 	char directory[PATH_MAX], real[PATH_MAX];
 
 	snprintf(directory, sizeof(directory), "%.*s", slash ? (int)(slash - attach) : 0, attach);
-	return realpath(directory, real) && oci_again_attaches(config, real);
+	return realpath(directory, real) && strlen(real) == length &&
+	       !memcmp(real, slice->attach, length);
 }
 
 /* "0,3". False: one of them is a MIG instance, or there are none. */
@@ -154,16 +120,15 @@ static bool is_meant(const json_t *now)
 }
 
 int oci_again(struct oci_session *session, const struct oci_container *container,
-	      const json_t *config, struct error *err)
+	      const struct oci_slice *slice, struct error *err)
 {
-	const char *id = oci_again_id(container->environment);
+	const char *id = slice->session;
 	char path[128];
-	int rc = 0;
+	int rc = oci_daemon_find(session->host, &session->daemon, err);
 
-	if (!id || strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(id) ||
-	    (rc = oci_daemon_find(session->host, &session->daemon, err)) < 0)
+	if (rc < 0)
 		return rc;
-	if (!is_ours(session, config))
+	if (!is_ours(session, slice))
 		return 0;
 	snprintf(path, sizeof(path), "/v1/sessions/%.64s", id);
 	for (int i = 0; i < LOOKS; i++) {

@@ -11,6 +11,7 @@
 #include "container/wanted.h"
 #include "integrations/oci/devices.h"
 #include "integrations/oci/labels.h"
+#include "integrations/oci/slice_mounts.h"
 #include "integrations/oci/splice.h"
 
 json_t *oci_config_load(const char *text, size_t size)
@@ -41,11 +42,16 @@ json_t *oci_config_read(const char *path)
 int oci_config_wanted(const struct oci_container *container, const json_t *config,
 		      struct oci_session *session, json_t **ret, struct error *err)
 {
+	struct oci_slice slice;
+
 	*ret = NULL;
-	if (container->in_slice)
+	if (oci_config_is_registered(config))
 		return 0;
+	int rc = oci_slice_find(config, oci_is_pods(container), &slice, err);
+	if (rc < 0 || *slice.session)
+		return rc;
 	json_t *given = oci_config_device_labels(config);
-	int rc = container_limits_read(container->environment, &session->limits, err);
+	rc = container_limits_read(container->environment, &session->limits, err);
 	if (rc == 0)
 		rc = oci_session_wanted(session, container, config, given, ret, err);
 	json_decref(given);

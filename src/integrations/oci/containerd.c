@@ -23,7 +23,6 @@
 /* gRPC: a byte that tells of compression, and the length of the message. */
 #define PREFIX 5
 #define STATUS_NOT_FOUND 5
-#define KIND "io.cri-containerd.kind"
 
 bool containerd_place(const char *bundle, struct containerd_place *ret)
 {
@@ -203,7 +202,6 @@ static void request_fill(struct call *call, const char *id)
 
 /* ---- its labels ---------------------------------------------------------------------------- */
 
-/* NULL: none, or those of a pod. */
 static json_t *labels_of(const Containerd__Container *container)
 {
 	json_t *labels = json_object();
@@ -213,11 +211,7 @@ static json_t *labels_of(const Containerd__Container *container)
 
 		json_object_set_new(labels, label->key, json_string(label->value));
 	}
-	const char *kind = json_string_value(json_object_get(labels, KIND));
-	if (!kind || strcmp(kind, "sandbox") != 0)
-		return labels;
-	json_decref(labels);
-	return NULL;
+	return labels;
 }
 
 int containerd_answer_parse(const uint8_t *answer, size_t size, json_t **ret)

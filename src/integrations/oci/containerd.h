@@ -11,6 +11,10 @@
 
 struct error;
 
+/* The namespaces of Kubernetes' containers, and of docker's. */
+#define CONTAINERD_KUBERNETES "k8s.io"
+#define CONTAINERD_DOCKER "moby"
+
 struct containerd_place {
 	char socket[108]; /* "STATE/containerd.sock" */
 	char namespace[80];
@@ -24,6 +28,5 @@ bool containerd_place(const char *bundle, struct containerd_place *ret);
  */
 int containerd_answer_parse(const uint8_t *answer, size_t size, json_t **ret);
 /* Asks containerd, for a few seconds at most. Returns 0 with *ret (object; owned by the caller).
- * NULL: it has none, it is a pod's sandbox, whose labels are the pod's, or containerd has no socket
- * there. Negative with *err: it does not answer. */
+ * NULL: it has none, or containerd has no socket there. Negative with *err: it does not answer. */
 int containerd_labels(const struct containerd_place *place, json_t **ret, struct error *err);

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "container/json_file.h"
 #include "container/wanted.h"
@@ -21,7 +21,9 @@
 #define USERDATA "/userdata"
 #define IMAGE_ID_LENGTH 64
 #define DOCKER_ID_LENGTH 64
-#define DOCKER_NAMESPACE "moby"
+#define DOCKER_RECORD "config.v2.json"
+/* DATA/overlay2/LAYER/merged is the deepest root file system. */
+#define DOCKER_DEPTH 3
 
 int oci_file_open(const char *path, size_t max, size_t *ret_size)
 {
@@ -160,38 +162,23 @@ static json_t *crio_labels(const struct oci_container *container)
 	return labels_of(oci_json_read(path, IMAGE_MAX), "config");
 }
 
-/* Whether a file is in docker's directory of this container, which is named by the ID. A file
- * elsewhere proves nothing: anybody may mount a file of their own, with labels of their own beside
- * it, over the host name. */
-static bool is_dockers(const char *file, const char *slash, const char *id)
-{
-	size_t length = strlen(id);
-
-	return length == DOCKER_ID_LENGTH && strspn(id, "0123456789abcdef") == length &&
-	       (size_t)(slash - file) > length && slash[-(ptrdiff_t)length - 1] == '/' &&
-	       !memcmp(slash - length, id, length);
-}
-
-/* docker has labels of the image and of `docker run` in one object. `length`: of its directory,
- * DATA/containers/ID, in `path`. NULL: its images are elsewhere, as with containerd's store. */
-static json_t *docker_image(const char *path, size_t length, const json_t *record)
+/* docker has labels of the image and of `docker run` in one object. `data`: docker's directory.
+ * NULL: its images are elsewhere, as with containerd's store. */
+static json_t *docker_image(const char *data, const json_t *record)
 {
 	static const char prefix[] = "sha256:";
 	const char *image = json_string_value(json_object_get(record, "Image"));
 	const char *driver = json_string_value(json_object_get(record, "Driver"));
 	char file[PATH_MAX + 256];
 
-	for (int i = 0; i < 2; i++)
-		while (length && path[--length] != '/')
-			;
 	if (!image || strncmp(image, prefix, sizeof(prefix) - 1) != 0 || !driver ||
 	    strspn(driver, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(driver))
 		return NULL;
 	image += sizeof(prefix) - 1;
 	if (strlen(image) != IMAGE_ID_LENGTH || strspn(image, "0123456789abcdef") != strlen(image))
 		return NULL;
-	snprintf(file, sizeof(file), "%.*s/image/%.64s/imagedb/content/sha256/%s", (int)length,
-		 path, driver, image);
+	snprintf(file, sizeof(file), "%s/image/%.64s/imagedb/content/sha256/%s", data, driver,
+		 image);
 	json_t *json = oci_json_read(file, IMAGE_MAX);
 	if (!json_is_object(json_object_get(json, "config"))) {
 		json_decref(json);
@@ -201,34 +188,38 @@ static json_t *docker_image(const char *path, size_t length, const json_t *recor
 	return labels ? labels : json_object();
 }
 
-/* docker mounts the container's host name from beside its own record of it. */
-static void docker_labels(const char *id, const json_t *config, struct oci_labels *ret)
+/* docker's record of a container is DATA/containers/ID/config.v2.json. Its root file system is
+ * below DATA, too, and nothing that an image or a user names is on the way. */
+static void docker_labels(const struct oci_container *container, struct oci_labels *ret)
 {
-	char path[PATH_MAX + 32];
-	json_t *mount;
-	size_t i;
+	size_t length = strlen(container->id);
+	char data[PATH_MAX], path[PATH_MAX + 2 * DOCKER_ID_LENGTH];
+	json_t *record = NULL;
 
-	json_array_foreach(json_object_get(config, "mounts"), i, mount)
-	{
-		const char *to = json_string_value(json_object_get(mount, "destination"));
-		const char *from = json_string_value(json_object_get(mount, "source"));
-		const char *slash = from ? strrchr(from, '/') : NULL;
-
-		if (!to || !slash || *from != '/' || strcmp(to, "/etc/hostname") != 0 ||
-		    strcmp(slash, "/hostname") != 0 || !is_dockers(from, slash, id))
-			continue;
-		if (snprintf(path, sizeof(path), "%.*s/config.v2.json", (int)(slash - from),
-			     from) >= (int)sizeof(path))
-			return;
-		json_t *record = oci_json_read(path, IMAGE_MAX);
-		ret->image = docker_image(from, (size_t)(slash - from), record);
-		ret->all = labels_of(record, "Config");
+	if (length != DOCKER_ID_LENGTH ||
+	    strspn(container->id, "0123456789abcdef") != DOCKER_ID_LENGTH)
 		return;
+	snprintf(data, sizeof(data), "%s", container->root);
+	for (int i = 0; i < DOCKER_DEPTH && !record; i++) {
+		char *slash = strrchr(data, '/');
+
+		if (!slash || slash == data)
+			return;
+		*slash = '\0';
+		snprintf(path, sizeof(path), "%s/containers/%s/" DOCKER_RECORD, data,
+			 container->id);
+		record = oci_json_read(path, IMAGE_MAX);
 	}
+	if (!record)
+		return;
+	ret->image = docker_image(data, record);
+	ret->all = labels_of(record, "Config");
+	if (!ret->all)
+		ret->all = json_object();
 }
 
-int oci_labels_find(const struct oci_container *container, const json_t *config,
-		    struct oci_labels *ret, struct error *err)
+int oci_labels_find(const struct oci_container *container, struct oci_labels *ret,
+		    struct error *err)
 {
 	struct containerd_place place;
 
@@ -237,12 +228,16 @@ int oci_labels_find(const struct oci_container *container, const json_t *config,
 	if (!ret->all)
 		ret->all = crio_labels(container);
 	if (!ret->all)
-		docker_labels(container->id, config, ret);
-	/* docker's containers are containerd's, too, which has none of their labels. */
-	if (ret->all || !containerd_place(container->bundle, &place) ||
-	    !strcmp(place.namespace, DOCKER_NAMESPACE))
+		docker_labels(container, ret);
+	if (ret->all || !containerd_place(container->bundle, &place))
 		return 0;
-	return containerd_labels(&place, &ret->all, err);
+	if (strcmp(place.namespace, CONTAINERD_DOCKER) != 0)
+		return containerd_labels(&place, &ret->all, err);
+	/* docker's containers are containerd's, too, which has none of their labels. */
+	error_set(err, EXIT_CODE_FAILED, "docker's record of container %.64s is not above %.200s",
+		  container->id, container->root);
+	error_hint(err, "without its labels no container starts, as they may limit it");
+	return -err->code;
 }
 
 void oci_labels_clear(struct oci_labels *labels)

@@ -18,11 +18,11 @@ struct oci_labels {
 	json_t *annotations;
 };
 
-/* Reads podman's storage, above the bundle; CRI-O's, above the root file system; docker's, beside
- * the container's host name; or asks containerd. Returns 0 with *ret, or negative with *err: the
+/* Reads podman's storage, above the bundle; CRI-O's and docker's, above the root file system; or
+ * asks containerd. Returns 0 with *ret, or negative with *err: the
  * engine does not say. */
-int oci_labels_find(const struct oci_container *container, const json_t *config,
-		    struct oci_labels *ret, struct error *err);
+int oci_labels_find(const struct oci_container *container, struct oci_labels *ret,
+		    struct error *err);
 void oci_labels_clear(struct oci_labels *labels);
 /* Whether it may be the image that names a session: its author chooses none for whoever starts it.
  * `annotations`: the container's. Pure. */

@@ -27,6 +27,7 @@
 #include "integrations/oci/precreate.h"
 #include "integrations/oci/runtime.h"
 #include "integrations/oci/session.h"
+#include "integrations/oci/slice_mounts.h"
 #include "integrations/oci/state.h"
 
 /* A runtime waits for its hooks, and its user for the runtime. */
@@ -72,7 +73,8 @@ struct hook {
 	bool required;          /* no slice is an error */
 	json_t *given;          /* labels of the command line; owned */
 	struct oci_container container;
-	json_t *config; /* the container's; owned */
+	struct oci_slice slice; /* that the container is in already */
+	json_t *config;         /* the container's; owned */
 	struct oci_session session;
 };
 
@@ -144,11 +146,14 @@ static int wanted_find(struct hook *hook, json_t **ret, struct error *err)
 	if (!hook->config)
 		return error_set(err, EXIT_CODE_FAILED, "%.300s cannot be read", path);
 	int rc = oci_config_parse(hook->config, &hook->container, err);
-	/* A container of carve podman run has the size that its user chose. */
-	if (rc == 0 && (hook->registered || !hook->container.in_slice))
+	/* The hook of carve podman run, or of a CDI device of a session, does it. */
+	if (rc < 0 || (!hook->registered && oci_config_is_registered(hook->config)))
+		return rc;
+	rc = oci_slice_find(hook->config, oci_is_pods(&hook->container), &hook->slice, err);
+	/* A container of carve docker run has the size that its user chose. */
+	if (rc == 0 && (hook->registered || !*hook->slice.session))
 		rc = container_limits_read(hook->container.environment, &hook->session.limits, err);
-	/* carve podman run made it, or a CDI device of a session. */
-	if (rc < 0 || hook->container.in_slice || hook->registered)
+	if (rc < 0 || *hook->slice.session || hook->registered)
 		return rc;
 	rc = oci_session_wanted(&hook->session, &hook->container, hook->config, hook->given, ret,
 				err);
@@ -195,10 +200,12 @@ static int slice_again(struct hook *hook, struct error *err)
 {
 	int rc = oci_process_check(&hook->container, err);
 
-	if (rc < 0)
+	if (rc == 0)
+		rc = oci_slice_check(&hook->slice, &hook->container, err);
+	if (rc < 0 || oci_is_pods(&hook->container))
 		return rc;
 	hook->session.host = hook->host;
-	rc = oci_again(&hook->session, &hook->container, hook->config, err);
+	rc = oci_again(&hook->session, &hook->container, &hook->slice, err);
 	if (rc < 0)
 		oci_session_give(&hook->session);
 	return rc;
@@ -214,10 +221,10 @@ static int work(void *arg, struct error *err)
 	if (rc < 0)
 		return rc;
 	if (!wanted && !hook->registered)
-		return hook->container.in_slice && !oci_is_pods(&hook->container)
-			       ? slice_again(hook, err)
-			       : 0;
+		return *hook->slice.session ? slice_again(hook, err) : 0;
 	rc = oci_process_check(&hook->container, err);
+	if (rc == 0 && *hook->slice.session)
+		rc = oci_slice_check(&hook->slice, &hook->container, err);
 	if (rc == 0)
 		rc = oci_libc_check(hook->container.root, err);
 	if (rc < 0) {

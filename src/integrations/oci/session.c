@@ -57,7 +57,7 @@ int oci_session_wanted(const struct oci_session *session, const struct oci_conta
 	/* A pod's slice is its containers'. */
 	if (oci_is_sandbox(container))
 		return 0;
-	int rc = oci_labels_find(container, config, &labels, err);
+	int rc = oci_labels_find(container, &labels, err);
 	const json_t *sources[] = {given, container->annotations, labels.all};
 	if (rc == 0)
 		rc = container_wanted(sources, ARRAY_SIZE(sources), ret, err);
@@ -67,8 +67,10 @@ int oci_session_wanted(const struct oci_session *session, const struct oci_conta
 		*ret = NULL;
 	}
 	oci_labels_clear(&labels);
+	/* NVIDIA_VISIBLE_DEVICES may be the image's, or of NVIDIA's CDI spec (void), which gives
+	 * the container GPUs all the same. */
 	if (rc == 0 && !*ret && session->limits.any &&
-	    !container_limits_no_gpu(session->limits.visible))
+	    (!container_limits_no_gpu(session->limits.visible) || oci_config_has_gpu(config)))
 		*ret = json_object();
 	return rc;
 }

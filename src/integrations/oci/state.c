@@ -7,7 +7,6 @@
 #include "base/macros.h"
 #include "container/wanted.h"
 #include "integrations/oci/containerd.h"
-#include "proto/attach.h"
 
 #define ID_LENGTH 64
 #define USERDATA "/userdata/"
@@ -35,28 +34,6 @@ int oci_state_parse(const char *text, size_t size, struct oci_container *ret, st
 	return rc;
 }
 
-static bool is_slice_mount(const json_t *mount)
-{
-	const char *to = json_string_value(json_object_get(mount, "destination"));
-	size_t length = strlen(ATTACH_SLICE_DIR);
-
-	return to && !strncmp(to, ATTACH_SLICE_DIR, length) &&
-	       (to[length] == '\0' || to[length] == '/');
-}
-
-static bool has_slice(const json_t *config)
-{
-	json_t *mount;
-	size_t i;
-
-	json_array_foreach(json_object_get(config, "mounts"), i, mount)
-	{
-		if (is_slice_mount(mount))
-			return true;
-	}
-	return false;
-}
-
 int oci_config_parse(const json_t *config, struct oci_container *to, struct error *err)
 {
 	char path[PATH_MAX];
@@ -71,7 +48,6 @@ int oci_config_parse(const json_t *config, struct oci_container *to, struct erro
 	if (length < 0 || length >= (int)sizeof(to->root))
 		return error_set(err, EXIT_CODE_FAILED,
 				 "the container's config.json has no root file system");
-	to->in_slice = has_slice(config);
 	to->annotations = json_is_object(annotations) ? json_incref(annotations) : NULL;
 	to->environment = json_is_array(environment) ? json_incref(environment) : NULL;
 	return 0;
@@ -92,10 +68,12 @@ bool oci_is_pods(const struct oci_container *container)
 
 bool oci_is_sandbox(const struct oci_container *container)
 {
-	struct containerd_place ignored;
+	struct containerd_place place;
 
-	/* Both have their bundles in /run, podman and its users have not. */
-	if (!containerd_place(container->bundle, &ignored) &&
+	/* Both have their bundles in /run, podman and its users have not. containerd's other
+	 * namespaces (moby: docker) are of engines whose users write annotations, too. */
+	if ((!containerd_place(container->bundle, &place) ||
+	     strcmp(place.namespace, CONTAINERD_KUBERNETES) != 0) &&
 	    strncmp(container->bundle, "/run/containers/storage/", 24) != 0)
 		return false;
 	for (size_t i = 0; i < ARRAY_SIZE(type_keys); i++) {
@@ -103,6 +81,22 @@ bool oci_is_sandbox(const struct oci_container *container)
 			json_string_value(json_object_get(container->annotations, type_keys[i]));
 
 		if (type && !strcmp(type, "sandbox"))
+			return true;
+	}
+	return false;
+}
+
+bool oci_config_has_gpu(const json_t *config)
+{
+	static const char prefix[] = "/dev/nvidia";
+	json_t *device;
+	size_t i;
+
+	json_array_foreach(json_object_get(json_object_get(config, "linux"), "devices"), i, device)
+	{
+		const char *path = json_string_value(json_object_get(device, "path"));
+
+		if (path && !strncmp(path, prefix, sizeof(prefix) - 1))
 			return true;
 	}
 	return false;
@@ -125,8 +119,9 @@ bool oci_config_has_hook(const json_t *config)
 	return false;
 }
 
-/* The arguments of the first hook that makes a slice by its own words; NULL: there is none. */
-static const json_t *device_hook_arguments(const json_t *config)
+/* The arguments of carve's first hook that has one of these words among them; NULL: there is none.
+ */
+static const json_t *hook_arguments(const json_t *config, const char *const *words, size_t count)
 {
 	const json_t *hooks = json_object_get(json_object_get(config, "hooks"), "createRuntime");
 	json_t *hook, *word;
@@ -143,11 +138,27 @@ static const json_t *device_hook_arguments(const json_t *config)
 		{
 			const char *text = json_string_value(word);
 
-			if (text && (!strcmp(text, "--label") || !strcmp(text, "--required")))
-				return json_object_get(hook, "args");
+			for (size_t n = 0; text && n < count; n++)
+				if (!strcmp(text, words[n]))
+					return json_object_get(hook, "args");
 		}
 	}
 	return NULL;
+}
+
+/* Of the first hook that makes a slice by its own words. */
+static const json_t *device_hook_arguments(const json_t *config)
+{
+	static const char *const words[] = {"--label", "--required"};
+
+	return hook_arguments(config, words, ARRAY_SIZE(words));
+}
+
+bool oci_config_is_registered(const json_t *config)
+{
+	static const char *const words[] = {"--register"};
+
+	return hook_arguments(config, words, ARRAY_SIZE(words)) != NULL;
 }
 
 bool oci_config_has_device_hook(const json_t *config)

@@ -25,7 +25,6 @@ struct oci_container {
 	char root[PATH_MAX]; /* the root file system, as the runtime has it */
 	json_t *annotations; /* object; owned, NULL: none */
 	json_t *environment; /* array of its first process's variables; owned, NULL: none */
-	bool in_slice;       /* it is a slice's already: somebody mounts it or sets its variables */
 };
 
 /* Reads the state. 0, or negative with *err set. Pure. */
@@ -39,11 +38,17 @@ bool oci_is_sandbox(const struct oci_container *container);
 /* Whether a CRI runtime says that it made the container, for a pod of Kubernetes. A user who starts
  * containers of other runtimes can have theirs say so, too. Pure. */
 bool oci_is_pods(const struct oci_container *container);
+/* Whether the container has a GPU's device nodes. Pure. */
+bool oci_config_has_gpu(const json_t *config);
 /* Whether carve-hook is a hook of it. */
 bool oci_config_has_hook(const json_t *config);
 /* Whether a device of CDI, of a size or of the image's, makes the container's slice: its hook has
  * arguments of its own. Pure. */
 bool oci_config_has_device_hook(const json_t *config);
+/* Whether a hook of carve's registers the container for a session: a CDI device of a session or
+ * `carve podman run` gave it the slice, and that hook looks at its mounts. Only an engine's
+ * administrator names hooks. Pure. */
+bool oci_config_is_registered(const json_t *config);
 /* The labels in that hook's arguments (object; owned by the caller), empty: the image's are meant.
  * NULL: there is no such hook. Pure. */
 json_t *oci_config_device_labels(const json_t *config);

@@ -27,6 +27,21 @@ def podman(storage, make_host, tmp_path):
     storage.clean()
 
 
+def slice_mounts(host, session, directory):
+    """The mounts by which a container of a session is in its slice, as a runtime has them in its configuration."""
+    done = host.carve("cdi", "generate", session, "--cdi-dir", directory)
+    assert done.returncode == 0, done.stderr
+    edits = json.loads((directory / f"carve.dev-slice_{session}.json").read_text())["devices"][0]["containerEdits"]
+    return [{"destination": m["containerPath"], "source": m["hostPath"]} for m in edits["mounts"]]
+
+
+def in_mounts(mounts, root):
+    """The words that start a process which has them in its root."""
+    script = "\n".join(f"mkdir -p {to.parent}; if [ -d {m['source']} ]; then mkdir -p {to}; else touch {to}; fi; mount --bind {m['source']} {to}"
+                       for m in mounts for to in [pathlib.Path(f"{root}{m['destination']}")])
+    return ["unshare", "--mount", "sh", "-ec", f"{script}\necho; exec sleep 1000"]
+
+
 def hooked(podman, verb, *argv, **kw):
     simulated = ["--env", "SIMGPU_HOST=" + podman.host.env["SIMGPU_HOST"]] if verb == "run" else []
     return podman("podman", "--hooks-dir", podman.hooks, verb, *simulated, *argv, **kw)
@@ -293,7 +308,7 @@ NOT_THE_CONTAINERS = {
 
 
 @pytest.mark.parametrize("way", rest_long(["session", "started again", "size", "registered"], 2))
-def test_a_process_that_is_not_the_containers_is_refused(stand_in, way):
+def test_a_process_that_is_not_the_containers_is_refused(stand_in, tmp_path, way):
     """Whoever writes the state could put other processes, or the whole host, into a slice."""
     config, words, before = {"root": {"path": "root"}}, [], []
     if way == "size":
@@ -305,8 +320,7 @@ def test_a_process_that_is_not_the_containers_is_refused(stand_in, way):
     elif way == "registered":
         words = ["--register", before[0]["id"]]
     elif way == "started again":
-        config["mounts"] = [{"destination": "/run/carve-slice"}]
-        config["process"] = {"env": [f"CARVE_SESSION={before[0]['id']}"]}
+        config["mounts"] = slice_mounts(stand_in.host, before[0]["id"], tmp_path / "cdi")
     stand_in.configure(config)
     for pid in (1, os.getpid()):
         done = stand_in.hook_on(pid, words=words)
@@ -322,7 +336,7 @@ def test_a_process_that_is_not_the_containers_is_refused(stand_in, way):
 
 
 @pytest.mark.parametrize("kind", ["cri.container-type", "cri-o.ContainerType"])
-def test_a_pod_joins_no_session_by_what_its_author_writes(stand_in, kind):
+def test_a_pod_joins_no_session_by_what_its_author_writes(stand_in, tmp_path, kind):
     """By an annotation, or as a container that is started again: all sessions of a node's hook are root's."""
     host, kubernetes = stand_in.host, {f"io.kubernetes.{kind}": "container"}
     theirs = host.popen(["unshare", "--mount", "sh", "-c", "echo; exec sleep 1000"])
@@ -330,7 +344,8 @@ def test_a_pod_joins_no_session_by_what_its_author_writes(stand_in, kind):
     stand_in.configure({"root": {"path": "root"}, "annotations": {"carve.vram": "2GiB", **kubernetes}})
     assert stand_in.hook_on(theirs.pid).returncode == 0
     session, = host.carve_json("session", "list")
-    mine = host.popen(["unshare", "--mount", "sh", "-c", "echo; exec sleep 1000"])
+    mounts = slice_mounts(host, session["id"], tmp_path / "cdi")
+    mine = host.popen(in_mounts(mounts, stand_in.root))
     mine.stdout.readline()
 
     def joined(words=(), annotations=(), **config):
@@ -341,8 +356,7 @@ def test_a_pod_joins_no_session_by_what_its_author_writes(stand_in, kind):
     names_it = {"carve.session": session["id"]}
     done, is_in = joined(annotations={**kubernetes, **names_it})
     assert done.returncode == 5 and "a pod joins no session by an annotation" in done.stderr and not is_in, done.stderr
-    again = {"mounts": [{"destination": "/run/carve-slice/x"}], "process": {"env": [f"CARVE_SESSION={session['id']}"]}}
-    done, is_in = joined(annotations=kubernetes, **again)
+    done, is_in = joined(annotations=kubernetes, mounts=mounts)
     assert done.returncode == 0 and not is_in, done.stderr
     # The node's own settings may name a session.
     done, is_in = joined(["--label", f"carve.session={session['id']}"], kubernetes)
@@ -522,22 +536,23 @@ def test_an_image_names_sizes_and_no_session(podman):
     assert "this GPU has 3072 MiB" in done.stdout, done
 
 
-@pytest.mark.parametrize("source", ["volumes/1", "containers"])
-def test_an_image_joins_no_session_by_a_volume_and_a_variable(stand_in, source):
-    """As a container of carve's that is started again has them: that one mounts the daemon's own directory."""
+@pytest.mark.parametrize("carves", [True, False])
+def test_a_container_of_carves_that_is_started_again_joins_its_session(stand_in, tmp_path, carves):
+    """By the file of its slice, and by no variable of the image."""
     host = stand_in.host
-    containers = [host.popen(["unshare", "--mount", "sh", "-c", "echo; exec sleep 1000"]) for _ in range(2)]
-    for container in containers:
-        container.stdout.readline()
+    first = host.popen(["unshare", "--mount", "sh", "-c", "echo; exec sleep 1000"])
+    first.stdout.readline()
     stand_in.configure()
-    assert stand_in.hook_on(containers[0].pid).returncode == 0
+    assert stand_in.hook_on(first.pid).returncode == 0
     session, = host.carve_json("session", "list")
-    stand_in.configure({"root": {"path": "root"}, "process": {"env": [f"CARVE_SESSION={session['id']}"]}, "mounts": [
-        {"destination": "/run/carve-slice/attach", "source": f"{os.path.realpath(host.env['CARVE_RUNTIME_DIR'])}/{source}"}]})
-    done = stand_in.hook_on(containers[1].pid)
+    mounts = slice_mounts(host, session["id"], tmp_path / "cdi") if carves else []
+    second = host.popen(in_mounts(mounts, stand_in.root))
+    second.stdout.readline()
+    stand_in.configure({"root": {"path": "root"}, "process": {"env": [f"CARVE_SESSION={session['id']}"]}, "mounts": mounts})
+    done = stand_in.hook_on(second.pid)
     assert done.returncode == 0, done.stderr
-    is_in = containers[1].pid in host.carve_json("session", "show", session["id"])["command_pids"]
-    assert is_in == (source == "containers")
+    is_in = second.pid in host.carve_json("session", "show", session["id"])["command_pids"]
+    assert is_in == carves
 
 
 DOCKERS_ID = "a" * 64
@@ -557,7 +572,7 @@ def test_a_label_of_docker_run_names_a_session_and_one_of_its_image_does_not(tmp
     if image is not None:
         (content / IMAGES_ID).write_text(json.dumps({"config": {"Labels": image or None}}))
     (tmp_path / "config.json").write_text(json.dumps({
-        "root": {"path": "root"}, "mounts": [{"destination": "/etc/hostname", "source": str(record / "hostname")}]}))
+        "root": {"path": str(tmp_path / "overlay2/layer/merged")}}))
     state = json.dumps({"id": DOCKERS_ID, "pid": os.getpid(), "bundle": str(tmp_path)})
     done = subprocess.run([BUILD / "carve-hook"], input=state, capture_output=True, text=True, timeout=60)
     # A process that is not the container's is noticed after that.

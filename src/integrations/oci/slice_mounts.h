@@ -1,0 +1,56 @@
+/* The mounts by which a container is in a slice already: `carve docker run`, a CDI device of a
+ * session and Kubernetes' claims give them to the runtime (container/layout.h).
+ *
+ * An image and a pod's author choose where volumes go (VOLUME, emptyDir), so a destination proves
+ * nothing. A mount counts by its source: carve's own two libraries by device and inode, the
+ * daemon's directory by its name and owner, and the two files of a slice by their text. Only all of
+ * these mounts together make a slice. Any other mount at carve's places is an error, as it would
+ * hide what carve mounts, or pass for it. */
+#pragma once
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "container/wanted.h"
+
+struct error;
+struct oci_container;
+
+/* Which of the mounts prove something; the driver's two do not. */
+enum oci_slice_part {
+	OCI_SLICE_FRONT_CUDA,
+	OCI_SLICE_FRONT_NVML,
+	OCI_SLICE_ATTACH,
+	OCI_SLICE_ENVIRONMENT,
+	OCI_SLICE_PRELOAD,
+	OCI_SLICE_PARTS,
+};
+
+struct oci_slice {
+	/* Of its file of variables. "": the container has none of carve's mounts. */
+	char session[CONTAINER_LABEL_MAX + 1];
+	/* The source of the attach socket, or of its directory. */
+	char attach[PATH_MAX];
+	/* The files that are mounted. */
+	struct {
+		dev_t dev;
+		ino_t ino;
+	} source[OCI_SLICE_PARTS];
+};
+
+/* An absolute path without "//", "/./" and "/..". False: it is none, or too long. Pure. */
+bool oci_path_clean(const char *path, char *buf, size_t size);
+/* Whether this is the text of a slice's file of variables, and of which session. Pure. */
+bool oci_slice_text_session(const char *text, char ret[static CONTAINER_LABEL_MAX + 1]);
+/* Looks for mounts at carve's places. `is_pods`: a pod's author may name files of the host's, so
+ * the slice's files have to be root's. Returns 0, or negative with *err set: a mount there is not
+ * carve's, or some are missing. */
+int oci_slice_find(const json_t *config, bool is_pods, struct oci_slice *ret, struct error *err);
+/* Checks that the container's programs see these files at carve's places: a link in the image can
+ * lead a later mount over them. oci_process_check() has looked at the process. 0, or negative with
+ * *err set. */
+int oci_slice_check(const struct oci_slice *slice, const struct oci_container *container,
+		    struct error *err);
