@@ -561,15 +561,16 @@ static int utilization_read(const struct gpus *gpus, nvmlDevice_t device)
 /* The driver keeps samples of some seconds. */
 #define USE_OF_LAST_US 1100000u
 
-static void use_add(struct gpu_use *list, size_t max, size_t *count, pid_t pid, uint32_t ppm)
+static void use_add(struct gpu_use *list, size_t max, size_t *count, const struct gpu_use *use)
 {
 	for (size_t i = 0; i < *count; i++)
-		if (list[i].pid == pid) {
-			list[i].ppm = MAX(list[i].ppm, ppm);
+		if (list[i].pid == use->pid) {
+			list[i].ppm = MAX(list[i].ppm, use->ppm);
+			list[i].present |= use->present;
 			return;
 		}
 	if (*count < max)
-		list[(*count)++] = (struct gpu_use){pid, ppm};
+		list[(*count)++] = *use;
 }
 
 static int use_read(const struct gpus *gpus, nvmlDevice_t device, struct gpu_use *list, size_t max,
@@ -590,8 +591,9 @@ static int use_read(const struct gpus *gpus, nvmlDevice_t device, struct gpu_use
 	if (status != NVML_SUCCESS)
 		return gpus_errno(status);
 	for (unsigned i = 0; i < MIN(found, GPU_PROCESSES_MAX); i++)
-		use_add(list, max, count, (pid_t)samples[i].pid,
-			MIN(samples[i].smUtil, 100u) * PPM_OF_PERCENT);
+		use_add(list, max, count,
+			&(struct gpu_use){.pid = (pid_t)samples[i].pid,
+					  .ppm = MIN(samples[i].smUtil, 100u) * PPM_OF_PERCENT});
 	return 0;
 }
 
@@ -610,7 +612,8 @@ int gpus_use(struct gpus *gpus, uint32_t index, struct gpu_use *list, size_t max
 	if (rc == 0)
 		rc = compute_read(gpus, device, &sample);
 	for (size_t i = 0; rc == 0 && i < sample.process_count; i++)
-		use_add(list, max, &count, sample.processes[i].pid, 0);
+		use_add(list, max, &count,
+			&(struct gpu_use){.pid = sample.processes[i].pid, .present = true});
 	gpu_sample_clear(&sample);
 	if (rc < 0)
 		return rc;

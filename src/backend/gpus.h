@@ -119,6 +119,7 @@ uint64_t gpu_sample_listed(const struct gpu_sample *sample);
 struct gpu_use {
 	pid_t pid;
 	uint32_t ppm;
+	bool present; /* it has a context there now; else it had */
 };
 #define GPU_USE_UNKNOWN UINT32_MAX
 /* All processes on it (0 ppm: it used nothing), by what the driver says of the last second or less;

@@ -73,6 +73,13 @@ bool process_not_younger(struct process_id a, struct process_id b)
 	return (a.birth & TICKS_MASK) <= (b.birth & TICKS_MASK);
 }
 
+bool process_began_before(struct process_id process, uint64_t boottime_ns)
+{
+	uint64_t tick_ns = 1000000000ull / (uint64_t)sysconf(_SC_CLK_TCK);
+
+	return (process.birth & TICKS_MASK) < boottime_ns / tick_ns;
+}
+
 bool process_parent_find(struct process_id process, struct process_id *ret)
 {
 	struct process_id found = {0};

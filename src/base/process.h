@@ -18,6 +18,8 @@ struct process_id {
 bool process_same(struct process_id a, struct process_id b);
 /* Whether `a` started before `b`, or in the same tick. */
 bool process_not_younger(struct process_id a, struct process_id b);
+/* Whether it started before that time by CLOCK_BOOTTIME, for certain: clock ticks are coarse. */
+bool process_began_before(struct process_id process, uint64_t boottime_ns);
 /* The process that has this PID now. 0 or -errno; -ESRCH: nobody. */
 int process_identify(pid_t pid, struct process_id *ret);
 /* The process of a pidfd, whose PID is or was this one. Likewise. */

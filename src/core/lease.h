@@ -94,9 +94,6 @@ void lease_client_bar(struct lease_table *t, uint64_t id, bool barred, uint64_t 
 /* The most that clients of other owners, of those that want or hold it now, have been promised of
  * one of these GPUs, ppm; 0: there are none. */
 uint32_t lease_others(const struct lease_table *t, uint64_t gpus, uint64_t owner);
-/* How much one of them has missed of its share lately, by what was measured (lease_measure.h); ns.
- */
-uint64_t lease_others_short(const struct lease_table *t, uint64_t gpus, uint64_t owner);
 
 enum lease_action_kind {
 	LEASE_NONE = 0,

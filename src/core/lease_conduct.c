@@ -53,10 +53,9 @@ bool lease_conduct_pass(struct lease_conduct *c, uint64_t now)
 	return true;
 }
 
-bool lease_conduct_note(struct lease_conduct *c, enum conduct_event event, uint64_t now)
+bool lease_conduct_note(struct lease_conduct *c, uint64_t now)
 {
-	if (event == CONDUCT_FORGED && c->state != CONDUCT_SUSPENDED &&
-	    c->strikes + 1 < CONDUCT_STRIKES) {
+	if (c->state != CONDUCT_SUSPENDED && c->strikes + 1 < CONDUCT_STRIKES) {
 		watch(c, c->strikes + 1, now);
 		return false;
 	}
@@ -90,11 +89,10 @@ uint64_t lease_conduct_left(const struct lease_conduct *c, uint64_t patience, ui
 	return patience == UINT64_MAX ? patience : patience - MIN(spent(c, now), patience);
 }
 
-bool lease_conduct_spend(struct lease_conduct *c, uint64_t ns, uint64_t patience, uint64_t now)
+void lease_conduct_spend(struct lease_conduct *c, uint64_t ns, uint64_t now)
 {
 	c->spent = MIN(spent(c, now) + MIN(ns, SPENT_MOST_NS), SPENT_MOST_NS);
 	c->spent_at = now;
-	return c->spent > patience;
 }
 
 bool lease_conduct_is_clean(const struct lease_conduct *c, uint64_t now)

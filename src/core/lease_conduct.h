@@ -2,16 +2,17 @@
  * not thread-safe. Times in ns of any one clock; zeroed: nothing is held against the owner.
  *
  *   state      what happens                               next
- *   FREE       a gate opened against the plan             WATCHED
- *   WATCHED    the same, CONDUCT_STRIKES times in all     SUSPENDED
- *   any        took time beyond the turns                 SUSPENDED
- *   SUSPENDED  any of these                               SUSPENDED, from now on
+ *   FREE       a fault (enum conduct_event)               WATCHED
+ *   WATCHED    a fault, CONDUCT_STRIKES times in all      SUSPENDED
+ *   SUSPENDED  a fault                                    SUSPENDED, from now on
  *   SUSPENDED  the time is up                             WATCHED, one strike from the next
- *   WATCHED    CONDUCT_WATCH_NS without any               FREE
+ *   WATCHED    CONDUCT_WATCH_NS without a fault           FREE
  *
- * A suspended owner gets no turn, and the owner's programs on the GPU are ended where the policy
- * says so. A suspension lasts for CONDUCT_FIRST_NS, and twice as long each time until the owner is
- * FREE again, CONDUCT_MOST_NS at most. */
+ * A fault is an act that only the owner's own processes can do. How long work took, or how much of
+ * the GPU's time a measurement shows, is no fault: the work of a neighbour changes both. A
+ * suspended owner gets no turn, and the programs that did it are ended where the policy says so. A
+ * suspension lasts for CONDUCT_FIRST_NS, and twice as long each time until the owner is FREE again,
+ * CONDUCT_MOST_NS at most. */
 #pragma once
 
 #include <stdbool.h>
@@ -24,9 +25,8 @@
 
 enum conduct_state { CONDUCT_FREE, CONDUCT_WATCHED, CONDUCT_SUSPENDED };
 enum conduct_event {
-	CONDUCT_FORGED, /* a process opened its gate, though the daemon was there */
-	CONDUCT_TOOK,   /* time on the GPU beyond the owner's turns: as measured, or by its own word
-			 */
+	CONDUCT_FORGED,    /* a process opened its gate, though the daemon was there */
+	CONDUCT_UNFRONTED, /* a process used the GPU, and no front counted its work */
 };
 
 struct lease_conduct {
@@ -38,8 +38,8 @@ struct lease_conduct {
 
 /* Lets time pass. True: the state is another one. */
 bool lease_conduct_pass(struct lease_conduct *c, uint64_t now);
-/* Notes an event. True: the owner is suspended (anew). */
-bool lease_conduct_note(struct lease_conduct *c, enum conduct_event event, uint64_t now);
+/* Notes a fault. True: the owner is suspended (anew). */
+bool lease_conduct_note(struct lease_conduct *c, uint64_t now);
 static inline bool lease_conduct_suspended(const struct lease_conduct *c)
 {
 	return c->state == CONDUCT_SUSPENDED;
@@ -55,6 +55,6 @@ uint64_t lease_patience(uint32_t others_ppm);
 /* The rest of the patience: the user has spent some, and gets it back at CONDUCT_REFILL_PPM. */
 #define CONDUCT_REFILL_PPM 20000u
 uint64_t lease_conduct_left(const struct lease_conduct *c, uint64_t patience, uint64_t now);
-/* The user's work went on for `ns` after its turn, until it was cut off; or it goes on still, for
- * ever. Nobody can know whether it would have ended. True: that is more than `patience`. */
-bool lease_conduct_spend(struct lease_conduct *c, uint64_t ns, uint64_t patience, uint64_t now);
+/* The user's work went on for `ns` after its turn, until it was cut off. Nobody can know whether it
+ * would have ended. */
+void lease_conduct_spend(struct lease_conduct *c, uint64_t ns, uint64_t now);

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "base/macros.h"
-#include "core/lease_conduct.h"
 #include "core/lease_table.h"
 
 /* Measured beside turns, without anybody's doing: hand-overs, and what is rounded. */
@@ -12,9 +11,12 @@
 #define LAG_NS 150000000ll
 /* Time that is not more than that is not charged. */
 #define COARSE_NS 100000000ll
-/* More than that, or than a quarter of the patience, is more than coarse. */
-#define OVER_NS 500000000ll
-#define OVER_PATIENCE_PART 4
+/* A client without a turn or work between so many marks has none of its time in the driver's
+ * figures: work may have ended just before the second mark, and a figure reaches back for LAG_NS
+ * and a quarter of a measurement more. */
+#define SILENT_MARKS 3u
+/* Clocks that differ by more between two marks do not agree. */
+#define APART_NS (LEASE_MEASURE_NS / 50)
 #define SUM_MOST_NS 60000000000ll
 /* The GPU's work beyond that of all listed processes: of ended ones and of many small ones. */
 #define UNLISTED_PPM 50000u
@@ -93,14 +95,13 @@ void lease_meter_leave(struct lease_gpu *g, const struct lease_seat *s)
 
 /* ---- one measurement --------------------------------------------------------------------- */
 
-static uint64_t waited_by(const struct lease_client *c, uint64_t now)
+/* Between the last two marks, and at both of them. */
+static bool was_silent(const struct lease_seat *s)
 {
-	bool waits = c->wants && (c->state == STATE_REST || c->state == STATE_GRANTED);
-
-	return c->stat.waited_ns + (waits ? now - MIN(c->wait_from, now) : 0);
+	return !held(s) && !s->client->goes_on && s->client->state == STATE_REST;
 }
 
-void lease_measure_mark(struct lease_table *t, uint32_t gpu, uint64_t now)
+void lease_measure_mark(struct lease_table *t, uint32_t gpu, uint64_t now, uint64_t own)
 {
 	struct lease_gpu *g = &t->gpu[gpu];
 
@@ -109,14 +110,16 @@ void lease_measure_mark(struct lease_table *t, uint32_t gpu, uint64_t now)
 		struct lease_seat *s = g->seats[i];
 
 		lease_charge(t, s->client, now);
-		s->meter.waited = waited_by(s->client, now);
 		s->meter_from = s->meter_to;
 		s->meter_to = s->meter;
 		s->credit_from = s->credit_to;
 		s->credit_to = lease_credit(g, s);
+		s->silent = was_silent(s) ? MIN(s->silent + 1, SILENT_MARKS) : 0;
 	}
 	g->measured_from = g->measured_to;
 	g->measured_to = now;
+	g->clock_from = g->clock_to;
+	g->clock_to = own;
 }
 
 struct measure {
@@ -287,21 +290,6 @@ static void all_give_back(const struct measure *m, uint64_t taken)
 	}
 }
 
-/* The time that it could have had by its share while it wanted it, less the time that it used. */
-static void missed_count(const struct measure *m, struct lease_seat *s)
-{
-	const struct lease_client *c = s->client;
-	uint64_t rate = c->fraction;
-	uint64_t wanted = held(s) + s->meter_to.waited - s->meter_from.waited;
-
-	if (!rate && m->g->setting.mode == COMPUTE_STRICT)
-		rate = lease_pool_rate(m->g) / MAX(m->g->pool_active, 1);
-	uint64_t due = (uint64_t)((__uint128_t)MIN(wanted, m->ns) * rate / LEASE_PPM) + s->missed;
-	uint64_t had = used_by_client(m, c->id) + m->ns / LEASE_PPM * SLACK_PPM;
-
-	s->missed = MIN(due - MIN(had, due), RETURN_MOST_NS);
-}
-
 /* Beyond what the listed processes used. */
 static uint64_t unlisted(const struct measure *m, uint32_t busy_ppm)
 {
@@ -314,28 +302,37 @@ static uint64_t unlisted(const struct measure *m, uint32_t busy_ppm)
 	return m->ns / LEASE_PPM * (busy_ppm - listed - UNLISTED_PPM);
 }
 
-static bool is_beyond(const struct measure *m, const struct lease_use *use)
+/* The owner's processes that are attached nowhere, together. */
+static uint64_t used_by_loose(const struct measure *m, uint64_t owner)
 {
-	if (!use->ppm)
-		return false;
-	for (uint32_t i = 0; i < m->g->count; i++) {
-		const struct lease_seat *s = m->g->seats[i];
+	uint64_t ns = 0;
 
-		if (s->client->id == use->id)
-			return used_by_client(m, use->id) >
-			       held(s) + allowed(s) + (uint64_t)COARSE_NS;
-	}
-	return true;
+	for (size_t i = 0; i < m->count; i++)
+		if (!m->uses[i].id && m->uses[i].owner == owner)
+			ns += used_of(m, &m->uses[i]);
+	return ns;
+}
+
+static const struct lease_seat *seat_of(const struct lease_gpu *g, uint64_t id)
+{
+	for (uint32_t i = 0; i < g->count; i++)
+		if (g->seats[i]->client->id == id)
+			return g->seats[i];
+	return NULL;
+}
+
+static bool is_unfronted(const struct measure *m, const struct lease_use *use)
+{
+	const struct lease_seat *s = use->id ? seat_of(m->g, use->id) : NULL;
+
+	if (!use->ppm || !others_wanted(m->g, use->owner))
+		return false;
+	if (!use->id)
+		return used_by_loose(m, use->owner) > (uint64_t)COARSE_NS;
+	return s && s->silent >= SILENT_MARKS && used_by_client(m, use->id) > (uint64_t)COARSE_NS;
 }
 
 /* ---- the interface ----------------------------------------------------------------------- */
-
-static int64_t over_ns(const struct lease_table *t, const struct lease_gpu *g, uint64_t owner)
-{
-	uint64_t patience = lease_patience(lease_others(t, 1ull << g->index, owner));
-
-	return (int64_t)MIN(patience / OVER_PATIENCE_PART, (uint64_t)OVER_NS);
-}
 
 /* All that used the GPU, or could have. */
 static void accounts_open(struct measure *m)
@@ -346,40 +343,41 @@ static void accounts_open(struct measure *m)
 		(void)outside_get(m->g, m->g->seats[i]->client->owner);
 }
 
-size_t lease_measure(struct lease_table *t, uint32_t gpu, struct lease_use *uses, size_t count,
-		     uint32_t busy_ppm, uint64_t now, struct lease_taken *ret, size_t room)
+/* Time held is by the clock of leases, and time used by the GPU's: where one stood still and the
+ * other went on, their difference says nothing of anybody. */
+static bool clocks_agree(const struct lease_gpu *g)
+{
+	uint64_t leases = g->measured_to - g->measured_from;
+	uint64_t own = g->clock_to - MIN(g->clock_from, g->clock_to);
+
+	return MAX(leases, own) - MIN(leases, own) <= APART_NS;
+}
+
+bool lease_measure(struct lease_table *t, uint32_t gpu, struct lease_use *uses, size_t count,
+		   uint32_t busy_ppm, uint64_t now)
 {
 	struct lease_gpu *g = &t->gpu[gpu];
 	struct measure m = {g, uses, count, g->measured_to - g->measured_from};
 	uint64_t taken = 0;
-	size_t filled = 0;
 
 	if (g->setting.mode == COMPUTE_OFF || !g->measured_from ||
-	    m.ns < LEASE_MEASURE_NS / 4 * 3 || m.ns > LEASE_MEASURE_NS / 4 * 5)
-		return 0;
+	    m.ns < LEASE_MEASURE_NS / 4 * 3 || m.ns > LEASE_MEASURE_NS / 4 * 5 ||
+	    !clocks_agree(g)) {
+		for (uint32_t i = 0; i < g->outside_count; i++)
+			g->outside[i].gone = 0;
+		return false;
+	}
 	lease_sync(t, g, now);
 	accounts_open(&m);
 	for (uint32_t i = 0; i < g->outside_count; i++) {
 		outside_count(&m, &g->outside[i]);
 		taken += g->outside[i].had;
 	}
-	for (uint32_t i = 0; i < g->count; i++)
-		missed_count(&m, g->seats[i]);
 	all_give_back(&m, taken + unlisted(&m, busy_ppm));
-	for (uint32_t i = 0; i < g->outside_count && filled < room; i++) {
-		const struct lease_outside *o = &g->outside[i];
-
-		if (o->beyond.ns > 0)
-			ret[filled++] = (struct lease_taken){
-				.owner = o->owner,
-				.ns = o->taken,
-				.sum = (uint64_t)o->beyond.ns,
-				.over = o->taken && o->beyond.ns > over_ns(t, g, o->owner)};
-	}
 	for (size_t i = 0; i < count; i++)
-		uses[i].beyond = is_beyond(&m, &uses[i]);
+		uses[i].unfronted = is_unfronted(&m, &uses[i]);
 	outside_prune(g);
-	return filled;
+	return true;
 }
 
 void lease_measure_forget(struct lease_table *t, uint32_t gpu)
@@ -388,6 +386,14 @@ void lease_measure_forget(struct lease_table *t, uint32_t gpu)
 
 	g->outside_count = 0;
 	g->measured_from = g->measured_to = 0;
+}
+
+void lease_goes_on(struct lease_table *t, uint64_t id, bool goes_on)
+{
+	struct lease_client *c = lease_find(t, id);
+
+	if (c)
+		c->goes_on = goes_on;
 }
 
 void lease_allow(struct lease_table *t, uint64_t id, uint64_t ns)

@@ -31,17 +31,3 @@ uint32_t lease_others(const struct lease_table *t, uint64_t gpus, uint64_t owner
 		most = MAX(most, others_on(&t->gpu[__builtin_ctzll(left)], owner));
 	return most;
 }
-
-uint64_t lease_others_short(const struct lease_table *t, uint64_t gpus, uint64_t owner)
-{
-	uint64_t most = 0;
-
-	for (uint64_t left = gpus & t->sliced; left; left &= left - 1) {
-		const struct lease_gpu *g = &t->gpu[__builtin_ctzll(left)];
-
-		for (uint32_t i = 0; i < g->count; i++)
-			if (counts(g->seats[i]->client, owner))
-				most = MAX(most, g->seats[i]->missed);
-	}
-	return most;
-}

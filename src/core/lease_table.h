@@ -62,7 +62,6 @@ struct lease_client;
 struct lease_meter {
 	uint64_t paid[LEASE_ACCOUNTS];
 	uint64_t allowed;
-	uint64_t waited; /* as of the mark */
 };
 
 struct lease_seat {
@@ -79,11 +78,13 @@ struct lease_seat {
 	/* lease_measure.c: the meter, and as it stood at the last two marks. */
 	struct lease_meter meter, meter_from, meter_to;
 	int64_t credit_from, credit_to;
-	uint64_t missed;            /* the time of its share that it has not had, as measured; ns */
+	/* Between so many marks in a row it had no turn, and by its own word no work on the GPU. */
+	uint32_t silent;
 	uint64_t charged, returned; /* by measurement; for showing */
 };
 
-/* ns; below 0: what is held and not in the driver's figures yet. `shown`: of that, what was told.
+/* ns; below 0: what is held and not in the driver's figures yet. `shown`: of that, what was
+ * charged.
  */
 struct lease_account_sum {
 	int64_t ns, shown;
@@ -114,6 +115,7 @@ struct lease_client {
 	uint32_t fraction, seat_count;
 	bool wants, open_ended, contended;
 	bool barred, asks; /* asks: what it would want if it was not barred */
+	bool goes_on;      /* by its own word work of it is on the GPU, as last told */
 	bool fills;        /* it has a GPU that is kept for a gang, until that can have it */
 	enum lease_state state;
 	uint64_t covers; /* GPUs that its lease holds */
@@ -160,6 +162,7 @@ struct lease_gpu {
 	struct lease_outside *outside;
 	uint32_t outside_count;
 	uint64_t measured_from, measured_to; /* the last two marks; 0: there were none */
+	uint64_t clock_from, clock_to;       /* these marks by the GPU's own clock */
 	uint64_t rival_until;
 	uint64_t overran, overran_at; /* the longest overrun of late, and when it ended */
 	uint64_t late_until;          /* beside long kernels: lease_turn() */

@@ -15,9 +15,9 @@
  * - "history_text_mib": 1024: and so many MiB of their requests: environments and commands
  * - "state_dir": "/var/lib/carve": where sessions, quotas and history are kept (state.h); read when
  *   the daemon starts
- * - "slicing_policy": "kill": the answer to processes that take more of a sliced GPU's time than
- *   their turns. "report": their user has no turns for a while. "kill": they are killed, too. By
- *   default a system daemon kills, and a user's own daemon reports
+ * - "slicing_policy": "kill": the answer to processes that open their gate, or use a sliced GPU
+ *   without the front. "report": their user has no turns for a while. "kill": they are killed, too.
+ *   By default a system daemon kills, and a user's own daemon reports
  * - "mig_share_group": "mates": the members of this group may share MIG instances with each other
  *   (`--mig-share`); a name of /etc/group, or a number. By default only sessions of one user may
  * - "timeSlicing": {"mode": "fair", "lease": "250ms", "granularity": "5%"}: for GPUs that nobody

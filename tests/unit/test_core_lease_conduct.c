@@ -14,15 +14,15 @@ static void a_gate_opened_again_and_again_suspends(void **state)
 
 	assert_true(lease_conduct_is_clean(&c, 0));
 	for (unsigned i = 1; i < CONDUCT_STRIKES; i++) {
-		assert_false(lease_conduct_note(&c, CONDUCT_FORGED, i * SEC));
+		assert_false(lease_conduct_note(&c, i * SEC));
 		assert_int_equal(c.state, CONDUCT_WATCHED);
 	}
-	assert_true(lease_conduct_note(&c, CONDUCT_FORGED, 3 * SEC));
+	assert_true(lease_conduct_note(&c, 3 * SEC));
 	assert_true(lease_conduct_suspended(&c));
 	assert_false(lease_conduct_pass(&c, 3 * SEC + CONDUCT_FIRST_NS - 1));
 	assert_true(lease_conduct_pass(&c, 3 * SEC + CONDUCT_FIRST_NS));
 	/* The next one is enough, and counts twice. */
-	assert_true(lease_conduct_note(&c, CONDUCT_FORGED, 20 * SEC));
+	assert_true(lease_conduct_note(&c, 20 * SEC));
 	assert_false(lease_conduct_pass(&c, 20 * SEC + CONDUCT_FIRST_NS));
 	assert_true(lease_conduct_pass(&c, 20 * SEC + 2 * CONDUCT_FIRST_NS));
 }
@@ -31,9 +31,11 @@ static void a_user_who_goes_on_while_suspended_stays_suspended(void **state)
 {
 	struct lease_conduct c = {0};
 
-	assert_true(lease_conduct_note(&c, CONDUCT_TOOK, 0));
+	for (unsigned i = 1; i < CONDUCT_STRIKES; i++)
+		assert_false(lease_conduct_note(&c, 0));
+	assert_true(lease_conduct_note(&c, 0));
 	for (uint64_t at = 1; at < 100; at++) {
-		assert_true(lease_conduct_note(&c, CONDUCT_TOOK, at * SEC));
+		assert_true(lease_conduct_note(&c, at * SEC));
 		assert_false(lease_conduct_pass(&c, at * SEC));
 	}
 	assert_int_equal(c.suspensions, 1);
@@ -45,8 +47,10 @@ static void suspensions_are_forgotten_in_time(void **state)
 	struct lease_conduct c = {0};
 	uint64_t now = 0, least = 0;
 
+	for (unsigned i = 1; i < CONDUCT_STRIKES; i++)
+		assert_false(lease_conduct_note(&c, now));
 	for (unsigned i = 0; i < 40; i++) {
-		assert_true(lease_conduct_note(&c, CONDUCT_TOOK, now));
+		assert_true(lease_conduct_note(&c, now));
 		assert_true(c.until - now >= least && c.until - now <= CONDUCT_MOST_NS);
 		least = c.until - now;
 		now = c.until;
@@ -71,13 +75,13 @@ static void patience_is_spent_and_comes_back(void **state)
 			    MAX(CONDUCT_WINDOW_NS / LEASE_PPM * rest, 250 * MS));
 		assert_true(lease_patience(others) > 0);
 	}
-	assert_false(lease_conduct_spend(&c, patience / 2, patience, 0));
+	lease_conduct_spend(&c, patience / 2, 0);
 	assert_int_equal(lease_conduct_left(&c, patience, 0), patience - patience / 2);
-	assert_true(lease_conduct_spend(&c, patience, patience, 1 * SEC));
+	lease_conduct_spend(&c, patience, 1 * SEC);
 	assert_int_equal(lease_conduct_left(&c, patience, 1 * SEC), 0);
 	assert_int_equal(lease_conduct_left(&c, patience, 2000 * SEC), patience);
 	/* No figure of a client overflows. */
-	assert_true(lease_conduct_spend(&c, UINT64_MAX, patience, 2000 * SEC));
+	lease_conduct_spend(&c, UINT64_MAX, 2000 * SEC);
 	assert_int_equal(lease_conduct_left(&c, patience, 4000 * SEC), patience);
 }
 
@@ -113,73 +117,127 @@ static uint64_t table_run(struct lease_table *t, uint64_t now, uint64_t until)
 	return now;
 }
 
-/* Mallory uses `more_ppm` beside his turns, by `seconds` measurements. Returns his account. */
-static uint64_t measured(struct lease_table *t, uint32_t more_ppm, unsigned seconds, bool *over,
-			 uint32_t id)
+/* What is measured of Mallory beside his turns. */
+struct beside {
+	uint32_t ppm;   /* of the GPU's time */
+	uint64_t id;    /* the client whose process it is; 0: it is attached nowhere */
+	uint64_t apart; /* the GPU's clock goes on by so much less in each second; ns */
+	bool barred;    /* he has no turns */
+	bool goes_on;   /* by his own word work of his is on the GPU all the time */
+};
+
+/* `seconds` measurements. Returns in how many of them the time beside his turns was unfronted. */
+static unsigned measured(struct lease_table *t, const struct beside *b, unsigned seconds)
 {
-	uint64_t now = 1 * SEC, sum = 0;
+	uint64_t now = 1 * SEC, own = now;
+	unsigned unfronted = 0;
 
 	lease_wants(t, 1, true, now);
 	lease_wants(t, 2, true, now);
-	lease_measure_mark(t, 0, now);
+	lease_client_bar(t, 2, b->barred, now);
+	lease_goes_on(t, 2, b->goes_on);
+	lease_measure_mark(t, 0, now, own);
 	for (unsigned i = 0; i < seconds; i++) {
-		struct lease_taken taken[4];
 		struct lease_client_stat alice, mallory, a, m;
 
 		lease_client_stat(t, 1, now, &alice);
 		lease_client_stat(t, 2, now, &mallory);
 		now = table_run(t, now, now + SEC);
-		lease_measure_mark(t, 0, now);
+		own += SEC - b->apart;
+		lease_measure_mark(t, 0, now, own);
 		lease_client_stat(t, 1, now, &a);
 		lease_client_stat(t, 2, now, &m);
 		struct lease_use uses[] = {
 			{ALICE, 1, (uint32_t)((a.held_ns - alice.held_ns) / 1000)},
 			{MALLORY, 2, (uint32_t)((m.held_ns - mallory.held_ns) / 1000)},
-			{MALLORY, id, more_ppm},
+			{MALLORY, b->id, b->ppm},
 		};
-		uses[0].ppm -= MIN(uses[0].ppm, more_ppm);
-		size_t count = lease_measure(t, 0, uses, 3, LEASE_PPM, now, taken, 4);
-		for (size_t k = 0; k < count; k++)
-			if (taken[k].owner == MALLORY) {
-				sum = taken[k].sum;
-				*over |= taken[k].over;
-			} else {
-				assert_false(taken[k].over);
-			}
+		uses[0].ppm -= MIN(uses[0].ppm, b->ppm);
+		bool judged = lease_measure(t, 0, uses, 3, LEASE_PPM, now);
+		assert_int_equal(judged, b->apart <= 20 * MS);
+		assert_false(uses[0].unfronted);
+		unfronted += uses[2].unfronted;
 	}
-	return sum;
+	return unfronted;
+}
+
+static uint64_t charged_to(const struct lease_table *t, uint64_t id)
+{
+	uint64_t charged, returned;
+
+	lease_measured(t, id, &charged, &returned);
+	return charged;
 }
 
 static void turns_alone_leave_accounts_empty(void **state)
 {
 	struct lease_table *t = table_new();
-	bool over = false;
-	uint64_t charged, returned;
 
-	(void)measured(t, 0, 60, &over, 2);
-	assert_false(over);
-	lease_measured(t, 2, &charged, &returned);
-	assert_int_equal(charged, 0);
+	assert_int_equal(measured(t, &(struct beside){.id = 2}, 60), 0);
+	assert_int_equal(charged_to(t, 2), 0);
 	lease_table_free(t);
 }
 
 /* As the process of a client, or of none: it is the owner's. */
-static void time_beyond_turns_is_the_owners(void **state)
+static void time_beyond_turns_is_charged_to_its_owner(void **state)
 {
 	for (uint32_t id = 0; id <= 2; id += 2) {
 		struct lease_table *t = table_new();
 		struct lease_client_stat alice, mallory;
-		bool over = false;
-		uint64_t charged, returned;
 
-		assert_true(measured(t, 250000, 20, &over, id) > 0);
-		assert_true(over);
-		lease_measured(t, 2, &charged, &returned);
-		assert_true(charged > 2 * SEC);
+		(void)measured(t, &(struct beside){250000, id}, 20);
+		assert_true(charged_to(t, 2) > 2 * SEC);
 		/* Turns make up for it: the other one has more of them. */
 		lease_client_stat(t, 1, 21 * SEC, &alice);
 		lease_client_stat(t, 2, 21 * SEC, &mallory);
 		assert_true(alice.held_ns > mallory.held_ns + 4 * SEC);
+		lease_table_free(t);
+	}
+}
+
+/* A neighbour can make the GPU stand still while the clock of leases goes on. */
+static void nothing_is_judged_while_the_clocks_disagree(void **state)
+{
+	for (uint32_t id = 0; id <= 2; id += 2) {
+		struct lease_table *t = table_new();
+		const struct beside b = {900000, id, .apart = 21 * MS, .barred = true};
+
+		assert_int_equal(measured(t, &b, 20), 0);
+		assert_int_equal(charged_to(t, 2), 0);
+		lease_table_free(t);
+	}
+}
+
+/* A neighbour's work makes the work of a client longer than its turns, however much. */
+static void a_client_with_turns_is_charged_and_no_more(void **state)
+{
+	struct lease_table *t = table_new();
+
+	assert_int_equal(measured(t, &(struct beside){500000, 2}, 3), 0);
+	lease_table_free(t);
+}
+
+static void use_without_a_front_is_told_from_use_beyond_turns(void **state)
+{
+	const struct {
+		struct beside b;
+		bool unfronted;
+	} cases[] = {
+		{{400000, 0}, true},
+		{{400000, 2, .barred = true}, true},
+		/* As coarse as the driver is, that is nothing. */
+		{{90000, 0}, false},
+		{{90000, 2, .barred = true}, false},
+		/* By its own word work goes on that its turn left behind. */
+		{{400000, 2, .barred = true, .goes_on = true}, false},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct lease_table *t = table_new();
+		unsigned seen = measured(t, &cases[i].b, 10);
+
+		/* Of a client it takes some measurements without turns before. */
+		assert_true(cases[i].unfronted ? seen >= 6 : !seen);
 		lease_table_free(t);
 	}
 }
@@ -213,7 +271,10 @@ int main(void)
 		cmocka_unit_test(suspensions_are_forgotten_in_time),
 		cmocka_unit_test(patience_is_spent_and_comes_back),
 		cmocka_unit_test(turns_alone_leave_accounts_empty),
-		cmocka_unit_test(time_beyond_turns_is_the_owners),
+		cmocka_unit_test(time_beyond_turns_is_charged_to_its_owner),
+		cmocka_unit_test(nothing_is_judged_while_the_clocks_disagree),
+		cmocka_unit_test(a_client_with_turns_is_charged_and_no_more),
+		cmocka_unit_test(use_without_a_front_is_told_from_use_beyond_turns),
 		cmocka_unit_test(one_who_is_barred_has_no_turn),
 	};
 

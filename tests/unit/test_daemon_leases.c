@@ -110,6 +110,41 @@ static void a_gate_that_was_opened_without_a_daemon_is_closed_again(void **state
 	leases_stop(leases);
 }
 
+/* A waiter without a connection takes a daemon for gone that has not beaten for 1.5 s. Returns how
+ * often the gate counts as forged that it opens, the last beat being so long ago. */
+static uint64_t forged_after(uint64_t silent_ns)
+{
+	struct leases *leases = start(COMPUTE_STRICT);
+	struct fake *other = fake_start(leases, 500000, work), *f = fake_new();
+	uint64_t opened;
+
+	fake_join(f, leases, 500000);
+	wait_turns(other, 100);
+	pthread_mutex_lock(&leases->lock);
+	leases->missed_until = 0;
+	leases->beat_ns = now_monotonic_ns() - silent_ns;
+	gate_set(&f->ledger, GATE_OPEN);
+	opened = atomic_load(gate_word(&f->ledger));
+	pthread_mutex_unlock(&leases->lock);
+	for (int i = 0; i < 6000 && atomic_load(gate_word(&f->ledger)) == opened; i++)
+		pause_ns(10 * MS);
+	assert_true(atomic_load(gate_word(&f->ledger)) != opened);
+	uint64_t forged = standing_of(leases, f).forged;
+	leases_process_gone(leases, f->member, SLOT);
+	leases_leave(leases, f->member);
+	free(f->ledger.header);
+	free(f);
+	fake_end(other, leases);
+	leases_stop(leases);
+	return forged;
+}
+
+static void a_waiter_that_misses_the_beats_forges_nothing(void **state)
+{
+	assert_int_equal(forged_after(1500 * MS), 0);
+	assert_int_equal(forged_after(0), 1);
+}
+
 static void a_wake_descriptor_that_blocks_holds_nobody_up(void **state)
 {
 	struct leases *leases = start(COMPUTE_STRICT);
@@ -414,6 +449,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(alone_it_goes_idle_and_comes_back),
 		cmocka_unit_test(a_gate_that_was_opened_without_a_daemon_is_closed_again),
 		cmocka_unit_test(a_gate_that_is_opened_against_the_plan_is_shut_and_charged),
+		cmocka_unit_test(a_waiter_that_misses_the_beats_forges_nothing),
 		cmocka_unit_test(a_wake_descriptor_that_blocks_holds_nobody_up),
 		cmocka_unit_test(a_waiter_that_nobody_heard_gets_its_turn),
 		cmocka_unit_test(a_pass_looks_once_at_a_turn_that_begins),

@@ -1,9 +1,10 @@
-/* The faults held against owners: who is suspended, and how long the work of others is waited for.
- */
+/* Who is suspended, and how long work is waited for that goes on after its turn. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/lease/lease_turns.h"
 
@@ -11,8 +12,6 @@
 #define OUTSTAY_LOOK_NS (50 * MS)
 /* A drain that was given up sooner is nothing to speak of. */
 #define OUTSTAY_LEAST_NS (100 * MS)
-/* An owner that misses no more than that has its share. */
-#define SHORT_NS (300 * MS)
 
 struct lease_owner *owner_find(const struct leases *l, uint64_t owner)
 {
@@ -62,7 +61,7 @@ static bool is_outstayed(const struct leases *l, const struct lease_member *m,
 			 const struct lease_member *from)
 {
 	for (const struct lease_member *other = from; other; other = other->next)
-		if (other != m && other->outstays_since && other->info.owner == m->info.owner &&
+		if (other != m && other->outstays_since && other->culprit == m->culprit &&
 		    other->info.gpus & m->info.gpus & l->sliced)
 			return true;
 	return false;
@@ -70,7 +69,7 @@ static bool is_outstayed(const struct leases *l, const struct lease_member *m,
 
 static bool is_suspended(const struct leases *l, const struct lease_member *m)
 {
-	const struct lease_owner *o = owner_find(l, m->info.owner);
+	const struct lease_owner *o = owner_find(l, m->culprit);
 
 	return o && lease_conduct_suspended(&o->conduct);
 }
@@ -90,17 +89,17 @@ void owners_bar(struct leases *l, uint64_t now)
 }
 
 static void verdict_put(struct leases *l, const struct lease_owner *o, enum conduct_event event,
-			const char *session, uint64_t ns, uint64_t now)
+			const char *session, uint64_t now)
 {
-	struct lease_verdict verdict = {.owner = o->owner,
+	struct lease_verdict verdict = {.owner = o->owner & CULPRIT_SESSION ? 0 : o->owner,
 					.event = event,
-					.ns = ns,
 					.for_ns = o->conduct.until - MIN(o->conduct.until, now)};
 
 	snprintf(verdict.session, sizeof(verdict.session), "%s", session);
 	/* One who does it all the time is not told of each time. */
 	for (size_t i = 0; i < l->verdict_count; i++)
-		if (l->verdicts[i].owner == o->owner && l->verdicts[i].event == event)
+		if (l->verdicts[i].owner == verdict.owner && l->verdicts[i].event == event &&
+		    !strcmp(l->verdicts[i].session, session))
 			return;
 	if (l->verdict_count < VERDICTS_KEPT)
 		l->verdicts[l->verdict_count++] = verdict;
@@ -108,14 +107,14 @@ static void verdict_put(struct leases *l, const struct lease_owner *o, enum cond
 		l->notify(l->notify_arg);
 }
 
-void owner_note(struct leases *l, uint64_t owner, enum conduct_event event, const char *session,
-		uint64_t ns, uint64_t now)
+void owner_note(struct leases *l, uint64_t culprit, enum conduct_event event, const char *session,
+		uint64_t now)
 {
-	struct lease_owner *o = owner_get(l, owner);
+	struct lease_owner *o = owner_get(l, culprit);
 
-	if (!o || !lease_conduct_note(&o->conduct, event, now))
+	if (!o || !lease_conduct_note(&o->conduct, now))
 		return;
-	verdict_put(l, o, event, session, ns, now);
+	verdict_put(l, o, event, session, now);
 	owners_bar(l, now);
 }
 
@@ -142,15 +141,10 @@ uint64_t owners_pass(struct leases *l, uint64_t now)
 
 /* ---- work that outstays its turn --------------------------------------------------------- */
 
-static uint64_t patience_with(const struct leases *l, const struct lease_member *m)
-{
-	return lease_patience(lease_others(l->table, m->info.gpus, m->info.owner));
-}
-
 uint64_t owner_patience(struct leases *l, const struct lease_member *m, uint64_t now)
 {
-	const struct lease_owner *o = owner_find(l, m->info.owner);
-	uint64_t patience = patience_with(l, m);
+	const struct lease_owner *o = owner_find(l, m->culprit);
+	uint64_t patience = lease_patience(lease_others(l->table, m->info.gpus, m->info.owner));
 
 	return o ? lease_conduct_left(&o->conduct, patience, now) : patience;
 }
@@ -163,31 +157,20 @@ void outstay_begin(struct leases *l, struct lease_member *m, uint64_t since, uin
 	owners_bar(l, now);
 }
 
-/* How long all of the owner's work together has outstayed its turns. */
-static uint64_t outstayed_ns(const struct leases *l, uint64_t owner, uint64_t now)
-{
-	uint64_t ns = 0;
-
-	for (const struct lease_member *m = l->members; m; m = m->next)
-		if (m->outstays_since && m->info.owner == owner)
-			ns += now - m->outstays_since;
-	return ns;
-}
-
-/* As long as that, or as nobody lacks anything for it, it is borne, and paid for when it ends. */
+/* Up to the bound of a leak its end will be paid for (lease_leak.c), so the measurement bears it.
+ * What goes on for longer is charged by the measurement. */
 void outstay_look(struct leases *l, struct lease_member *m, uint64_t now)
 {
 	if (!m->outstays_since || now - m->outstays_told < OUTSTAY_LOOK_NS)
 		return;
-	if (outstayed_ns(l, m->info.owner, now) < owner_patience(l, m, now) ||
-	    lease_others_short(l->table, m->info.gpus, m->info.owner) < SHORT_NS)
+	if (m->leak_ns < m->leak_ns_most)
 		lease_allow(l->table, m->number, now - m->outstays_told);
 	m->outstays_told = now;
 }
 
 void outstay_end(struct leases *l, struct lease_member *m, bool done, uint64_t now)
 {
-	uint64_t ns = m->outstays_since ? now - m->outstays_since : 0, patience;
+	uint64_t ns = m->outstays_since ? now - m->outstays_since : 0;
 
 	if (!m->outstays_since)
 		return;
@@ -197,12 +180,10 @@ void outstay_end(struct leases *l, struct lease_member *m, bool done, uint64_t n
 		owners_bar(l, now);
 		return;
 	}
-	struct lease_owner *o = ns > OUTSTAY_LEAST_NS ? owner_get(l, m->info.owner) : NULL;
+	struct lease_owner *o = ns > OUTSTAY_LEAST_NS ? owner_get(l, m->culprit) : NULL;
 
-	patience = patience_with(l, m);
-	if (o && lease_conduct_spend(&o->conduct, ns, patience, now) &&
-	    !lease_conduct_suspended(&o->conduct))
-		owner_note(l, m->info.owner, CONDUCT_TOOK, "", ns, now);
+	if (o)
+		lease_conduct_spend(&o->conduct, ns, now);
 	owners_bar(l, now);
 }
 
@@ -248,46 +229,62 @@ size_t leases_verdicts(struct leases *l, struct lease_verdict *verdicts, size_t 
 	return count;
 }
 
-void leases_measure_mark(struct leases *l, uint32_t gpu)
+void leases_measure_mark(struct leases *l, uint32_t gpu, uint64_t lag)
 {
 	pthread_mutex_lock(&l->lock);
-	uint64_t now = turns_now(l);
-	for (struct lease_member *m = l->members; m; m = m->next)
+	uint64_t now = turns_now(l), monotonic = now_monotonic_ns();
+	for (struct lease_member *m = l->members; m; m = m->next) {
 		outstay_look(l, m, now);
-	lease_measure_mark(l->table, gpu, now);
+		lease_goes_on(l->table, m->number, m->leaks || m->outstays_since);
+	}
+	lease_measure_mark(l->table, gpu, now, monotonic - MIN(lag, monotonic));
 	pthread_mutex_unlock(&l->lock);
 }
 
-#define TAKEN_MAX 64u
-
-static bool measure(struct leases *l, uint32_t gpu, struct lease_use *uses, size_t count,
-		    uint32_t busy_ppm, uint64_t now)
+static const struct lease_member *member_of(const struct leases *l, uint64_t number)
 {
-	struct lease_taken taken[TAKEN_MAX];
+	const struct lease_member *m = l->members;
 
-	if (!(l->sliced >> gpu & 1))
-		return false;
-	if (now < l->measured_from[gpu]) {
-		lease_measure_forget(l->table, gpu);
-		return false;
-	}
-	size_t found = lease_measure(l->table, gpu, uses, count, busy_ppm, now, taken, TAKEN_MAX);
-	for (size_t i = 0; i < found; i++)
-		if (taken[i].over)
-			owner_note(l, taken[i].owner, CONDUCT_TOOK, "", taken[i].sum, now);
-	return true;
+	while (m && m->number != number)
+		m = m->next;
+	return m;
 }
 
-bool leases_measure(struct leases *l, uint32_t gpu, struct lease_use *uses, size_t count,
+/* One fault for each measurement, however many processes did it. */
+static void unfronted_note(struct leases *l, struct lease_use *uses, size_t count, uint64_t now)
+{
+	for (size_t i = 0; i < count; i++) {
+		const struct lease_member *m = member_of(l, uses[i].id);
+		bool first = uses[i].unfronted;
+
+		for (size_t k = 0; first && k < i; k++)
+			first = !uses[k].unfronted || uses[k].owner != uses[i].owner ||
+				(!uses[i].owner && uses[k].id != uses[i].id);
+		if (first)
+			owner_note(l, m ? m->culprit : uses[i].owner, CONDUCT_UNFRONTED,
+				   m ? m->id : "", now);
+	}
+	for (size_t i = 0; i < count; i++) {
+		const struct lease_member *m = member_of(l, uses[i].id);
+		const struct lease_owner *o = owner_find(l, m ? m->culprit : uses[i].owner);
+
+		uses[i].unfronted &= o && lease_conduct_suspended(&o->conduct);
+	}
+}
+
+void leases_measure(struct leases *l, uint32_t gpu, struct lease_use *uses, size_t count,
 		    uint32_t busy_ppm)
 {
 	uint64_t one = 1;
 
 	pthread_mutex_lock(&l->lock);
-	bool judged = measure(l, gpu, uses, count, busy_ppm, turns_now(l));
+	uint64_t now = turns_now(l);
+	if (now < l->measured_from[gpu])
+		lease_measure_forget(l->table, gpu);
+	else if (l->sliced >> gpu & 1 && lease_measure(l->table, gpu, uses, count, busy_ppm, now))
+		unfronted_note(l, uses, count, now);
 	pthread_mutex_unlock(&l->lock);
 	(void)!write(l->kick_fd, &one, sizeof(one));
-	return judged;
 }
 
 uint64_t leases_client(const struct lease_member *m)

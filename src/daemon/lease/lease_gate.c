@@ -55,7 +55,7 @@ void turn_gate_forged(struct leases *l, struct lease_member *m, uint64_t now)
 	m->forged++;
 	lease_leaked(l->table, m->number, open, now);
 	lease_allow(l->table, m->number, open);
-	owner_note(l, m->info.owner, CONDUCT_FORGED, m->id, 0, now);
+	owner_note(l, m->culprit, CONDUCT_FORGED, m->id, now);
 }
 
 static bool anybody_waited_for(const struct leases *l)

@@ -8,7 +8,9 @@
 
 #define VERDICTS_KEPT 64u
 
-/* An owner against whom something is held, or was. */
+/* One against whom something is held, or was: a user, or one session of root's (its number with
+ * this bit). */
+#define CULPRIT_SESSION (1ull << 63)
 struct lease_owner {
 	struct lease_owner *next;
 	uint64_t owner;

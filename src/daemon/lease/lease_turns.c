@@ -455,6 +455,10 @@ void turns_member_remove(struct leases *l, struct lease_member *m, uint64_t now)
 	if (m->state == MEMBER_DRAINING)
 		outstay_begin(l, m, m->turn.revoked, now);
 	outstay_end(l, m, false, now);
+	/* Whatever ran after its turn is owed by its user, though nobody knows when it ends. */
+	leak_count(m, now);
+	if (m->leaks)
+		lease_leaked(l->table, m->number, MIN(m->leak_ns, m->leak_ns_most), now);
 	lease_drop(l, m, now);
 	lease_client_remove(l->table, m->number, now);
 	while (m->stuck)

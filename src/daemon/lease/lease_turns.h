@@ -58,9 +58,9 @@ void drain_room_set(const struct lease_member *m, unsigned doubled);
 /* ---- lease_conduct.c */
 /* The record of the owner; NULL: there is none. */
 struct lease_owner *owner_find(const struct leases *l, uint64_t owner);
-/* The owner did that. */
-void owner_note(struct leases *l, uint64_t owner, enum conduct_event event, const char *session,
-		uint64_t ns, uint64_t now);
+/* A process of that session ("": of none) did that. */
+void owner_note(struct leases *l, uint64_t culprit, enum conduct_event event, const char *session,
+		uint64_t now);
 /* Lets time pass for all of them. Returns when to do so again. */
 uint64_t owners_pass(struct leases *l, uint64_t now);
 /* Members that get no turns: of owners that are suspended all; of one whose member's work outstays

@@ -23,9 +23,11 @@
 
 #define EVENTS 64
 #define BEAT_NS (LEDGER_BEAT_MS * 1000000ull)
-/* Waiters may have taken a daemon that was silent for this long for gone: they wait for 8 s, and
- * for one that is dead a second. They may open their gates this long after it is back. */
-#define MISSED_AFTER_NS 4000000000ull
+/* Waiters may have taken a daemon that was silent for this long for gone. With a connection they
+ * wait for 8 s. A waiter without one waits for 1.5 s from the last beat that it has seen, which is
+ * a beat or a look later than the daemon knows. They may open their gates this long after it is
+ * back. */
+#define MISSED_AFTER_NS 1400000000ull
 #define MISSED_FOR_NS 5000000000ull
 /* For a session that was taken over, after its start: some find it later than others. */
 #define MISSED_FIRST_NS 10000000000ull
@@ -382,6 +384,7 @@ static struct lease_member *member_new(const struct lease_joining *joining)
 static int member_add(struct leases *l, struct lease_member *m, uint64_t now)
 {
 	m->number = l->next_number++;
+	m->culprit = m->info.owner ? m->info.owner : CULPRIT_SESSION | m->number;
 	int rc = m->wake_fd < 0 ? -EMFILE : poll_add(l, m->wake_fd, WAKE_EVENTS, m->number);
 	if (rc == 0)
 		rc = lease_client_add(l->table, m->number, m->info.owner, m->info.gpus,
@@ -509,7 +512,7 @@ void leases_standing(struct leases *l, const struct lease_member *m, struct leas
 	member_look(m, now, &look);
 	ret->waits = look.waits;
 	lease_measured(l->table, m->number, &ret->beyond_ns, &ret->returned_ns);
-	const struct lease_owner *o = owner_find(l, m->info.owner);
+	const struct lease_owner *o = owner_find(l, m->culprit);
 	if (o && lease_conduct_suspended(&o->conduct))
 		ret->suspended_ns = o->conduct.until - MIN(o->conduct.until, now);
 	pthread_mutex_unlock(&l->lock);

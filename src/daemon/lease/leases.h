@@ -88,10 +88,12 @@ void leases_standing(struct leases *leases, const struct lease_member *member,
 
 /* The GPUs' time that processes used, by the driver, and its consequences (core/lease_measure.h).
  * To be asked for as leases_measure_mark() returns, told then; `uses` are of clients that
- * leases_client() names. Fills their `beyond`. False: it was not judged. */
+ * leases_client() names. `unfronted` of a use becomes true where the process is to be ended: it
+ * used the GPU without the front, and its user is suspended for it. `lag` is how far the GPU's own
+ * clock is behind CLOCK_MONOTONIC. */
 uint64_t leases_client(const struct lease_member *member);
-void leases_measure_mark(struct leases *leases, uint32_t gpu);
-bool leases_measure(struct leases *leases, uint32_t gpu, struct lease_use *uses, size_t count,
+void leases_measure_mark(struct leases *leases, uint32_t gpu, uint64_t lag);
+void leases_measure(struct leases *leases, uint32_t gpu, struct lease_use *uses, size_t count,
 		    uint32_t busy_ppm);
 /* Whether an owner has no turns for now, because of its programs' conduct (core/lease_conduct.h).
  */
@@ -102,8 +104,7 @@ bool leases_any_suspended(struct leases *leases);
 struct lease_verdict {
 	uint64_t owner;
 	enum conduct_event event;
-	char session[16]; /* CONDUCT_FORGED: whose gate it was; else "" */
-	uint64_t ns;      /* CONDUCT_TOOK: the time in the owner's account */
+	char session[16]; /* the one whose process did it; "": the process is in none */
 	uint64_t for_ns;  /* the time for which the owner has no turns now */
 };
 /* Those that are new, `room` at most; `notify` is called when there are some: by any thread, with

@@ -189,7 +189,8 @@ const char *session_unused_reason(const struct session *s, const char *reason,
 	char held[UNITS_TEXT_SIZE];
 
 	if (s->record.ephemeral && s->slicing_killed)
-		return "ended by slicing_policy: it took GPU time beyond its turns";
+		return "ended by slicing_policy: its program opened the gate, or used the GPU "
+		       "without carve's front";
 	if (!s->record.ephemeral || !s->over_ended)
 		return reason;
 	snprintf(buf, STORE_REASON_SIZE, "ended by over_policy: %s held beyond the slice",

@@ -20,8 +20,8 @@
 #include "daemon/session/sessions.h"
 #include "daemon/slicing/slicing.h"
 
-/* The clock is looked at this often, to measure once a second by the GPUs' clock; and who has no
- * turns is looked for. */
+/* The clock is looked at this often, to measure once a second by the GPUs' clock. Programs of
+ * suspended users are looked for then, too. */
 #define LOOK_MS 100
 /* While somebody is suspended: who starts a program again as soon as it is ended has the GPU from
  * then until the next look. */
@@ -36,7 +36,9 @@
 struct user {
 	struct process_id id; /* .pid alone: it was not asked for, or is gone */
 	uid_t uid;            /* where `known` */
-	bool known;           /* all of its user IDs are the same one */
+	/* It has had this PID since before the driver was asked, and has a context on the GPU. All
+	 * of its user IDs are the same one. */
+	bool known;
 	uint32_t ppm;
 	/* Found on the loop. */
 	struct process *process; /* NULL: it is attached nowhere */
@@ -66,15 +68,17 @@ struct usage {
 
 /* ---- on the thread pool ------------------------------------------------------------------ */
 
-static void user_identify(struct user *u)
+/* The driver's figures are of a PID, which may be another process's by now. A younger process is
+ * not believed to have done what they say. A process without a context does not use the GPU. */
+static void user_identify(struct user *u, bool present, uint64_t asked)
 {
 	struct process_id id;
 
-	if (process_identify(u->id.pid, &id) < 0)
+	if (process_identify(u->id.pid, &id) < 0 || !process_began_before(id, asked))
 		return;
 	u->id = id;
 	/* The process that has the number now is the one whose IDs these are. */
-	u->known = process_user(id.pid, &u->uid) && process_alive(id);
+	u->known = present && process_user(id.pid, &u->uid) && process_alive(id);
 }
 
 static void sheet_fill(struct usage *usage, uint32_t position)
@@ -82,6 +86,7 @@ static void sheet_fill(struct usage *usage, uint32_t position)
 	const struct pool *pool = usage->slicing->pool;
 	struct sheet *sheet = &usage->sheets[position];
 	cleanup_free struct gpu_use *list = calloc(GPU_PROCESSES_MAX, sizeof(*list));
+	uint32_t index = pool->gpu[position].info.index;
 	size_t count = 0;
 
 	*sheet = (struct sheet){.error = -ENOMEM,
@@ -89,16 +94,17 @@ static void sheet_fill(struct usage *usage, uint32_t position)
 	if (!list || !sheet->users)
 		return; // NOLINT(clang-analyzer-unix.Malloc): freed by its cleanup
 	if (usage->whole)
-		leases_measure_mark(usage->slicing->leases, position);
-	sheet->error = gpus_use(pool->gpus, pool->gpu[position].info.index, list, GPU_PROCESSES_MAX,
-				&count, &sheet->busy);
+		leases_measure_mark(usage->slicing->leases, position,
+				    gpus_clock_lag(pool->gpus, index, now_monotonic_ns()));
+	uint64_t asked = now_boottime_ns();
+	sheet->error = gpus_use(pool->gpus, index, list, GPU_PROCESSES_MAX, &count, &sheet->busy);
 	for (size_t i = 0; sheet->error == 0 && i < count; i++) {
 		struct user *u = &sheet->users[sheet->count++];
 
 		*u = (struct user){.id = {.pid = list[i].pid}, .ppm = list[i].ppm};
 		/* Those that used nothing matter only where they are not to be there at all. */
 		if (u->ppm || !usage->whole)
-			user_identify(u);
+			user_identify(u, list[i].present, asked);
 	}
 }
 
@@ -136,7 +142,7 @@ static void sheet_match(const struct slicing *slicing, struct sheet *sheet)
 		for (struct process *p = s->processes; p; p = p->next) {
 			struct user *u = process_is_dead(p) ? NULL : user_find(sheet, p->id.pid);
 
-			if (u)
+			if (u && process_same(u->id, p->id))
 				u->process = p;
 		}
 }
@@ -202,10 +208,9 @@ static void on_verdicts(uv_async_t *async)
 		bool forged = v->event == CONDUCT_FORGED;
 
 		log_event(LOG_WARNING,
-			  "user.suspended owner=%" PRIu64 " for_ms=%" PRIu64
-			  " reason=%s id=%s ms=%" PRIu64,
-			  v->owner, v->for_ns / 1000000, forged ? "gate-opened" : "time-taken",
-			  *v->session ? v->session : "-", v->ns / 1000000);
+			  "user.suspended owner=%" PRIu64 " for_ms=%" PRIu64 " reason=%s id=%s",
+			  v->owner, v->for_ns / 1000000, forged ? "gate-opened" : "no-front",
+			  *v->session ? v->session : "-");
 		if (forged && usage->slicing->kills)
 			session_end_all(usage->slicing, v->session);
 	}
@@ -252,11 +257,9 @@ static void sheet_judge(struct usage *usage, uint32_t position, const struct she
 	if (!uses || !of)
 		return; // NOLINT(clang-analyzer-unix.Malloc): freed by its cleanup
 	size_t count = uses_make(sheet, uses, of);
-	if (!leases_measure(leases, position, uses, count, sheet->busy))
-		return;
+	leases_measure(leases, position, uses, count, sheet->busy);
 	for (size_t i = 0; i < count; i++)
-		if (uses[i].beyond && usage->slicing->kills &&
-		    leases_suspended(leases, uses[i].owner))
+		if (uses[i].unfronted && usage->slicing->kills)
 			user_end(usage->slicing, of[i]);
 }
 
