@@ -9,8 +9,9 @@
  * the GPU is given back what it lacks, at most what the others took. It is given back to the
  * accounts that the client paid from.
  *
- * One thing a neighbour cannot bring about: that a process uses the GPU which is attached nowhere,
- * or whose client has had no turn and no work on the GPU for some seconds (`unfronted`). */
+ * A neighbour cannot bring about that a process uses the GPU without a front (`unfronted`). Such
+ * a process is attached nowhere, or its client has had no turn and no work on the GPU for some
+ * seconds. */
 #pragma once
 
 #include <stddef.h>

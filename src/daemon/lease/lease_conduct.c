@@ -1,4 +1,4 @@
-/* Who is suspended, and how long work is waited for that goes on after its turn. */
+/* The users that are suspended, and the time for which work is waited for after its turn. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,7 +158,7 @@ void outstay_begin(struct leases *l, struct lease_member *m, uint64_t since, uin
 }
 
 /* Up to the bound of a leak its end will be paid for (lease_leak.c), so the measurement bears it.
- * What goes on for longer is charged by the measurement. */
+ * The measurement charges the time beyond that bound. */
 void outstay_look(struct leases *l, struct lease_member *m, uint64_t now)
 {
 	if (!m->outstays_since || now - m->outstays_told < OUTSTAY_LOOK_NS)

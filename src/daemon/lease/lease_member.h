@@ -43,8 +43,8 @@ struct member_stalled {
 struct lease_member {
 	struct lease_member *next;
 	uint64_t number; /* the client's ID in the lease table; never given twice */
-	/* Who is suspended for its faults: its owner. Containers of strangers run as root, so
-	 * each session of root's answers for itself. */
+	/* The one that is suspended for its faults: its owner. Containers of strangers run as root,
+	 * so each session of root's answers for itself. */
 	uint64_t culprit;
 	struct lease_joining info;
 	char id[16];

@@ -455,7 +455,8 @@ void turns_member_remove(struct leases *l, struct lease_member *m, uint64_t now)
 	if (m->state == MEMBER_DRAINING)
 		outstay_begin(l, m, m->turn.revoked, now);
 	outstay_end(l, m, false, now);
-	/* Whatever ran after its turn is owed by its user, though nobody knows when it ends. */
+	/* Its user owes the time that its work ran after its turn. Nobody knows when that work
+	 * ends. */
 	leak_count(m, now);
 	if (m->leaks)
 		lease_leaked(l->table, m->number, MIN(m->leak_ns, m->leak_ns_most), now);

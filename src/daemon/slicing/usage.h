@@ -1,7 +1,7 @@
-/* Compares the GPUs' time that processes use, by the driver, with their sessions' turns. What a
- * user takes beyond the turns is charged to that user. Who opens a gate, or uses the GPU without
- * the front, is dealt with by `slicing_policy`. All of it runs on the loop but for the driver's
- * answers and what /proc says of who is no session's, for which the thread pool waits. */
+/* Compares the GPUs' time that processes use, by the driver, with their sessions' turns. A user
+ * pays for time beyond the turns. `slicing_policy` says what follows where a program opens its
+ * gate, or uses the GPU without the front. All of it runs on the loop but for the driver's answers
+ * and what /proc says of who is no session's, for which the thread pool waits. */
 #pragma once
 
 struct slicing;
