@@ -46,7 +46,7 @@ int installed_user_dir(char *buf, size_t size)
 	int n;
 
 	if (named && *named == '/' && stat(named, &st) == 0 && S_ISDIR(st.st_mode) &&
-	    st.st_uid == geteuid() && !(st.st_mode & (S_IWGRP | S_IWOTH)))
+	    trust_uid_is_own(st.st_uid) && !(st.st_mode & (S_IWGRP | S_IWOTH)))
 		n = snprintf(buf, size, "%s/carve", named);
 	else
 		n = snprintf(buf, size, "/tmp/carve-%u", (unsigned)geteuid());

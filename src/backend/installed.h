@@ -5,7 +5,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define RUNTIME_DIR_SYSTEM "/run/carve"
+#include "base/trust.h"
+
+#define RUNTIME_DIR_SYSTEM TRUST_SYSTEM_DIR
 
 /* Whether a system daemon is installed here, running or not: its runtime directory is there, or
  * systemd runs this host and has its unit. Users' daemons then leave the host's GPUs to it. */

@@ -13,9 +13,10 @@
 
 #include "base/file.h"
 
-/* As which the kernel shows users that a namespace does not map, unless kernel.overflowuid was
- * changed: then such servers are refused. */
-#define UNMAPPED_UID 65534u
+/* As which the kernel shows users that a namespace does not map, unless root has chosen another
+ * number. */
+#define OVERFLOW_UID 65534u
+#define OVERFLOW_FILE "/proc/sys/kernel/overflowuid"
 /* The first fields of /proc/self/uid_map where all users are mapped to themselves. */
 #define UIDS_ALL 4294967295ul
 
@@ -29,8 +30,9 @@ static bool some_are_unmapped(void)
 {
 	char text[256], *at = text;
 
+	/* A new namespace maps nobody, so that the file is empty. */
 	if (file_read("/proc/self/uid_map", text, sizeof(text)) <= 0)
-		return false;
+		return true;
 	unsigned long inside = strtoul(at, &at, 10), outside = strtoul(at, &at, 10);
 
 	return inside || outside || strtoul(at, &at, 10) != UIDS_ALL;
@@ -40,39 +42,23 @@ static bool some_are_unmapped(void)
  * among them. */
 static bool uid_is_unmapped(uid_t uid)
 {
-	return uid == UNMAPPED_UID && some_are_unmapped();
+	char text[32];
+	uid_t overflow = file_read(OVERFLOW_FILE, text, sizeof(text)) > 0
+				 ? (uid_t)strtoul(text, NULL, 10)
+				 : OVERFLOW_UID;
+
+	return (uid == overflow || uid == OVERFLOW_UID) && some_are_unmapped();
+}
+
+bool trust_uid_is_own(uid_t uid)
+{
+	return uid == geteuid() && !uid_is_unmapped(uid);
 }
 
 /* A user whom this one believes. */
 static bool uid_is_ours(uid_t uid)
 {
-	return uid == 0 || uid == geteuid() || uid_is_unmapped(uid);
-}
-
-/* Whether only a trusted user can have written it (file_open_trusted()). It looks at the open file:
- * a path may lead elsewhere a moment later. */
-static bool is_trusted(int fd, mode_t type)
-{
-	struct statx st;
-
-	if (statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_MODE | STATX_UID, &st) < 0 ||
-	    (st.stx_mode & S_IFMT) != type || st.stx_mode & (S_IWGRP | S_IWOTH))
-		return false;
-	return process_is_privileged() ? st.stx_uid == 0 : uid_is_ours(st.stx_uid);
-}
-
-int file_open_trusted(const char *directory, const char *name)
-{
-	cleanup_close int dir = open(directory, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-
-	if (dir < 0)
-		return -errno;
-	if (!is_trusted(dir, S_IFDIR))
-		return -EPERM;
-	cleanup_close int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	return is_trusted(fd, S_IFREG) ? steal_fd(&fd) : -EPERM;
+	return (uid == 0 || uid == geteuid()) && !uid_is_unmapped(uid);
 }
 
 /* Whether it is a directory that only its owner changes. */
@@ -81,22 +67,79 @@ static bool is_closed(const struct statx *st)
 	return S_ISDIR(st->stx_mode) && !(st->stx_mode & (S_IWGRP | S_IWOTH));
 }
 
-/* Whether every directory above `path` is one that only its owner changes: what is there was put
- * there by root, as only root makes entries in those of root. */
+/* Whether the directories of a fixed path, down to its last '/', are changed by nobody but their
+ * owners, who are root, this user, or users that the namespace does not map. No link is followed.
+ */
 static bool is_protected(const char *path)
 {
-	char real[PATH_MAX];
+	char there[PATH_MAX];
 	struct statx st;
 
-	if (!realpath(path, real))
+	if (path[0] != '/' || strlen(path) >= sizeof(there))
 		return false;
-	for (char *slash; (slash = strrchr(real, '/'));) {
-		*slash = '\0';
-		if (statx(AT_FDCWD, *real ? real : "/", 0, STATX_TYPE | STATX_MODE, &st) < 0 ||
-		    !is_closed(&st))
+	for (const char *slash = path; slash; slash = strchr(slash + 1, '/')) {
+		size_t length = slash == path ? 1 : (size_t)(slash - path);
+
+		memcpy(there, path, length);
+		there[length] = '\0';
+		if (statx(AT_FDCWD, there, AT_SYMLINK_NOFOLLOW, STATX_TYPE | STATX_MODE | STATX_UID,
+			  &st) < 0 ||
+		    !is_closed(&st) || !(uid_is_ours(st.stx_uid) || uid_is_unmapped(st.stx_uid)))
 			return false;
 	}
 	return true;
+}
+
+/* Whether a socket of a user that is not mapped may be believed at this path. */
+static bool is_fixed(const char *path)
+{
+	/* proto/attach.h has the second one. */
+	static const char *const directories[] = {TRUST_SYSTEM_DIR "/", "/run/carve-slice/"};
+	bool found = false;
+
+	for (size_t i = 0; i < sizeof(directories) / sizeof(*directories); i++)
+		found |= !strncmp(path, directories[i], strlen(directories[i]));
+	return found && !strstr(path, "/../") && is_protected(path);
+}
+
+/* Whether only a trusted user can have written it (file_open_trusted()). It looks at the open file:
+ * a path may lead elsewhere a moment later. */
+static bool is_trusted(int fd, mode_t type, const char *directory)
+{
+	struct statx st;
+
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_MODE | STATX_UID, &st) < 0 ||
+	    (st.stx_mode & S_IFMT) != type || st.stx_mode & (S_IWGRP | S_IWOTH))
+		return false;
+	if (process_is_privileged())
+		return st.stx_uid == 0;
+	return uid_is_ours(st.stx_uid) || (uid_is_unmapped(st.stx_uid) && is_protected(directory));
+}
+
+int file_open_trusted(const char *directory, const char *name)
+{
+	cleanup_close int dir = open(directory, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (dir < 0)
+		return -errno;
+	if (!is_trusted(dir, S_IFDIR, directory))
+		return -EPERM;
+	cleanup_close int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	return is_trusted(fd, S_IFREG, directory) ? steal_fd(&fd) : -EPERM;
+}
+
+/* Directories that are root's on every host, for namespaces in which root is nobody. */
+static bool is_roots_by_name(const char *path)
+{
+	static const char *const names[] = {"/",    "/home",    "/run",     "/run/user", "/tmp",
+					    "/var", "/var/lib", "/var/tmp", "/usr",      "/mnt"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (!strcmp(path, names[i]))
+			return true;
+	return false;
 }
 
 /* Group members are the user's own choice. `sticky`: everybody may make entries there, as long as
@@ -106,7 +149,9 @@ static bool is_nobody_elses(const char *path, bool sticky)
 	struct statx st;
 
 	return statx(AT_FDCWD, path, 0, STATX_TYPE | STATX_MODE | STATX_UID, &st) == 0 &&
-	       S_ISDIR(st.stx_mode) && uid_is_ours(st.stx_uid) &&
+	       S_ISDIR(st.stx_mode) &&
+	       (uid_is_ours(st.stx_uid) ||
+		(uid_is_unmapped(st.stx_uid) && is_roots_by_name(path))) &&
 	       (!(st.stx_mode & S_IWOTH) || (sticky && st.stx_mode & S_ISVTX));
 }
 
@@ -165,7 +210,7 @@ static bool is_own(const char *path, bool directory)
 
 	if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_TYPE | STATX_MODE | STATX_UID, &st) <
 		    0 ||
-	    st.stx_uid != geteuid())
+	    !trust_uid_is_own(st.stx_uid))
 		return false;
 	return directory ? is_closed(&st) : S_ISREG(st.stx_mode);
 }
@@ -193,7 +238,18 @@ static bool is_joined(const char *path, uid_t uid)
 	       is_own(dir, true) && is_own(record, false);
 }
 
-int server_directory_check(const char *path, uid_t *ret_uid)
+/* 0 where that user is believed, and negative as server_check(). */
+static int user_check(const char *path, uid_t uid, unsigned flags, uid_t *ret_uid)
+{
+	if (uid_is_unmapped(uid))
+		return flags & SERVER_VOUCHED || is_fixed(path) ? 0 : -SERVER_UNKNOWN;
+	if (uid_is_ours(uid) || is_joined(path, uid))
+		return 0;
+	*ret_uid = uid;
+	return -EPERM;
+}
+
+int server_directory_check(const char *path, unsigned flags, uid_t *ret_uid)
 {
 	char dir[PATH_MAX];
 	struct statx st;
@@ -206,11 +262,7 @@ int server_directory_check(const char *path, uid_t *ret_uid)
 		return -ENAMETOOLONG;
 	if (statx(AT_FDCWD, dir, 0, STATX_UID, &st) < 0)
 		return -errno;
-	if (st.stx_uid == 0 || st.stx_uid == geteuid() || is_joined(path, st.stx_uid) ||
-	    uid_is_unmapped(st.stx_uid))
-		return 0;
-	*ret_uid = st.stx_uid;
-	return -EPERM;
+	return user_check(path, st.stx_uid, flags, ret_uid);
 }
 
 int server_check(int fd, const char *path, unsigned flags, uid_t *ret_uid)
@@ -222,10 +274,5 @@ int server_check(int fd, const char *path, unsigned flags, uid_t *ret_uid)
 	 * name. */
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
 		return -errno;
-	bool unmapped = uid_is_unmapped(peer.uid);
-	if (unmapped ? flags & SERVER_VOUCHED || is_protected(path)
-		     : peer.uid == 0 || peer.uid == geteuid() || is_joined(path, peer.uid))
-		return 0;
-	*ret_uid = peer.uid;
-	return -EPERM;
+	return user_check(path, peer.uid, flags, ret_uid);
 }

@@ -3,28 +3,40 @@
  * believe root and their own user only. libc only: safe inside a foreign process. Any thread. */
 #pragma once
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
-/* The socket's path comes from `carve run`, which looked at the server from outside of the user
- * namespace that this process may be in. */
+/* The socket's path is of a place that no environment reaches: the file of a slice, which `carve
+ * run` wrote after it had looked at the server from outside of the user namespace that this process
+ * may be in, or an argument in the file of a hook. */
 #define SERVER_VOUCHED 1u
+/* Nobody can tell in this user namespace whose server it is. */
+#define SERVER_UNKNOWN ENOKEY
+
+/* What only root of the host can have put a socket into. */
+#define TRUST_SYSTEM_DIR "/run/carve"
 
 /* Looks at the other end of a connected Unix socket, before anything is sent. Returns 0 where the
  * server is root's, this process's own (effective) user's, or the daemon of a simulated host that
  * this user joined (server_join_record()). Returns -EPERM where it is another user's, *ret_uid.
  * Else -errno.
  *
- * In a user namespace that does not map all users, root looks like any user who is not mapped. A
- * server of another user is believed where nobody but root can have put a socket at `path`, or with
- * SERVER_VOUCHED. */
+ * In a user namespace that does not map all users, root looks like any user who is not mapped, and
+ * so do the directories of both. A server of such a user is believed only at a fixed path: below
+ * TRUST_SYSTEM_DIR, which only root can fill, or below the directory of a slice, where only who
+ * makes mounts here can have put it; or with SERVER_VOUCHED. Else returns -SERVER_UNKNOWN. */
 int server_check(int fd, const char *path, unsigned flags, uid_t *ret_uid);
 
 /* Looks at the directory of such a socket before it is connected to: a server of another user could
  * keep a client waiting. Returns 0 where it is root's, this user's, or that of a host that was
- * joined. Returns -EPERM where it is another user's, *ret_uid. Else -errno. */
-int server_directory_check(const char *path, uid_t *ret_uid);
+ * joined. Returns -EPERM where it is another user's, *ret_uid. Else as server_check(). */
+int server_directory_check(const char *path, unsigned flags, uid_t *ret_uid);
+
+/* Whether a user ID that the kernel told is surely this process's own user's. A process may be the
+ * user (nobody) as which the kernel shows those that the user namespace does not map. */
+bool trust_uid_is_own(uid_t uid);
 
 /* The file by which this user's clients believe the owner of the simulated host in directory
  * `host`. `carve sim --join` makes it. It names the directory by facts that cannot be forged: its
@@ -40,11 +52,13 @@ void server_join_directory(char *buf, size_t size);
 bool process_is_privileged(void);
 
 /* Whether all directories of an absolute path, as far as it exists, are root's or this user's, and
- * open to nobody else. Then no other user can have put something there, or can later. */
+ * open to nobody else. Then no other user can have put something there, or can later. Where the
+ * user namespace does not map root, root's are known by their names: /home, /run/user and such. */
 bool trust_path_is_own(const char *path);
 
 /* Opens a file to read that only root can have written, as it is in a directory of root's. Where
- * that gains nobody any rights, its writer may also be this process's user, or a user that the user
- * namespace does not map, as it may not map root. No link is followed. The descriptor, or -errno;
- * -EPERM: others may have written it. */
+ * that gains nobody any rights, its writer may also be this process's user. In a directory that
+ * only root or this user can have made at a fixed path, as ATTACH_SLICE_DIRS are, the writer may be
+ * a user that the user namespace does not map, as it may not map root. No link is followed. The
+ * descriptor, or -errno; -EPERM: others may have written it. */
 int file_open_trusted(const char *directory, const char *name);

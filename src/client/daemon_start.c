@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/trust.h"
 #include "client/service_like.h"
 #include "proto/guard.h"
 #include "slice/isolation.h"
@@ -72,7 +73,7 @@ static bool start_read(const char *dir, char *text, size_t size)
 	snprintf(path, sizeof(path), "%s/" RUNTIME_START_FILE, dir);
 	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	ssize_t n = -1;
-	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && trust_uid_is_own(st.st_uid) &&
 	    !(st.st_mode & 022))
 		n = read_all(fd, text, size - 1);
 	text[n < 0 ? 0 : n] = '\0';

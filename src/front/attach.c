@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/trust.h"
 #include "front/environment.h"
+#include "front/slice_file.h"
 
 /* Descriptors are moved to this number or above, out of the way of programs that use the first ones
  * by number. Below 64, as many as a process starts with room for: making more room takes the kernel
@@ -66,7 +67,9 @@ static int connect_once(const struct sockaddr_un *address)
 		return -errno;
 	if (connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0)
 		return -errno;
-	int r = server_check(fd, address->sun_path, SERVER_VOUCHED, &ignored);
+	/* A path of the environment may be an image's. */
+	int r = server_check(fd, address->sun_path, slice_file_exists() ? SERVER_VOUCHED : 0,
+			     &ignored);
 	return r < 0 ? r : steal_fd(&fd);
 }
 
@@ -316,6 +319,13 @@ static int attach_once(enum attach_kind kind, const char *path, struct attachmen
 			 "the process that listens at %s is neither root's nor its own user's",
 			 path);
 		return fd;
+	}
+	if (fd == -SERVER_UNKNOWN) {
+		snprintf(why, why_size,
+			 "nobody can tell in this user namespace whose daemon is at %s; make the "
+			 "namespace with carve run --isolation mount",
+			 path);
+		return -EPERM;
 	}
 	if (fd < 0)
 		return unusable(why, why_size, "the daemon cannot be reached", fd);

@@ -52,6 +52,19 @@ static int foreign_error(const char *dir, uid_t owner, struct error *err)
 	return foreign_hint(err);
 }
 
+/* Who listens cannot be told from others here. */
+static int unknown_error(const char *path, struct error *err)
+{
+	error_set(
+		err, EXIT_CODE_NOT_PERMITTED,
+		"nobody can tell in this user namespace whose daemon is at %.200s: carve believes "
+		"one at " RUNTIME_DIR_SYSTEM " only",
+		path);
+	error_hint(err, "run it outside of the namespace, or unset CARVE_HOST and "
+			"CARVE_RUNTIME_DIR");
+	return -EPERM;
+}
+
 /* ---- connecting -------------------------------------------------------------------------- */
 
 void runtime_silent_hint(const char *path, struct error *err)
@@ -81,7 +94,10 @@ static int runtime_check_place(const char *path, struct error *err)
 	char dir[PATH_MAX];
 	uid_t uid = 0;
 
-	if (server_directory_check(path, &uid) != -EPERM)
+	int rc = server_directory_check(path, 0, &uid);
+	if (rc == -SERVER_UNKNOWN)
+		return unknown_error(path, err);
+	if (rc != -EPERM)
 		return 0;
 	snprintf(dir, sizeof(dir), "%s", path);
 	// NOLINTNEXTLINE(concurrency-mt-unsafe): glibc's dirname() changes the caller's text alone
@@ -97,6 +113,8 @@ static int runtime_check_server(int fd, const char *path, struct error *err)
 
 	if (rc == 0)
 		return 0;
+	if (rc == -SERVER_UNKNOWN)
+		return unknown_error(path, err);
 	if (rc != -EPERM)
 		return connect_error(path, -rc, err);
 	error_set(err, EXIT_CODE_NOT_PERMITTED,
@@ -204,7 +222,7 @@ int runtime_dir_make(const char *dir, struct error *err)
 		(void)fchmodat(AT_FDCWD, dir, 0700, AT_SYMLINK_NOFOLLOW);
 	int rc = nearest_stat(dir, &st);
 
-	if ((error == EACCES || !error) && rc == 0 && st.st_uid != geteuid())
+	if ((error == EACCES || !error) && rc == 0 && !trust_uid_is_own(st.st_uid))
 		return foreign_error(dir, st.st_uid, err);
 	if (error)
 		return error_set(err, EXIT_CODE_UNREACHABLE, "cannot make %s: %s", dir,

@@ -56,10 +56,16 @@ static int daemon_connect(const char *dir, struct error *err)
 		return -1;
 	}
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	if (server_check(fd, address.sun_path, 0, &uid) == 0)
+	int rc = server_check(fd, address.sun_path, 0, &uid);
+	if (rc == 0)
 		return steal_fd(&fd);
-	error_set(err, EXIT_CODE_NOT_PERMITTED, "user %u listens at %s, not root or you",
-		  (unsigned)uid, address.sun_path);
+	if (rc == -SERVER_UNKNOWN)
+		error_set(err, EXIT_CODE_NOT_PERMITTED,
+			  "nobody can tell in this user namespace whose daemon is at %s",
+			  address.sun_path);
+	else
+		error_set(err, EXIT_CODE_NOT_PERMITTED, "user %u listens at %s, not root or you",
+			  (unsigned)uid, address.sun_path);
 	error_hint(err, "name the daemon's directory with --runtime-dir");
 	return -1;
 }

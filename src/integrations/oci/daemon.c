@@ -26,7 +26,7 @@
 #define AWAY_LOOK_NS 100000000 /* between two looks for a daemon that is away */
 
 /* A connection to a daemon that may be believed, or -errno. */
-static int daemon_connect(const char *path)
+static int daemon_connect(const char *path, unsigned flags)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -37,11 +37,12 @@ static int daemon_connect(const char *path)
 	if (snprintf(address.sun_path, sizeof(address.sun_path), "%s", path) >=
 	    (int)sizeof(address.sun_path))
 		return -ENAMETOOLONG;
-	if (server_directory_check(path, &uid) == -EPERM)
-		return -EPERM;
+	int rc = server_directory_check(path, flags, &uid);
+	if (rc == -EPERM || rc == -SERVER_UNKNOWN)
+		return rc;
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
 		return -errno;
-	int rc = server_check(fd, path, 0, &uid);
+	rc = server_check(fd, path, flags, &uid);
 	return rc < 0 ? rc : steal_fd(&fd);
 }
 
@@ -73,7 +74,7 @@ static int socket_choose(const char *host, struct oci_daemon *ret, struct error 
 		return paths_make(dir, ret, err);
 	if (installed_for_all() || installed_user_dir(own, sizeof(own)) < 0)
 		return paths_make(RUNTIME_DIR_SYSTEM, ret, err);
-	cleanup_close int system = daemon_connect(RUNTIME_DIR_SYSTEM "/" SOCKET);
+	cleanup_close int system = daemon_connect(RUNTIME_DIR_SYSTEM "/" SOCKET, 0);
 	return paths_make(system >= 0 ? RUNTIME_DIR_SYSTEM : own, ret, err);
 }
 
@@ -98,6 +99,7 @@ static void daemon_start(void)
 
 int oci_daemon_find(const char *host, struct oci_daemon *ret, struct error *err)
 {
+	ret->vouched = host != NULL;
 	return socket_choose(host ? host : secure_getenv("CARVE_HOST"), ret, err);
 }
 
@@ -110,18 +112,26 @@ static bool is_away(int fd)
 static int daemon_reach(const struct oci_daemon *daemon, struct error *err)
 {
 	long long until = now_monotonic_ms() + daemon->away_s * 1000LL;
-	int fd = daemon_connect(daemon->socket);
+	const unsigned flags = daemon->vouched ? SERVER_VOUCHED : 0;
+	int fd = daemon_connect(daemon->socket, flags);
 
 	if (is_away(fd)) {
 		daemon_start();
-		fd = daemon_connect(daemon->socket);
+		fd = daemon_connect(daemon->socket, flags);
 	}
 	while (is_away(fd) && now_monotonic_ms() < until) {
 		nanosleep(&(struct timespec){.tv_nsec = AWAY_LOOK_NS}, NULL);
-		fd = daemon_connect(daemon->socket);
+		fd = daemon_connect(daemon->socket, flags);
 	}
 	if (fd >= 0)
 		return fd;
+	if (fd == -SERVER_UNKNOWN) {
+		error_set(err, EXIT_CODE_NOT_PERMITTED,
+			  "nobody can tell in this user namespace whose daemon is at %s",
+			  daemon->socket);
+		error_hint(err, "name it in the hook's arguments: --host SOCKET");
+		return -err->code;
+	}
 	error_set(err, fd == -EPERM ? EXIT_CODE_NOT_PERMITTED : EXIT_CODE_UNREACHABLE,
 		  "no daemon answers at %s: %s", daemon->socket, strerrordesc_np(-fd));
 	error_hint(err, "is carved running there? `carve check` looks");

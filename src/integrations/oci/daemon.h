@@ -3,6 +3,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 
 struct error;
 
@@ -10,6 +11,7 @@ struct oci_daemon {
 	char socket[108];
 	char attach[108];    /* beside it */
 	unsigned patience_s; /* how long it may be silent in a call; 0: as long as the hook lives */
+	bool vouched;        /* the socket is an argument of the hook's (SERVER_VOUCHED) */
 	unsigned away_s;     /* how long it may be away, as it may be starting again */
 };
 

@@ -110,7 +110,7 @@ static const char *attach_check(struct look *look, const struct place *place, co
 	if (strcmp(slash + 1, directory ? CONTAINER_ATTACH_HOST : "attach.sock") != 0 ||
 	    !(directory ? S_ISDIR(st->st_mode) : S_ISSOCK(st->st_mode)))
 		return "it is not the attach socket of a daemon";
-	if (server_directory_check(from, &uid) != 0)
+	if (server_directory_check(from, 0, &uid) != 0)
 		return "it is in a directory of another user, whose daemon is not believed";
 	snprintf(look->slice->attach, sizeof(look->slice->attach), "%s", from);
 	return NULL;
