@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 
 /* Room for /proc/PID/cgroup: a line for each hierarchy of version 1, and one for version 2. */
@@ -192,41 +193,46 @@ bool cgroup_is_empty(const char *path)
 	return n < 0 ? n == -ENOENT || n == -ENODEV : strstr(text, "populated 0") != NULL;
 }
 
-static int remove_below(const char *path, unsigned depth);
+static int remove_below(const char *path, unsigned depth, uint64_t end_ns);
 
-static int remove_at(const char *path, unsigned depth)
+static int remove_at(const char *path, unsigned depth, uint64_t end_ns)
 {
-	if (rmdir(path) == 0)
+	if (rmdir(path) == 0 || errno == ENOENT)
 		return 0;
-	if (errno == EBUSY && depth < CGROUP_DEPTH_MAX && remove_below(path, depth) > 0 &&
-	    rmdir(path) == 0)
-		return 0;
-	return -errno;
+	if (errno != EBUSY || depth == CGROUP_DEPTH_MAX)
+		return -errno;
+	int rc = remove_below(path, depth, end_ns);
+	if (rc < 0)
+		return rc;
+	return rmdir(path) == 0 || errno == ENOENT ? 0 : -errno;
 }
 
-/* Returns the number that was removed. */
-static int remove_below(const char *path, unsigned depth)
+/* Returns 0 where all in it that could be removed is; -EAGAIN: its time was over before. */
+static int remove_below(const char *path, unsigned depth, uint64_t end_ns)
 {
 	DIR *dir = opendir(path);
 	const struct dirent *entry;
 	char below[PATH_MAX];
-	int count = 0;
+	int rc = 0;
 
 	// NOLINTNEXTLINE(concurrency-mt-unsafe): its own list
-	while (dir && (entry = readdir(dir)))
-		if (entry->d_type == DT_DIR && entry->d_name[0] != '.' &&
-		    snprintf(below, sizeof(below), "%s/%s", path, entry->d_name) <
+	while (dir && rc != -EAGAIN && (entry = readdir(dir))) {
+		if (entry->d_type != DT_DIR || entry->d_name[0] == '.' ||
+		    snprintf(below, sizeof(below), "%s/%s", path, entry->d_name) >=
 			    (int)sizeof(below))
-			count += remove_at(below, depth + 1) == 0;
+			continue;
+		rc = remove_at(below, depth + 1, end_ns);
+		if (now_monotonic_ns() >= end_ns)
+			rc = -EAGAIN;
+	}
 	if (dir)
 		closedir(dir);
-	errno = EBUSY;
-	return count;
+	return rc == -EAGAIN ? rc : 0;
 }
 
-int cgroup_remove(const char *path)
+int cgroup_remove_until(const char *path, uint64_t end_ns)
 {
-	return remove_at(path, 0);
+	return remove_at(path, 0, end_ns);
 }
 
 static bool is_carves(const char *name)

@@ -250,7 +250,10 @@ static int start(struct launcher_place *place, const struct launcher_request *r,
 	/* Where this fails, so does the start, and says why. */
 	(void)launcher_files_make(place, LAUNCHER_NOBODY);
 	name_of(r, name);
-	return launcher_shim_start(place, &warrant, name, fd, &answer->fd, &answer->process);
+	rc = launcher_shim_start(place, &warrant, name, fd, &answer->fd, &answer->process);
+	if (rc < 0)
+		launcher_left_note(place, name);
+	return rc;
 }
 
 static int end(struct launcher_place *place, const struct launcher_request *r)
@@ -288,13 +291,12 @@ static bool turn(struct launcher_place *place)
 	struct answer answer = {.fd = -1};
 	int fds[2];
 
-	int ready = poll(&readable, 1, place->left ? LOOK_MS : -1);
+	int ready = poll(&readable, 1, launcher_left_wait_ms(place));
 	if (ready < 0)
 		return errno == EINTR;
-	if (!ready) {
-		launcher_shims_sweep(place);
+	launcher_left_step(place);
+	if (!ready)
 		return true;
-	}
 	ssize_t n = descriptors_receive(place->link_fd, &request, sizeof(request), fds, 2);
 	if (n == -EAGAIN || n == -EINTR)
 		return true;
@@ -382,8 +384,8 @@ static int launcher_run(void *arg, int link_fd)
 
 	place->link_fd = link_fd;
 	signal(SIGCHLD, SIG_IGN); /* shims are nobody's to wait for */
-	launcher_shims_begin(place);
 	int rc = part_descriptors_keep((int *const[]){&place->link_fd, &place->jobs_fd}, 2);
+	launcher_shims_begin(place);
 	while (rc == 0 && turn(place))
 		;
 	return rc;

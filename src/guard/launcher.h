@@ -7,6 +7,7 @@
  * says of a client's socket. It cannot change what was enqueued before. */
 #pragma once
 
+#include <dirent.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <sys/resource.h>
@@ -22,6 +23,21 @@
 
 struct process_id;
 struct shim_head;
+
+struct leftover;
+struct left_owner;
+
+struct leftovers {
+	struct leftover *first, *last;
+};
+
+/* The cgroups of jobs that are over, and the directories in which more are looked for; zero: there
+ * are none. */
+struct launcher_left {
+	struct left_owner *owners; /* the owner whose turn it is comes first */
+	struct leftovers busy;     /* with processes in them, the longest ago tried first */
+	DIR *looks[2];
+};
 
 struct launcher_place {
 	int link_fd;
@@ -41,8 +57,7 @@ struct launcher_place {
 		tasks_wanted; /* tasks, which are processes and threads, of a job; 0: the default */
 	uint64_t tasks_max;   /* the limit, set by the launcher itself */
 	enum launcher_tasks tasks; /* how it holds; likewise */
-	bool left;                 /* one that is over could not be removed yet */
-	uint64_t swept_ns;
+	struct launcher_left left; /* jobs' cgroups that are to be removed */
 };
 
 /* Whether this process has the rights that a launcher needs. */
@@ -97,7 +112,16 @@ rlim_t launcher_tasks_of_user(const struct launcher_place *place);
  * process is to enter before it is its user's; "": none. */
 void launcher_tasks_limit(const struct launcher_place *place, const char *name, const char *cgroup,
 			  char ret[static PATH_MAX]);
-/* Removes cgroups of jobs that are over, which are empty. */
-void launcher_shims_sweep(struct launcher_place *place);
-/* The rest of `name` is killed. */
+/* Kills what is left of `name`, and removes its cgroups as launcher_left_note() does. */
 void launcher_shim_end(struct launcher_place *place, const char *name);
+
+/* The time for a step of the removal: a request waits for one step at most. */
+#define LAUNCHER_STEP_NS 1000000ull
+/* Looks anew for cgroups that a launcher before this one left. */
+void launcher_left_begin(struct launcher_place *place);
+/* Removes the cgroups of `name`, at once where they are empty, else in steps. */
+void launcher_left_note(struct launcher_place *place, const char *name);
+/* Removes some cgroups of jobs that are over, in turns by owner. */
+void launcher_left_step(struct launcher_place *place);
+/* How long there is nothing to remove, in ms; 0: there is something; -1: nothing is left. */
+int launcher_left_wait_ms(const struct launcher_place *place);

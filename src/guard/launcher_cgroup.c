@@ -1,5 +1,4 @@
 /* The cgroups of shims, which hold what a job leaves behind. */
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -9,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/cgroup.h"
-#include "base/clock.h"
 #include "base/fnv.h"
 #include "guard/launcher.h"
 #include "proto/launcher.h"
@@ -17,11 +15,9 @@
 /* The unit's DelegateSubgroup: systemd from 254 on starts the launcher in a cgroup of this name. So
  * the cgroup above, which is the launcher's too, has no processes and may have controllers. */
 #define OWN_NAME "/carve-launcher"
-/* The number of cgroups that a job may have below its own, for containers and the like. The daemon
- * waits while they are removed, about 0.1 ms each. */
+/* The number of cgroups that a job may have below its own, for containers and the like. Removing
+ * one takes about 0.1 ms (launcher_left.c). */
 #define CGROUPS_MOST "64"
-/* All running jobs' are looked at: this often at most while requests come. */
-#define SWEEP_NS 1000000000ull
 
 int launcher_cgroup_place(const struct launcher_place *place, char parent[static PATH_MAX],
 			  char name[static LAUNCHER_CGROUP_NAME_SIZE])
@@ -41,11 +37,11 @@ void launcher_shims_begin(struct launcher_place *place)
 	char parent[PATH_MAX], name[LAUNCHER_CGROUP_NAME_SIZE];
 
 	place->cgroup[0] = '\0';
-	place->left = true;
 	if (launcher_cgroup_place(place, parent, name) == 0 &&
 	    cgroup_make(parent, name, place->cgroup) == 0)
 		(void)chmod(place->cgroup, LAUNCHER_CGROUP_MODE);
 	launcher_tasks_begin(place);
+	launcher_left_begin(place);
 }
 
 /* The owner of both may make cgroups in it, and move its processes there. */
@@ -80,49 +76,4 @@ void launcher_cgroup_give(const char *path, const struct warrant *warrant)
 		return;
 	(void)chmod(path, LAUNCHER_CGROUP_MODE);
 	(void)owner_set(path, warrant->uid, warrant->gid);
-}
-
-static void sweep(const char *cgroup)
-{
-	DIR *dir = *cgroup ? opendir(cgroup) : NULL;
-	const struct dirent *entry;
-	char path[PATH_MAX];
-
-	// NOLINTNEXTLINE(concurrency-mt-unsafe): its own list
-	while (dir && (entry = readdir(dir)))
-		/* A job that runs may just have made one, which is empty still. */
-		if (entry->d_type == DT_DIR && entry->d_name[0] != '.' &&
-		    snprintf(path, sizeof(path), "%s/%s", cgroup, entry->d_name) <
-			    (int)sizeof(path) &&
-		    cgroup_is_empty(path))
-			(void)cgroup_remove(path);
-	if (dir)
-		closedir(dir);
-}
-
-void launcher_shims_sweep(struct launcher_place *place)
-{
-	sweep(place->cgroup);
-	sweep(place->tasks_cgroup);
-	place->left = false;
-	place->swept_ns = now_monotonic_ns();
-}
-
-static void cgroup_end(struct launcher_place *place, const char *cgroup, const char *name)
-{
-	char path[PATH_MAX];
-
-	if (!*cgroup || snprintf(path, sizeof(path), "%s/%s", cgroup, name) >= (int)sizeof(path))
-		return;
-	(void)cgroup_kill(path);
-	if (cgroup_remove(path) == -EBUSY)
-		place->left = true;
-}
-
-void launcher_shim_end(struct launcher_place *place, const char *name)
-{
-	if (place->left && now_monotonic_ns() - place->swept_ns > SWEEP_NS)
-		launcher_shims_sweep(place);
-	cgroup_end(place, place->cgroup, name);
-	cgroup_end(place, place->tasks_cgroup, name);
 }

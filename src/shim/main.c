@@ -100,7 +100,8 @@ static void cgroup_begin(struct shim *shim)
 /* Processes that were killed leave it a moment later. */
 static void cgroup_end(const struct shim *shim)
 {
-	for (int i = 0; *shim->cgroup && i < SWEEPS_MAX && cgroup_remove(shim->cgroup) == -EBUSY;
+	for (int i = 0; *shim->cgroup && i < SWEEPS_MAX &&
+			cgroup_remove_until(shim->cgroup, UINT64_MAX) == -EBUSY;
 	     i++)
 		(void)poll(NULL, 0, 1 + i / 10);
 }

@@ -118,6 +118,7 @@ static void cgroups_remove(void)
 		launcher_shim_end(&place, "5.1");
 		launcher_shim_end(&place, "6.1");
 		launcher_shim_end(&place, "0.1");
+		launcher_left_step(&place);
 		bool gone = !*place.cgroup || rmdir(place.cgroup) == 0 || errno == ENOENT;
 		bool tasks_gone =
 			!*place.tasks_cgroup || rmdir(place.tasks_cgroup) == 0 || errno == ENOENT;

@@ -28,6 +28,8 @@
 /* Beyond the job's own grace time, a shim has this long to record the end. */
 #define SHIM_PATIENCE_NS 5000000000ull
 #define RECORD_MAX 4096
+/* The time in one look for removing the cgroups of a job of this process's own user. */
+#define CGROUP_STEP_NS 1000000ull
 
 /* ---- records ------------------------------------------------------------------------------ */
 
@@ -81,7 +83,10 @@ static void records_remove(const struct job *job, bool all)
 /* Processes that were killed leave it a moment later. */
 void job_cgroup_remove(struct queues *q)
 {
-	if (*q->cgroup && cgroup_remove(q->cgroup) != -EBUSY)
+	int rc = *q->cgroup ? cgroup_remove_until(q->cgroup, now_monotonic_ns() + CGROUP_STEP_NS)
+			    : -ENOENT;
+
+	if (rc != -EBUSY && rc != -EAGAIN)
 		q->cgroup[0] = '\0';
 }
 
