@@ -77,6 +77,7 @@ static void node_stop(struct node *node, const char *why)
 	cgroups_stop(node->sessions.cgroups);
 	sessions_free(&node->sessions);
 	keep_stop(&node->keep);
+	launcher_stop(&node->launcher);
 	privileges_stop(&node->privileges);
 	descriptors_free(&node->settling);
 	orphans_free(&node->settling);
@@ -665,7 +666,7 @@ int serve_run(struct node *node, struct error *err)
 	handles_init(node);
 	keep_start(&node->keep, &node->loop, node->runtime.dir, !node->handover, takeover_keep_all,
 		   node);
-	node->launcher.privileges = &node->privileges;
+	launcher_begin(&node->launcher, &node->loop, &node->privileges);
 	rc = privileges_start(&node->privileges, &node->loop, on_guard_ended, node);
 	if (rc < 0)
 		node_fail(node, strerrordesc_np(-rc));

@@ -1,10 +1,10 @@
 /* The requests that a system daemon's worker, which has no rights, makes of its launcher, which
  * starts the shims of jobs as the users who enqueued them. They are messages of one size over a
- * SOCK_SEQPACKET socket pair, one at a time. The worker is not trusted with whose a job is. When a
- * job is enqueued, the launcher itself asks the kernel which process is at the other end of the
- * client's socket, and gives out a warrant. It holds user, groups and limits, and a code over these
- * and the job's text that only the launcher can make. It starts nothing but texts with their
- * warrants. */
+ * SOCK_SEQPACKET socket pair, and answered by their number. The worker is not trusted with whose a
+ * job is. When a job is enqueued, the launcher itself asks the kernel which process is at the other
+ * end of the client's socket, and gives out a warrant. It holds user, groups and limits, and a code
+ * over these and the job's text that only the launcher can make. It starts nothing but texts with
+ * their warrants. */
 #pragma once
 
 #include <stddef.h>
@@ -58,7 +58,7 @@ enum launcher_op {
 	 * may do. */
 	LAUNCHER_START = 2,
 	/* Attempt `attempt` of job `job` is over: kill what is left in the cgroup that the launcher
-	 * made for it, and remove that. */
+	 * made for it. The answer does not wait for the removal of that cgroup. */
 	LAUNCHER_END = 3,
 	/* Make anew what was removed of the directory of jobs' files: that itself, its key, and the
 	 * directory of user `job` (LAUNCHER_NOBODY: nobody's). */

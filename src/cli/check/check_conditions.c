@@ -472,6 +472,22 @@ static void check_job_tasks(const struct check_input *in, struct finding *f)
 		  "of its own");
 }
 
+/* Jobs of users wait for it, and nothing else does. */
+static void check_launcher(const struct check_input *in, struct finding *f)
+{
+	json_int_t silent = json_integer_value(json_object_get(in->daemon, "launcher_silent_s"));
+
+	find(f, OK, "the launcher of users' jobs answers, or is not needed");
+	if (!silent)
+		return;
+	find(f, PROBLEM,
+	     "the launcher has not answered for %" JSON_INTEGER_FORMAT
+	     " s: users' jobs neither start nor end meanwhile",
+	     silent);
+	advise(f, "see what it waits for: cat /proc/$(pgrep carve-launcher)/stack; if it hangs, "
+		  "restart carved.service");
+}
+
 /* Where the daemon's database is: `dir` itself, or where the link there says. */
 static void state_dir(const char *dir, char buf[static PATH_MAX])
 {
@@ -653,6 +669,7 @@ static const struct {
 	{"limits", check_limits},
 	{"configuration", check_configuration},
 	{"job_tasks", check_job_tasks},
+	{"launcher", check_launcher},
 	{"disk", check_disk},
 	{"files", check_files},
 	{"permissions", check_permissions},

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "daemon/api/answer.h"
-#include "daemon/api/api_job.h"
+#include "daemon/api/api_vouch.h"
 #include "daemon/api/http.h"
 #include "daemon/api/view.h"
 #include "daemon/host/owner.h"
@@ -204,42 +204,21 @@ static bool is_program(const json_t *hook)
 	return json_array_size(argv) > 0;
 }
 
-/* A program of the client's: it runs as the client does. */
-static int hook_read(const struct call *call, const json_t *program, struct agent *agent,
-		     struct error *err)
+/* A program of the client's: it runs as the client does. *ret: its text, malloc'ed. */
+static int hook_read(const struct call *call, const json_t *program, char **ret, struct error *err)
 {
-	struct warrant *warrant = NULL;
-
 	if (!is_program(program))
 		return error_set(err, EXIT_CODE_USAGE, "'hook' is no program");
 	if (!launcher_is_there(&call->node->launcher) && call->peer.uid != geteuid())
 		return error_set(err, EXIT_CODE_NOT_PERMITTED,
 				 "this daemon cannot run a hook as user %s",
 				 view_user(call->peer.uid));
-	char *text = json_dumps(program, JSON_COMPACT);
-	int rc = text ? api_job_warrant(call, WARRANT_HOOK, text, &warrant, err)
-		      : error_set(err, EXIT_CODE_FAILED, "out of memory");
-	if (rc == 0 && !(agent->hook = agent_hook_new(text, warrant)))
-		rc = error_set(err, EXIT_CODE_FAILED, "out of memory");
-	if (rc < 0) {
-		free(warrant);
-		free(text);
-	}
-	return rc;
-}
-
-/* Pods are made by the client: the launcher asks the kernel who that is. */
-static int pods_vouch(const struct call *call, struct agent *agent, struct error *err)
-{
-	struct agent_pods *pods = agent->pods;
-
-	pods->text = agent_text(agent);
-	return pods->text ? api_job_warrant(call, WARRANT_PODS, pods->text, &pods->warrant, err)
-			  : error_set(err, EXIT_CODE_FAILED, "out of memory");
+	*ret = json_dumps(program, JSON_COMPACT);
+	return *ret ? 0 : error_set(err, EXIT_CODE_FAILED, "out of memory");
 }
 
 static int agent_read(const struct call *call, const json_t *body, struct agent *agent,
-		      struct error *err)
+		      char **ret_hook, struct error *err)
 {
 	const char *gpus = json_string_value(json_object_get(body, "gpus"));
 	static const char *const known[] = {"gpus",           "queues", "order_fairness",
@@ -277,10 +256,10 @@ static int agent_read(const struct call *call, const json_t *body, struct agent 
 	if (rc == 0 && pods && gpus)
 		rc = error_set(err, EXIT_CODE_USAGE, "an agent has GPUs of this host, or pods");
 	if (rc == 0 && hook)
-		rc = hook_read(call, hook, agent, err);
+		rc = hook_read(call, hook, ret_hook, err);
 	if (rc == 0 && pods)
 		rc = agent_pods_read(pods, &agent->pods, err);
-	return rc < 0 || !pods ? rc : pods_vouch(call, agent, err);
+	return rc;
 }
 
 static bool may_lead(const struct call *call)
@@ -315,39 +294,147 @@ static bool refuse_leading(struct call *call, const struct agent *agent)
 	return true;
 }
 
+/* A request whose texts are being vouched for: the hook's, and how pods are made. */
+struct leading {
+	struct call *call;
+	struct agent *agent; /* agent_start() copies it */
+	char *hook;          /* the text; NULL: there is none, or the agent has it */
+};
+
+static void leading_free(void *arg)
+{
+	struct leading *l = arg;
+
+	if (l->agent) {
+		agent_pods_free(l->agent->pods);
+		agent_hook_free(l->agent->hook);
+	}
+	free(l->agent);
+	free(l->hook);
+	free(l);
+}
+
+static void leading_fail(struct leading *l, const struct error *err)
+{
+	struct call *call = l->call;
+
+	leading_free(l);
+	call_reply_error(call, answer_status(err), err);
+}
+
+static void leading_end(struct leading *l)
+{
+	struct call *call = l->call;
+	struct agent *started;
+	struct error err = {0};
+
+	/* Then the request is handled anew. */
+	if (waits_for_store(call)) {
+		leading_free(l);
+		return;
+	}
+	if (agent_start(call->node->queues, l->agent, &started, &err) < 0) {
+		leading_fail(l, &err);
+		return;
+	}
+	l->agent->pods = NULL;
+	l->agent->hook = NULL;
+	leading_free(l);
+	call_reply(call, MHD_HTTP_CREATED, agent_json(call->node, started));
+}
+
+static void on_pods_vouched(void *arg, struct warrant *warrant, struct error *err)
+{
+	struct leading *l = arg;
+
+	l->agent->pods->warrant = warrant;
+	if (err)
+		leading_fail(l, err);
+	else
+		leading_end(l);
+}
+
+/* Pods are made by the client: the launcher asks the kernel who that is. */
+static void pods_vouch(struct leading *l)
+{
+	struct agent_pods *pods = l->agent->pods;
+	struct error err = {0};
+
+	if (!pods) {
+		leading_end(l);
+		return;
+	}
+	pods->text = agent_text(l->agent);
+	int rc = pods->text ? api_vouch(l->call, WARRANT_PODS, pods->text, on_pods_vouched,
+					leading_free, l, &err)
+			    : error_set(&err, EXIT_CODE_FAILED, "out of memory");
+	if (rc < 0)
+		leading_fail(l, &err);
+}
+
+static void on_hook_vouched(void *arg, struct warrant *warrant, struct error *err)
+{
+	struct leading *l = arg;
+	struct error failed = {0};
+
+	if (!err && !(l->agent->hook = agent_hook_new(l->hook, warrant))) {
+		free(warrant);
+		error_set(&failed, EXIT_CODE_FAILED, "out of memory");
+		err = &failed;
+	}
+	if (err) {
+		leading_fail(l, err);
+		return;
+	}
+	l->hook = NULL;
+	pods_vouch(l);
+}
+
+static int leading_read(struct leading *l, const json_t *body, struct error *err)
+{
+	struct call *call = l->call;
+
+	if (!may_lead(call) && may_have_pods(call, body, err) < 0)
+		return -1;
+	int rc = json_is_object(body)
+			 ? agent_read(call, body, l->agent, &l->hook, err)
+			 : error_set(err, EXIT_CODE_USAGE, "the body is not a JSON object");
+	if (rc == 0 && !l->agent->pods && call->node->pool.state != POOL_READY)
+		rc = error_set(err, EXIT_CODE_NO_ROOM, "this host has no GPU for an agent");
+	return rc;
+}
+
 void api_post_agent(struct call *call, const char *id)
 {
 	if (waits_for_store(call))
 		return;
-	struct agent *agent = calloc(1, sizeof(*agent)), *started;
+	struct leading *l = calloc(1, sizeof(*l));
 	struct error err = {0};
-
-	json_t *body = agent ? answer_body(call, &err) : NULL;
+	json_t *body = l ? answer_body(call, &err) : NULL;
 	bool has_pods = json_is_object(json_object_get(body, "pods"));
+
 	if (body && !has_pods && refuse_leading(call, NULL)) {
 		json_decref(body);
-		free(agent);
+		free(l);
 		return;
 	}
-	int rc = !body                                                    ? -1
-		 : !may_lead(call) && may_have_pods(call, body, &err) < 0 ? -1
-		 : json_is_object(body)
-			 ? agent_read(call, body, agent, &err)
-			 : error_set(&err, EXIT_CODE_USAGE, "the body is not a JSON object");
+	if (l)
+		*l = (struct leading){.call = call, .agent = calloc(1, sizeof(*l->agent))};
+	int rc = !l || !l->agent ? error_set(&err, EXIT_CODE_FAILED, "out of memory")
+		 : !body         ? -1
+				 : leading_read(l, body, &err);
 	json_decref(body);
-	if (rc == 0 && !agent->pods && call->node->pool.state != POOL_READY)
-		rc = error_set(&err, EXIT_CODE_NO_ROOM, "this host has no GPU for an agent");
-	if (rc == 0)
-		rc = agent_start(call->node->queues, agent, &started, &err);
-	if (rc < 0) {
-		agent_pods_free(agent->pods);
-		agent_hook_free(agent->hook);
+	if (rc == 0 && !l->hook) {
+		pods_vouch(l);
+		return;
 	}
-	free(agent);
-	if (rc < 0)
+	if (rc == 0)
+		rc = api_vouch(call, WARRANT_HOOK, l->hook, on_hook_vouched, leading_free, l, &err);
+	if (rc < 0) {
+		if (l)
+			leading_free(l);
 		call_reply_error(call, answer_status(&err), &err);
-	else
-		call_reply(call, MHD_HTTP_CREATED, agent_json(call->node, started));
+	}
 }
 
 /* ---- changing ----------------------------------------------------------------------------- */

@@ -11,6 +11,7 @@
 #include "daemon/api/answer.h"
 #include "daemon/api/api_job.h"
 #include "daemon/api/api_job_private.h"
+#include "daemon/api/api_vouch.h"
 #include "daemon/api/http.h"
 #include "daemon/api/view.h"
 #include "daemon/host/owner.h"
@@ -27,6 +28,10 @@ struct change {
 	char id[JOB_ID_TEXT];
 	const char *what;
 	json_t *body;
+	/* What the jobs' new text is, and that the client said it (NULL: no text changes, or none
+	 * is vouched for). */
+	char *text;
+	struct warrant *warrant;
 	struct error err;
 	unsigned done, failed;
 };
@@ -61,6 +66,8 @@ static void change_free(struct change *change)
 	if (*at)
 		*at = change->next;
 	json_decref(change->body);
+	free(change->text);
+	free(change->warrant);
 	free(change);
 }
 
@@ -123,6 +130,26 @@ static int round_check(const struct job *job, const struct job_spec *spec, struc
 	return -EXIT_CODE_USAGE;
 }
 
+/* The jobs of an array have one text, which was vouched for, unless some were changed before. */
+static int warrant_copy(struct change *change, const struct job *job, const char *text,
+			struct warrant **ret)
+{
+	char id[JOB_ID_TEXT];
+
+	if (!change->warrant || strcmp(text, change->text) != 0) {
+		error_set(&change->err, EXIT_CODE_FAILED,
+			  "job %s runs something else than the first job of its array",
+			  job_id_text(&job->record, id));
+		error_hint(&change->err, "change it by its own number: carve job edit %s", id);
+		return -EXIT_CODE_FAILED;
+	}
+	*ret = malloc(sizeof(**ret));
+	if (!*ret)
+		return error_set(&change->err, EXIT_CODE_FAILED, "out of memory");
+	**ret = *change->warrant;
+	return 0;
+}
+
 static int edit(struct change *change, struct job *job, const char *queue, const int *priority)
 {
 	bool rewrites = changes_text(change->body);
@@ -150,10 +177,8 @@ static int edit(struct change *change, struct job *job, const char *queue, const
 			       "only user %s may change what the job runs",
 			       view_user(job->record.uid));
 	char *text = rc == 0 && rewrites ? json_dumps(body, JSON_COMPACT) : NULL;
-	if (text && !change->call)
-		rc = error_set(&change->err, EXIT_CODE_FAILED, "the client went away");
-	else if (text)
-		rc = api_job_warrant(change->call, WARRANT_JOB, text, &warrant, &change->err);
+	if (text && launcher_is_there(job->queues->host.launcher))
+		rc = warrant_copy(change, job, text, &warrant);
 	if (rc == 0)
 		rc = job_change(job, queue, priority, text, warrant, &change->err);
 	free(text);
@@ -257,6 +282,61 @@ static void change_run(struct change *change, jobs_cb cb)
 	jobs_change(queues, owner_of(change->peer.uid), id, index, cb, on_changed, change);
 }
 
+static void on_vouched(void *arg, struct warrant *warrant, struct error *err)
+{
+	struct change *change = arg;
+
+	change->warrant = warrant;
+	if (!err) {
+		change_run(change, change_job);
+		return;
+	}
+	call_reply_error(change->call, answer_status(err), err);
+	change_free(change);
+}
+
+static void on_gone_unvouched(void *arg)
+{
+	change_free(arg);
+}
+
+/* What the jobs are to run, if that changes: the client is asked for by the launcher first. */
+static char *text_to_vouch(const struct change *change)
+{
+	const struct job *job;
+	int64_t id;
+	int32_t index;
+
+	if (!changes_text(change->body) || json_object_get(change->body, "hold") ||
+	    job_id_parse(change->id, &id, &index) < 0)
+		return NULL;
+	job = job_meant(change->node->queues, id, index);
+	if (!job || job->record.uid != change->peer.uid ||
+	    !launcher_is_there(&change->node->launcher))
+		return NULL;
+	json_t *body = edited_text(job, change->body);
+	char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+	json_decref(body);
+	return text;
+}
+
+static void patch(struct change *change)
+{
+	struct call *call = change->call;
+	struct error err = {0};
+
+	change->text = text_to_vouch(change);
+	if (!change->text) {
+		change_run(change, change_job);
+		return;
+	}
+	if (api_vouch(call, WARRANT_JOB, change->text, on_vouched, on_gone_unvouched, change,
+		      &err) == 0)
+		return;
+	call_reply_error(call, answer_status(&err), &err);
+	change_free(change);
+}
+
 void api_patch_job(struct call *call, const char *text)
 {
 	struct change *change = change_new(call, text, "changed");
@@ -268,7 +348,7 @@ void api_patch_job(struct call *call, const char *text)
 	if (json_is_object(change->body) && !json_object_get(change->body, "array") &&
 	    !json_object_get(change->body, "params") &&
 	    (!queue || queue_name_check(queue, &change->err) == 0)) {
-		change_run(change, change_job);
+		patch(change);
 		return;
 	}
 	if (change->body && !change->err.code)

@@ -11,6 +11,7 @@
 #include "daemon/api/answer.h"
 #include "daemon/api/api_job.h"
 #include "daemon/api/api_job_private.h"
+#include "daemon/api/api_vouch.h"
 #include "daemon/api/http.h"
 #include "daemon/api/view.h"
 #include "daemon/node.h"
@@ -157,41 +158,6 @@ static int runs_for(const struct call *call, struct error *err)
 	return -EXIT_CODE_NOT_PERMITTED;
 }
 
-static int away_error(struct error *err)
-{
-	error_set(err, EXIT_CODE_FAILED,
-		  "carve-launcher.service, which starts users' jobs, does not answer now");
-	error_hint(err, "try again, as it may be starting; "
-			"`systemctl status carve-launcher.service` tells");
-	return -EXIT_CODE_FAILED;
-}
-
-int api_job_warrant(const struct call *call, enum warrant_kind kind, const char *text,
-		    struct warrant **ret, struct error *err)
-{
-	struct warrant *warrant;
-
-	*ret = NULL;
-	if (!launcher_is_there(&call->node->launcher))
-		return 0;
-	warrant = malloc(sizeof(*warrant));
-	int rc = warrant ? launcher_vouch(&call->node->launcher, call_socket(call), kind, text,
-					  warrant)
-			 : -ENOMEM;
-	if (rc == 0 && warrant->uid != call->peer.uid)
-		rc = -EPERM;
-	if (rc < 0) {
-		free(warrant);
-		return launcher_is_away(&call->node->launcher)
-			       ? away_error(err)
-			       : error_set(err, EXIT_CODE_FAILED,
-					   "cannot tell who sent the request: %s",
-					   strerrordesc_np(-rc));
-	}
-	*ret = warrant;
-	return 0;
-}
-
 /* One that was asked for before. True: answered. */
 static bool answer_asked(struct call *call, const char *key)
 {
@@ -234,56 +200,108 @@ static int container_check(const struct job_spec *spec, struct error *err)
 	return -EXIT_CODE_USAGE;
 }
 
+/* A request whose text is being vouched for. */
+struct enqueuing {
+	struct call *call;
+	json_t *body;
+	struct enqueue_request request;
+};
+
+static void enqueuing_free(void *arg)
+{
+	struct enqueuing *e = arg;
+
+	json_decref(e->body);
+	free(e->request.spec.warrant);
+	free(e->request.text);
+	free(e->request.indexes);
+	free(e);
+}
+
+/* The warrant is there, or is not needed. */
+static void on_vouched(void *arg, struct warrant *warrant, struct error *err)
+{
+	struct enqueuing *e = arg;
+	struct call *call = e->call;
+	int rc = err ? -err->code : 0;
+	struct error failed = err ? *err : (struct error){0};
+
+	e->request.spec.warrant = warrant;
+	if (rc == 0 && answer_asked(call, e->request.key)) {
+		enqueuing_free(e);
+		return;
+	}
+	if (rc == 0)
+		rc = jobs_enqueue(call->node->queues, &e->request);
+	if (rc == 0) {
+		e->request.spec.warrant = NULL;
+		e->request.text = NULL;
+		e->request.indexes = NULL;
+		enqueuing_free(e);
+		call_defer(call, on_enqueuer_gone);
+		return;
+	}
+	if (rc == -EMFILE)
+		error_set(&failed, EXIT_CODE_FAILED, QUEUE_TOO_MANY);
+	else if (rc == -ENOMEM)
+		error_set(&failed, EXIT_CODE_FAILED, "out of memory");
+	enqueuing_free(e);
+	call_reply_error(call, answer_status(&failed), &failed);
+}
+
+static int request_read(struct enqueuing *e, struct error *err)
+{
+	struct enqueue_request *request = &e->request;
+	struct call *call = e->call;
+	int rc = runs_for(call, err);
+
+	if (rc == 0 && !request->queue) {
+		rc = error_set(err, EXIT_CODE_USAGE, "queue: no queue is named");
+		error_hint(err, "`carve queue list` shows the queues");
+	}
+	if (rc == 0)
+		rc = queue_name_check(request->queue, err);
+	if (rc == 0 && request->key && strlen(request->key) >= 64)
+		rc = error_set(err, EXIT_CODE_USAGE, "id: it is longer than 63 characters");
+	if (rc == 0) {
+		image_default(call, request->queue, e->body);
+		rc = job_spec_parse(e->body, &call->peer, api_job_may_raise(&call->peer),
+				    &request->spec, &request->count, &request->indexes, err);
+	}
+	if (rc == 0)
+		rc = container_check(&request->spec, err);
+	if (rc == 0)
+		rc = api_job_size_check(call->node, &call->peer, request->queue, &request->spec,
+					err);
+	if (rc == 0)
+		rc = api_job_after_check(call->node, &call->peer, &request->spec, err);
+	if (rc == 0 && !(request->text = json_dumps(e->body, JSON_COMPACT)))
+		rc = error_set(err, EXIT_CODE_FAILED, "out of memory");
+	return rc;
+}
+
 int api_job_enqueue(struct call *call, json_t *body, struct error *err)
 {
-	struct enqueue_request request = {
+	struct enqueuing *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return error_set(err, EXIT_CODE_FAILED, "out of memory");
+	e->call = call;
+	e->body = json_incref(body);
+	e->request = (struct enqueue_request){
 		.peer = &call->peer,
 		.queue = json_string_value(json_object_get(body, "queue")),
 		.key = json_string_value(json_object_get(body, "id")),
 		.cb = on_enqueued,
 		.arg = call,
 	};
-	int rc = runs_for(call, err);
-
-	if (rc == 0 && !request.queue) {
-		rc = error_set(err, EXIT_CODE_USAGE, "queue: no queue is named");
-		error_hint(err, "`carve queue list` shows the queues");
-	}
+	int rc = request_read(e, err);
 	if (rc == 0)
-		rc = queue_name_check(request.queue, err);
-	if (rc == 0 && request.key && strlen(request.key) >= 64)
-		rc = error_set(err, EXIT_CODE_USAGE, "id: it is longer than 63 characters");
-	if (rc == 0) {
-		image_default(call, request.queue, body);
-		rc = job_spec_parse(body, &call->peer, api_job_may_raise(&call->peer),
-				    &request.spec, &request.count, &request.indexes, err);
-	}
-	if (rc == 0)
-		rc = container_check(&request.spec, err);
-	if (rc < 0) {
-		free(request.indexes);
-		return rc;
-	}
-	rc = api_job_size_check(call->node, &call->peer, request.queue, &request.spec, err);
-	if (rc == 0)
-		rc = api_job_after_check(call->node, &call->peer, &request.spec, err);
-	request.text = rc == 0 ? json_dumps(body, JSON_COMPACT) : NULL;
-	if (rc == 0 && request.text)
-		rc = api_job_warrant(call, WARRANT_JOB, request.text, &request.spec.warrant, err);
-	if (rc == 0)
-		rc = request.text ? jobs_enqueue(call->node->queues, &request) : -ENOMEM;
-	if (rc == -EMFILE)
-		rc = error_set(err, EXIT_CODE_FAILED, QUEUE_TOO_MANY);
-	else if (rc == -ENOMEM)
-		rc = error_set(err, EXIT_CODE_FAILED, "out of memory");
-	if (rc < 0) {
-		free(request.spec.warrant);
-		free(request.text);
-		free(request.indexes);
-		return rc;
-	}
-	call_defer(call, on_enqueuer_gone);
-	return 0;
+		rc = api_vouch(call, WARRANT_JOB, e->request.text, on_vouched, enqueuing_free, e,
+			       err);
+	if (rc < 0)
+		enqueuing_free(e);
+	return rc;
 }
 
 void api_post_job(struct call *call, const char *id)

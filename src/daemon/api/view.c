@@ -86,7 +86,7 @@ json_t *view_version(const struct node *node)
 	const struct pool *pool = &node->pool;
 
 	return json_pack(
-		"{s:s, s:i, s:o, s:s, s:b, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "version",
+		"{s:s, s:i, s:o, s:s, s:b, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i}", "version",
 		CARVE_VERSION, "pid", (int)getpid(), "started", view_time(node->started),
 		"driver_version", pool->gpus ? gpus_driver_version(pool->gpus) : "", "system",
 		node->options.system, "ready", node->ready, "no_gpu_reason",
@@ -94,7 +94,8 @@ json_t *view_version(const struct node *node)
 		shortcomings_json(node), "limited_notes", limited_notes(), "config_error",
 		*node->config_wrong ? json_string(node->config_wrong) : json_null(), "vanished",
 		vanished_json(&node->vanished), "job_tasks", job_tasks_json(&node->launcher),
-		"job_tasks_of", job_tasks_of_json(&node->launcher));
+		"job_tasks_of", job_tasks_of_json(&node->launcher), "launcher_silent_s",
+		(int)launcher_slow_s(&node->launcher));
 }
 
 /* ---- GPUs -------------------------------------------------------------------------------- */

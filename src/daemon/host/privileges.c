@@ -86,8 +86,16 @@ static void unsent_send(struct privileges *p)
 	events_want(p);
 }
 
-static void reply_handle(struct privileges *p, const struct guard_reply *reply)
+/* The descriptor that comes along is closed where nobody wants it. */
+static void reply_handle(struct privileges *p, const struct guard_reply *reply, int *fd)
 {
+	if (reply->op == GUARD_FILE && p->file_number && reply->number == p->file_number) {
+		p->file_number = 0;
+		p->file_cb(p->file_context, reply->error ? -reply->error
+					    : *fd < 0    ? -EIO
+							 : steal_fd(fd));
+	}
+	close_fd(fd);
 	if (reply->op == GUARD_SIGNAL)
 		signal_answered(p, reply);
 	else if (reply->op == GUARD_RENEW && reply->error)
@@ -102,10 +110,8 @@ static void on_guard(uv_poll_t *poll, int status, int events)
 	struct guard_reply reply;
 	int fd = -1, rc;
 
-	while ((rc = reply_take(p, &reply, &fd)) == 0) {
-		close_fd(&fd);
-		reply_handle(p, &reply);
-	}
+	while ((rc = reply_take(p, &reply, &fd)) == 0)
+		reply_handle(p, &reply, &fd);
 	if (rc == -EAGAIN) {
 		unsent_send(p);
 		return;
@@ -163,6 +169,7 @@ void privileges_stop(struct privileges *p)
 		free(asked);
 	}
 	p->unsent = NULL;
+	p->file_number = 0;
 	if (p->poll)
 		uv_close((uv_handle_t *)steal_ptr(&p->poll), on_closed);
 }
@@ -274,8 +281,7 @@ static int descriptor_ask(struct privileges *p, const struct guard_request *requ
 				close_fd(&fd);
 			return reply.error ? -reply.error : fd;
 		} else if (rc == 0) {
-			close_fd(&fd);
-			reply_handle(p, &reply);
+			reply_handle(p, &reply, &fd);
 		}
 	}
 	return rc;
@@ -300,6 +306,21 @@ int privileges_file(struct privileges *p, enum guard_file file)
 
 	request.file = file;
 	return descriptor_ask(p, &request);
+}
+
+void privileges_file_ask(struct privileges *p, enum guard_file file,
+			 void (*cb)(void *context, int fd), void *context)
+{
+	struct guard_request request = request_make(p, GUARD_FILE, (struct process_id){0});
+
+	request.file = file;
+	if (descriptors_send(p->link_fd, &request, sizeof(request), NULL, 0) < 0) {
+		cb(context, -EAGAIN);
+		return;
+	}
+	p->file_number = request.number;
+	p->file_cb = cb;
+	p->file_context = context;
 }
 
 bool privileges_guarded(const struct privileges *privileges)

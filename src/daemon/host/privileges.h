@@ -26,6 +26,10 @@ struct privileges {
 	uint64_t number;
 	/* Signals whose answer is due, oldest first; those from `unsent` on are to be sent. */
 	struct privileges_asked *first, *unsent;
+	/* The file that privileges_file_ask() asked for; number 0: none. */
+	uint64_t file_number;
+	void (*file_cb)(void *context, int fd);
+	void *file_context;
 };
 
 /* With the other ends of the links (-1: none), which become the privileges'. */
@@ -65,3 +69,8 @@ bool privileges_guarded(const struct privileges *privileges);
 /* A file of the runtime directory made anew by the guard, which there is. Its descriptor or -errno;
  * waits as privileges_namespace() does. */
 int privileges_file(struct privileges *privileges, enum guard_file file);
+/* As privileges_file(), without waiting: `cb` is called once with the descriptor, which is its own
+ * from then on, or with -errno; maybe before this returns, but not after privileges_stop(). One
+ * file at a time. */
+void privileges_file_ask(struct privileges *privileges, enum guard_file file,
+			 void (*cb)(void *context, int fd), void *context);

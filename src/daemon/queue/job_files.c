@@ -56,12 +56,16 @@ bool job_directory_missing(const struct queues *q, uid_t uid)
 int job_files_look(const struct queues *q, uid_t uid)
 {
 	struct statvfs room;
-	cleanup_close int dir = directory_open(q, uid);
-	/* The launcher makes the directory with the first job, and only its user writes to it. */
+	cleanup_close int own = directory_open(q, uid), above = -1;
+	/* A launcher makes the directory, and only its user writes to it. */
 	bool launched = launcher_is_there(q->host.launcher);
 
+	/* The directory is made with the user's first job. */
+	if (own == -ENOENT)
+		above = open(q->host.state_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int dir = own == -ENOENT ? above : own;
 	if (dir < 0)
-		return dir == -ENOENT && launched ? 0 : dir;
+		return own == -ENOENT ? -errno : own;
 	if ((!launched && faccessat(dir, ".", W_OK | X_OK, AT_EACCESS) < 0) ||
 	    fstatvfs(dir, &room) < 0)
 		return -errno;

@@ -28,10 +28,11 @@
 #include "proto/shim.h"
 
 #define JOBS_DIR "jobs"
-/* Longer than its work takes on a machine that is very busy. */
-#define PATIENCE_MS 5000
-/* One that did not answer is left alone for this long: the daemon waits for nobody that often. */
-#define HUNG_NS 30000000000ull
+/* Longer than its work takes on a machine that is very busy. A client is told after this time that
+ * the launcher does not answer, and so is the log. */
+#define PATIENCE_NS 5000000000ull
+/* A job that starts has its slice already, and gives it back after this time. */
+#define START_PATIENCE_NS 30000000000ull
 
 /* ---- its life ----------------------------------------------------------------------------- */
 
@@ -156,20 +157,144 @@ void launcher_make(struct launcher *l, const char *state_dir, const struct runti
 	log_event(LOG_WARNING, "launcher.none reason=\"%s\"", l->why_not);
 }
 
+/* ---- the link ----------------------------------------------------------------------------- */
+
+static int reply_check(const void *reply, size_t size)
+{
+	return launcher_reply_check(reply, size);
+}
+
+/* Every answer says how jobs are limited. */
+static void on_reply(void *context, const void *message)
+{
+	const struct launcher_reply *reply = message;
+	struct launcher *l = context;
+	bool of_user = reply->tasks == LAUNCHER_TASKS_OF_USER;
+
+	if (!l->greeted && of_user)
+		log_event(LOG_WARNING, "launcher.tasks_of_user most=%" PRIu64, reply->tasks_max);
+	l->greeted = true;
+	l->tasks_max = reply->tasks_max;
+	l->tasks = of_user ? LAUNCHER_TASKS_OF_USER : LAUNCHER_TASKS_OF_JOB;
+}
+
+static void connect_again(struct launcher *l);
+
+static void on_ended(void *context, int rc)
+{
+	struct launcher *l = context;
+
+	log_event(LOG_ERROR, "launcher.gone error=\"%s\"", strerrordesc_np(-rc));
+	l->lost = true;
+	l->greeted = l->slow = false;
+	connect_again(l);
+}
+
+static const struct link_kind launcher_kind = {
+	.magic = LAUNCHER_MAGIC,
+	.version = LAUNCHER_VERSION,
+	.size = sizeof(struct launcher_request),
+	.reply_check = reply_check,
+	.on_reply = on_reply,
+	.on_ended = on_ended,
+};
+
+_Static_assert(sizeof(struct launcher_request) == sizeof(struct launcher_reply) &&
+		       sizeof(struct launcher_request) <= LINK_MESSAGE_MAX,
+	       "messages of one size");
+
+static void on_connected(void *context, int fd)
+{
+	struct launcher *l = context;
+
+	l->connecting = false;
+	if (fd < 0 || link_open(&l->link, fd) < 0) {
+		link_fail(&l->link, -ENOTCONN);
+		return;
+	}
+	l->lost = false;
+	l->why_not[0] = '\0';
+	log_event(LOG_INFO, "launcher.connected");
+}
+
+/* A service that was started anew. Requests wait until the guard has answered. */
+static void connect_again(struct launcher *l)
+{
+	if (l->connecting)
+		return;
+	l->connecting = true;
+	if (!l->service || !privileges_guarded(l->privileges))
+		on_connected(l, -ENOTCONN);
+	else
+		privileges_file_ask(l->privileges, GUARD_FILE_LAUNCHER, on_connected, l);
+}
+
+void launcher_begin(struct launcher *l, uv_loop_t *loop, struct privileges *privileges)
+{
+	link_begin(&l->link, &launcher_kind, l, loop);
+	l->privileges = privileges;
+	if (l->link_fd >= 0 && link_open(&l->link, steal_fd(&l->link_fd)) < 0)
+		l->lost = true;
+}
+
+void launcher_stop(struct launcher *l)
+{
+	/* The next program, where there is one, has the connection. */
+	if (l->link.fd >= 0)
+		l->link_fd = fcntl(l->link.fd, F_DUPFD_CLOEXEC, 0);
+	link_end(&l->link);
+}
+
 bool launcher_is_there(const struct launcher *l)
 {
-	return l->link_fd >= 0 || l->lost;
+	return l->link_fd >= 0 || l->link.fd >= 0 || l->lost;
 }
 
 bool launcher_is_away(const struct launcher *l)
 {
-	return l->link_fd < 0;
+	return l->link_fd < 0 && l->link.fd < 0;
 }
+
+unsigned launcher_slow_s(const struct launcher *l)
+{
+	uint64_t silent = link_silent_ns(&l->link);
+
+	return silent > PATIENCE_NS ? (unsigned)(silent / 1000000000) : 0;
+}
+
+static void slow_tell(struct launcher *l)
+{
+	bool slow = launcher_slow_s(l) > 0;
+
+	if (slow == l->slow)
+		return;
+	l->slow = slow;
+	if (slow)
+		log_event(LOG_WARNING, "launcher.slow silent_s=%u", launcher_slow_s(l));
+	else
+		log_event(LOG_INFO, "launcher.answers");
+}
+
+const char *launcher_tick(struct launcher *l)
+{
+	if (l->link.fd < 0 && l->service)
+		connect_again(l);
+	/* Any request would do: this one makes nothing where nothing is missing. */
+	if (l->link.fd >= 0 && !l->greeted && !link_silent_ns(&l->link))
+		(void)launcher_files(l, LAUNCHER_NOBODY, NULL, NULL, NULL);
+	link_tick(&l->link);
+	slow_tell(l);
+	return l->lost && !l->service ? "its launcher ended" : NULL;
+}
+
+/* ---- its end ------------------------------------------------------------------------------ */
 
 void launcher_hand_over(const struct launcher *l, struct handover *h)
 {
-	if (l->link_fd >= 0)
-		json_object_set_new(h->root, "launcher", handover_fd(h, l->link_fd));
+	int fd = l->link.fd >= 0 ? l->link.fd : l->link_fd;
+
+	if (fd >= 0)
+		json_object_set_new(h->root, "launcher", handover_fd(h, fd));
 }
 
 /* The other end of a part of this process's was made by this process. */
@@ -184,12 +309,10 @@ static bool is_service(int link_fd)
 
 void launcher_take_over(struct launcher *l, struct handover *h)
 {
-	*l = (struct launcher){.link_fd = -1};
+	*l = (struct launcher){.link_fd = -1, .link.fd = -1};
 	if (h)
 		l->link_fd = handover_take(h, json_object_get(h->root, "launcher"));
 	l->service = h && is_service(l->link_fd);
-	/* Numbers that the last program gave out: answers to those are nobody's. */
-	l->number = now_monotonic_ns();
 }
 
 void launcher_leave(struct launcher *l)
@@ -199,171 +322,77 @@ void launcher_leave(struct launcher *l)
 
 /* ---- asking ------------------------------------------------------------------------------- */
 
-static void limit_take(struct launcher *l, const struct launcher_reply *reply)
+static int ask(struct launcher *l, struct link_ask *ask, link_cb cb, void *arg,
+	       struct link_asked **ret)
 {
-	bool of_user = reply->tasks == LAUNCHER_TASKS_OF_USER;
-
-	if (!l->greeted && of_user)
-		log_event(LOG_WARNING, "launcher.tasks_of_user most=%" PRIu64, reply->tasks_max);
-	l->greeted = true;
-	l->tasks_max = reply->tasks_max;
-	l->tasks = of_user ? LAUNCHER_TASKS_OF_USER : LAUNCHER_TASKS_OF_JOB;
-}
-
-/* 0 with the answer to this request, whatever it says. */
-static int answer_await(struct launcher *l, uint64_t number, struct launcher_reply *ret,
-			int *ret_fd)
-{
-	struct pollfd readable = {.fd = l->link_fd, .events = POLLIN};
-	uint64_t end = now_monotonic_ns() + PATIENCE_MS * 1000000ull;
-
-	while (now_monotonic_ns() < end) {
-		if (poll(&readable, 1, PATIENCE_MS) < 0 && errno != EINTR)
-			return -errno;
-		ssize_t n = descriptor_receive(l->link_fd, ret, sizeof(*ret), ret_fd);
-
-		if (n == -EAGAIN || n == -EINTR)
-			continue;
-		if (n <= 0 || launcher_reply_check(ret, (size_t)n) < 0) {
-			close_fd(ret_fd);
-			return -EPIPE;
-		}
-		if (ret->number == number) {
-			limit_take(l, ret);
-			return 0;
-		}
-		close_fd(ret_fd);
+	if (l->link.fd < 0) {
+		if (!l->service || !l->lost)
+			return -ENOTCONN;
+		connect_again(l);
+		if (l->link.fd < 0 && !l->connecting)
+			return -ENOTCONN;
 	}
-	return -ETIMEDOUT;
+	ask->cb = cb;
+	ask->arg = arg;
+	return link_ask(&l->link, ask, ret);
 }
 
-/* Not from here: the jobs that a call is about would end with the daemon. */
-static int gone(struct launcher *l, int rc)
-{
-	log_event(LOG_ERROR, "launcher.gone error=\"%s\"", strerrordesc_np(-rc));
-	close_fd(&l->link_fd);
-	l->lost = true;
-	l->greeted = false;
-	l->connect_ns = rc == -ETIMEDOUT ? now_monotonic_ns() + HUNG_NS : 0;
-	return rc;
-}
-
-static bool hung_up(int fd)
-{
-	struct pollfd end = {.fd = fd};
-
-	return poll(&end, 1, 0) > 0 && end.revents & (POLLHUP | POLLERR);
-}
-
-static int connect_again(struct launcher *l)
-{
-	if (!l->service || !l->privileges || !privileges_guarded(l->privileges) ||
-	    now_monotonic_ns() < l->connect_ns)
-		return -ENOTCONN;
-	int fd = privileges_file(l->privileges, GUARD_FILE_LAUNCHER);
-	if (fd < 0)
-		return -ENOTCONN;
-	l->link_fd = fd;
-	l->lost = false;
-	l->why_not[0] = '\0';
-	log_event(LOG_INFO, "launcher.connected");
-	return 0;
-}
-
-/* One that was started anew is found when it is asked: no call fails for the old one's end. */
-static int link_look(struct launcher *l)
-{
-	if (l->link_fd >= 0 && hung_up(l->link_fd))
-		gone(l, -EPIPE);
-	return l->link_fd >= 0 ? 0 : connect_again(l);
-}
-
-const char *launcher_tick(struct launcher *l)
-{
-	if (l->link_fd >= 0 || l->service)
-		(void)link_look(l);
-	/* Any request would do: this one makes nothing where nothing is missing. */
-	if (l->link_fd >= 0 && !l->greeted)
-		(void)launcher_files(l, LAUNCHER_NOBODY);
-	return l->lost && !l->service ? "its launcher ended" : NULL;
-}
-
-static int ask(struct launcher *l, struct launcher_request *request, const int *fds, unsigned count,
-	       struct launcher_reply *ret, int *ret_fd)
-{
-	*ret_fd = -1;
-	*ret = (struct launcher_reply){0};
-	int rc = link_look(l);
-	if (rc < 0)
-		return rc;
-	request->magic = LAUNCHER_MAGIC;
-	request->version = LAUNCHER_VERSION;
-	request->number = ++l->number;
-	rc = descriptors_send(l->link_fd, request, sizeof(*request), fds, count);
-	if (rc == 0)
-		rc = answer_await(l, request->number, ret, ret_fd);
-	if (rc < 0)
-		return rc == -EAGAIN ? rc : gone(l, rc);
-	if (!ret->error)
-		return 0;
-	close_fd(ret_fd);
-	return -ret->error;
-}
-
-int launcher_vouch(struct launcher *l, int socket_fd, enum warrant_kind kind, const char *text,
-		   struct warrant *ret)
+int launcher_vouch(struct launcher *l, uid_t owner, int socket_fd, enum warrant_kind kind,
+		   const char *text, link_cb cb, void *arg, struct link_asked **ret)
 {
 	struct launcher_request request = {.op = LAUNCHER_VOUCH, .kind = kind};
-	struct launcher_reply reply;
-	cleanup_close int text_fd = memfd_create("carve-text", MFD_CLOEXEC), fd = -1;
+	cleanup_close int text_fd = memfd_create("carve-text", MFD_CLOEXEC);
 
 	if (text_fd < 0)
 		return -errno;
 	int rc = write_all(text_fd, text, strlen(text)), fds[] = {socket_fd, text_fd};
-	if (rc == 0)
-		rc = ask(l, &request, fds, 2, &reply, &fd);
-	if (rc == 0 && (fd < 0 || pread(fd, ret, sizeof(*ret), 0) != sizeof(*ret)))
-		rc = -EIO;
-	return rc;
+	struct link_ask vouch = {.owner = owner,
+				 .request = &request,
+				 .fds = fds,
+				 .fd_count = 2,
+				 .patience_ns = PATIENCE_NS};
+	return rc < 0 ? rc : ask(l, &vouch, cb, arg, ret);
 }
 
-int launcher_start(struct launcher *l, int64_t job, uint32_t attempt, int spec_fd, int *ret_go,
-		   struct process_id *ret)
+int launcher_warrant_read(int fd, struct warrant *ret)
+{
+	return fd >= 0 && pread(fd, ret, sizeof(*ret), 0) == sizeof(*ret) ? 0 : -EIO;
+}
+
+int launcher_start(struct launcher *l, uid_t owner, int64_t job, uint32_t attempt, int spec_fd,
+		   link_cb cb, void *arg, struct link_asked **ret)
 {
 	struct launcher_request request = {
 		.op = LAUNCHER_START, .job = (uint64_t)job, .attempt = attempt};
-	struct launcher_reply reply;
-	cleanup_close int go = -1;
-	int rc = ask(l, &request, &spec_fd, 1, &reply, &go);
+	struct link_ask start = {.owner = owner,
+				 .request = &request,
+				 .fds = &spec_fd,
+				 .fd_count = 1,
+				 .patience_ns = START_PATIENCE_NS};
 
-	if (rc < 0)
-		return rc;
-	if (go < 0 || reply.pid <= 1)
-		return -EIO;
-	*ret = (struct process_id){.pid = reply.pid, .birth = reply.birth};
-	*ret_go = steal_fd(&go);
-	return 0;
+	return ask(l, &start, cb, arg, ret);
 }
 
-int launcher_end(struct launcher *l, int64_t job, uint32_t attempt)
+int launcher_end(struct launcher *l, uid_t owner, int64_t job, uint32_t attempt, link_cb cb,
+		 void *arg, struct link_asked **ret)
 {
 	struct launcher_request request = {
 		.op = LAUNCHER_END, .job = (uint64_t)job, .attempt = attempt};
-	struct launcher_reply reply;
-	int none;
-	int rc = ask(l, &request, NULL, 0, &reply, &none);
+	struct link_ask end = {.owner = owner, .request = &request};
 
-	close_fd(&none);
-	return rc;
+	return ask(l, &end, cb, arg, ret);
 }
 
-int launcher_files(struct launcher *l, uid_t uid)
+int launcher_files(struct launcher *l, uid_t uid, link_cb cb, void *arg, struct link_asked **ret)
 {
 	struct launcher_request request = {.op = LAUNCHER_FILES, .job = uid};
-	struct launcher_reply reply;
-	int none;
-	int rc = ask(l, &request, NULL, 0, &reply, &none);
+	struct link_ask files = {.request = &request};
 
-	close_fd(&none);
-	return rc;
+	return ask(l, &files, cb, arg, ret);
+}
+
+void launcher_forget(struct launcher *l, struct link_asked *asked)
+{
+	if (asked)
+		link_forget(&l->link, asked);
 }

@@ -4,8 +4,8 @@
  * No job is lost and none runs twice, because of the order of steps. Each step has a kill point,
  * and tests/system/queue kills the daemon or the shim at every one of them:
  *   1. the job is on disk before the client is told its ID;
- *   2. a shim is started, which waits;
- *   3. the slice is granted to the shim, and the start is written to disk, with the shim;
+ *   2. the slice is granted to the job, and a shim is started, which waits;
+ *   3. the slice becomes the shim's, and the start is written to disk, with the shim;
  *   4. the shim is told to go;
  *   5. the shim records that the command starts, then lets it run, then records how it ended;
  *   6. the end is written to disk, and the records are removed.
@@ -25,6 +25,7 @@ struct call;
 struct error;
 struct job_list;
 struct launcher;
+struct link_asked;
 struct pool;
 struct queues;
 struct quotas;
@@ -94,6 +95,11 @@ struct job {
 	uint64_t making;
 	bool made;
 	uint64_t kill_ns; /* it was told to end: when it is killed; 0: it was not told */
+	/* What the launcher was asked for it: its start, or the end of its processes. NULL:
+	 * nothing. */
+	struct link_asked *asked;
+	bool starting;        /* its shim was asked for, and is not there yet */
+	bool processes_ended; /* the launcher ended what was left of its last attempt */
 };
 
 struct agent_hook;

@@ -9,7 +9,7 @@
 #include "daemon/queue/queue_pods.h"
 #include "daemon/queue/queue_private.h"
 
-static int record_save(struct job *job)
+int job_record_save(struct job *job)
 {
 	struct queues *q = job->queues;
 	int rc = job_store_begin(q->store);
@@ -37,7 +37,7 @@ static bool pod_end_begin(struct job *job, const char *why)
 	job->record.ending_as = JOB_CANCELLED;
 	if (job->record.state == JOB_HELD)
 		job_state_set(job, JOB_QUEUED);
-	if (record_save(job) < 0)
+	if (job_record_save(job) < 0)
 		log_event(LOG_WARNING, "job.unrecorded id=%" PRId64, job->record.id);
 	job_settle(job);
 	return true;
@@ -79,7 +79,7 @@ int job_hold(struct job *job, bool hold, struct error *err)
 	if (!waits(job))
 		return not_waiting(job, err);
 	job->record.state = hold ? JOB_HELD : JOB_QUEUED;
-	int rc = record_save(job);
+	int rc = job_record_save(job);
 	enum job_state after = job->record.state;
 	job->record.state = before;
 	if (rc < 0)
@@ -148,7 +148,7 @@ int job_change(struct job *job, const char *queue, const int *priority, const ch
 		job_queue_set(job, queue);
 	if (rc == 0 && priority)
 		job->record.priority = *priority;
-	if (rc == 0 && (rc = record_save(job)) < 0)
+	if (rc == 0 && (rc = job_record_save(job)) < 0)
 		rc = not_saved(rc, err);
 	job_settle(job);
 	return rc;

@@ -118,15 +118,47 @@ static void leftovers_end(const struct job *job)
 	json_decref(end);
 }
 
-int job_processes_end(const struct job *job, bool by_shim)
+static void job_end_later(struct job *job);
+
+static void on_processes_ended(void *arg, int rc, const void *reply, int *fd)
+{
+	struct job *job = arg;
+
+	job->asked = NULL;
+	/* Else it is asked again, when the launcher is there. */
+	if (rc < 0)
+		return;
+	job->processes_ended = true;
+	job_end_later(job);
+}
+
+int job_processes_end(struct job *job, bool by_shim)
+{
+	struct launcher *launcher = job->queues->host.launcher;
+
+	if (job->processes_ended)
+		return 0;
+	if (job->asked)
+		return -EINPROGRESS;
+	if (!launcher_is_there(launcher)) {
+		if (!by_shim)
+			leftovers_end(job);
+		return 0;
+	}
+	int rc = launcher_end(launcher, job->user->owner->uid, job->record.id, job->record.attempt,
+			      on_processes_ended, job, &job->asked);
+	return rc < 0 ? rc : -EINPROGRESS;
+}
+
+void job_processes_drop(const struct job *job)
 {
 	struct launcher *launcher = job->queues->host.launcher;
 
 	if (launcher_is_there(launcher))
-		return launcher_end(launcher, job->record.id, job->record.attempt);
-	if (!by_shim)
+		(void)launcher_end(launcher, job->user->owner->uid, job->record.id,
+				   job->record.attempt, NULL, NULL, NULL);
+	else
 		leftovers_end(job);
-	return 0;
 }
 
 /* ---- records that are left ------------------------------------------------------------------ */
@@ -216,7 +248,7 @@ struct outcome {
 	bool pod_goes_on; /* the next start takes it up */
 };
 
-static void agent_leave(const struct job *job)
+void job_agent_leave(const struct job *job)
 {
 	struct agent *agent = agent_find(job->queues, job->record.agent);
 
@@ -310,7 +342,8 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 	bool ran = job->list == &q->ending;
 	uint32_t attempt = job->record.attempt;
 
-	/* A job is over once nothing of it is left: that waits for the launcher. */
+	/* A job is over once nothing of it is left. The launcher sees to that, and with its answer
+	 * the end is read again. */
 	if (ran && job_processes_end(job, outcome->by_shim) < 0)
 		return;
 	if (ran)
@@ -333,7 +366,7 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 		records_leave(job);
 	kill_point("end.left");
 	if (ran)
-		agent_leave(job);
+		job_agent_leave(job);
 	job_state_set(job, after);
 	log_event(LOG_INFO, "job.%s id=%" PRId64 " code=%d signal=%d reason=\"%s\"",
 		  outcome->again ? "again" : job_state_text(after), job->record.id,
@@ -350,6 +383,7 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 	job->grant_count = 0;
 	job->kill_ns = 0;
 	job->watched = JOB_WATCHED_SHIM;
+	job->processes_ended = false;
 	if (!outcome->unstarted)
 		job->failures = 0;
 	/* The next daemon that takes the pod up ends it, where that was asked for. */
@@ -448,8 +482,6 @@ static void unstarted(struct job *job, bool pod_goes_on)
 		job->failures = 0;
 	job_start_failed(job, 0);
 }
-
-static void job_end_later(struct job *job);
 
 static void on_command_ended(void *arg)
 {
@@ -607,7 +639,8 @@ void jobs_end_again(struct queues *q)
 		return;
 	for (struct job *job = q->ending.first, *next; job; job = next) {
 		next = job->next;
-		job_end_later(job);
+		if (!job->asked)
+			job_end_later(job);
 	}
 }
 
@@ -669,6 +702,9 @@ void job_watch(struct job *job)
 
 static void signal_send(struct job *job, int number)
 {
+	/* A job that starts has nobody to be told: its start ends with the launcher's answer. */
+	if (job->starting)
+		return;
 	privileges_signal(job->queues->host.sessions->privileges, job->record.uid,
 			  job->record.session, job->record.shim, number, NULL, job->queues);
 }

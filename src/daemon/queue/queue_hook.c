@@ -53,8 +53,10 @@ struct hook_line {
 
 struct agent_hook {
 	char *text;
-	struct warrant *warrant;     /* NULL: it is the daemon's own user's */
-	int fd;                      /* its standard input; -1: it does not run */
+	struct warrant *warrant; /* NULL: it is the daemon's own user's */
+	int fd;                  /* its standard input; -1: it does not run */
+	struct agent *agent;
+	struct link_asked *asked;    /* the launcher was asked to start it; NULL: it was not */
 	pid_t starter;               /* this process's child that started it, and ends at once */
 	struct process_watch *watch; /* the starter's */
 	struct hook_pending pending; /* the ends that it is to be told of */
@@ -99,6 +101,8 @@ void agent_hook_free(struct agent_hook *hook)
 	if (!hook)
 		return;
 	starter_forget(hook);
+	if (hook->asked)
+		launcher_forget(hook->agent->queues->host.launcher, hook->asked);
 	close_fd(&hook->fd);
 	for (; hook->line_count; hook->line_count--, hook->line_first++)
 		free(hook->line[hook->line_first % HOOK_LINES].event);
@@ -269,46 +273,51 @@ static void start_failed(const struct agent *agent, int rc)
 	hook->failure = rc;
 }
 
-static int process_start(const struct agent *agent, int *ret_fd, struct process_id *ret)
+static void on_program(void *arg, int rc, const void *reply, int *fd)
 {
-	struct queues *q = agent->queues;
-	const struct shim_owner owner = hook_owner(agent);
-	struct shim_head head = {.kind = SHIM_TASK_HOOK,
-				 .run = {.index = -1, .attempt = owner.attempt}};
-
-	if (agent->hook->warrant)
-		head.warrant = *agent->hook->warrant;
-	cleanup_close int spec = shim_spec_memfd(&head, agent->hook->text, NULL);
-	int rc = spec < 0 ? spec : shim_launch(q, &owner, spec, ret_fd, ret);
-
-	if (rc == 0 && fcntl(*ret_fd, F_SETFL, O_NONBLOCK) < 0)
-		rc = -errno;
-	return rc;
-}
-
-/* False: it does not run. */
-static bool hook_runs(struct agent *agent)
-{
+	struct agent *agent = arg;
 	struct agent_hook *hook = agent->hook;
-	struct process_id process = {0};
+	struct process_id process;
 
-	if (hook->fd >= 0)
-		return true;
-	if (now_monotonic_ns() < hook->again_ns)
-		return false;
-	hook->again_ns = now_monotonic_ns() + HOOK_AGAIN_NS;
-	int rc = process_start(agent, &hook->fd, &process);
+	hook->asked = NULL;
+	rc = shim_of_answer(rc, reply, *fd, &process);
+	if (rc == 0 && fcntl(*fd, F_SETFL, O_NONBLOCK) < 0)
+		rc = -errno;
 	if (rc < 0) {
 		start_failed(agent, rc);
-		return false;
+		return;
 	}
+	hook->fd = steal_fd(fd);
 	hook->failure = 0;
 	starter_forget(hook);
 	hook->starter = process.pid;
 	if (process_watch_start(agent->queues->host.sessions->loop, process, on_starter_ended, hook,
 				&hook->watch) < 0)
 		starter_forget(hook);
-	return true;
+	agent->queues->owes = true;
+}
+
+/* False: it does not run yet. */
+static bool hook_runs(struct agent *agent)
+{
+	struct agent_hook *hook = agent->hook;
+
+	if (hook->fd >= 0 || hook->asked || now_monotonic_ns() < hook->again_ns)
+		return hook->fd >= 0;
+	hook->again_ns = now_monotonic_ns() + HOOK_AGAIN_NS;
+	hook->agent = agent;
+	const struct shim_owner owner = hook_owner(agent);
+	struct shim_head head = {.kind = SHIM_TASK_HOOK,
+				 .run = {.index = -1, .attempt = owner.attempt}};
+	if (hook->warrant)
+		head.warrant = *hook->warrant;
+	cleanup_close int spec = shim_spec_memfd(&head, hook->text, NULL);
+	int rc = spec < 0 ? spec
+			  : shim_launch(agent->queues, &owner, spec, on_program, agent,
+					&hook->asked);
+	if (rc < 0)
+		start_failed(agent, rc);
+	return hook->fd >= 0;
 }
 
 /* ---- its answers -------------------------------------------------------------------------- */

@@ -91,6 +91,7 @@ struct queue_use {
 	double use; /* seconds of a whole GPU, decayed to `at` */
 	int64_t at;
 	uint32_t part;          /* kinds of its jobs that one decision still looks at */
+	uint32_t starting;      /* jobs whose shim is not there yet */
 	struct job_history all; /* while history is trimmed: of all who count to it */
 };
 
@@ -189,7 +190,11 @@ struct queues {
 	uint64_t events; /* the number of the last one */
 	int64_t changes; /* the last number of an end that hooks are told of, also on disk */
 	bool told;       /* listeners have not heard of it */
-	bool owes;       /* hooks are to be told of more ends that are on disk */
+	/* The launcher was asked for a directory of jobs' files, and what came of it: as
+	 * queues_directories_look() returns it. */
+	struct link_asked *files_asked;
+	int files_made;
+	bool owes; /* hooks are to be told of more ends that are on disk */
 	struct queue_listener *listeners;
 	bool dirty;
 	uint64_t mig_changes; /* those that were decided on */
@@ -273,8 +278,14 @@ void queue_parts_wake(struct queues *q);
 void queue_parts_free(struct queues *q);
 struct job_array *job_array_find(const struct queues *q, int64_t id);
 
+/* ---- queue_change.c */
+/* Writes the record. 0 or -errno. */
+int job_record_save(struct job *job);
+
 /* ---- queue_start.c */
-/* Starts it at that place, or as a pod, which has none. 0, or
+/* Has it started at that place, or as a pod, which has none. Its slice is granted here; its shim
+ * comes later, where the launcher starts that, and then the job runs. 0: it is starting, or could
+ * not be started, which is seen to; or
  *
  *   -EAGAIN       its user's quota does not let it now
  *   -EDQUOT       nor ever
@@ -290,6 +301,8 @@ bool job_is_making(struct job *job);
 
 /* Puts a job off that could not be started: `rc` is why, or 0. */
 void job_start_failed(struct job *job, int rc);
+/* Nobody waits for its shim any more. */
+void job_start_forget(struct job *job);
 
 /* ---- job_files.c */
 /* Whether somebody removed the user's directory. */
@@ -333,8 +346,13 @@ void job_end_begin(struct job *job, enum job_state as, const char *why);
 void job_end_again(struct job *job);
 void job_end_tick(struct job *job, uint64_t now);
 /* Kills what is left of the job's last attempt in its cgroup, where its shim did not. 0, or -errno:
- * the launcher, which would do it, is away. */
-int job_processes_end(const struct job *job, bool by_shim);
+ * -EINPROGRESS the launcher was asked to, and the job's end goes on with its answer; others: it
+ * could not be asked. */
+int job_processes_end(struct job *job, bool by_shim);
+/* An attempt that never ran: nobody waits for the end of its processes. */
+void job_processes_drop(const struct job *job);
+/* The job counts no more among those that run of its queue, at its agent, and of its array. */
+void job_agent_leave(const struct job *job);
 void job_cgroup_remove(struct queues *q);
 
 /* The owner of a shim, and the numbers by which its files are called. */
@@ -347,9 +365,13 @@ struct shim_owner {
 /* A sealed memfd with what a shim reads (proto/shim.h), or -errno. The function sets the head's
  * magic and sizes. `owners` is the text of the agent's owner; NULL: there is none. */
 int shim_spec_memfd(struct shim_head *head, const char *text, const char *owners);
-/* Starts a shim that has it, as that user. *ret_go is the end of its pipe. 0 or -errno. */
-int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, int *ret_go,
-		struct process_id *ret);
+/* Has a shim started that has it, as that user. `cb` gets a struct launcher_reply with its process,
+ * and the end of its pipe: before this returns where the shim is this process's child, else later;
+ * then *ret is what launcher_forget() takes. 0, or -errno without a call. */
+int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, link_cb cb, void *arg,
+		struct link_asked **ret);
+/* The shim of that answer. 0 or -errno: `rc`, or the answer is wrong. */
+int shim_of_answer(int rc, const void *reply, int fd, struct process_id *ret);
 
 /* Starts the program of shims with descriptors SHIM_SPEC_FD (spec -1: none) and SHIM_GO_FD, which
  * are copies of these. 0 or -errno. */
@@ -362,6 +384,8 @@ void queue_reviver_look(struct queues *q);
 void queue_reviver_end(struct queues *q);
 
 /* ---- queue_run.c */
+/* Judges a start that failed, of a job that waits again. `agent` is needed for -EACCES alone. */
+void job_start_judge(struct job *job, const struct agent *agent, int rc);
 /* On disk a claim is in these words, and the ID behind them: why a job is ended, and later why it
  * waits again. */
 #define QUEUE_PREEMPTED_BY "preempted by job "

@@ -26,6 +26,10 @@
 #define TIDIED_AT_ONCE 2u
 #define TIDIED_AT_TICK 20u
 
+/* Jobs of an owner whose shims are asked for at a time. They have their slices already, and the
+ * owner's other requests of the launcher come behind them. */
+#define STARTS_MOST 16u
+
 /* ---- one agent ---------------------------------------------------------------------------- */
 
 struct round {
@@ -67,6 +71,8 @@ static bool kind_look(const struct round *round, struct queue_bucket *bucket, in
 
 	if (round->agent->queue[position].draining)
 		return kind_waits(bucket, JOB_WAITS_DRAIN);
+	if (bucket->user->owner->starting >= STARTS_MOST)
+		return kind_waits(bucket, JOB_WAITS_TURN);
 	if (bucket->array && bucket->array->running >= bucket->array->most)
 		return kind_waits(bucket, JOB_WAITS_ARRAY);
 	/* Why is known since it was looked at last. */
@@ -272,6 +278,8 @@ static void start_failed(struct job *job, int rc)
 		job_start_failed(job, rc);
 		return;
 	}
+	if (!bucket)
+		return;
 	bucket->wait = wait;
 	bucket->again_ns = now_monotonic_ns() + QUEUE_AGAIN_NS;
 }
@@ -298,8 +306,7 @@ static void start_unproven(struct job *job)
 	job_finish(job, JOB_FAILED, reason);
 }
 
-/* Judges a start, which may not have come to be: the job may have ended. */
-static void start_judge(struct job *job, const struct agent *agent, int rc)
+void job_start_judge(struct job *job, const struct agent *agent, int rc)
 {
 	/* One whose pod may run still waits. */
 	bool unproven = rc == -EKEYREJECTED && !job_is_pod(&job->record);
@@ -409,7 +416,7 @@ static bool round_run(struct round *round)
 	int rc = job ? job_start(job, round->agent, chosen->queue, &chosen->request, &decision)
 		     : -ENOENT;
 	if (job)
-		start_judge(job, round->agent, rc);
+		job_start_judge(job, round->agent, rc);
 	return job != NULL;
 }
 

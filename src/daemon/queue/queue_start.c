@@ -18,6 +18,7 @@
 #include "base/kill_point.h"
 #include "base/macros.h"
 #include "daemon/host/log.h"
+#include "daemon/host/owner.h"
 #include "daemon/mig/mig.h"
 #include "daemon/queue/queue_pods.h"
 #include "daemon/queue/queue_private.h"
@@ -41,42 +42,54 @@ static int directory_make(const struct queues *q, uid_t uid, char buf[static PAT
 	return errno == EEXIST ? 0 : -errno;
 }
 
-/* A launcher's are root's. */
+static void on_files(void *arg, int rc, const void *reply, int *fd)
+{
+	struct queues *q = arg;
+
+	q->files_asked = NULL;
+	q->files_made = rc < 0 ? rc : 1;
+}
+
+/* A launcher's are root's: what comes of it is seen by the next look. */
 static int directory_make_anew(struct queues *q, uid_t uid)
 {
 	char path[PATH_MAX];
 
-	return launcher_is_there(q->host.launcher) ? launcher_files(q->host.launcher, uid)
-						   : directory_make(q, uid, path);
+	if (launcher_is_there(q->host.launcher))
+		return launcher_files(q->host.launcher, uid, on_files, q, &q->files_asked);
+	int rc = directory_make(q, uid, path);
+	return rc < 0 ? rc : 1;
+}
+
+/* The user of a job that runs whose directory is missing; (uid_t)-1: nobody. */
+static uid_t directory_missing(const struct queues *q)
+{
+	uid_t looked = (uid_t)-1;
+
+	for (const struct job *job = q->running.first; job; job = job->next) {
+		if (job->record.uid == looked)
+			continue;
+		looked = job->record.uid;
+		if (!job->starting && job_directory_missing(q, looked))
+			return looked;
+	}
+	return (uid_t)-1;
 }
 
 /* Users' directories are there from the start of their first job on. Without a launcher that start
  * makes the directory of all, too. */
 int queues_directories_look(struct queues *q, const char **ret_name)
 {
-	uid_t looked = (uid_t)-1;
-	int made = 0;
-
-	if (!q)
+	if (!q || q->files_asked)
 		return 0;
 	*ret_name = "jobs";
-	if (launcher_is_there(q->host.launcher) && access(q->dir, F_OK) < 0 && errno == ENOENT) {
-		int rc = launcher_files(q->host.launcher, (uid_t)-1);
-
-		made = rc < 0 ? rc : 1;
-	}
-	for (const struct job *job = q->running.first; job && made >= 0; job = job->next) {
-		uid_t uid = job->record.uid;
-
-		if (uid == looked)
-			continue;
-		looked = uid;
-		if (!job_directory_missing(q, uid))
-			continue;
-		int rc = directory_make_anew(q, uid);
-		made = rc < 0 ? rc : 1;
-	}
-	return made;
+	int made = q->files_made;
+	q->files_made = 0;
+	bool all =
+		launcher_is_there(q->host.launcher) && access(q->dir, F_OK) < 0 && errno == ENOENT;
+	uid_t uid = all ? (uid_t)-1 : directory_missing(q);
+	int rc = all || uid != (uid_t)-1 ? directory_make_anew(q, uid) : 0;
+	return made ? made : rc;
 }
 
 /* ---- the shim's orders -------------------------------------------------------------------- */
@@ -214,27 +227,35 @@ static int shim_spawn(const struct queues *q, const struct shim_owner *owner, in
 	return rc;
 }
 
-int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, int *ret_go,
-		struct process_id *ret)
+int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, link_cb cb, void *arg,
+		struct link_asked **ret)
 {
 	struct launcher *launcher = q->host.launcher;
+	struct process_id shim;
+	cleanup_close int go = -1;
 
 	if (launcher_is_there(launcher))
-		return launcher_start(launcher, owner->job, owner->attempt, spec, ret_go, ret);
+		return launcher_start(launcher, owner_of(owner->uid), owner->job, owner->attempt,
+				      spec, cb, arg, ret);
 	/* Enqueued when this daemon had a launcher. */
 	if (owner->uid != geteuid())
 		return -EPERM;
-	return shim_spawn(q, owner, spec, ret_go, ret);
+	int rc = shim_spawn(q, owner, spec, &go, &shim);
+	if (rc < 0)
+		return rc;
+	const struct launcher_reply reply = {.pid = shim.pid, .birth = shim.birth};
+	cb(arg, 0, &reply, &go);
+	return 0;
 }
 
-/* Starts a shim for the job's attempt, which waits for the word on *ret_go. 0 or -errno. */
-static int shim_start(const struct job *job, const struct agent *agent,
-		      const struct place_request *request, int *ret_go, struct process_id *ret)
+int shim_of_answer(int rc, const void *reply, int fd, struct process_id *ret)
 {
-	const struct shim_owner owner = {job->record.uid, job->record.id, job->record.attempt};
-	cleanup_close int spec = job_memfd(job, agent, request);
+	const struct launcher_reply *said = reply;
 
-	return spec < 0 ? spec : shim_launch(job->queues, &owner, spec, ret_go, ret);
+	if (rc < 0)
+		return rc;
+	*ret = (struct process_id){.pid = said->pid, .birth = said->birth};
+	return fd < 0 || said->pid <= 1 ? -EIO : 0;
 }
 
 /* One that the launcher started ends by itself when its pipe is closed. */
@@ -246,12 +267,11 @@ static void shim_drop(const struct process_id *shim)
 
 /* ---- the slice ---------------------------------------------------------------------------- */
 
-/* The job's shim, with its user and groups, as one who asks for a slice. */
+/* The job's user and groups, as one who asks for a slice. */
 static struct peer peer_of(const struct job *job)
 {
 	const struct warrant *warrant = job->spec->warrant;
-	struct peer peer = {
-		.process = job->record.shim, .uid = job->record.uid, .gid = job->record.gid};
+	struct peer peer = {.uid = job->record.uid, .gid = job->record.gid};
 
 	for (uint32_t i = 0; warrant && i < warrant->group_count && i < PEER_GROUPS_MAX; i++)
 		peer.groups.gid[peer.groups.count++] = warrant->group[i];
@@ -271,9 +291,11 @@ static int slice_grant(const struct job *job, const struct place_request *reques
 	grant_record_fill(q->host.pool, &peer, request, place, gpus, &record);
 	grant_record_instances(instances, gpus);
 	record.ephemeral = true;
+	/* Nobody keeps it alive but the job, until the shim is there: a daemon that starts
+	 * meanwhile ends it. */
 	do
 		session_make_id(q->host.sessions, record.id);
-	while ((rc = session_create(q->host.sessions, &record, &job->record.shim, ret)) == -EEXIST);
+	while ((rc = session_create(q->host.sessions, &record, NULL, ret)) == -EEXIST);
 	if (rc == 0 && instances->count)
 		mig_give(q->host.sessions->mig, instances, record.id);
 	return rc;
@@ -355,8 +377,10 @@ void job_start_failed(struct job *job, int rc)
 	uint64_t now = now_monotonic_ns();
 	int files = job_files_look(q, job->record.uid);
 
-	bucket->wait = JOB_WAITS_FAILURE;
-	bucket->again_ns = now + QUEUE_AGAIN_NS;
+	if (bucket) {
+		bucket->wait = JOB_WAITS_FAILURE;
+		bucket->again_ns = now + QUEUE_AGAIN_NS;
+	}
 	job->no_files = files < 0;
 	job->failure = files < 0 ? files : rc;
 	/* A failure that has nothing to do with the job ends for all jobs at once. */
@@ -367,7 +391,7 @@ void job_start_failed(struct job *job, int rc)
 
 /* ---- the whole ---------------------------------------------------------------------------- */
 
-static void place_note(struct job *job, const struct place_result *place, const struct agent *agent)
+static void place_note(struct job *job, const struct agent *agent)
 {
 	if (agent->pods) {
 		cleanup_free char *its = job_pod_place(job, agent);
@@ -378,21 +402,52 @@ static void place_note(struct job *job, const struct place_result *place, const 
 	const struct pool *pool = job->queues->host.pool;
 	json_t *list = json_array();
 
-	for (uint32_t i = 0; i < place->count; i++)
-		json_array_append_new(
-			list, json_pack("[i, I]", (int)pool->gpu[place->grant[i].gpu].info.index,
-					(json_int_t)place->grant[i].bytes));
+	for (uint32_t i = 0; i < job->grant_count; i++)
+		json_array_append_new(list, json_pack("[i, I]",
+						      (int)pool->gpu[job->grants[i].gpu].info.index,
+						      (json_int_t)job->grants[i].bytes));
 	cleanup_free char *text = json_dumps(list, JSON_COMPACT);
 	json_decref(list);
 	job_text_set(&job->record.place, text ? text : "[]");
 }
 
-/* The attempt's record goes back to its former state. */
-static int start_undo(struct job *job, struct session *session, const struct process_id *shim,
-		      int rc)
+void job_start_forget(struct job *job)
 {
-	if (shim)
-		(void)job_processes_end(job, false);
+	if (job->starting)
+		job->user->owner->starting--;
+	job->starting = false;
+}
+
+/* A job that was to end while it started: it waits again, or is over. */
+static void ending_take(struct job *job)
+{
+	char why[JOB_REASON_SIZE];
+	enum job_state as = job->record.ending_as;
+
+	snprintf(why, sizeof(why), "%s", job->record.ending);
+	job_text_set(&job->record.ending, "");
+	job->kill_ns = 0;
+	if (as != JOB_QUEUED) {
+		job_finish(job, as, why);
+		return;
+	}
+	/* The disk has the end that was asked for. */
+	job_text_set(&job->record.reason, why);
+	(void)job_record_save(job);
+	job_settle(job);
+}
+
+/* The job waits again, as before its start. `shim`: it is there, and is not told to go. */
+static void start_undo(struct job *job, const struct process_id *shim, int rc)
+{
+	struct queues *q = job->queues;
+	struct session *session = session_find(q->host.sessions, job->record.session);
+
+	/* A launcher that was too slow may start one yet. */
+	if (shim || rc == -ETIMEDOUT)
+		job_processes_drop(job);
+	job_start_forget(job);
+	job_agent_leave(job);
 	job->record.attempt--;
 	job->record.shim = (struct process_id){0};
 	job->record.agent[0] = '\0';
@@ -402,11 +457,21 @@ static int start_undo(struct job *job, struct session *session, const struct pro
 	free(job->grants);
 	job->grants = NULL;
 	job->grant_count = 0;
+	job_state_set(job, JOB_QUEUED);
 	if (shim)
 		shim_drop(shim);
 	if (session)
 		session_end(session, "its job could not be started");
-	return rc;
+	if (*job->record.ending) {
+		ending_take(job);
+		return;
+	}
+	int64_t id = job->record.id;
+	/* It may end here. */
+	job_settle(job);
+	job = job_find(q, id);
+	if (job && job->list)
+		job_start_judge(job, NULL, rc);
 }
 
 static int start_write(struct job *job)
@@ -416,13 +481,11 @@ static int start_write(struct job *job)
 
 	if (rc < 0)
 		return rc;
-	job->record.state = JOB_STARTING;
 	rc = job_store_put(q->store, &job->record);
 	if (rc < 0)
 		job_store_rollback(q->store);
 	else
 		rc = job_store_commit(q->store);
-	job->record.state = JOB_QUEUED;
 	return rc;
 }
 
@@ -435,67 +498,132 @@ static void go_tell(const struct job *job, int go)
 	(void)write_all(go, &word, sizeof(word));
 }
 
-int job_start(struct job *job, struct agent *agent, uint32_t position,
-	      const struct place_request *request, const struct queue_decision *decision)
+/* The shim waits: the slice becomes its own, the start goes to disk, and it is told to go. */
+static int shim_go(struct job *job, const struct process_id *shim, int go)
 {
-	struct mig_grant instances;
-	struct place_result where, *place = &where;
 	struct queues *q = job->queues;
-	struct session *session = NULL;
-	struct process_id shim;
-	cleanup_close int go = -1;
-	if (agent_refuses(agent, job->spec))
-		return -EACCES;
-	/* Its pod may run still: who followed that was killed. */
-	if (job_is_pod(&job->record) && !agent->pods)
-		return -EBUSY;
-	where = decision->place;
-	int rc = agent->pods ? 0 : place_take(job, decision, place, &instances);
+	const struct agent *agent = agent_find(q, job->record.agent);
+	struct session *session = session_find(q->host.sessions, job->record.session);
+	bool has_slice = *job->record.session;
+	int rc = 0;
 
+	if (*job->record.ending || !agent ||
+	    (has_slice && (!session || session->state != SESSION_ACTIVE)))
+		return -ECANCELED;
+	job->record.shim = *shim;
+	if (session)
+		rc = session_owner_set(session, shim);
 	if (rc < 0)
 		return rc;
+	job->started_ns = now_monotonic_ns();
+	job->record.started = now_realtime_ns();
+	place_note(job, agent);
+	rc = start_write(job);
+	if (rc < 0)
+		return rc;
+	kill_point("start.recorded");
+	go_tell(job, go);
+	kill_point("start.gone");
+	job_start_forget(job);
+	job_state_set(job, JOB_RUNNING);
+	log_event(LOG_INFO, "job.started id=%" PRId64 " uid=%u queue=%s session=%s", job->record.id,
+		  job->record.uid, job->record.queue, job->record.session);
+	job_watch(job);
+	return 0;
+}
+
+static void on_shim(void *arg, int rc, const void *reply, int *fd)
+{
+	struct job *job = arg;
+	struct queues *q = job->queues;
+	struct process_id shim;
+
+	job->asked = NULL;
+	rc = shim_of_answer(rc, reply, *fd, &shim);
+	bool there = rc == 0;
+	if (there) {
+		kill_point("start.spawned");
+		rc = shim_go(job, &shim, *fd);
+	}
+	if (rc < 0)
+		start_undo(job, there ? &shim : NULL, rc);
+	/* Its user may have another one started. */
+	q->dirty = true;
+}
+
+/* Has a shim started for the job's attempt, which waits for a word. 0 or -errno. */
+static int shim_ask(struct job *job, const struct agent *agent, const struct place_request *request)
+{
+	const struct shim_owner owner = {job->record.uid, job->record.id, job->record.attempt};
+	cleanup_close int spec = job_memfd(job, agent, request);
+
+	return spec < 0 ? spec : shim_launch(job->queues, &owner, spec, on_shim, job, &job->asked);
+}
+
+/* From now on it counts as one that runs. */
+static int start_begin(struct job *job, struct agent *agent, uint32_t position,
+		       const struct place_result *place, const struct place_request *request,
+		       const struct mig_grant *instances)
+{
+	struct queues *q = job->queues;
+	struct session *session = NULL;
+
 	job->grants = calloc(place->count + 1, sizeof(*job->grants));
 	if (!job->grants)
 		return -ENOMEM;
-	kill_point("start.chosen");
-	job->record.attempt++;
-	rc = shim_start(job, agent, request, &go, &shim);
-	if (rc < 0)
-		return start_undo(job, NULL, NULL, rc);
-	kill_point("start.spawned");
-	job->record.shim = shim;
-	if (!agent->pods)
-		rc = slice_grant(job, request, place, &instances, &session);
-	if (rc < 0)
-		return start_undo(job, NULL, &shim, rc);
+	int rc = agent->pods ? 0 : slice_grant(job, request, place, instances, &session);
+	if (rc < 0) {
+		free(steal_ptr(&job->grants));
+		return rc;
+	}
 	kill_point("start.granted");
 	memcpy(job->grants, place->grant, place->count * sizeof(*job->grants));
 	job->grant_count = place->count;
 	job->compute = place_compute(request);
-	job->started_ns = now_monotonic_ns();
+	job->record.attempt++;
 	/* A daemon before left those of the attempt before. */
 	job_figures_clear(&job->record);
+	job->started_ns = now_monotonic_ns();
 	job->record.started = now_realtime_ns();
 	job->record.boot = q->boot;
 	if (session)
 		memcpy(job->record.session, session->record.id, sizeof(job->record.session));
 	snprintf(job->record.agent, sizeof(job->record.agent), "%s", agent->id);
-	place_note(job, place, agent);
-	rc = start_write(job);
-	if (rc < 0)
-		return start_undo(job, session, &shim, rc);
-	kill_point("start.recorded");
-	go_tell(job, go);
-	kill_point("start.gone");
+	job->processes_ended = false;
+	job->starting = true;
+	job->user->owner->starting++;
 	job_state_set(job, JOB_STARTING);
-	job_state_set(job, JOB_RUNNING);
 	job_move(job, &q->running);
 	agent->last = position;
 	agent->queue[position].running++;
 	if (job->array)
 		job->array->running++;
-	log_event(LOG_INFO, "job.started id=%" PRId64 " uid=%u queue=%s session=%s", job->record.id,
-		  job->record.uid, job->record.queue, job->record.session);
-	job_watch(job);
+	return 0;
+}
+
+int job_start(struct job *job, struct agent *agent, uint32_t position,
+	      const struct place_request *request, const struct queue_decision *decision)
+{
+	const struct launcher *launcher = job->queues->host.launcher;
+	struct mig_grant instances;
+	struct place_result place = decision->place;
+
+	if (agent_refuses(agent, job->spec))
+		return -EACCES;
+	/* Its pod may run still: who followed that was killed. */
+	if (job_is_pod(&job->record) && !agent->pods)
+		return -EBUSY;
+	if (launcher_is_there(launcher) && launcher_is_away(launcher))
+		return -ENOTCONN;
+	int rc = agent->pods ? 0 : place_take(job, decision, &place, &instances);
+	if (rc < 0)
+		return rc;
+	kill_point("start.chosen");
+	rc = start_begin(job, agent, position, &place, request, &instances);
+	if (rc < 0)
+		return rc;
+	rc = shim_ask(job, agent, request);
+	if (rc < 0)
+		start_undo(job, NULL, rc);
 	return 0;
 }

@@ -402,6 +402,8 @@ void job_free(struct job *job)
 	while (*at != job)
 		at = &(*at)->next_id;
 	*at = job->next_id;
+	launcher_forget(q->host.launcher, job->asked);
+	job_start_forget(job);
 	job_move(job, NULL);
 	queue_target_ended(&q->waits, &job->ended);
 	process_watch_stop(job->watch);

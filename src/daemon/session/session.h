@@ -134,6 +134,9 @@ int session_restore(struct sessions *sessions, const struct store_session *recor
 
 /* Another holder. 0 or -errno. */
 int session_holder_add(struct session *session, const struct process_id *process);
+/* The process that is to keep an ephemeral session alive that was made without an owner: on disk,
+ * too. 0 or -errno; -ESRCH: it is gone. */
+int session_owner_set(struct session *session, const struct process_id *process);
 /* It holds the session no more, unless that has it for another reason than that it asked. */
 void session_holder_leave(struct session *session, const struct process_id *process);
 /* All of them, with what they took of their user's budget. */

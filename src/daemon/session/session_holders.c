@@ -118,6 +118,13 @@ int session_holder_add(struct session *s, const struct process_id *process)
 	return holder_get(s, process, &holder);
 }
 
+int session_owner_set(struct session *s, const struct process_id *process)
+{
+	int rc = session_holder_add(s, process);
+
+	return rc < 0 ? rc : store_holder_add(s->sessions->store, s->record.id, process);
+}
+
 void session_holder_leave(struct session *s, const struct process_id *process)
 {
 	struct holder **at = &s->holders;

@@ -143,6 +143,7 @@ int store_session_named(struct store *store, uid_t uid, const char *name,
 typedef int (*store_process_cb)(void *arg, const struct process_id *process, uint64_t more);
 /* Those that keep an ephemeral session alive; `more` is 0. */
 int store_holders_each(struct store *store, const char *id, store_process_cb cb, void *arg);
+int store_holder_add(struct store *store, const char *id, const struct process_id *process);
 
 /* A command of `carve run`, with the mount namespace that was made for it (0: none). A command that
  * ended meanwhile may still be listed. */

@@ -525,6 +525,11 @@ int store_session_named(struct store *store, uid_t uid, const char *name, struct
 	return session_found(store, stmt, ret);
 }
 
+int store_holder_add(struct store *store, const char *id, const struct process_id *process)
+{
+	return store_step(process_statement(store, HOLDER_ADD, id, process));
+}
+
 int store_holders_each(struct store *store, const char *id, store_process_cb cb, void *arg)
 {
 	return processes_each(store, HOLDERS_OF, id, cb, arg);
