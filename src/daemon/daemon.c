@@ -14,6 +14,7 @@
 #include "base/cgroup.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/host_root.h"
 #include "base/options.h"
 #include "base/units.h"
 #include "daemon/config_last.h"
@@ -517,6 +518,7 @@ static int takeover(const struct arguments *args, const struct node *node)
 
 static void options_take(const struct arguments *args, struct node *node)
 {
+	host_root_remember();
 	node->options.system = args->system || (!args->runtime_dir && geteuid() == 0);
 	node->options.user = args->user;
 	node->options.idle_exit_ns = args->idle_exit_ns;

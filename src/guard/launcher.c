@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/host_root.h"
 #include "base/macros.h"
 #include "base/process.h"
 #include "base/socket.h"
@@ -155,6 +156,9 @@ static int identity_read(int socket_fd, struct warrant *ret)
 	ret->uid = credentials.uid;
 	ret->gid = credentials.gid;
 	ret->group_count = (uint32_t)(groups / sizeof(gid_t));
+	/* A job of root's has all of root's rights, which root of a container has not. */
+	if (ret->uid == 0 && !host_root_is(credentials.pid))
+		return -EPERM;
 	rc = limits_of_user(credentials.pid, ret->uid, ret);
 	return rc < 0 ? rc : peer_lives(socket_fd);
 }

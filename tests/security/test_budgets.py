@@ -134,7 +134,8 @@ held()
 
 def attack(lab, source, *arguments, uid=MALLORY, **kw):
     """Starts it, and returns what it says when it is under way."""
-    attacker = lab.python(uid, source, *arguments, method=lab.popen, **kw)
+    kw.setdefault("method", lab.popen)
+    attacker = lab.python(uid, source, *arguments, **kw)
     lines = []
     while (line := attacker.stdout.readline().strip()) != "sent":
         assert line, attacker.communicate()

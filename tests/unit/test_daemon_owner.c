@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
+#include "daemon/host/bounded_root.h"
 #include "daemon/host/crowd.h"
 #include "daemon/host/owner.h"
 
@@ -78,12 +79,70 @@ static void test_many_enter_together_or_not_at_all(void **state)
 	assert_false(crowd_enter_many(&crowd, 60103, 51, &owner));
 	assert_false(crowd_enter_many(&crowd, 60103, UINT32_MAX, &owner));
 	assert_true(crowd_enter_many(&crowd, 60103, 50, &owner));
-	assert_false(crowd_enter_many(&crowd, 0, 51, &owner));
-	assert_true(crowd_enter_many(&crowd, 0, 50, &owner));
-	assert_false(crowd_enter(&crowd, 0, &owner));
+	assert_false(crowd_enter_many(&crowd, 60101, 26, &owner));
+	assert_true(crowd_enter_many(&crowd, 60101, 25, &owner));
+	assert_false(crowd_enter(&crowd, 60101, &owner));
 	crowd_leave_many(&crowd, 60103, 50);
-	assert_int_equal(crowd.total, 50);
+	assert_int_equal(crowd.total, 25);
 	crowd_free(&crowd);
+}
+
+/* How many more of 100 a user gets, one by one. */
+static unsigned taken(struct crowd *crowd, uid_t uid)
+{
+	unsigned count = 0;
+	uid_t owner;
+
+	while (crowd_enter(crowd, uid, &owner))
+		count++;
+	return count;
+}
+
+static void test_root_leaves_the_last_quarter_to_others(void **state)
+{
+	struct crowd crowd;
+	uid_t owner;
+
+	crowd_begin_any(&crowd, 100);
+	assert_false(crowd_enter_many(&crowd, 0, 76, &owner));
+	assert_int_equal(taken(&crowd, 0), 75);
+	assert_int_equal(taken(&crowd, 60101), 12);
+	assert_int_equal(taken(&crowd, 60102), 6);
+	crowd_free(&crowd);
+	/* Where users came first, root has what any user has. */
+	assert_int_equal(taken(&crowd, 60101), 50);
+	assert_int_equal(taken(&crowd, 60102), 25);
+	assert_int_equal(taken(&crowd, 0), 12);
+	crowd_free(&crowd);
+}
+
+static void test_roots_of_containers_have_users_budgets(void **state)
+{
+	struct crowd crowd;
+
+	crowd_begin_any(&crowd, 100);
+	assert_int_equal(taken(&crowd, BOUNDED_ROOT_FIRST), 50);
+	/* However many one of them is, the last quarter is not theirs, and root has a part, too. */
+	for (uid_t i = 1; i < 1000; i++)
+		(void)taken(&crowd, BOUNDED_ROOT_FIRST + i);
+	assert_int_equal(crowd.total, 75);
+	assert_int_equal(taken(&crowd, 0), 12);
+	assert_int_equal(taken(&crowd, 60101), 6);
+	crowd_free(&crowd);
+}
+
+static void test_subordinates_of_root_are_not_root(void **state)
+{
+	struct crowd crowd;
+
+	ranges_set("root:400000:65536\n");
+	crowd_begin_any(&crowd, 100);
+	for (uid_t i = 0; i < 1000; i++)
+		(void)taken(&crowd, 400000 + i);
+	assert_int_equal(crowd.total, 50);
+	assert_int_equal(taken(&crowd, 0), 25);
+	crowd_free(&crowd);
+	ranges_set("");
 }
 
 int main(void)
@@ -93,6 +152,9 @@ int main(void)
 		cmocka_unit_test(test_lines_that_are_wrong_are_passed_over),
 		cmocka_unit_test(test_subordinates_share_their_owners_budget),
 		cmocka_unit_test(test_many_enter_together_or_not_at_all),
+		cmocka_unit_test(test_root_leaves_the_last_quarter_to_others),
+		cmocka_unit_test(test_roots_of_containers_have_users_budgets),
+		cmocka_unit_test(test_subordinates_of_root_are_not_root),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,6 +22,7 @@
 #include "daemon/api/http.h"
 #include "daemon/api/mig_api.h"
 #include "daemon/api/view.h"
+#include "daemon/host/bounded_root.h"
 #include "daemon/node.h"
 #include "daemon/waiting/waiting.h"
 
@@ -128,9 +129,23 @@ static bool is_of_queues(const char *path)
 	       !strncmp(path, "/v1/queues", 10);
 }
 
+/* Root of a container may look at what everybody may. It has nothing of its own here: sessions and
+ * jobs would be root's, as the kernel knows no other user ID of it. */
+static bool may_ask(const struct call *call)
+{
+	return !uid_is_bounded_root(call->peer.uid) || !strcmp(call->method, "GET");
+}
+
 void api_handle(struct call *call)
 {
 	bool known = false, whole = false;
+
+	if (!may_ask(call)) {
+		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+			      "this is root of a container, which lacks the capabilities or the "
+			      "user namespace of the host's root; ask as another user");
+		return;
+	}
 
 	for (size_t i = 0; i < ARRAY_SIZE(routes); i++) {
 		/* A word that is a path of its own is no ID. */

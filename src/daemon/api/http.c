@@ -480,11 +480,8 @@ static struct http_connection *connection_begin(struct http_server *server,
 {
 	struct http_connection *open = calloc(1, sizeof(*open));
 	int fd = http_connection_fd(connection);
-	struct ucred credentials = {.uid = (uid_t)-1};
-	socklen_t size = sizeof(credentials);
 
-	(void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size);
-	if (!open || !crowd_enter(&server->crowd, credentials.uid, &open->owner)) {
+	if (!open || !crowd_enter(&server->crowd, peer_uid(fd), &open->owner)) {
 		/* A connection from before an upgrade, or one that a taken call leaves. The library
 		 * finds it ended. */
 		on_too_many(server, fd);

@@ -13,6 +13,7 @@
 #include "daemon/attach/attach_private.h"
 #include "daemon/attach/dying.h"
 #include "daemon/gpu/pool.h"
+#include "daemon/host/bounded_root.h"
 #include "daemon/host/limited.h"
 #include "daemon/host/log.h"
 #include "daemon/host/owner.h"
@@ -276,12 +277,12 @@ bool attach_sweep(struct attach_connection *c)
 	return sweep_begin(c, c->process->session) || reply_status(c, ATTACH_OK, "%s", "");
 }
 
-/* 0, -EPERM, or -EAGAIN: not known yet. A user's containers run as subordinate users. Root of a
- * container, without a user namespace, is root here too. */
+/* 0, -EPERM, or -EAGAIN: not known yet. A user's containers run as subordinate users. A container
+ * may share the host's user IDs: its root comes into the session of its slice, and of no other. */
 static int is_in_session(const struct attach_connection *c, const struct session *s,
 			 enum attach_kind kind)
 {
-	if (c->peer.uid == 0)
+	if (c->peer.uid == 0 || uid_is_bounded_root(c->peer.uid))
 		return kind == ATTACH_RESUME ? 0 : session_shut_in(s, c->peer.process);
 	if (c->peer.uid == s->record.uid || owner_of(c->peer.uid) == s->record.uid)
 		return 0;
@@ -301,7 +302,7 @@ static bool handle_session(struct attach_connection *c, const struct attach_requ
 		return reply_busy(c, s);
 	if (rc < 0)
 		return reply_status(c, ATTACH_NOT_PERMITTED,
-				    c->peer.uid
+				    c->peer.uid && !uid_is_bounded_root(c->peer.uid)
 					    ? "session %s is another user's"
 					    : "this is in another slice than that of session %s",
 				    s->record.id);

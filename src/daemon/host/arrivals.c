@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/host/limited.h"
+#include "daemon/host/peer.h"
 #include "daemon/host/rights.h"
 
 /* The time for accepting connections in one pass of the loop: enough for a hundred or so. */
@@ -47,13 +48,10 @@ static void refuse(struct arrivals *a, int fd)
 
 static void arrive(struct arrivals *a, int fd)
 {
-	struct ucred credentials = {.uid = (uid_t)-1};
-	socklen_t size = sizeof(credentials);
 	struct arrival *arrival = calloc(1, sizeof(*arrival));
 
-	(void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size);
 	if (!arrival || (a->to.leaves_last && limited_is_last(fd)) ||
-	    !crowd_enter(a->crowd, credentials.uid, &arrival->owner)) {
+	    !crowd_enter(a->crowd, peer_uid(fd), &arrival->owner)) {
 		free(arrival);
 		refuse(a, fd);
 		return;

@@ -6,6 +6,7 @@
 
 #include "base/array.h"
 #include "base/macros.h"
+#include "daemon/host/bounded_root.h"
 #include "daemon/host/limited.h"
 #include "daemon/host/owner.h"
 
@@ -36,15 +37,38 @@ static struct crowd_user *find_or_add(struct crowd *c, uid_t uid)
 	return &c->users[c->count++];
 }
 
+/* Root's subordinate users are in containers, too, and no part of root's budget is theirs. All of
+ * them are one user here: there may be many thousands of them. */
+static uid_t user_of(uid_t uid)
+{
+	uid_t owner = owner_of(uid);
+
+	return owner == 0 && uid != 0 ? BOUNDED_ROOT_LAST : owner;
+}
+
+static unsigned bounded_roots_have(const struct crowd *c)
+{
+	unsigned sum = 0;
+
+	for (size_t i = 0; i < c->count; i++)
+		sum += uid_is_bounded_root(c->users[i].uid) ? c->users[i].has : 0;
+	return sum;
+}
+
 static bool fits(const struct crowd *c, const struct crowd_user *user, unsigned count)
 {
 	unsigned others = c->total - user->has;
 	unsigned left = c->most > others ? c->most - others : 0;
+	unsigned but_last = c->most - c->most / 4;
 
 	/* crowd_add() goes beyond it, and so does a setting that was lowered. */
 	if (c->total > c->most || count > c->most - c->total)
 		return false;
-	return user->has + count <= left / 2 || user->uid == 0 || user->uid == geteuid();
+	if (uid_is_bounded_root(user->uid) && bounded_roots_have(c) + count > but_last)
+		return false;
+	if (user->has + count <= left / 2)
+		return true;
+	return user->uid == 0 ? c->total + count <= but_last : user->uid == geteuid();
 }
 
 static void remove_empty(struct crowd *c, struct crowd_user *user)
@@ -69,7 +93,7 @@ void crowd_begin_any(struct crowd *c, unsigned most)
 
 bool crowd_enter_many(struct crowd *c, uid_t uid, unsigned count, uid_t *ret_owner)
 {
-	struct crowd_user *user = find_or_add(c, owner_of(uid));
+	struct crowd_user *user = find_or_add(c, user_of(uid));
 
 	if (!user)
 		return false;
@@ -91,7 +115,7 @@ bool crowd_enter(struct crowd *c, uid_t uid, uid_t *ret_owner)
 
 bool crowd_has_room(const struct crowd *c, uid_t uid)
 {
-	uid_t owner = owner_of(uid);
+	uid_t owner = user_of(uid);
 	const struct crowd_user *user = find(c, owner);
 	struct crowd_user none = {.uid = owner};
 
@@ -100,7 +124,7 @@ bool crowd_has_room(const struct crowd *c, uid_t uid)
 
 uid_t crowd_add_many(struct crowd *c, uid_t uid, unsigned count)
 {
-	uid_t owner = owner_of(uid);
+	uid_t owner = user_of(uid);
 	struct crowd_user *user = find_or_add(c, owner);
 
 	if (user) {

@@ -1,7 +1,9 @@
 /* Counts what a server has of one kind (connections, descriptors, bytes of answers), by user, so
  * that nobody can take it all. A user has at most half of what the others leave, however many do
- * that. Subordinate users count as their owner (daemon/host/owner.h). Root and the daemon's own
- * user may have all that is left. */
+ * that. Subordinate users count as their owner (daemon/host/owner.h). Root may have what is left of
+ * three quarters: nobody's program, root's neither, takes the last quarter from the users. All
+ * roots of containers (daemon/host/bounded_root.h) together have three quarters at most, however
+ * many they are. A user's own daemon serves that user alone, who may have all. */
 #pragma once
 
 #include <stdbool.h>

@@ -10,6 +10,7 @@
 #include <uv.h>
 
 #include "base/clock.h"
+#include "daemon/host/bounded_root.h"
 
 #define SUBUID_FILE "/etc/subuid"
 /* The file is read again no more often, however many unknown IDs there are. */
@@ -105,7 +106,7 @@ uid_t owner_of(uid_t uid)
 	uid_t owner = uid;
 	bool found = false;
 
-	if (uid < SUBORDINATE_FIRST)
+	if (uid < SUBORDINATE_FIRST || uid_is_bounded_root(uid))
 		return uid;
 	pthread_mutex_lock(&lock);
 	for (size_t i = 0; i < range_count && !found; i++) {

@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/host_root.h"
+#include "daemon/host/bounded_root.h"
 
 struct watched;
 
@@ -87,8 +89,9 @@ static bool is_admin(const struct peer *peer)
 {
 	gid_t admin = peer->uid == 0 ? 0 : admin_group();
 
-	return peer->uid == 0 ||
-	       (admin != (gid_t)-1 && (peer->gid == admin || groups_have(&peer->groups, admin)));
+	/* Root of a container can be given any group there. */
+	return peer->uid == 0 || (!uid_is_bounded_root(peer->uid) && admin != (gid_t)-1 &&
+				  (peer->gid == admin || groups_have(&peer->groups, admin)));
 }
 
 /* A descriptor of the process that connected, or of who has its PID now where the kernel can't. */
@@ -105,23 +108,57 @@ static int peer_pidfd(int fd, pid_t pid)
 	return pidfd < 0 ? -errno : pidfd;
 }
 
+/* Its process is looked at, and has to be there afterwards: its PID is no other's until then. */
+static uid_t uid_of(const struct ucred *credentials)
+{
+	if (credentials->uid != 0 || host_root_is(credentials->pid))
+		return credentials->uid;
+	return bounded_root_of(credentials->pid);
+}
+
+static int credentials_read(int fd, struct ucred *ret)
+{
+	socklen_t size = sizeof(*ret);
+
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret, &size) < 0 ? -errno : 0;
+}
+
+uid_t peer_uid(int fd)
+{
+	struct ucred credentials;
+
+	if (credentials_read(fd, &credentials) < 0)
+		return (uid_t)-1;
+	if (credentials.uid != 0)
+		return credentials.uid;
+	cleanup_close int pidfd = credentials.pid > 0 ? peer_pidfd(fd, credentials.pid) : -ESRCH;
+	if (pidfd < 0)
+		return BOUNDED_ROOT_FIRST;
+	uid_t uid = uid_of(&credentials);
+	bool gone = syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0) < 0 && errno == ESRCH;
+	return gone ? BOUNDED_ROOT_FIRST : uid;
+}
+
 int peer_identify(int fd, struct peer *ret)
 {
 	struct ucred credentials;
-	socklen_t size = sizeof(credentials);
 	struct process_id process = {0};
+	int rc = credentials_read(fd, &credentials);
 
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) < 0)
-		return -errno;
+	if (rc < 0)
+		return rc;
 	if (credentials.pid <= 0)
 		return -ESRCH;
 	cleanup_close int pidfd = peer_pidfd(fd, credentials.pid);
-	int rc = pidfd < 0 ? pidfd : process_identify_by(pidfd, credentials.pid, &process);
+	if (pidfd < 0)
+		return pidfd;
+	uid_t uid = uid_of(&credentials);
+	rc = process_identify_by(pidfd, credentials.pid, &process);
 	if (rc < 0)
 		return rc;
 	*ret = (struct peer){
 		.process = process,
-		.uid = credentials.uid,
+		.uid = uid,
 		.gid = credentials.gid,
 	};
 	groups_read(fd, &ret->groups);

@@ -11,12 +11,15 @@
 
 struct peer {
 	struct process_id process;
-	uid_t uid;
+	uid_t uid; /* peer_uid() */
 	gid_t gid;
 	struct groups groups; /* without that one */
-	bool admin;           /* root, or a member of group `carve` */
+	bool admin;           /* root of the host, or a member of group `carve` */
 };
 
+/* The user who connected, by the kernel: 0 for root of the host alone. Root of a container has a
+ * number of its own (host/bounded_root.h). (uid_t)-1: nobody connected. */
+uid_t peer_uid(int fd);
 /* Reads the peer's credentials, as the kernel noted them when it connected. Returns 0 or -errno;
  * -ESRCH where the process has ended since, or is in a PID namespace that this one does not see.
  * Another process that has its PID by now is not taken for it. Kernels before 6.5 do not notice a

@@ -1,0 +1,16 @@
+/* Tells root of the host from root of a container. Both have user ID 0 where a container shares the
+ * host's user IDs, and the kernel names that ID to whoever asks for a peer. libc only. */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* Looks which capabilities root has on this machine: those that this process or the first process
+ * of its PID namespace has. To be called before this process gives its own up; else with the first
+ * question. */
+void host_root_remember(void);
+/* Whether a process of user ID 0 can do what root of this machine can. It has to be in this
+ * process's user namespace, and to have the capabilities that make root what it is. Returns false
+ * also where that cannot be seen. The PID has to be that process's from before the call until after
+ * it: hold a pidfd and ask it afterwards. */
+bool host_root_is(pid_t pid);
