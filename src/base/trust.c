@@ -67,8 +67,8 @@ static bool is_closed(const struct statx *st)
 	return S_ISDIR(st->stx_mode) && !(st->stx_mode & (S_IWGRP | S_IWOTH));
 }
 
-/* Whether the directories of a fixed path, down to its last '/', are changed by nobody but their
- * owners, who are root, this user, or users that the namespace does not map. No link is followed.
+/* Whether only their owners change the directories of a fixed path, down to its last '/'. An owner
+ * is root, this user, or a user that the namespace does not map. No link is followed.
  */
 static bool is_protected(const char *path)
 {

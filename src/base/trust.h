@@ -8,14 +8,14 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* The socket's path is of a place that no environment reaches: the file of a slice, which `carve
- * run` wrote after it had looked at the server from outside of the user namespace that this process
- * may be in, or an argument in the file of a hook. */
+/* The socket's path is of a place that no environment reaches. It may be the file of a slice:
+ * `carve run` wrote that after it had looked at the server from outside of this process's user
+ * namespace. Or it is an argument in the file of a hook. */
 #define SERVER_VOUCHED 1u
 /* Nobody can tell in this user namespace whose server it is. */
 #define SERVER_UNKNOWN ENOKEY
 
-/* What only root of the host can have put a socket into. */
+/* Only root of the host can have put a socket into this directory. */
 #define TRUST_SYSTEM_DIR "/run/carve"
 
 /* Looks at the other end of a connected Unix socket, before anything is sent. Returns 0 where the
@@ -24,9 +24,9 @@
  * Else -errno.
  *
  * In a user namespace that does not map all users, root looks like any user who is not mapped, and
- * so do the directories of both. A server of such a user is believed only at a fixed path: below
- * TRUST_SYSTEM_DIR, which only root can fill, or below the directory of a slice, where only who
- * makes mounts here can have put it; or with SERVER_VOUCHED. Else returns -SERVER_UNKNOWN. */
+ * so do the directories of both. A server of such a user is believed only at a fixed
+ * path, or with SERVER_VOUCHED. Only root can fill TRUST_SYSTEM_DIR, and only a user who makes
+ * mounts here the directory of a slice. Else returns -SERVER_UNKNOWN. */
 int server_check(int fd, const char *path, unsigned flags, uid_t *ret_uid);
 
 /* Looks at the directory of such a socket before it is connected to: a server of another user could
@@ -57,8 +57,8 @@ bool process_is_privileged(void);
 bool trust_path_is_own(const char *path);
 
 /* Opens a file to read that only root can have written, as it is in a directory of root's. Where
- * that gains nobody any rights, its writer may also be this process's user. In a directory that
- * only root or this user can have made at a fixed path, as ATTACH_SLICE_DIRS are, the writer may be
+ * that gains nobody any rights, its writer may also be this process's user. Only root or this user
+ * can have made a directory at a fixed path, as ATTACH_SLICE_DIRS are. There the writer may also be
  * a user that the user namespace does not map, as it may not map root. No link is followed. The
  * descriptor, or -errno; -EPERM: others may have written it. */
 int file_open_trusted(const char *directory, const char *name);

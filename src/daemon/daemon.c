@@ -24,6 +24,7 @@
 #include "daemon/host/log.h"
 #include "daemon/host/runtime.h"
 #include "daemon/node.h"
+#include "daemon/purge.h"
 #include "daemon/serve.h"
 #include "daemon/upgrade/upgrade.h"
 #include "guard/guard.h"
@@ -38,6 +39,7 @@ static const char help[] =
 	"       carved [--system | --runtime-dir DIR] --takeover\n"
 	"       carved --system --prepare [--state-dir DIR] [--user NAME]\n"
 	"       carved --system --launcher [--state-dir DIR] [--user NAME]\n"
+	"       carved [--system | --runtime-dir DIR] --purge | --clear\n"
 	"       carved --config FILE --check-config\n"
 	"       carved --kubernetes [OPTION]...\n"
 	"\n"
@@ -62,6 +64,10 @@ static const char help[] =
 	"  --prepare            make a system daemon's directories, for the user of --user\n"
 	"  --launcher           start users' jobs for a system daemon that has no rights of its "
 	"own\n"
+	"  --purge              remove what a daemon that has ended left: its runtime directory, "
+	"sessions,\n"
+	"                       quotas, history and logs; refused where these are another user's\n"
+	"  --clear              remove its runtime directory, and a system daemon's claims, alone\n"
 	"  --kubernetes         be carve-kubernetes node, the kubelet's plugin beside a carved\n"
 	"  --ready-fd N         write one byte to descriptor N when the sockets listen; stays in "
 	"the\n"
@@ -73,7 +79,7 @@ static const char help[] =
 
 struct arguments {
 	const char *runtime_dir, *state_dir, *user, *probe_uuid, *config, *takeover_check;
-	bool system, foreground, check_config, takeover, prepare, launcher;
+	bool system, foreground, check_config, takeover, prepare, launcher, purge, clear;
 	uint64_t idle_exit_ns;
 	int ready_fd;
 };
@@ -90,6 +96,8 @@ enum {
 	OPTION_CHECK_CONFIG,
 	OPTION_PREPARE,
 	OPTION_LAUNCHER,
+	OPTION_PURGE,
+	OPTION_CLEAR,
 	OPTION_PROBE,
 	OPTION_TAKEOVER,
 	OPTION_TAKEOVER_CHECK,
@@ -111,6 +119,8 @@ static const struct option options[] = {
 	{"takeover-check", required_argument, NULL, OPTION_TAKEOVER_CHECK},
 	{"prepare", no_argument, NULL, OPTION_PREPARE},
 	{"launcher", no_argument, NULL, OPTION_LAUNCHER},
+	{"purge", no_argument, NULL, OPTION_PURGE},
+	{"clear", no_argument, NULL, OPTION_CLEAR},
 	{"probe-context", required_argument, NULL, OPTION_PROBE},
 	{"help", no_argument, NULL, OPTION_HELP},
 	{"version", no_argument, NULL, OPTION_VERSION},
@@ -149,6 +159,12 @@ static bool option_take(int option, struct arguments *args, int *ret_code, struc
 		return true;
 	case OPTION_CHECK_CONFIG:
 		args->check_config = true;
+		return true;
+	case OPTION_PURGE:
+		args->purge = true;
+		return true;
+	case OPTION_CLEAR:
+		args->clear = true;
 		return true;
 	case OPTION_LAUNCHER:
 		args->launcher = true;
@@ -533,6 +549,8 @@ static int node_begin(struct arguments *args, struct node *node)
 
 	options_take(args, node);
 	umask(077);
+	if (args->purge || args->clear)
+		return (code = purge(node, args->user, args->purge, &err)) ? fail(&err) : code;
 	if (args->prepare || args->launcher) {
 		code = args->prepare ? separate_prepare(node, args->user, &err)
 				     : separate_launcher(node, args->user, &err);

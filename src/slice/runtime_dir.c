@@ -52,7 +52,7 @@ static int foreign_error(const char *dir, uid_t owner, struct error *err)
 	return foreign_hint(err);
 }
 
-/* Who listens cannot be told from others here. */
+/* The server cannot be told from those of other users here. */
 static int unknown_error(const char *path, struct error *err)
 {
 	error_set(

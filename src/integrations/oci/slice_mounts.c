@@ -162,7 +162,7 @@ static const struct place places[] = {
 	{CONTAINER_DRIVER_NVML, OCI_SLICE_PARTS, driver_check},
 };
 
-/* What a container lacks, in words. */
+/* The path of each part, for a message that it is missing. */
 static const char *const part_texts[] = {
 	[OCI_SLICE_FRONT_CUDA] = CONTAINER_FRONT_CUDA,
 	[OCI_SLICE_FRONT_NVML] = CONTAINER_FRONT_NVML,

@@ -2,10 +2,10 @@
  * session and Kubernetes' claims give them to the runtime (container/layout.h).
  *
  * An image and a pod's author choose where volumes go (VOLUME, emptyDir), so a destination proves
- * nothing. A mount counts by its source: carve's own two libraries by device and inode, the
- * daemon's directory by its name and owner, and the two files of a slice by their text. Only all of
- * these mounts together make a slice. Any other mount at carve's places is an error, as it would
- * hide what carve mounts, or pass for it. */
+ * nothing. A mount counts by its source. Device and inode tell carve's own two
+ * libraries, name and owner the daemon's directory, and their text the two files of a slice. Only
+ * all of these mounts together make a slice. Any other mount at carve's places is an error, as it
+ * would hide what carve mounts, or pass for it. */
 #pragma once
 
 #include <jansson.h>
@@ -30,7 +30,7 @@ enum oci_slice_part {
 };
 
 struct oci_slice {
-	/* Of its file of variables. "": the container has none of carve's mounts. */
+	/* The file of variables names it. "": the container has none of carve's mounts. */
 	char session[CONTAINER_LABEL_MAX + 1];
 	/* The source of the attach socket, or of its directory. */
 	char attach[PATH_MAX];
@@ -49,7 +49,7 @@ bool oci_slice_text_session(const char *text, char ret[static CONTAINER_LABEL_MA
  * the slice's files have to be root's. Returns 0, or negative with *err set: a mount there is not
  * carve's, or some are missing. */
 int oci_slice_find(const json_t *config, bool is_pods, struct oci_slice *ret, struct error *err);
-/* Checks that the container's programs see these files at carve's places: a link in the image can
+/* Checks that the container's programs see these files at carve's places. A link in the image can
  * lead a later mount over them. oci_process_check() has looked at the process. 0, or negative with
  * *err set. */
 int oci_slice_check(const struct oci_slice *slice, const struct oci_container *container,

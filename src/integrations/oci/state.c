@@ -146,7 +146,7 @@ static const json_t *hook_arguments(const json_t *config, const char *const *wor
 	return NULL;
 }
 
-/* Of the first hook that makes a slice by its own words. */
+/* The first hook that makes a slice by its own words has these arguments. */
 static const json_t *device_hook_arguments(const json_t *config)
 {
 	static const char *const words[] = {"--label", "--required"};

@@ -45,8 +45,8 @@ bool oci_config_has_hook(const json_t *config);
 /* Whether a device of CDI, of a size or of the image's, makes the container's slice: its hook has
  * arguments of its own. Pure. */
 bool oci_config_has_device_hook(const json_t *config);
-/* Whether a hook of carve's registers the container for a session: a CDI device of a session or
- * `carve podman run` gave it the slice, and that hook looks at its mounts. Only an engine's
+/* Whether a hook of carve's registers the container for a session, and looks at its mounts. A CDI
+ * device of a session or `carve podman run` gave it the slice. Only an engine's
  * administrator names hooks. Pure. */
 bool oci_config_is_registered(const json_t *config);
 /* The labels in that hook's arguments (object; owned by the caller), empty: the image's are meant.

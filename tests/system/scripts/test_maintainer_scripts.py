@@ -55,7 +55,7 @@ class Host:
     def units(self, state):
         return sorted(path.name for path in (self.directory / state).iterdir())
 
-    def takeovers(self):
+    def calls(self):
         file = self.directory / "carved"
         return file.read_text().splitlines() if file.exists() else []
 
@@ -82,10 +82,10 @@ def test_an_installation_into_an_image_enables_the_services_for_its_first_boot(h
 
 def test_an_upgrade_leaves_the_daemon_to_its_sessions(installed):
     installed.script("prerm", "upgrade", "2.0")
-    assert installed.units("active") == UNITS and installed.takeovers() == []
+    assert installed.units("active") == UNITS and installed.calls() == []
     installed.script("postrm", "upgrade", "2.0")
     installed.script("postinst", "configure", "1.0")
-    assert installed.units("active") == UNITS and installed.takeovers() == ["--system --takeover"]
+    assert installed.units("active") == UNITS and installed.calls() == ["--system --takeover"]
 
 
 def test_a_service_that_was_disabled_stays_so_over_an_upgrade(installed):
@@ -117,12 +117,21 @@ def test_an_installation_after_a_removal_is_as_before(installed):
 
 
 def test_a_removal_keeps_the_data_and_a_purge_forgets_all(installed):
+    """The program itself, which prerm still has, removes what is in /run: it knows whose that is."""
     link = "/etc/systemd/system/multi-user.target.wants/carved.service"
-    assert installed.script("postrm", "remove") == [link, "/var/lib/carve"]
-    assert installed.script("postrm", "purge") == []
+    installed.script("prerm", "remove")
+    assert installed.calls() == ["--system --clear"]
+    assert installed.script("postrm", "remove") == [link, "/run/carve-claims", "/var/lib/carve"]
+    assert installed.script("postrm", "purge") == ["/run/carve-claims"]
+
+
+@pytest.mark.parametrize("image", [True, False])
+def test_a_removal_leaves_the_gpus_to_users_daemons_where_no_systemd_runs(host, image):
+    host.script("prerm", "remove", image=image)
+    assert host.calls() == ["--system --clear"]
 
 
 @pytest.mark.parametrize("words", [("abort-upgrade", "1.0"), ("abort-deconfigure", "in-favour", "other", "1.0")])
 def test_an_upgrade_that_is_broken_off_changes_nothing(installed, words):
     installed.script("postinst", *words)
-    assert installed.units("active") == UNITS and installed.takeovers() == []
+    assert installed.units("active") == UNITS and installed.calls() == []
