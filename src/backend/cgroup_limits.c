@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,10 +66,15 @@ static int ask(const struct limits *limits, struct limits_request *request, cons
 	request->magic = LIMITS_MAGIC;
 	request->version = LIMITS_VERSION;
 	memcpy(request->path, path, strlen(path) + 1);
+	struct pollfd readable = {.fd = limits->link_fd, .events = POLLIN};
 	ssize_t n = send(limits->link_fd, request, sizeof(*request), MSG_NOSIGNAL);
+	if (n < 0)
+		return -EPIPE;
+	/* The loop looks at the link, too, so it does not block. */
 	do {
-		n = n < 0 ? n : recv(limits->link_fd, &reply, sizeof(reply), MSG_TRUNC);
-	} while (n < 0 && errno == EINTR);
+		(void)poll(&readable, 1, -1);
+		n = recv(limits->link_fd, &reply, sizeof(reply), MSG_TRUNC);
+	} while (n < 0 && (errno == EINTR || errno == EAGAIN));
 	return n <= 0 || limits_reply_check(&reply, (size_t)n, request->op) < 0 ? -EPIPE
 										: -reply.error;
 }
@@ -230,6 +236,8 @@ void limits_serve(int link_fd)
 	struct limits *limits = NULL;
 	struct limits_request request;
 
+	/* The worker sees who is in the cgroups that are made. */
+	umask(022);
 	for (;;) {
 		struct limits_reply reply = {.magic = LIMITS_MAGIC, .version = LIMITS_VERSION};
 		ssize_t n = recv(link_fd, &request, sizeof(request), MSG_TRUNC);

@@ -9,6 +9,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+/* The beginning of the name of the cgroup in which a launcher makes one for each job, which becomes
+ * the job's user's. */
+#define CGROUP_JOBS "carve-jobs-"
 /* The beginning of the name of a job's cgroup, which its shim makes in its own. */
 #define CGROUP_JOB "carve-job-"
 /* The prefix of the name of a session's cgroup, which carries the driver's limit of its memory:

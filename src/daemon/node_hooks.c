@@ -12,12 +12,6 @@
 #include "daemon/upgrade/takeover.h"
 #include "daemon/waiting/waiting.h"
 
-static void on_recorded(const struct session *session)
-{
-	takeover_forget(session);
-	cgroups_ended(session);
-}
-
 static void on_shrunk(void *context)
 {
 	struct node *node = context;
@@ -50,7 +44,7 @@ const struct session_hooks node_session_hooks = {
 	.instance_context = mig_context_bytes,
 	.instances_left = mig_session_ended,
 	.received = slicing_received,
-	.recorded = on_recorded,
+	.recorded = takeover_forget,
 	.ended = on_ended,
 	.freeing = strays_forget,
 	.freed = slicing_leave,

@@ -241,6 +241,8 @@ static int places_make(struct node *node, const struct worker *w, struct error *
 #define MIG_NAME "carve-mig"
 #define LIMITS_NAME "carve-limits"
 #define MIG_CAPABILITIES (1u << CAP_SYS_ADMIN | 1u << CAP_SYS_PTRACE)
+/* SYS_ADMIN, as the driver asks for it; DAC_OVERRIDE to make a cgroup in one that is a user's. */
+#define LIMITS_CAPABILITIES (1u << CAP_SYS_ADMIN | 1u << CAP_DAC_OVERRIDE)
 
 static int mig_renew_part(int link_fd)
 {
@@ -277,9 +279,13 @@ static int guard_make(struct node *node, const struct worker *w, struct error *e
 	if (rc < 0)
 		log_event(LOG_WARNING, "mig.no_guard error=\"%s\"", strerrordesc_np(-rc));
 	privileges_init(&node->privileges, link_fd, mig_fd);
-	if (w->uid && guard_fork_other(LIMITS_NAME, 1u << CAP_SYS_ADMIN, limits_serve,
-				       &node->privileges.limits_fd) < 0)
-		log_event(LOG_WARNING, "limit.no_guard");
+	/* Without it no limit could be set, and commands would begin without. */
+	if (w->uid)
+		rc = guard_fork_other(LIMITS_NAME, LIMITS_CAPABILITIES, limits_serve,
+				      &node->privileges.limits_fd);
+	if (w->uid && rc < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot start " LIMITS_NAME ": %s",
+				 strerrordesc_np(-rc));
 	launcher_make(&node->launcher, node->state.wanted, &node->runtime, w->gid,
 		      node->config.job_tasks);
 	return 0;

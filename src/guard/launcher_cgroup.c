@@ -23,7 +23,7 @@ int launcher_cgroup_place(const struct launcher_place *place, char parent[static
 			  char name[static LAUNCHER_CGROUP_NAME_SIZE])
 {
 	/* The directory itself may be made anew: its path stays. */
-	snprintf(name, LAUNCHER_CGROUP_NAME_SIZE, "carve-jobs-%" PRIx64,
+	snprintf(name, LAUNCHER_CGROUP_NAME_SIZE, CGROUP_JOBS "%" PRIx64,
 		 fnv_add(FNV_BASIS, place->jobs_path, strlen(place->jobs_path)));
 	int rc = cgroup_of(0, parent, PATH_MAX);
 	char *slash = rc == 0 ? strrchr(parent, '/') : NULL;

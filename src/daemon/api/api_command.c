@@ -67,11 +67,18 @@ static struct binding *binding_take(struct node *node, const struct call *call, 
 	return found;
 }
 
-static void on_bound(void *context, uint64_t number)
+static void reply_refused(struct call *call, const char *refusal)
+{
+	answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_RUN_FAILED, "%s", refusal);
+}
+
+static void on_bound(void *context, uint64_t number, const char *refusal)
 {
 	struct binding *binding = binding_take(context, NULL, number);
 
-	if (binding)
+	if (binding && refusal)
+		reply_refused(binding->call, refusal);
+	else if (binding)
 		reply_done(binding->call, binding->session, binding->pid);
 	free(binding);
 }
@@ -81,15 +88,17 @@ static void on_gone(struct call *call)
 	free(binding_take(call->node, call, 0));
 }
 
-/* The answer follows when the driver has the limit. False: it has to be given now. */
-static bool bind_begin(struct call *call, struct session *s, struct process_id process)
+/* Answers when the driver has the limit, or now. */
+static void bind_or_reply(struct call *call, struct session *s, struct process_id process)
 {
 	static uint64_t last;
 	struct node *node = call->node;
 	struct binding *binding = malloc(sizeof(*binding));
 
-	if (!binding)
-		return false;
+	if (!binding) {
+		reply_refused(call, cgroups_bind_refusal(-ENOMEM));
+		return;
+	}
 	*binding = (struct binding){
 		.next = node->bindings,
 		.call = call,
@@ -98,14 +107,17 @@ static bool bind_begin(struct call *call, struct session *s, struct process_id p
 	};
 	snprintf(binding->session, sizeof(binding->session), "%s", s->record.id);
 	node->bindings = binding;
-	if (!cgroups_bind(s, process, false, on_bound, node, binding->number)) {
-		free(binding_take(node, call, 0));
-		return false;
-	}
+	int rc = cgroups_bind(s, process, LEAF_CONTAINER, on_bound, node, binding->number);
 	/* It may be answered by now. */
-	if (node->bindings == binding)
+	bool due = node->bindings == binding;
+	if (rc > 0 && due)
 		call_defer(call, on_gone);
-	return true;
+	if (rc <= 0)
+		free(binding_take(node, call, 0));
+	if (rc < 0)
+		reply_refused(call, cgroups_bind_refusal(rc));
+	else if (rc == 0)
+		reply_done(call, s->record.id, process.pid);
 }
 
 /* ---- the request ------------------------------------------------------------------------- */
@@ -151,6 +163,6 @@ void api_post_command(struct call *call, const char *id)
 			      rc == -EMFILE ? limited_descriptors_text(
 						      "this user has too many commands in slices")
 					    : strerrordesc_np(-rc));
-	else if (!bind_begin(call, s, process))
-		reply_done(call, session, process.pid);
+	else
+		bind_or_reply(call, s, process);
 }

@@ -162,18 +162,68 @@ static bool enter(struct attach_connection *c, struct session *s, bool waits)
 				    s->record.id, BOOKS_SLOTS - 1);
 	if (rc < 0)
 		return reply_status(c, ATTACH_FAILED, "cannot attach: %s", strerrordesc_np(-rc));
-	/* It does not wait: the front binds it. */
-	(void)cgroups_bind(s, c->peer.process, false, NULL, NULL, 0);
 	return reply_books(c, s);
+}
+
+/* After it waited: the session may have ended meanwhile. */
+static bool enter_late(struct attach_connection *c, const char *session, bool waits)
+{
+	struct session *s = session_find(c->server->sessions, session);
+
+	if (s && s->state == SESSION_ACTIVE && books_exist(&s->books))
+		return enter(c, s, waits);
+	return reply_status(c, ATTACH_NO_SESSION, "there is no session %.39s", session);
+}
+
+/* ---- the driver's limit, before a process begins or has memory --------------------------- */
+
+void attach_bound(void *context, uint64_t number, const char *refusal)
+{
+	struct attach_server *server = context;
+	struct attach_connection *c = server->connections;
+	char session[LEDGER_SESSION_SIZE];
+
+	while (c && c->binding != number)
+		c = c->next;
+	if (!c)
+		return;
+	c->binding = 0;
+	memcpy(session, c->binding_session, sizeof(session));
+	bool alive = refusal      ? reply_status(c, ATTACH_FAILED, "%s", refusal)
+		     : session[0] ? enter_late(c, session, true)
+				  : reply_status(c, ATTACH_OK, "%s", "");
+	if (!alive)
+		attach_connection_close(c);
+}
+
+/* Whether attach_bound() answers, or *ret_alive does: the process may not go on. False: there is no
+ * limit to wait for. */
+static bool bind_begin(struct attach_connection *c, struct session *s, enum leaf_asker asker,
+		       bool *ret_alive)
+{
+	uint64_t number = ++c->server->bindings;
+	bool enters = asker == LEAF_ATTACHING;
+
+	snprintf(c->binding_session, sizeof(c->binding_session), "%s", enters ? s->record.id : "");
+	c->binding = number;
+	int rc = cgroups_bind(s, c->peer.process, asker, attach_bound, c->server, number);
+	*ret_alive = true;
+	if (rc <= 0)
+		c->binding = 0;
+	if (rc < 0)
+		*ret_alive = reply_status(c, ATTACH_FAILED, "%s", cgroups_bind_refusal(rc));
+	return rc != 0;
 }
 
 bool attach_workload(struct attach_connection *c, struct session *s)
 {
 	bool alive;
 
-	if (c->process || c->sweep_ns || c->binding)
+	if (c->process || c->sweep_ns)
 		return reply_status(c, ATTACH_MALFORMED, "this connection has a slot already");
-	return books_or_reply(c, s, &alive) ? enter(c, s, true) : alive;
+	if (!books_or_reply(c, s, &alive) || bind_begin(c, s, LEAF_ATTACHING, &alive))
+		return alive;
+	return enter(c, s, true);
 }
 
 static bool handle_observe(struct attach_connection *c, struct session *s)
@@ -181,31 +231,6 @@ static bool handle_observe(struct attach_connection *c, struct session *s)
 	bool alive;
 
 	return books_or_reply(c, s, &alive) ? reply_books(c, s) : alive;
-}
-
-void attach_bound(void *context, uint64_t number)
-{
-	struct attach_server *server = context;
-	struct attach_connection *c = server->connections;
-
-	while (c && c->binding != number)
-		c = c->next;
-	if (!c)
-		return;
-	c->binding = 0;
-	if (!reply_status(c, ATTACH_OK, "%s", ""))
-		attach_connection_close(c);
-}
-
-/* Before the command begins the driver has the limit of its cgroup, where it takes one. */
-static bool bind_begin(struct attach_connection *c, struct session *s)
-{
-	uint64_t number = c->server->bindings + 1;
-
-	if (!cgroups_bind(s, c->peer.process, true, attach_bound, c->server, number))
-		return false;
-	c->binding = c->server->bindings = number;
-	return true;
 }
 
 /* Its mount namespace is not known yet. */
@@ -227,7 +252,7 @@ static bool handle_command(struct attach_connection *c, struct session *s, uint3
 
 	if (made && privileges_try_again(mount_fd))
 		return reply_busy(c, s);
-	bool again = flags & ATTACH_FLAG_NAMESPACE && session_has_command(s, &c->peer.process);
+	bool alive;
 	int rc = session_command_add(s, &c->peer.process, mount_fd);
 
 	if (rc < 0)
@@ -236,9 +261,8 @@ static bool handle_command(struct attach_connection *c, struct session *s, uint3
 					    ? limited_descriptors_text(
 						      "this user has too many commands in slices")
 					    : strerrordesc_np(-rc));
-	/* Commands of `carve run` come a second time from within their namespace. */
-	if (!again && bind_begin(c, s))
-		return true;
+	if (bind_begin(c, s, LEAF_COMMAND, &alive))
+		return alive;
 	return reply_status(c, ATTACH_OK, "%s", "");
 }
 
@@ -324,6 +348,9 @@ bool attach_handle(struct attach_connection *c, const struct attach_request *req
 {
 	if (size != sizeof(*request) || request->magic != ATTACH_MAGIC)
 		return reply_status(c, ATTACH_MALFORMED, "not an attach request"), false;
+	if (c->binding)
+		return reply_status(c, ATTACH_MALFORMED, "the last request is not answered yet"),
+		       false;
 	if (request->version != ATTACH_VERSION)
 		return reply_status(
 			c, ATTACH_VERSION_MISMATCH,
@@ -382,10 +409,7 @@ static bool sweep_look(struct attach_connection *c)
 	c->sweep_ns = 0;
 	if (!c->entering[0])
 		return reply_status(c, ATTACH_OK, "%s", "");
-	bool found = s && s->state == SESSION_ACTIVE && books_exist(&s->books);
-	bool alive = found ? enter(c, s, false)
-			   : reply_status(c, ATTACH_NO_SESSION, "there is no session %.39s",
-					  c->entering);
+	bool alive = enter_late(c, c->entering, false);
 	c->entering[0] = '\0';
 	return alive;
 }

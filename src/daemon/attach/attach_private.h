@@ -25,7 +25,8 @@ struct attach_connection {
 	uid_t owner;             /* to whom it counts (crowd.h) */
 	struct process *process; /* NULL: it has no slot */
 	uint64_t heard_ns;
-	uint64_t binding;       /* its command's cgroup gets a limit, then it is answered; 0: no */
+	uint64_t binding; /* its cgroup gets a limit, then it is answered; 0: no */
+	char binding_session[LEDGER_SESSION_SIZE]; /* it gets a slot of that one then; "": none */
 	uint64_t settle_sample; /* number of the sample that it waits for; 0: none */
 	unsigned settle_tries;
 	uint64_t settle_leaving;
@@ -64,5 +65,5 @@ bool attach_settle(struct attach_connection *c, enum settle_why why, uint32_t gp
 		   uint64_t leaving);
 /* An answer when the memory of processes that are ending is back. */
 bool attach_sweep(struct attach_connection *c);
-/* Binding `number` is done, or is not waited for any more. `context`: the server. */
-void attach_bound(void *context, uint64_t number);
+/* Binding `number` is done (daemon/settle/cgroups.h). `context`: the server. */
+void attach_bound(void *context, uint64_t number, const char *refusal);

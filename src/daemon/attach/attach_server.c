@@ -19,8 +19,6 @@
 #define CONNECTIONS_MAX 16384u
 /* A connection without a slot that is silent for this long is closed. */
 #define SILENCE_MAX_NS 30000000000ull
-/* A driver that does not answer keeps no command from beginning. */
-#define BINDING_MAX_NS 2000000000ull
 
 static void on_connection_closed(uv_handle_t *handle)
 {
@@ -232,9 +230,7 @@ void attach_tick(struct attach_server *server)
 	arrivals_go_on(&server->arrivals);
 	for (struct attach_connection *c = server->connections, *next; c; c = next) {
 		next = c->next;
-		if (c->binding && now - c->heard_ns > BINDING_MAX_NS)
-			attach_bound(server, c->binding);
-		else if (!c->process && now - c->heard_ns > SILENCE_MAX_NS)
+		if (!c->process && now - c->heard_ns > SILENCE_MAX_NS)
 			attach_connection_close(c);
 	}
 }

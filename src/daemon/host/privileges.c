@@ -118,7 +118,7 @@ static void on_guard(uv_poll_t *poll, int status, int events)
 	}
 	/* Without it no session's processes could be ended. The next daemon has a new one. */
 	uv_poll_stop(poll);
-	p->on_ended(p->context);
+	privileges_part_ended(p);
 }
 
 static void events_want(struct privileges *p)
@@ -135,22 +135,51 @@ void privileges_init(struct privileges *p, int link_fd, int mig_fd)
 	*p = (struct privileges){.link_fd = link_fd, .mig_fd = mig_fd, .limits_fd = -1};
 }
 
-int privileges_start(struct privileges *p, uv_loop_t *loop, void (*on_ended)(void *context),
-		     void *context)
+void privileges_part_ended(struct privileges *p)
 {
+	if (p->on_ended)
+		p->on_ended(p->context);
+}
 
-	if (p->link_fd < 0)
-		return 0;
+/* Its answers are read by others: only its end is looked for. */
+static void on_limits_ended(uv_poll_t *poll, int status, int events)
+{
+	(void)status;
+	(void)events;
+	uv_poll_stop(poll);
+	log_event(LOG_ERROR, "limit.guard_ended");
+	privileges_part_ended(poll->data);
+}
+
+/* *ret: a poll of the link, not listening yet. */
+static int link_open(struct privileges *p, uv_loop_t *loop, int fd, uv_poll_t **ret)
+{
 	uv_poll_t *poll = calloc(1, sizeof(*poll));
-	int rc = poll ? uv_poll_init(loop, poll, p->link_fd) : -ENOMEM;
+	int rc = poll ? uv_poll_init(loop, poll, fd) : -ENOMEM;
+
 	if (rc < 0) {
 		free(poll);
 		return rc;
 	}
 	poll->data = p;
+	*ret = poll;
+	return 0;
+}
+
+int privileges_start(struct privileges *p, uv_loop_t *loop, void (*on_ended)(void *context),
+		     void *context)
+{
+	if (p->link_fd < 0)
+		return 0;
+	int rc = link_open(p, loop, p->link_fd, &p->poll);
+	if (rc == 0 && p->limits_fd >= 0)
+		rc = link_open(p, loop, p->limits_fd, &p->limits_poll);
+	if (rc < 0)
+		return rc;
 	p->on_ended = on_ended;
 	p->context = context;
-	p->poll = poll;
+	if (p->limits_poll)
+		uv_poll_start(p->limits_poll, UV_DISCONNECT, on_limits_ended);
 	events_want(p);
 	return 0;
 }
@@ -170,8 +199,11 @@ void privileges_stop(struct privileges *p)
 	}
 	p->unsent = NULL;
 	p->file_number = 0;
+	p->on_ended = NULL;
 	if (p->poll)
 		uv_close((uv_handle_t *)steal_ptr(&p->poll), on_closed);
+	if (p->limits_poll)
+		uv_close((uv_handle_t *)steal_ptr(&p->limits_poll), on_closed);
 }
 
 void privileges_leave(struct privileges *p, bool sockets)

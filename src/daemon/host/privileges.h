@@ -20,7 +20,7 @@ struct privileges {
 		      */
 	int limits_fd; /* to the part that sets limits of cgroups (proto/cgroup_limits.h); -1:
 			  likewise */
-	uv_poll_t *poll;
+	uv_poll_t *poll, *limits_poll;
 	void (*on_ended)(void *context);
 	void *context;
 	uint64_t number;
@@ -34,10 +34,12 @@ struct privileges {
 
 /* With the other ends of the links (-1: none), which become the privileges'. */
 void privileges_init(struct privileges *privileges, int link_fd, int mig_fd);
-/* Begins to listen to the guard, once there is a loop. Calls on_ended(context) when the guard has
- * ended. 0 or -errno. */
+/* Begins to listen to the guard, once there is a loop. Calls on_ended(context) when the guard, or
+ * the part that sets limits, has ended. 0 or -errno. */
 int privileges_start(struct privileges *privileges, uv_loop_t *loop,
 		     void (*on_ended)(void *context), void *context);
+/* Somebody has noticed that a part has ended: calls on_ended(context). */
+void privileges_part_ended(struct privileges *privileges);
 /* The loop ends: no more answers. */
 void privileges_stop(struct privileges *privileges);
 /* The daemon ends, and its guard with it; `sockets`: which removes those of the runtime directory.

@@ -149,7 +149,6 @@ int session_command_add(struct session *session, const struct process_id *proces
 void session_command_remove(struct session *session, const struct process_id *process);
 int session_command_restore(struct session *session, const struct process_id *process,
 			    int mount_fd);
-bool session_has_command(const struct session *session, const struct process_id *process);
 /* Has the commands of `carve run` in it ended (SIGTERM, which these pass on), whether they use the
  * GPU or not; but for those that `but` is of (NULL: all). */
 void session_commands_end(const struct session *session, const struct process_id *but);

@@ -172,11 +172,6 @@ static const struct holder *command_find(const struct session *s, const struct p
 	return holder && holder->command ? holder : NULL;
 }
 
-bool session_has_command(const struct session *s, const struct process_id *process)
-{
-	return command_find(s, process) != NULL;
-}
-
 /* It said so before: nothing is written, however often it is repeated. */
 static bool command_is_known(const struct session *s, const struct process_id *process,
 			     int mount_fd)

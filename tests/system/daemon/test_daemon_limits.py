@@ -96,15 +96,16 @@ def test_session_show_and_check_name_the_enforcing_backend(newer, around):
     none_is_left(newer)
 
 
-def test_a_release_takes_the_limit_away(newer):
+def test_a_released_sessions_programs_keep_its_limit_until_they_end(newer, around):
     available(newer)
     session = newer.carve_json("session", "request", "--vram", "2")["id"]
-    with newer.popen(at_home(newer, "run", "--session", session, "--", "sh", "-c", "echo begun; cat"),
+    with newer.popen(at_home(newer, "run", "--session", session, "--", "sh", "-c",
+                             'trap "" TERM; echo begun; read go; exec "$@"', "sh", *around),
                      stdin=subprocess.PIPE) as command:
         assert command.stdout.readline() == "begun\n" and limits(newer)
         assert newer.carve("session", "release", "--force", session).returncode == 0
-        wait_until(lambda: not limits(newer))
-        command.stdin.close()
+        out, _ = command.communicate("go\n")
+        assert json.loads(out)[2] < 2048
     none_is_left(newer)
 
 
@@ -113,12 +114,41 @@ def test_a_cgroup_that_others_share_is_left_alone(newer, cgroups):  # noqa: F811
     available(newer)
     session = newer.carve_json("session", "request", "--vram", "2")["id"]
     shared = cgroups.make()
-    with inside(newer, shared), inside(newer, shared) as contained:
-        hold(newer, session, contained.pid)
+    with inside(newer, shared), attached_in(newer, shared, session):
         shown = newer.carve_json("session", "show", session)
         assert shown["backend"] == "front" and "others share" in shown["front_only_reason"]
         assert "others share" in newer.carve("session", "show", session).stdout
         assert not limits(newer)
+
+
+def test_a_container_in_a_cgroup_that_others_share_does_not_start(newer, cgroups):  # noqa: F811
+    available(newer)
+    session = newer.carve_json("session", "request", "--vram", "2")["id"]
+    shared = cgroups.make()
+    with inside(newer, shared), inside(newer, shared) as contained:
+        done = ask_to_hold(newer, session, contained.pid)
+        assert done.returncode != 0 and "others share" in done.stdout, done.stdout
+        assert not limits(newer)
+
+
+ATTACHES = """
+import os, pathlib, sys, types
+sys.path.insert(0, sys.argv[1])
+from attach_client import WORKLOAD, Attached
+print(*Attached(types.SimpleNamespace(runtime=pathlib.Path(sys.argv[2]))).ask(WORKLOAD, sys.argv[3]), flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def attached_in(host, leaf, session):
+    """A process there that has a slot of the session, as a front that was loaded by hand."""
+    here = pathlib.Path(__file__).parents[1]
+    with host.popen(within(leaf, "/usr/bin/python3", "-c", ATTACHES, here, host.env["CARVE_RUNTIME_DIR"], session),
+                    stdin=subprocess.PIPE) as process:
+        assert process.stdout.readline().startswith("0 "), "it is attached"
+        yield
+        process.stdin.close()
 
 
 @contextlib.contextmanager
@@ -132,9 +162,13 @@ def inside(host, leaf):
 
 def hold(host, session, pid):
     """What the hook of a container does."""
-    done = host.run(["curl", "-sS", "--fail-with-body", "--unix-socket", host.env["CARVE_RUNTIME_DIR"] + "/carved.sock", "-X", "POST",
-                     "http://localhost/v1/commands", "-d", json.dumps({"session": session, "pid": pid})])
+    done = ask_to_hold(host, session, pid)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def ask_to_hold(host, session, pid):
+    return host.run(["curl", "-sS", "--fail-with-body", "--unix-socket", host.env["CARVE_RUNTIME_DIR"] + "/carved.sock", "-X", "POST",
+                     "http://localhost/v1/commands", "-d", json.dumps({"session": session, "pid": pid})])
 
 
 def test_a_containers_own_cgroup_carries_the_limit(newer, cgroups, around):  # noqa: F811
@@ -179,7 +213,7 @@ def test_a_container_does_not_start_where_the_driver_does_not_answer(newer, cgro
         (tmp_path / "state").write_text(state)
         with open(tmp_path / "state") as file:
             done = newer.run([BUILD / "carve-hook"], stdin=file)
-        assert done.returncode != 0 and "does not answer within 10 s" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+        assert done.returncode != 0 and "has not taken it within 3 s" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
     assert newer.carve("sim", "fault", "nvml", "--clear").returncode == 0
     none_is_left(newer)
 
