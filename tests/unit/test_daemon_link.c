@@ -181,6 +181,23 @@ static void test_an_owners_requests_are_bounded(void **state)
 	assert_string_equal(heard, "a ");
 }
 
+/* Those hold descriptors of this process's open. */
+static void test_fewer_requests_of_an_owner_have_descriptors(void **state)
+{
+	struct message message = {.request = {.op = 1}};
+	int null = STDIN_FILENO;
+	struct link_ask ask = {.owner = MALLORY, .request = &message, .fds = &null, .fd_count = 1};
+
+	for (unsigned i = 0; i < LINK_OWNER_FDS_MAX; i++)
+		assert_int_equal(link_ask(&a_link, &ask, NULL), 0);
+	assert_int_equal(link_ask(&a_link, &ask, NULL), -EAGAIN);
+	ask.fd_count = 0;
+	assert_int_equal(link_ask(&a_link, &ask, NULL), 0);
+	ask.fd_count = 1;
+	ask.owner = ALICE;
+	assert_int_equal(link_ask(&a_link, &ask, NULL), 0);
+}
+
 static void test_a_forgotten_request_is_not_answered(void **state)
 {
 	struct link_asked *sent = ask_for(ALICE, "a", 0);
@@ -263,6 +280,8 @@ int main(void)
 						setup, teardown),
 		cmocka_unit_test_setup_teardown(test_an_owners_requests_are_bounded, setup,
 						teardown),
+		cmocka_unit_test_setup_teardown(test_fewer_requests_of_an_owner_have_descriptors,
+						setup, teardown),
 		cmocka_unit_test_setup_teardown(test_a_forgotten_request_is_not_answered, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(

@@ -32,7 +32,7 @@ struct link_owner {
 	struct link_owner *next;
 	uid_t uid;
 	bool has_sent; /* one of its requests is with the other side */
-	unsigned count;
+	unsigned count, with_fds;
 	struct link_asked *first, *last; /* that wait */
 };
 
@@ -93,6 +93,7 @@ static void waiting_remove(struct link *l, struct link_asked *asked)
 	if (owner->last == asked)
 		owner->last = before;
 	owner->count--;
+	owner->with_fds -= asked->fd_count > 0;
 }
 
 /* ---- sending ------------------------------------------------------------------------------ */
@@ -318,13 +319,19 @@ void link_fail(struct link *l, int rc)
 
 /* ---- asking ------------------------------------------------------------------------------- */
 
+static bool has_room(const struct link_owner *owner, const struct link_ask *ask)
+{
+	return owner->count < LINK_OWNER_MAX &&
+	       (!ask->fd_count || owner->with_fds < LINK_OWNER_FDS_MAX);
+}
+
 int link_ask(struct link *l, const struct link_ask *ask, struct link_asked **ret)
 {
 	struct link_owner *owner = owner_get(l, ask->owner);
-	struct link_asked *asked =
-		owner && owner->count < LINK_OWNER_MAX ? calloc(1, sizeof(*asked)) : NULL;
+	bool room = owner && has_room(owner, ask);
+	struct link_asked *asked = room ? calloc(1, sizeof(*asked)) : NULL;
 	struct link_request *head;
-	int rc = asked ? 0 : owner && owner->count == LINK_OWNER_MAX ? -EAGAIN : -ENOMEM;
+	int rc = asked ? 0 : owner && !room ? -EAGAIN : -ENOMEM;
 
 	for (unsigned i = 0; asked && i < LINK_FDS_MAX; i++) {
 		asked->fd[i] = i < ask->fd_count ? fcntl(ask->fds[i], F_DUPFD_CLOEXEC, 0) : -1;
@@ -352,6 +359,7 @@ int link_ask(struct link *l, const struct link_ask *ask, struct link_asked **ret
 	*(owner->first ? &owner->last->next : &owner->first) = asked;
 	owner->last = asked;
 	owner->count++;
+	owner->with_fds += ask->fd_count > 0;
 	if (ret)
 		*ret = asked;
 	/* From the loop, so that no callback comes before this returns. */

@@ -17,9 +17,11 @@
 
 #define LINK_MESSAGE_MAX 64u
 #define LINK_FDS_MAX 2u
-/* Requests that the other side has, and those of one owner that wait. */
+/* Requests that the other side has, and those of one owner that wait; and how many of the latter
+ * may have descriptors, which this process holds open meanwhile. */
 #define LINK_SENT_MAX 32u
 #define LINK_OWNER_MAX 1024u
+#define LINK_OWNER_FDS_MAX 256u
 
 /* How a request begins, and how an answer does. */
 struct link_request {

@@ -32,7 +32,9 @@ struct warrant;
 enum job_state {
 	JOB_QUEUED = 0,
 	JOB_HELD = 1,
-	JOB_STARTING = 2, /* its start is on disk; whether it runs, its records say */
+	/* Its slice is granted, and its shim is not there yet. On disk: its shim is there, and the
+	 * job's records say whether it runs. */
+	JOB_STARTING = 2,
 	JOB_RUNNING = 3,
 	JOB_DONE = 4,
 	JOB_FAILED = 5,
