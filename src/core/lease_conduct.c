@@ -53,9 +53,10 @@ bool lease_conduct_pass(struct lease_conduct *c, uint64_t now)
 	return true;
 }
 
-bool lease_conduct_note(struct lease_conduct *c, uint64_t now)
+bool lease_conduct_note(struct lease_conduct *c, enum conduct_event event, uint64_t now)
 {
-	if (c->state != CONDUCT_SUSPENDED && c->strikes + 1 < CONDUCT_STRIKES) {
+	if (event == CONDUCT_FORGED && c->state != CONDUCT_SUSPENDED &&
+	    c->strikes + 1 < CONDUCT_STRIKES) {
 		watch(c, c->strikes + 1, now);
 		return false;
 	}

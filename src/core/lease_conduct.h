@@ -2,8 +2,9 @@
  * not thread-safe. Times in ns of any one clock; zeroed: nothing is held against the owner.
  *
  *   state      what happens                               next
- *   FREE       a fault (enum conduct_event)               WATCHED
- *   WATCHED    a fault, CONDUCT_STRIKES times in all      SUSPENDED
+ *   FREE       FORGED                                     WATCHED
+ *   WATCHED    FORGED, CONDUCT_STRIKES times in all       SUSPENDED
+ *   any        UNFRONTED                                  SUSPENDED
  *   SUSPENDED  a fault                                    SUSPENDED, from now on
  *   SUSPENDED  the time is up                             WATCHED, one strike from the next
  *   WATCHED    CONDUCT_WATCH_NS without a fault           FREE
@@ -39,7 +40,7 @@ struct lease_conduct {
 /* Lets time pass. True: the state is another one. */
 bool lease_conduct_pass(struct lease_conduct *c, uint64_t now);
 /* Notes a fault. True: the owner is suspended (anew). */
-bool lease_conduct_note(struct lease_conduct *c, uint64_t now);
+bool lease_conduct_note(struct lease_conduct *c, enum conduct_event event, uint64_t now);
 static inline bool lease_conduct_suspended(const struct lease_conduct *c)
 {
 	return c->state == CONDUCT_SUSPENDED;

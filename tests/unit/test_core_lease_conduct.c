@@ -14,15 +14,15 @@ static void a_gate_opened_again_and_again_suspends(void **state)
 
 	assert_true(lease_conduct_is_clean(&c, 0));
 	for (unsigned i = 1; i < CONDUCT_STRIKES; i++) {
-		assert_false(lease_conduct_note(&c, i * SEC));
+		assert_false(lease_conduct_note(&c, CONDUCT_FORGED, i * SEC));
 		assert_int_equal(c.state, CONDUCT_WATCHED);
 	}
-	assert_true(lease_conduct_note(&c, 3 * SEC));
+	assert_true(lease_conduct_note(&c, CONDUCT_FORGED, 3 * SEC));
 	assert_true(lease_conduct_suspended(&c));
 	assert_false(lease_conduct_pass(&c, 3 * SEC + CONDUCT_FIRST_NS - 1));
 	assert_true(lease_conduct_pass(&c, 3 * SEC + CONDUCT_FIRST_NS));
 	/* The next one is enough, and counts twice. */
-	assert_true(lease_conduct_note(&c, 20 * SEC));
+	assert_true(lease_conduct_note(&c, CONDUCT_FORGED, 20 * SEC));
 	assert_false(lease_conduct_pass(&c, 20 * SEC + CONDUCT_FIRST_NS));
 	assert_true(lease_conduct_pass(&c, 20 * SEC + 2 * CONDUCT_FIRST_NS));
 }
@@ -31,11 +31,9 @@ static void a_user_who_goes_on_while_suspended_stays_suspended(void **state)
 {
 	struct lease_conduct c = {0};
 
-	for (unsigned i = 1; i < CONDUCT_STRIKES; i++)
-		assert_false(lease_conduct_note(&c, 0));
-	assert_true(lease_conduct_note(&c, 0));
+	assert_true(lease_conduct_note(&c, CONDUCT_UNFRONTED, 0));
 	for (uint64_t at = 1; at < 100; at++) {
-		assert_true(lease_conduct_note(&c, at * SEC));
+		assert_true(lease_conduct_note(&c, CONDUCT_UNFRONTED, at * SEC));
 		assert_false(lease_conduct_pass(&c, at * SEC));
 	}
 	assert_int_equal(c.suspensions, 1);
@@ -47,10 +45,8 @@ static void suspensions_are_forgotten_in_time(void **state)
 	struct lease_conduct c = {0};
 	uint64_t now = 0, least = 0;
 
-	for (unsigned i = 1; i < CONDUCT_STRIKES; i++)
-		assert_false(lease_conduct_note(&c, now));
 	for (unsigned i = 0; i < 40; i++) {
-		assert_true(lease_conduct_note(&c, now));
+		assert_true(lease_conduct_note(&c, CONDUCT_UNFRONTED, now));
 		assert_true(c.until - now >= least && c.until - now <= CONDUCT_MOST_NS);
 		least = c.until - now;
 		now = c.until;

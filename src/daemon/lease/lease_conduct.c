@@ -112,7 +112,7 @@ void owner_note(struct leases *l, uint64_t culprit, enum conduct_event event, co
 {
 	struct lease_owner *o = owner_get(l, culprit);
 
-	if (!o || !lease_conduct_note(&o->conduct, now))
+	if (!o || !lease_conduct_note(&o->conduct, event, now))
 		return;
 	verdict_put(l, o, event, session, now);
 	owners_bar(l, now);
