@@ -130,7 +130,12 @@ static void stay(struct front_gate *f, uint64_t ns)
 	uint64_t begin = now_ns();
 
 	while (!atomic_load(&f->stop) && (!ns || now_ns() - begin < ns)) {
+		uint32_t done = progress(f), in_flight = submitted(f) - done;
 		uint64_t count;
+
+		/* Some may have been done between the two sums. */
+		if (in_flight <= INT32_MAX)
+			f->in_flight_most = MAX(f->in_flight_most, in_flight);
 
 		if (read(f->wake, &count, sizeof(count)) == sizeof(count))
 			atomic_fetch_add(&f->woken, count);
@@ -275,8 +280,9 @@ void front_gate_print(const struct front_gate *f)
 	fprintf(stderr,
 		"\"gate\": {\"closes\": %lu, \"drained\": %lu, \"given_up\": %lu, \"reopened\": "
 		"%lu, \"leaked\": %lu, \"drain_ns_most\": %llu, \"woken\": %llu, \"waits\": %llu, "
-		"\"wait_ns\": %llu, \"registered\": %u}",
+		"\"wait_ns\": %llu, \"registered\": %u, \"in_flight_most\": %u}",
 		f->closes, f->drained, f->given_up, f->reopened, f->leaked,
 		(unsigned long long)f->drain_ns_most, (unsigned long long)(f->woken + count),
-		(unsigned long long)waits, (unsigned long long)wait_ns, registered);
+		(unsigned long long)waits, (unsigned long long)wait_ns, registered,
+		f->in_flight_most);
 }

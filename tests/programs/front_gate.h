@@ -20,10 +20,11 @@ struct front_gate {
 	pthread_t thread;
 	/* The figures that it saw. */
 	unsigned long closes;
-	unsigned long drained;  /* closes after which all work was seen done */
-	unsigned long given_up; /* closes after which it was not, in time */
-	unsigned long reopened; /* drains that stalled while a thread waited at the gate */
-	unsigned long leaked;   /* closed and drained, work was handed in all the same */
+	unsigned long drained;   /* closes after which all work was seen done */
+	unsigned long given_up;  /* closes after which it was not, in time */
+	unsigned long reopened;  /* drains that stalled while a thread waited at the gate */
+	unsigned long leaked;    /* closed and drained, work was handed in all the same */
+	uint32_t in_flight_most; /* launches that were in and not done, where it looked */
 	uint64_t drain_ns_most;
 	_Atomic uint64_t woken; /* what came by `wake` */
 };

@@ -132,6 +132,15 @@ def test_streams_without_a_record_are_not_asked_about_when_they_are_gone(make_ho
     assert int(streams) > 100 and gate["leaked"] == 0
 
 
+@pytest.mark.parametrize("streams", [1, 8])
+def test_nothing_is_queued_behind_a_first_kernel_of_unknown_length(make_host, streams):
+    """A newcomer's turn would be outstayed by the whole queue, and its neighbours would miss as much of their shares."""
+    _, gate = on_sim(make_host("h100-80gb"), "contended", BUILD / "tests/programs/share_client", "--kernel-us", "250000",
+                     "--streams", streams, "--sync-every", "64", "--seconds", "0.5")
+    # Another one as the first is about to end: then it is known how long it takes.
+    assert 1 <= gate["in_flight_most"] <= 2
+
+
 @pytest.mark.timed
 def test_a_launch_that_waits_for_later_work_is_submitted_soon(make_host):
     """Nothing that is in flight ends before all is: what passes then without room doubles."""

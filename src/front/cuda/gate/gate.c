@@ -457,7 +457,7 @@ static bool pass_contended(struct gate *g, struct gate_call *c, struct gate_work
 	struct gate_room *room = gate_room(g, l, c->lane);
 	if (room->ns < ns) {
 		leave(g, c);
-		gate_room_make(g, l, c->lane, ns);
+		gate_room_make(g, l, c->lane, ns, c->unknown);
 		return false;
 	}
 	room->ns -= ns;

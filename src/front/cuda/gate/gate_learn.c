@@ -47,9 +47,8 @@ uint64_t gate_learned_ns(const struct gate_learned *learned, struct gate_work wo
 		return ns;
 	if (work.what <= GATE_WORK_COPY)
 		return work.size / BYTES_PER_NS + LAUNCH_NS;
-	/* Some at once, so that one that is long does not queue up before it is known. */
 	*ret_unknown = true;
-	return GATE_BOUND_NS / 4;
+	return GATE_UNKNOWN_NS;
 }
 
 void gate_forget_work(const void *what)

@@ -21,6 +21,11 @@
 #define GATE_HOST_NS_MOST 2000000000ull
 /* And this many launches pass at a time: it needs some time to find what the thread holds free. */
 #define GATE_HOST_BURST 64u
+/* A launch counts for so long until one of its kind has been timed. The figure is more than any
+ * bound, so nothing else of unknown duration is handed in beside it. Else a queue of kernels of 400
+ * ms would outstay the turn by all of them. Neither this process nor the daemon takes the launch
+ * for one that waits for another launch, until it has taken that long. */
+#define GATE_UNKNOWN_NS 150000000u
 /* Room in flight where the daemon doesn't say. */
 #define GATE_BOUND_NS 4000000u
 /* How long a stream's end waits for another thread's marker, or question, to be in. */
@@ -69,9 +74,16 @@ struct gate_lane {
 };
 #define GATE_UNIT_NS 256u
 
+/* How long nothing has completed since a thread found no room. */
+struct gate_stall {
+	uint64_t since; /* 0: it has just begun */
+	uint32_t done;  /* changes when something completes */
+};
+
 /* A thread's record of a GPU, while others want that GPU. */
 struct gate_room {
-	uint64_t ns;         /* the work it may hand in before it adds up all that is in flight */
+	uint64_t ns; /* the work it may hand in before it adds up all that is in flight */
+	struct gate_stall stall;
 	uint32_t stalls;     /* times in a row that it passed without room */
 	uint32_t stall_done; /* the part of the work in flight that was completed by then */
 	uint32_t helped;     /* how often that is to be quicker, as it helped */
@@ -222,9 +234,10 @@ static inline struct gate_room *gate_room(struct gate *g, const struct gate_loca
 /* It adds up anew, on all GPUs. */
 void gate_room_forget(struct gate *g, const struct gate_local *l);
 /* Waits until `ns` more fit on the lane's GPU, with nothing locked and the thread in no launch.
- * Gives up where nothing completes, or the gate is not contended any more. */
-void gate_room_make(struct gate *g, struct gate_local *l, const struct gate_lane *lane,
-		    uint64_t ns);
+ * Gives up where nothing completes, or the gate is not contended any more. The time that work takes
+ * may be `unknown`. */
+void gate_room_make(struct gate *g, struct gate_local *l, const struct gate_lane *lane, uint64_t ns,
+		    bool unknown);
 
 /* gate_own.c */
 /* The calling thread has handed something in, while others want the GPU. */

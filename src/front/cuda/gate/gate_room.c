@@ -4,9 +4,10 @@
 #include "base/macros.h"
 #include "front/cuda/gate/gate_parts.h"
 
-/* For this long nothing may complete before a launch passes though there is no room; twice what is
- * in flight by the estimate must have passed, too. The reason: a stream may wait for what this
- * thread launches. The second is how long again, where nothing has completed since. */
+/* For this long nothing may complete before a launch passes though there is no room. Twice the
+ * estimate of what is in flight must have passed, too, or twice what an unknown launch counts for.
+ * The reason: a stream may wait for what this thread launches. The second is how long again, where
+ * nothing has completed since. */
 #define STALL_NS 20000000ull
 #define STALL_NS_AGAIN 40000000ull
 /* An eighth of the bound passes then, and twice as much each time in a row: what is in
@@ -21,28 +22,30 @@
 #define ROOM_NAP_NS 20000ull
 #define ROOM_NAP_NS_MOST 160000ull
 
-/* The part of it that the bound counts. A stream that holds more than the bound by itself, as one
- * launch or because it waits, is as long as it is; beside it others have the bound. */
-static uint64_t in_the_way(const struct gate_flight *f, const struct gate_lane *own, uint64_t bound)
+/* The part of it that the bound counts for a launch of `ns`. A stream that holds more than the
+ * bound by itself, as one launch or because it waits, is as long as it is. Beside it others have
+ * the bound, but for a launch that is longer than the bound, too: a turn would be outstayed by one
+ * of each stream. */
+static uint64_t in_the_way(const struct gate_flight *f, const struct gate_lane *own, uint64_t ns,
+			   uint64_t bound)
 {
-	return f->most > bound && f->longest != own ? f->sum - f->most : f->sum;
+	bool beside = f->most > bound && f->longest != own && ns <= bound;
+
+	return beside ? f->sum - f->most : f->sum;
 }
 
-/* How long nothing has completed, and what for. */
-struct stall {
-	uint64_t since; /* 0: it has just begun */
-	uint32_t done;
-};
-
 /* Whether nothing has completed for too long, with so much in flight. */
-static bool stalled(struct stall *s, const struct gate_room *room, uint32_t done, uint64_t sum,
-		    uint64_t now)
+static bool stalled(struct gate_room *room, uint32_t done, uint64_t sum, bool unknown, uint64_t now)
 {
+	struct gate_stall *s = &room->stall;
+
 	if (!s->since || done != s->done) {
-		*s = (struct stall){.since = now, .done = done};
+		*s = (struct gate_stall){.since = now, .done = done};
 		return false;
 	}
-	uint64_t patience = room->stalls ? STALL_NS_AGAIN : MAX(2 * sum, STALL_NS);
+	uint64_t patience = unknown        ? 2ull * GATE_UNKNOWN_NS
+			    : room->stalls ? STALL_NS_AGAIN
+					   : MAX(2 * sum, STALL_NS);
 
 	if (room->helped)
 		patience = MIN(patience, sum + STALL_NS_HELPED);
@@ -63,9 +66,10 @@ static void stall_over(struct gate_room *room)
 /* The work in flight is about to end. One more may be handed in, however long it takes, or the GPU
  * would have nothing to do until this thread has heard of the end. Once for each completion, since
  * what is known of durations may be wrong. */
-static bool ends_soon(struct gate_room *room, const struct stall *s, uint64_t sum, uint64_t now,
-		      uint64_t bound)
+static bool ends_soon(struct gate_room *room, uint64_t sum, uint64_t now, uint64_t bound)
 {
+	const struct gate_stall *s = &room->stall;
+
 	if ((room->ahead && room->ahead_done == s->done) ||
 	    sum > now - s->since + MIN(SOON_NS, bound / 2))
 		return false;
@@ -86,23 +90,25 @@ static void stall_pass(struct gate_room *room, uint64_t ns, uint64_t bound, uint
 	room->stall_done = done;
 }
 
-static bool passes_stalled(struct gate_room *room, struct stall *s, const struct gate_flight *f,
-			   uint64_t counted, uint64_t ns, uint64_t bound, uint64_t now)
+static bool passes_stalled(struct gate_room *room, const struct gate_flight *f, uint64_t counted,
+			   uint64_t ns, bool unknown, uint64_t bound, uint64_t now)
 {
 	if (f->done != room->stall_done)
 		stall_over(room);
-	if (!stalled(s, room, f->done, counted, now))
+	if (!stalled(room, f->done, counted, unknown, now))
 		return false;
 	stall_pass(room, ns, bound, f->done);
+	room->stall.since = 0;
 	return true;
 }
 
 /* A host function may wait for this thread, and what is in flight for that. */
-static bool room_for_host(struct gate *g, struct gate_room *room, uint64_t ns, uint64_t sum)
+static bool room_for_host(struct gate *g, struct gate_room *room, uint64_t ns, bool unknown,
+			  uint64_t sum)
 {
 	if (sum >= GATE_HOST_NS_MOST || !gate_host_waits(g))
 		return false;
-	room->ns = MAX(ns, MIN(ns * GATE_HOST_BURST, GATE_HOST_NS_MOST - sum));
+	room->ns = unknown ? ns : MAX(ns, MIN(ns * GATE_HOST_BURST, GATE_HOST_NS_MOST - sum));
 	return true;
 }
 
@@ -112,33 +118,44 @@ void gate_room_forget(struct gate *g, const struct gate_local *l)
 		g->rooms[l->index][i].ns = 0;
 }
 
-void gate_room_make(struct gate *g, struct gate_local *l, const struct gate_lane *lane, uint64_t ns)
+void gate_room_make(struct gate *g, struct gate_local *l, const struct gate_lane *lane, uint64_t ns,
+		    bool unknown)
 {
 	struct gate_room *room = gate_room(g, l, lane);
 	uint64_t bound, nap = ROOM_NAP_NS, counted;
-	struct stall stall = {0};
 	struct gate_flight f;
 	bool fits;
 
+	/* Over a closed gate what is unknown goes on waiting. */
+	if (!unknown)
+		room->stall.since = 0;
 	gate_lanes_count_own(g, l, false);
 	for (;;) {
 		bound = gate_bound_ns(g);
 		gate_lanes_mark_own(g, l, NULL);
 		gate_in_flight(g, lane->gpu, &f);
-		counted = in_the_way(&f, lane, bound);
+		counted = in_the_way(&f, lane, ns, bound);
 		fits = !f.sum || counted + ns <= bound;
 		if (fits || GATE_STATE(atomic_load(gate_at)) != GATE_CONTENDED)
 			break;
 		uint64_t now = now_monotonic_ns();
-		if (passes_stalled(room, &stall, &f, counted, ns, bound, now) ||
-		    (nap == ROOM_NAP_NS_MOST && room_for_host(g, room, ns, f.sum)))
+		if (passes_stalled(room, &f, counted, ns, unknown, bound, now) ||
+		    (nap == ROOM_NAP_NS_MOST && room_for_host(g, room, ns, unknown, f.sum)))
 			return;
-		if (ends_soon(room, &stall, f.sum, now, bound))
+		if (!unknown && ends_soon(room, f.sum, now, bound))
 			break;
 		gate_nap(nap);
 		nap = MIN(nap * 2, ROOM_NAP_NS_MOST);
 	}
-	/* If the gate closed meanwhile, there is nothing to divide. */
+	if (fits)
+		room->stall.since = 0;
+	/* The gate closed meanwhile. When it is open again, maybe for a moment because this work
+	 * seems to wait for another launch, that may be just what is needed. Nobody knows how long
+	 * something unknown takes: it looks for room again. */
+	if (!fits && unknown) {
+		room->ns = 0;
+		return;
+	}
 	room->ns = MAX(ns, bound / 8);
 	if (f.sum && fits)
 		room->ns = MAX(ns, MIN(bound - counted, bound / 8));
