@@ -109,11 +109,6 @@ void instances_close(struct instances *instances)
 	free(instances);
 }
 
-int instances_renew(const struct instances *instances)
-{
-	return instances->link ? instances_link_renew(instances->link) : 0;
-}
-
 /* ---- kinds ------------------------------------------------------------------------------- */
 
 /* "MIG 1g.10gb" is 1g.10gb. A driver too old to name its profiles has them named as it shows them.

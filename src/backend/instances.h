@@ -53,9 +53,6 @@ int instances_open(const struct gpus *gpus, struct instances **ret);
  * others change nothing. The link stays the caller's. */
 int instances_open_link(int link_fd, struct instances **ret);
 void instances_close(struct instances *instances);
-/* The process at the other end of a link becomes the program that this one runs: after an upgrade.
- * Returns 0, also where there is no link; -EOPNOTSUPP: it is of a version that cannot; -errno. */
-int instances_renew(const struct instances *instances);
 
 /* The profiles that a GPU can have, in the order of their size. 0 or -errno. */
 int instances_kinds(const struct instances *instances, uint32_t gpu, struct instance_kinds *ret);

@@ -58,14 +58,6 @@ static int ask(struct instances_link *link, struct instances_request *request,
 	return rc;
 }
 
-int instances_link_renew(struct instances_link *link)
-{
-	struct instances_request request = {.op = INSTANCES_RENEW};
-	struct instances_reply reply;
-
-	return ask(link, &request, &reply);
-}
-
 static struct instance one_unpack(const struct instances_one *from)
 {
 	struct instance one = {.place = {from->profile_id, from->start, from->size},

@@ -14,8 +14,6 @@ _Static_assert(INSTANCES_MOST >= MIG_PROFILES_MAX, "room for a GPU's profiles");
 _Static_assert(INSTANCES_MOST >= MIG_INSTANCES_MAX, "room for a GPU's instances");
 
 struct server {
-	int link_fd;
-	instances_renew_cb renew;
 	struct gpus *gpus;
 	struct instances *instances;
 };
@@ -28,12 +26,6 @@ static int server_open(struct server *s)
 	if (rc == 0 && !s->instances)
 		rc = instances_open(s->gpus, &s->instances);
 	return rc;
-}
-
-static void server_close(struct server *s)
-{
-	instances_close(steal_ptr(&s->instances));
-	gpus_close(steal_ptr(&s->gpus));
 }
 
 static struct instances_one one_pack(const struct instance *from)
@@ -103,11 +95,6 @@ static int answer(struct server *s, const struct instances_request *request,
 	struct instance_place place = {request->id[0], request->start, request->size};
 	struct instance made;
 
-	/* The next program opens the driver anew. */
-	if (request->op == INSTANCES_RENEW) {
-		server_close(s);
-		return s->renew(s->link_fd);
-	}
 	int rc = server_open(s);
 	if (rc < 0)
 		return rc;
@@ -125,8 +112,6 @@ static int answer(struct server *s, const struct instances_request *request,
 		return rc;
 	case INSTANCES_REMOVE:
 		return instance_remove(s->instances, request->gpu, &place, 0);
-	case INSTANCES_RENEW:
-		break;
 	}
 	return -EOPNOTSUPP;
 }
@@ -140,14 +125,11 @@ static int reply_send(int link_fd, struct instances_reply *reply, uint16_t op, i
 	return send(link_fd, reply, sizeof(*reply), MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-void instances_serve(int link_fd, bool renewed, instances_renew_cb renew)
+void instances_serve(int link_fd)
 {
-	struct server server = {.link_fd = link_fd, .renew = renew};
+	struct server server = {0};
 	struct instances_request request;
-	struct instances_reply hello = {0};
 
-	if (renewed && reply_send(link_fd, &hello, INSTANCES_RENEW, 0) < 0)
-		return;
 	for (;;) {
 		struct instances_reply reply = {0};
 		ssize_t n = recv(link_fd, &request, sizeof(request), MSG_TRUNC);

@@ -4,18 +4,14 @@
 
 #include "backend/instances.h"
 
-/* Becomes the program that the worker runs, which calls instances_serve() on the same link with
- * `renewed`. Returns -errno where it cannot. */
-typedef int (*instances_renew_cb)(int link_fd);
 /* Answers on a link until the other side hangs up. NVML is opened when it is first needed. */
-void instances_serve(int link_fd, bool renewed, instances_renew_cb renew);
+void instances_serve(int link_fd);
 
 /* The other side, as instances.c calls it where there is a link. Any thread; each waits for the
  * answer. */
 struct instances_link;
 int instances_link_open(int link_fd, struct instances_link **ret);
 void instances_link_close(struct instances_link *link);
-int instances_link_renew(struct instances_link *link);
 int instances_link_kinds(struct instances_link *link, uint32_t gpu, struct instance_kinds *ret);
 int instances_link_list(struct instances_link *link, uint32_t gpu,
 			const struct instance_profile *profiles, size_t profile_count,

@@ -27,7 +27,6 @@
 #include "daemon/purge.h"
 #include "daemon/serve.h"
 #include "daemon/upgrade/upgrade.h"
-#include "guard/guard.h"
 
 // NOLINTBEGIN(concurrency-mt-unsafe): all of this runs before there are threads.
 
@@ -321,17 +320,17 @@ static void claims_begin(struct node *node)
 	}
 }
 
-/* Root's system daemon becomes a worker with a guard; any other serves as it is. */
+/* Root's system daemon becomes a worker with a warden; any other serves as it is. */
 static int rights_settle(struct node *node, struct error *err)
 {
 	privileges_init(&node->privileges, -1, -1);
 	launcher_take_over(&node->launcher, node->handover);
 	if (node->handover)
 		privileges_take_over(&node->privileges, node->handover);
-	if (separate_wanted(node) && node->privileges.link_fd < 0)
+	if (separate_wanted(node) && !privileges_guarded(&node->privileges))
 		return separate(node, node->options.user, err);
 	node->separation.separated =
-		node->options.system && geteuid() != 0 && node->privileges.link_fd >= 0;
+		node->options.system && geteuid() != 0 && privileges_guarded(&node->privileges);
 	/* The program before it had it so, which an exec ends. */
 	if (node->separation.separated)
 		prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
@@ -581,10 +580,6 @@ int daemon_main(int argc, char **argv)
 	signal(SIGXFSZ, SIG_IGN);
 	signal(SIGCHLD, SIG_DFL); /* ignored, children would have no status */
 	standard_descriptors_hold();
-	if (argc > 1 && !strcmp(argv[1], GUARD_OPTION))
-		return guard_main(argc, argv);
-	if (argc > 1 && !strcmp(argv[1], SEPARATE_MIG_OPTION))
-		return separate_mig_main(argc, argv);
 	if (argc > 1 && !strcmp(argv[1], "--kubernetes"))
 		return kubernetes_exec(argv);
 	leave_slice(argv);

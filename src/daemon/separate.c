@@ -27,7 +27,9 @@
 #include "daemon/host/keep_keeper.h"
 #include "daemon/host/log.h"
 #include "daemon/node.h"
-#include "guard/guard.h"
+#include "guard/part.h"
+#include "warden/process.h"
+#include "warden/warden.h"
 
 #define DEVICE_NODES "/dev/nvidia*"
 #define GROUPS_MOST 16
@@ -48,7 +50,7 @@ struct worker {
 
 static bool free_id(uid_t *ret)
 {
-	for (uid_t id = GUARD_ID_FIRST; id <= GUARD_ID_LAST; id++)
+	for (uid_t id = WARDEN_ID_FIRST; id <= WARDEN_ID_LAST; id++)
 		if (!getpwuid(id) && !getgrgid(id)) {
 			*ret = id;
 			return true;
@@ -94,7 +96,7 @@ static int worker_choose(const char *user, struct worker *ret, struct error *err
 		return error_set(err, EXIT_CODE_FAILED,
 				 "there is no user " SEPARATE_USER
 				 ", and all IDs from %u to %u are taken",
-				 GUARD_ID_FIRST, GUARD_ID_LAST);
+				 WARDEN_ID_FIRST, WARDEN_ID_LAST);
 	}
 	groups_find(ret);
 	return 0;
@@ -237,51 +239,56 @@ static int places_make(struct node *node, const struct worker *w, struct error *
 	return runtime_listen(&node->runtime, node->options.system, err);
 }
 
-/* SYS_ADMIN, as the driver asks for it; SYS_PTRACE to see which program the worker runs. */
 #define MIG_NAME "carve-mig"
 #define LIMITS_NAME "carve-limits"
-#define MIG_CAPABILITIES (1u << CAP_SYS_ADMIN | 1u << CAP_SYS_PTRACE)
 /* SYS_ADMIN, as the driver asks for it; DAC_OVERRIDE to make a cgroup in one that is a user's. */
+#define MIG_CAPABILITIES (1u << CAP_SYS_ADMIN)
 #define LIMITS_CAPABILITIES (1u << CAP_SYS_ADMIN | 1u << CAP_DAC_OVERRIDE)
 
-static int mig_renew_part(int link_fd)
+struct driver_part {
+	uint32_t capabilities;
+	void (*serve)(int link_fd);
+};
+
+static int driver_part_run(void *arg, int link_fd)
 {
-	return guard_renew_other(link_fd, SEPARATE_MIG_OPTION);
+	const struct driver_part *part = arg;
+	int rc = part_descriptors_keep((int *const[]){&link_fd}, 1);
+
+	if (rc == 0)
+		rc = warden_rights_keep(part->capabilities);
+	if (rc == 0)
+		part->serve(link_fd);
+	return rc;
 }
 
-static void mig_serve(int link_fd)
+static int driver_part_fork(const char *name, uint32_t capabilities, void (*serve)(int link_fd),
+			    int *ret_link_fd)
 {
-	instances_serve(link_fd, false, mig_renew_part);
+	struct driver_part part = {.capabilities = capabilities, .serve = serve};
+
+	return part_fork(name, 0, driver_part_run, &part, ret_link_fd);
 }
 
-int separate_mig_main(int argc, char **argv)
-{
-	int link_fd = guard_other_renewed(MIG_NAME, argc, argv);
-
-	if (link_fd < 0)
-		return EXIT_CODE_USAGE;
-	instances_serve(link_fd, true, mig_renew_part);
-	return EXIT_CODE_OK;
-}
-
-static int guard_make(struct node *node, const struct worker *w, struct error *err)
+static int warden_make(struct node *node, const struct worker *w, struct error *err)
 {
 	int link_fd = -1, mig_fd = -1;
 	cleanup_close int dir = open(node->runtime.dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	int rc = dir < 0 ? -errno : guard_fork(dir, w->uid ? w->uid : GUARD_ID_FIRST, &link_fd);
+	struct warden_place place = {.dir_fd = dir, .real_uid = w->uid ? w->uid : WARDEN_ID_FIRST};
+	int rc = dir < 0 ? -errno : warden_fork(&place, &link_fd);
 
 	if (rc < 0)
-		return error_set(err, EXIT_CODE_FAILED, "cannot start the guard: %s",
+		return error_set(err, EXIT_CODE_FAILED, "cannot start the warden: %s",
 				 strerrordesc_np(-rc));
 	/* A daemon that stays root makes instances itself. */
 	if (w->uid)
-		rc = guard_fork_other(MIG_NAME, MIG_CAPABILITIES, mig_serve, &mig_fd);
+		rc = driver_part_fork(MIG_NAME, MIG_CAPABILITIES, instances_serve, &mig_fd);
 	if (rc < 0)
 		log_event(LOG_WARNING, "mig.no_guard error=\"%s\"", strerrordesc_np(-rc));
 	privileges_init(&node->privileges, link_fd, mig_fd);
 	/* Without it no limit could be set, and commands would begin without. */
 	if (w->uid)
-		rc = guard_fork_other(LIMITS_NAME, LIMITS_CAPABILITIES, limits_serve,
+		rc = driver_part_fork(LIMITS_NAME, LIMITS_CAPABILITIES, limits_serve,
 				      &node->privileges.limits_fd);
 	if (w->uid && rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "cannot start " LIMITS_NAME ": %s",
@@ -350,7 +357,7 @@ int separate(struct node *node, const char *user, struct error *err)
 		obstacle = obstacle_ask(&w, obstacle_driver);
 	if (obstacle != OBSTACLE_NONE)
 		why_not(node, &w, obstacle_text(obstacle));
-	if (places_make(node, &w, err) < 0 || guard_make(node, &w, err) < 0)
+	if (places_make(node, &w, err) < 0 || warden_make(node, &w, err) < 0)
 		return -1;
 	int rc = w.uid ? rights_drop(&w) : 0;
 	if (rc < 0)

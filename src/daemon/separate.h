@@ -1,7 +1,7 @@
 /* Privilege separation, of a system daemon that root started. The process becomes a worker, which
- * has a user of its own and no rights, and talks to everybody. Its guard (guard/guard.h) keeps the
- * few rights that are needed. Things that only root may make are made before: directories, sockets,
- * claims. */
+ * has a user of its own and no rights, and talks to everybody. Its warden (warden/warden.h)
+ * keeps the rights that are needed. Things that only root may make are made before: directories,
+ * sockets, claims. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,17 +13,13 @@ struct node;
 /* The worker's user, where there is one. */
 #define SEPARATE_USER "carve"
 
-/* Whether this daemon is to be separated, or at least to have a guard. */
+/* Whether this daemon is to be separated, or at least to have a warden. */
 bool separate_wanted(const struct node *node);
 /* Does it: returns as the worker. `user` names its user; NULL: SEPARATE_USER, or where there is
- * none a free ID (GUARD_ID_FIRST); "root": it stays root, with a guard. So it does, with a word in
- * the log, where the user has no access to what it needs; node->separation says why. 0 or negative
- * with *err. */
+ * none a free ID (WARDEN_ID_FIRST); "root": it stays root, with a warden. So it does, with a word
+ * in the log, where the user has no access to what it needs; node->separation says why. 0 or
+ * negative with *err. */
 int separate(struct node *node, const char *user, struct error *err);
-
-/* The whole of `carved --mig-guard LINK`: the part that makes MIG instances became this program. */
-int separate_mig_main(int argc, char **argv);
-#define SEPARATE_MIG_OPTION "--mig-guard"
 
 /* Once the lease thread runs: this one has the usual priority again. */
 void separate_settle(void);

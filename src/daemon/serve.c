@@ -103,12 +103,12 @@ static void node_fail(struct node *node, const char *what)
 	node_stop(node, what);
 }
 
-static void on_guard_ended(void *context)
+static void on_warden_ended(void *context)
 {
 	struct node *node = context;
 
-	log_event(LOG_ERROR, "guard.ended");
-	node_fail(node, "its guard ended");
+	log_event(LOG_ERROR, "warden.ended");
+	node_fail(node, "its warden ended");
 }
 
 /* ---- steps by the clock ------------------------------------------------------------------ */
@@ -317,8 +317,6 @@ static void handover_take_up(struct node *node)
 {
 	attach_take_over(node->attach, node->handover);
 	http_take_over(node->http, node->handover);
-	privileges_renew(&node->privileges);
-	mig_renew(node->mig);
 	handover_free(steal_ptr(&node->handover));
 	node->pool.handover = NULL;
 	log_event(LOG_INFO, "carved.taken_over version=%s", CARVE_VERSION);
@@ -667,7 +665,7 @@ int serve_run(struct node *node, struct error *err)
 	keep_start(&node->keep, &node->loop, node->runtime.dir, !node->handover, takeover_keep_all,
 		   node);
 	launcher_begin(&node->launcher, &node->loop, &node->privileges);
-	rc = privileges_start(&node->privileges, &node->loop, on_guard_ended, node);
+	rc = privileges_start(&node->privileges, &node->loop, on_warden_ended, node);
 	if (rc < 0)
 		node_fail(node, strerrordesc_np(-rc));
 	node->pool.handover = node->handover;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/macros.h"
 #include "daemon/api/http.h"
 #include "daemon/attach/attach.h"
 #include "daemon/config_last.h"
@@ -18,8 +20,8 @@
 #include "daemon/node.h"
 #include "daemon/queue/queue.h"
 #include "daemon/store/store.h"
-#include "guard/containers.h"
-#include "proto/guard.h"
+#include "proto/warden.h"
+#include "warden/containers.h"
 
 /* All that is looked at, each with a bit in vanished.failing. */
 enum entry {
@@ -63,30 +65,78 @@ static void tell(struct node *node, enum entry entry, const char *file, int rc, 
 	}
 }
 
-/* By the guard: the directory of a system daemon is root's. */
-static int guard_make(struct node *node, enum runtime_file file, struct error *err)
-{
-	static const enum guard_file files[RUNTIME_FILES] = {
-		[RUNTIME_LOCK] = GUARD_FILE_LOCK,
-		[RUNTIME_ATTACH] = GUARD_FILE_ATTACH,
-		[RUNTIME_HTTP] = GUARD_FILE_HTTP,
-	};
-	int fd = privileges_file(&node->privileges, files[file]);
+/* A file that the warden makes, as the directory of a system daemon is root's. */
+struct asked {
+	struct node *node;
+	enum entry entry;
+	const char *name;
+};
 
-	if (fd < 0)
-		return error_set(err, EXIT_CODE_FAILED, "its guard cannot make it: %s",
-				 strerrordesc_np(-fd));
-	return runtime_adopt(&node->runtime, file, fd, node->options.config_path, err) < 0 ? -1
-											   : fd;
+static int runtime_file_adopt(struct node *node, enum runtime_file file, int fd, struct error *err)
+{
+	int rc = runtime_adopt(&node->runtime, file, fd, node->options.config_path, err);
+
+	if (rc == 0 && file == RUNTIME_HTTP)
+		rc = http_server_listen(node->http, fd);
+	if (rc == 0 && file == RUNTIME_ATTACH)
+		rc = attach_server_listen(node->attach, fd);
+	if (rc == 0 && file == RUNTIME_ATTACH)
+		node->runtime.attach_fd = attach_listening(node->attach);
+	return rc;
+}
+
+static void on_made(void *context, int fd)
+{
+	struct asked *asked = context;
+	struct node *node = asked->node;
+	struct error err = {0};
+	int rc = fd < 0 ? fd : 0;
+
+	node->vanished.asked &= ~(1u << asked->entry);
+	if (rc < 0)
+		error_set(&err, EXIT_CODE_FAILED, "its warden cannot make it: %s",
+			  strerrordesc_np(-rc));
+	else if ((int)asked->entry < (int)RUNTIME_FILES)
+		rc = runtime_file_adopt(node, (enum runtime_file)asked->entry, steal_fd(&fd), &err);
+	else if (asked->entry == ENTRY_LOG)
+		log_adopt(steal_fd(&fd));
+	close_fd(&fd);
+	if (rc < 0 && asked->entry == ENTRY_HTTP)
+		node->vanished.stop = "its socket was removed";
+	tell(node, asked->entry, asked->name, rc < 0 ? rc : 1,
+	     err.message[0] ? err.message : strerrordesc_np(rc < 0 ? -rc : 0));
+	free(asked);
+}
+
+static void warden_make(struct node *node, enum entry entry, const char *name)
+{
+	static const enum warden_file_name files[] = {
+		[ENTRY_LOCK] = WARDEN_FILE_LOCK,
+		[ENTRY_ATTACH] = WARDEN_FILE_ATTACH,
+		[ENTRY_HTTP] = WARDEN_FILE_HTTP,
+		[ENTRY_LOG] = WARDEN_FILE_LOG,
+		[ENTRY_CONTAINERS] = WARDEN_FILE_CONTAINERS,
+		[ENTRY_LINK] = WARDEN_FILE_LINK,
+		[ENTRY_START] = WARDEN_FILE_START,
+	};
+	struct asked *asked = node->vanished.asked >> entry & 1 ? NULL : malloc(sizeof(*asked));
+
+	if (!asked)
+		return;
+	node->vanished.asked |= 1u << entry;
+	*asked = (struct asked){.node = node, .entry = entry, .name = name};
+	privileges_file_ask(&node->privileges, files[entry], on_made, asked);
 }
 
 static const char *socket_look(struct node *node, enum runtime_file file)
 {
 	struct error err = {0};
-	int fd = privileges_guarded(&node->privileges)
-			 ? guard_make(node, file, &err)
-			 : runtime_listen_again(&node->runtime, file, node->options.system, &err);
-	int rc = fd;
+
+	if (privileges_guarded(&node->privileges)) {
+		warden_make(node, (enum entry)file, runtime_file_name(file));
+		return NULL;
+	}
+	int fd = runtime_listen_again(&node->runtime, file, node->options.system, &err), rc = fd;
 
 	if (fd >= 0)
 		rc = file == RUNTIME_HTTP ? http_server_listen(node->http, fd)
@@ -123,28 +173,11 @@ static void log_file_look(struct node *node)
 		(void)mkdir(node->runtime.dir, 0700);
 	int rc = log_look();
 
-	/* By the guard: the directory of a system daemon is root's. */
 	if (rc < 0 && privileges_guarded(&node->privileges)) {
-		int fd = privileges_file(&node->privileges, GUARD_FILE_LOG);
-
-		if (fd >= 0)
-			log_adopt(fd);
-		rc = fd < 0 ? fd : 1;
+		warden_make(node, ENTRY_LOG, "carved.log");
+		return;
 	}
 	tell(node, ENTRY_LOG, "carved.log", rc, strerrordesc_np(rc < 0 ? -rc : 0));
-}
-
-/* An entry that the guard makes, without a descriptor that is of use here. 1, or negative with
- * *err. */
-static int guard_make_entry(struct node *node, enum guard_file file, struct error *err)
-{
-	int fd = privileges_file(&node->privileges, file);
-
-	if (fd < 0)
-		return error_set(err, EXIT_CODE_FAILED, "its guard cannot make it: %s",
-				 strerrordesc_np(-fd));
-	close_fd(&fd);
-	return 1;
 }
 
 static void containers_look(struct node *node)
@@ -153,11 +186,14 @@ static void containers_look(struct node *node)
 	int rc = 0;
 
 	/* Without the socket there is nothing to give a second name to. */
-	if (runtime_look(&node->runtime, RUNTIME_ATTACH) == RUNTIME_THERE &&
-	    !runtime_containers_there(&node->runtime))
-		rc = privileges_guarded(&node->privileges)
-			     ? guard_make_entry(node, GUARD_FILE_CONTAINERS, &err)
-			     : runtime_containers_again(&node->runtime, &err);
+	bool missing = runtime_look(&node->runtime, RUNTIME_ATTACH) == RUNTIME_THERE &&
+		       !runtime_containers_there(&node->runtime);
+	if (missing && privileges_guarded(&node->privileges)) {
+		warden_make(node, ENTRY_CONTAINERS, CONTAINERS_DIR);
+		return;
+	}
+	if (missing)
+		rc = runtime_containers_again(&node->runtime, &err);
 	tell(node, ENTRY_CONTAINERS, CONTAINERS_DIR, rc, err.message);
 }
 
@@ -166,10 +202,13 @@ static void link_look(struct node *node)
 	struct error err = {0};
 	int rc = 0;
 
-	if (state_link_missing(&node->state, &node->runtime))
-		rc = privileges_guarded(&node->privileges)
-			     ? guard_make_entry(node, GUARD_FILE_LINK, &err)
-			     : state_link_again(&node->state, &node->runtime, &err);
+	bool missing = state_link_missing(&node->state, &node->runtime);
+	if (missing && privileges_guarded(&node->privileges)) {
+		warden_make(node, ENTRY_LINK, "carve.db");
+		return;
+	}
+	if (missing)
+		rc = state_link_again(&node->state, &node->runtime, &err);
 	tell(node, ENTRY_LINK, "carve.db", rc, err.message);
 }
 
@@ -186,19 +225,16 @@ void node_start_note(struct node *node)
 
 static void start_look(struct node *node)
 {
-	struct error err = {0};
-	int rc = 0;
+	bool missing = runtime_start_missing(&node->runtime);
 
-	if (runtime_start_missing(&node->runtime)) {
-		if (privileges_guarded(&node->privileges)) {
-			rc = guard_make_entry(node, GUARD_FILE_START, &err);
-		} else {
-			node_start_note(node);
-			rc = runtime_start_missing(&node->runtime) ? -EIO : 1;
-		}
+	if (missing && privileges_guarded(&node->privileges)) {
+		warden_make(node, ENTRY_START, RUNTIME_START_FILE);
+		return;
 	}
-	tell(node, ENTRY_START, RUNTIME_START_FILE, rc,
-	     err.message[0] ? err.message : strerrordesc_np(EIO));
+	if (missing)
+		node_start_note(node);
+	int rc = !missing ? 0 : runtime_start_missing(&node->runtime) ? -EIO : 1;
+	tell(node, ENTRY_START, RUNTIME_START_FILE, rc, strerrordesc_np(EIO));
 }
 
 /* Only root can make it, as a service's start does: it keeps the sessions' descriptors. */
@@ -265,7 +301,7 @@ static void orphans_count(struct node *node)
 
 const char *vanished_tick(struct node *node)
 {
-	const char *stop = NULL;
+	const char *stop = steal_ptr(&node->vanished.stop);
 
 	/* A host that was simulated has ended, or a user cleans up. */
 	if (!privileges_guarded(&node->privileges) && !node->sessions.first &&
@@ -289,10 +325,12 @@ const char *vanished_tick(struct node *node)
 			break;
 		}
 		if (file == RUNTIME_LOCK) {
-			int rc = privileges_guarded(&node->privileges)
-					 ? guard_make(node, file, &err)
-					 : runtime_lock_again(&node->runtime, node->options.system,
-							      node->options.config_path, &err);
+			if (privileges_guarded(&node->privileges)) {
+				warden_make(node, ENTRY_LOCK, runtime_file_name(file));
+				continue;
+			}
+			int rc = runtime_lock_again(&node->runtime, node->options.system,
+						    node->options.config_path, &err);
 
 			tell(node, ENTRY_LOCK, runtime_file_name(file), rc < 0 ? rc : 1,
 			     err.message);

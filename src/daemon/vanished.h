@@ -14,6 +14,8 @@ struct vanished {
 	uint32_t count;                /* how often one was made anew */
 	char file[VANISHED_NAME_SIZE]; /* the last one */
 	int64_t at;                    /* CLOCK_REALTIME, ns: when it was missed */
+	uint32_t asked;                /* those that the warden is making anew, a bit each */
+	const char *stop;              /* why the daemon is to stop; NULL: it goes on */
 	uint32_t failing;              /* those that cannot be made anew, a bit each */
 	char error[VANISHED_ERROR_SIZE];
 };

@@ -22,7 +22,6 @@ int instances_request_check(const struct instances_request *r, size_t size)
 	switch ((enum instances_op)r->op) {
 	case INSTANCES_KINDS:
 	case INSTANCES_MODE:
-	case INSTANCES_RENEW:
 		return r->count ? -EINVAL : 0;
 	case INSTANCES_LIST:
 		return r->count <= INSTANCES_MOST ? 0 : -EINVAL;

@@ -18,7 +18,6 @@ enum instances_op {
 	INSTANCES_MAKE = 3,   /* one of profile id[0], at start and size */
 	INSTANCES_REMOVE = 4, /* likewise; tried once */
 	INSTANCES_MODE = 5,   /* MIG mode on; tried once */
-	INSTANCES_RENEW = 6,  /* becomes the program that the worker runs, which answers */
 };
 
 struct instances_request {

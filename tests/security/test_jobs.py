@@ -206,7 +206,7 @@ def test_a_groups_quota_holds_for_jobs(jobs):
     assert jobs.ended(BOB, second)["state"] == "done"
 
 
-@pytest.mark.parametrize("who", ["daemon", "carve-guard", "carve-launcher"])
+@pytest.mark.parametrize("who", ["daemon", "carve-warden", "carve-launcher"])
 def test_a_users_job_survives_the_daemons_processes(jobs, who):
     lab = jobs.lab
     gate = lab.home(ALICE) / "gate"
@@ -471,7 +471,7 @@ def test_a_killed_system_daemon_is_started_with_its_arguments(make_lab, who):
         jobs.running(ROOT, id)
         with open(lab.runtime / "lock", "a") as lock:
             lock.write(f"config {place}/none.json\nstate-dir {place}/none\n")
-        # The guard has it still, also where somebody removes it.
+        # The warden has it still, also where somebody removes it.
         start, text = lab.runtime / "start", (lab.runtime / "start").read_text()
         start.unlink()
         wait_until(lambda: start.exists() and start.read_text() == text)

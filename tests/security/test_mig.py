@@ -17,14 +17,6 @@ def part(lab):
     return found
 
 
-def words(process):
-    return (process / "cmdline").read_bytes().split(b"\0")
-
-
-def rights(process):
-    return {line for line in (process / "status").read_text().splitlines() if line[:3] in ("Cap", "NoN", "Uid")}
-
-
 def upgrade(lab):
     done = lab.run(ROOT, CARVED, "--system", "--runtime-dir", lab.runtime, "--takeover")
     assert done.returncode == 0, done.stderr
@@ -60,24 +52,6 @@ def test_a_separated_daemon_lets_go_of_the_gpu_for_the_mode(make_lab):
     done = lab.carve(ROOT, "node", "set-role", "--dynamic-mig-enabled", "--enable-mode")
     assert done.returncode == 0, done.stderr
     assert lab.carve(ALICE, "run", "--mig-profile", "1g.10gb", "--", "true").returncode == 0
-
-
-def test_the_maker_of_instances_follows_the_daemon_into_an_upgrade(make_lab):
-    lab = make_lab("h100-80gb+mig")
-    assert lab.carve(ROOT, "node", "set-role", "--dynamic-mig-enabled").returncode == 0
-    assert lab.carve(ALICE, "session", "request", "--mig-profile", "1g.10gb").returncode == 0
-    before, had = part(lab), rights(part(lab))
-    assert b"--mig-guard" not in words(before)
-    for count in (1, 2):
-        upgrade(lab)
-        wait_until(lambda: lab.log().count("mig.guard_renewed") == count)
-        assert b"--mig-guard" in words(part(lab))
-        # The same process with the same rights; it runs what the daemon runs now, and ends with it.
-        assert part(lab) == before and rights(before) == had
-        assert (before / "exe").samefile(CARVED)
-        assert lab.carve(BOB, "run", "--mig-profile", "2g.20gb", "--", "true").returncode == 0
-    lab.kill_daemon()
-    wait_until(lambda: not before.exists())
 
 
 def test_a_separated_daemon_learns_in_an_instance_what_a_context_takes(make_lab):

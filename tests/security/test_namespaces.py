@@ -24,7 +24,7 @@ def join(session, kind=WORKLOAD):
         a = Attached(D)
         answer = a.ask(kind, session)
         a.close()
-        if not answer or answer[0] != BUSY: break  # the daemon did not hear from its guard in time
+        if not answer or answer[0] != BUSY: break  # the daemon did not hear from its warden in time
         time.sleep(0.1)
     return "in" if answer and answer[0] == OK else answer[2] if answer else "hung up"
 """

@@ -205,28 +205,28 @@ def test_honest_programs_still_read_their_environment(lab, place):
 
 
 @pytest.fixture
-def guard(lab):
+def warden(lab):
     """The daemon's privileged part, which may be stopped; it goes on in the end."""
-    pid, = processes(lab, "carve-guard")
+    pid, = processes(lab, "carve-warden")
     yield pid
     os.kill(pid, signal.SIGCONT)
 
 
 @pytest.mark.parametrize("stopped", ["before the command", "before the program"])
-def test_a_slow_guard_keeps_no_program_of_a_slice_out(lab, place, guard, stopped):
+def test_a_slow_warden_keeps_no_program_of_a_slice_out(lab, place, warden, stopped):
     """It alone can tell which slice a program of another user is in. On a busy machine its answer comes late."""
     program = set_user_id(place, REACH, 0o755)
     script = 'echo begins; read go; exec "$@"'
     if stopped == "before the command":
-        os.kill(guard, signal.SIGSTOP)
+        os.kill(warden, signal.SIGSTOP)
     running = lab.popen(ROOT, CARVE, "run", "--isolation", "mount", "--vram", "2", *as_user(MALLORY, bounding=False),
                         "sh", "-c", script, "sh", program, "path", driver_of(lab.host), bounding=False)
     if stopped == "before the program":
         assert running.stdout.readline() == "begins\n"
-        os.kill(guard, signal.SIGSTOP)
+        os.kill(warden, signal.SIGSTOP)
     running.stdin.write("go\n")
     running.stdin.flush()
     wait_until(lambda: "attach.busy" in lab.log())
-    os.kill(guard, signal.SIGCONT)
+    os.kill(warden, signal.SIGCONT)
     out, err = running.communicate(timeout=60)
     assert int(out.split()[-1]) == SLICE, (out, err)

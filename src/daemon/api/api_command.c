@@ -2,11 +2,13 @@
 
 #include <errno.h>
 #include <microhttpd.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "daemon/api/answer.h"
 #include "daemon/api/api_session.h"
 #include "daemon/api/http.h"
@@ -17,13 +19,16 @@
 #include "daemon/session/session.h"
 #include "daemon/settle/cgroups.h"
 
-/* A call whose answer waits for the limit of its process's cgroup. */
+/* A call whose answer waits: first for the warden, which looks at the process's mount namespace,
+ * then for the limit of its cgroup. */
 struct binding {
 	struct binding *next;
 	struct call *call;
-	uint64_t number;
+	uint64_t number; /* of the limit; 0: none is waited for yet */
+	uint64_t naming; /* the warden's; 0: it is not asked, or has answered */
 	char session[STORE_ID_SIZE];
-	pid_t pid;
+	struct process_id process;
+	bool instead; /* of the caller, who leaves the session */
 };
 
 /* A process of the caller's own: its end may be the session's. */
@@ -79,90 +84,128 @@ static void on_bound(void *context, uint64_t number, const char *refusal)
 	if (binding && refusal)
 		reply_refused(binding->call, refusal);
 	else if (binding)
-		reply_done(binding->call, binding->session, binding->pid);
+		reply_done(binding->call, binding->session, binding->process.pid);
 	free(binding);
 }
 
 static void on_gone(struct call *call)
 {
-	free(binding_take(call->node, call, 0));
+	struct binding *binding = binding_take(call->node, call, 0);
+
+	if (binding)
+		privileges_forget(&call->node->privileges, binding->naming);
+	free(binding);
 }
 
 /* Answers when the driver has the limit, or now. */
-static void bind_or_reply(struct call *call, struct session *s, struct process_id process)
+static void bind_or_reply(struct node *node, struct binding *binding, struct session *s)
 {
 	static uint64_t last;
-	struct node *node = call->node;
-	struct binding *binding = malloc(sizeof(*binding));
 
-	if (!binding) {
-		reply_refused(call, cgroups_bind_refusal(-ENOMEM));
-		return;
-	}
-	*binding = (struct binding){
-		.next = node->bindings,
-		.call = call,
-		.number = ++last,
-		.pid = process.pid,
-	};
-	snprintf(binding->session, sizeof(binding->session), "%s", s->record.id);
-	node->bindings = binding;
-	int rc = cgroups_bind(s, process, LEAF_CONTAINER, on_bound, node, binding->number);
+	binding->number = ++last;
+	int rc = cgroups_bind(s, binding->process, LEAF_CONTAINER, on_bound, node, binding->number);
+	const struct binding *at = node->bindings;
+
+	while (at && at != binding)
+		at = at->next;
 	/* It may be answered by now. */
-	bool due = node->bindings == binding;
-	if (rc > 0 && due)
-		call_defer(call, on_gone);
-	if (rc <= 0)
-		free(binding_take(node, call, 0));
+	if (rc > 0 && at)
+		call_defer(at->call, on_gone);
+	if (rc > 0)
+		return;
+	binding_take(node, binding->call, 0);
 	if (rc < 0)
-		reply_refused(call, cgroups_bind_refusal(rc));
-	else if (rc == 0)
-		reply_done(call, s->record.id, process.pid);
+		reply_refused(binding->call, cgroups_bind_refusal(rc));
+	else
+		reply_done(binding->call, binding->session, binding->process.pid);
+	free(binding);
 }
 
 /* ---- the request ------------------------------------------------------------------------- */
 
 /* One of root's has a mount namespace of its own: all who are in there, as whichever user, are in
  * the session then. */
-static int command_add(struct call *call, struct session *s, struct process_id process)
+static int command_add(const struct binding *binding, struct session *s, int mount_fd)
 {
-	if (s->state != SESSION_ACTIVE)
+	if (!s || s->state != SESSION_ACTIVE) {
+		close_fd(&mount_fd);
 		return -ESRCH;
-	return session_command_add(
-		s, &process,
-		call->peer.uid == 0 ? privileges_namespace(&call->node->privileges, process) : -1);
+	}
+	int rc = session_command_add(s, &binding->process, mount_fd);
+	if (rc == 0 && binding->instead)
+		session_holder_leave(s, &binding->call->peer.process);
+	return rc;
+}
+
+static void command_enter(struct node *node, struct binding *binding, int mount_fd)
+{
+	struct session *s = session_find(&node->sessions, binding->session);
+	int rc = command_add(binding, s, mount_fd);
+
+	if (rc == 0) {
+		bind_or_reply(node, binding, s);
+		return;
+	}
+	binding_take(node, binding->call, 0);
+	answer_failed(binding->call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+		      "process %d cannot be in session %s: %s", (int)binding->process.pid,
+		      binding->session,
+		      rc == -EMFILE ? limited_descriptors_text(
+					      "this user has too many commands in slices")
+				    : strerrordesc_np(-rc));
+	free(binding);
+}
+
+static void on_namespace(void *context, struct namespace_seen *seen)
+{
+	struct binding *binding = context;
+
+	binding->naming = 0;
+	command_enter(binding->call->node, binding, steal_fd(&seen->fd));
+}
+
+/* The answer may come before this returns. */
+static void command_begin(struct call *call, struct binding *binding)
+{
+	struct node *node = call->node;
+
+	binding->next = node->bindings;
+	node->bindings = binding;
+	if (call->peer.uid == 0 && privileges_guarded(&node->privileges))
+		binding->naming = privileges_namespace_ask(&node->privileges, 0, binding->process,
+							   true, on_namespace, binding);
+	if (binding->naming) {
+		call_defer(call, on_gone);
+		return;
+	}
+	struct namespace_seen seen = {.fd = -1};
+	if (call->peer.uid == 0)
+		seen = privileges_namespace_look(binding->process);
+	command_enter(node, binding, seen.fd);
 }
 
 void api_post_command(struct call *call, const char *id)
 {
 	struct error err = {0};
 	json_t *root = answer_body(call, &err);
-	char session[STORE_ID_SIZE] = "";
-	struct process_id process = {0};
-	struct session *s;
-	int rc = root ? command_find(call, root, &process, &err) : -1;
+	struct binding found = {.call = call}, *binding;
+	int rc = root ? command_find(call, root, &found.process, &err) : -1;
 	const char *named = json_string_value(json_object_get(root, "session"));
-	bool instead = json_is_true(json_object_get(root, "instead"));
 
+	found.instead = json_is_true(json_object_get(root, "instead"));
 	if (rc == 0 && !named)
 		rc = error_set(&err, EXIT_CODE_USAGE, "'session' takes a session's ID");
-	snprintf(session, sizeof(session), "%s", named ? named : "");
+	snprintf(found.session, sizeof(found.session), "%s", named ? named : "");
 	json_decref(root);
-	if (rc < 0) {
+	if (rc == 0 && !api_session_or_reply(call, found.session))
+		return;
+	binding = rc == 0 ? malloc(sizeof(*binding)) : NULL;
+	if (rc == 0 && !binding)
+		error_set(&err, EXIT_CODE_FAILED, "%s", strerrordesc_np(ENOMEM));
+	if (!binding) {
 		call_reply_error(call, answer_status(&err), &err);
 		return;
 	}
-	if (!(s = api_session_or_reply(call, session)))
-		return;
-	rc = command_add(call, s, process);
-	if (rc == 0 && instead)
-		session_holder_leave(s, &call->peer.process);
-	if (rc < 0)
-		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
-			      "process %d cannot be in session %s: %s", (int)process.pid, session,
-			      rc == -EMFILE ? limited_descriptors_text(
-						      "this user has too many commands in slices")
-					    : strerrordesc_np(-rc));
-	else
-		bind_or_reply(call, s, process);
+	*binding = found;
+	command_begin(call, binding);
 }

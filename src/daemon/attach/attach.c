@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "daemon/attach/attach_private.h"
 #include "daemon/attach/dying.h"
 #include "daemon/gpu/pool.h"
@@ -233,6 +234,11 @@ static bool handle_observe(struct attach_connection *c, struct session *s)
 	return books_or_reply(c, s, &alive) ? reply_books(c, s) : alive;
 }
 
+static bool command_holds(const struct attach_connection *c, uint32_t flags)
+{
+	return flags & ATTACH_FLAG_NAMESPACE && !(flags & ATTACH_FLAG_STOPPED) && c->peer.uid == 0;
+}
+
 /* Its mount namespace is not known yet. */
 static bool reply_busy(struct attach_connection *c, const struct session *s)
 {
@@ -241,19 +247,19 @@ static bool reply_busy(struct attach_connection *c, const struct session *s)
 	return reply_status(c, ATTACH_BUSY, "carved is too busy to see whose slice this is");
 }
 
-static bool handle_command(struct attach_connection *c, struct session *s, uint32_t flags)
+/* The namespace is held that was made for root's command. */
+static bool handle_command(struct attach_connection *c, struct session *s, uint32_t flags,
+			   struct namespace_seen *seen)
 {
 	if (flags & ATTACH_FLAG_STOPPED) {
 		session_command_remove(s, &c->peer.process);
 		return reply_status(c, ATTACH_OK, "%s", "");
 	}
-	bool made = flags & ATTACH_FLAG_NAMESPACE && c->peer.uid == 0;
-	int mount_fd = made ? privileges_namespace(s->sessions->privileges, c->peer.process) : -1;
-
-	if (made && privileges_try_again(mount_fd))
+	if (command_holds(c, flags) && privileges_try_again(seen->rc))
 		return reply_busy(c, s);
 	bool alive;
-	int rc = session_command_add(s, &c->peer.process, mount_fd);
+	int rc = session_command_add(s, &c->peer.process,
+				     command_holds(c, flags) ? steal_fd(&seen->fd) : -1);
 
 	if (rc < 0)
 		return reply_status(c, ATTACH_FAILED, "cannot watch the command: %s",
@@ -301,27 +307,40 @@ bool attach_sweep(struct attach_connection *c)
 	return sweep_begin(c, c->process->session) || reply_status(c, ATTACH_OK, "%s", "");
 }
 
+/* Also the root of a container that shares the host's user IDs. */
+static bool is_root(const struct attach_connection *c)
+{
+	return c->peer.uid == 0 || uid_is_bounded_root(c->peer.uid);
+}
+
+static bool is_owners(const struct attach_connection *c, const struct session *s)
+{
+	return c->peer.uid == s->record.uid || owner_of(c->peer.uid) == s->record.uid;
+}
+
 /* 0, -EPERM, or -EAGAIN: not known yet. A user's containers run as subordinate users. A container
  * may share the host's user IDs: its root comes into the session of its slice, and of no other. */
 static int is_in_session(const struct attach_connection *c, const struct session *s,
-			 enum attach_kind kind)
+			 enum attach_kind kind, const struct namespace_seen *seen)
 {
-	if (c->peer.uid == 0 || uid_is_bounded_root(c->peer.uid))
-		return kind == ATTACH_RESUME ? 0 : session_shut_in(s, c->peer.process);
-	if (c->peer.uid == s->record.uid || owner_of(c->peer.uid) == s->record.uid)
+	if (is_root(c))
+		return kind == ATTACH_RESUME ? 0 : session_shut_in(s, seen);
+	if (is_owners(c, s))
 		return 0;
-	return kind == ATTACH_COMMAND ? -EPERM : session_admits(s, c->peer.process);
+	return kind == ATTACH_COMMAND ? -EPERM : session_admits(s, seen);
 }
 
-/* False: the connection is to be closed. */
-static bool handle_session(struct attach_connection *c, const struct attach_request *request)
+/* False: the connection is to be closed. `seen`: the mount namespace of the process, where that
+ * matters. */
+static bool enter_session(struct attach_connection *c, const struct attach_request *request,
+			  struct namespace_seen *seen)
 {
 	struct session *s = session_find(c->server->sessions, request->session);
 
 	if (!s || s->state != SESSION_ACTIVE)
 		return reply_status(c, ATTACH_NO_SESSION, "there is no session %.39s",
 				    request->session);
-	int rc = is_in_session(c, s, request->kind);
+	int rc = is_in_session(c, s, request->kind, seen);
 	if (rc == -EAGAIN)
 		return reply_busy(c, s);
 	if (rc < 0)
@@ -334,7 +353,7 @@ static bool handle_session(struct attach_connection *c, const struct attach_requ
 	case ATTACH_WORKLOAD:
 		return attach_workload(c, s);
 	case ATTACH_COMMAND:
-		return handle_command(c, s, request->flags);
+		return handle_command(c, s, request->flags, seen);
 	case ATTACH_OBSERVE:
 		return handle_observe(c, s);
 	case ATTACH_RESUME:
@@ -342,6 +361,53 @@ static bool handle_session(struct attach_connection *c, const struct attach_requ
 	default:
 		return reply_status(c, ATTACH_MALFORMED, "unknown request %u", request->kind);
 	}
+}
+
+static void on_namespace(void *context, struct namespace_seen *seen)
+{
+	struct attach_connection *c = context;
+
+	c->naming = 0;
+	if (!enter_session(c, &c->named, seen))
+		attach_connection_close(c);
+}
+
+void attach_naming_end(struct attach_connection *c)
+{
+	struct session *s = session_find(c->server->sessions, c->named.session);
+
+	privileges_forget(c->server->sessions->privileges, c->naming);
+	c->naming = 0;
+	if (s ? !reply_busy(c, s)
+	      : !reply_status(c, ATTACH_NO_SESSION, "there is no session %.39s", c->named.session))
+		attach_connection_close(c);
+}
+
+/* False: the connection is to be closed. The daemon does not wait for its warden. */
+static bool handle_session(struct attach_connection *c, const struct attach_request *request)
+{
+	struct privileges *privileges = c->server->sessions->privileges;
+	const struct session *s = session_find(c->server->sessions, request->session);
+	struct namespace_seen seen = {.rc = -EAGAIN, .fd = -1};
+	bool holds = request->kind == ATTACH_COMMAND && command_holds(c, request->flags);
+	bool asks = s && (holds || (request->kind != ATTACH_RESUME &&
+				    (is_root(c) || !is_owners(c, s)) &&
+				    session_asks_namespace(s, is_root(c))));
+
+	if (c->naming)
+		return reply_status(c, ATTACH_MALFORMED, "this connection has asked already");
+	if (asks && privileges_guarded(privileges)) {
+		c->named = *request;
+		c->naming = privileges_namespace_ask(privileges, c->owner, c->peer.process, holds,
+						     on_namespace, c);
+		if (c->naming)
+			return true;
+	} else if (asks) {
+		seen = privileges_namespace_look(c->peer.process);
+	}
+	bool alive = enter_session(c, request, &seen);
+	close_fd(&seen.fd);
+	return alive;
 }
 
 bool attach_handle(struct attach_connection *c, const struct attach_request *request, size_t size)

@@ -27,6 +27,10 @@ struct attach_connection {
 	uint64_t heard_ns;
 	uint64_t binding; /* its cgroup gets a limit, then it is answered; 0: no */
 	char binding_session[LEDGER_SESSION_SIZE]; /* it gets a slot of that one then; "": none */
+	/* The warden looks at its mount namespace, for this request (privileges.h); 0: it does not.
+	 */
+	uint64_t naming;
+	struct attach_request named;
 	uint64_t settle_sample; /* number of the sample that it waits for; 0: none */
 	unsigned settle_tries;
 	uint64_t settle_leaving;
@@ -65,5 +69,7 @@ bool attach_settle(struct attach_connection *c, enum settle_why why, uint32_t gp
 		   uint64_t leaving);
 /* An answer when the memory of processes that are ending is back. */
 bool attach_sweep(struct attach_connection *c);
+/* The warden has not said in time what mount namespace the process is in: it may ask again. */
+void attach_naming_end(struct attach_connection *c);
 /* Binding `number` is done (daemon/settle/cgroups.h). `context`: the server. */
 void attach_bound(void *context, uint64_t number, const char *refusal);

@@ -12,6 +12,7 @@
 #include "daemon/attach/attach.h"
 #include "daemon/attach/attach_private.h"
 #include "daemon/host/limited.h"
+#include "daemon/host/privileges.h"
 #include "daemon/host/rights.h"
 #include "daemon/session/process.h"
 #include "daemon/session/sessions.h"
@@ -19,6 +20,8 @@
 #define CONNECTIONS_MAX 16384u
 /* A connection without a slot that is silent for this long is closed. */
 #define SILENCE_MAX_NS 30000000000ull
+/* A warden that does not answer has the program ask again. */
+#define NAMING_MAX_NS 1000000000ull
 
 static void on_connection_closed(uv_handle_t *handle)
 {
@@ -31,6 +34,7 @@ static void on_connection_closed(uv_handle_t *handle)
 void attach_connection_close(struct attach_connection *c)
 {
 	fair_withdraw(&c->turn);
+	privileges_forget(c->server->sessions->privileges, c->naming);
 	if (c->process)
 		process_disconnected(c->process);
 	if (c->next)
@@ -230,7 +234,9 @@ void attach_tick(struct attach_server *server)
 	arrivals_go_on(&server->arrivals);
 	for (struct attach_connection *c = server->connections, *next; c; c = next) {
 		next = c->next;
-		if (!c->process && now - c->heard_ns > SILENCE_MAX_NS)
+		if (c->naming && now - c->heard_ns > NAMING_MAX_NS)
+			attach_naming_end(c);
+		else if (!c->process && now - c->heard_ns > SILENCE_MAX_NS)
 			attach_connection_close(c);
 	}
 }

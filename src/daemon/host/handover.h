@@ -16,7 +16,7 @@
  *   books        session; limits_rw, limits, ledger, wake: descriptors; lease: what its turns
  *                left it with. Without limits_rw: of an earlier version
  *   namespaces   session, pid, fd: mount namespaces of root's commands
- *   guard        the link to the guard (privileges.h)
+ *   warden       the link to the warden (privileges.h)
  *   launcher     the link to the launcher (launcher.h)
  *   attached     fd, peer, session, slot, settling: connections of the attach socket; sweeping: it
  *                waits for what ending processes held, or for a slot of the session of this ID

@@ -20,8 +20,8 @@
 #include "daemon/host/log.h"
 #include "daemon/host/sole.h"
 #include "daemon/host/supervisor.h"
-#include "guard/containers.h"
-#include "proto/guard.h"
+#include "proto/warden.h"
+#include "warden/containers.h"
 
 #define LISTEN_BACKLOG 512
 /* A daemon that was killed may leave the lock to a child that it had just forked, until that execs.

@@ -72,7 +72,7 @@ const char *runtime_file_name(enum runtime_file file);
  * or negative with *err. */
 int runtime_listen_again(struct runtime *runtime, enum runtime_file file, bool system,
 			 struct error *err);
-/* Takes up such a file that the guard has made: the descriptor becomes `runtime`'s. 0, or negative
+/* Takes up such a file that the warden has made: the descriptor becomes `runtime`'s. 0, or negative
  * with *err, and it is closed. */
 int runtime_adopt(struct runtime *runtime, enum runtime_file file, int fd, const char *config,
 		  struct error *err);

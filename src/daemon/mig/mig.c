@@ -342,3 +342,13 @@ void mig_free(struct mig *mig)
 	mig->sessions->mig = NULL;
 	free(mig);
 }
+
+bool mig_is_lost(const struct mig *mig)
+{
+	return mig && mig->lost;
+}
+
+bool mig_is_quiet(const struct mig *mig)
+{
+	return !mig || !mig->orders;
+}

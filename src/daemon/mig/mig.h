@@ -70,8 +70,6 @@ void mig_sampled(struct mig *mig);
 bool mig_is_lost(const struct mig *mig);
 /* No change or look is under way, whose answer the next program would not know of. */
 bool mig_is_quiet(const struct mig *mig);
-/* After an upgrade: has the part that makes instances (privileges.h) become this program, too. */
-void mig_renew(struct mig *mig);
 
 /* Whether any GPU that the request may use gives out instances. And whether its instances are being
  * looked up or changed, so that a request is to be decided when that is done. */

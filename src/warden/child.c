@@ -1,0 +1,195 @@
+#include "warden/child.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "warden/message.h"
+#include "warden/operations.h"
+#include "warden/process.h"
+
+/* An idle child ends after this long. */
+#define IDLE_MS 2000
+/* A child whose link is closed is looked for this often: it ends at once, as a rule. */
+#define ENDING_MS 20
+
+/* ---- in the child ------------------------------------------------------------------------- */
+
+static _Noreturn void child_run(struct warden_place *place, const struct warden_room *room,
+				int link_fd)
+{
+	static struct warden_message message;
+	struct pollfd readable = {.events = POLLIN};
+	int rc = warden_process_keep((int *const[]){&link_fd, &place->dir_fd}, 2);
+
+	warden_process_name(room->name);
+	if (rc == 0)
+		rc = warden_rights_keep(room->capabilities);
+	readable.fd = link_fd;
+	while (rc == 0 || rc == -EAGAIN) {
+		for (unsigned i = 0; i < WARDEN_DESCRIPTORS_MAX; i++)
+			message.fd[i] = -1;
+		(void)poll(&readable, 1, -1);
+		rc = warden_message_receive(link_fd, &message);
+		if (rc < 0)
+			continue;
+		warden_operation_run(place, &message);
+		/* Its link has room: there is one answer on it at a time. */
+		rc = warden_message_send(link_fd, &message);
+		close_fd(&message.fd[0]);
+	}
+	_exit(rc == -EPIPE ? EXIT_SUCCESS : EXIT_FAILURE);
+}
+
+/* ---- in the warden ------------------------------------------------------------------------ */
+
+static struct warden_child *find(struct warden_children *children, enum warden_child_state state,
+				 const struct warden_room *room)
+{
+	for (unsigned i = 0; i < WARDEN_CHILDREN_MAX; i++)
+		if (children->slot[i].state == state && (!room || children->slot[i].room == room))
+			return &children->slot[i];
+	return NULL;
+}
+
+bool warden_children_may(const struct warden_children *children, const struct warden_room *room,
+			 uint32_t owner)
+{
+	unsigned busy = 0, owners = 0, free_slots = 0;
+
+	for (unsigned i = 0; i < WARDEN_CHILDREN_MAX; i++) {
+		const struct warden_child *child = &children->slot[i];
+		bool works = child->state == WARDEN_CHILD_BUSY && child->room == room;
+
+		busy += works;
+		owners += works && child->owner == owner;
+		free_slots += child->state == WARDEN_CHILD_NONE ||
+			      (child->state == WARDEN_CHILD_IDLE && child->room == room);
+	}
+	return busy < room->most && owners < room->most_of_owner && free_slots;
+}
+
+static int child_fork(struct warden_child *child, struct warden_place *place,
+		      const struct warden_room *room)
+{
+	int ends[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
+		return -errno;
+	pid_t pid = fork();
+	if (pid == 0)
+		child_run(place, room, ends[1]);
+	int rc = pid < 0 ? -errno : 0;
+	close(ends[1]);
+	if (rc < 0) {
+		close(ends[0]);
+		return rc;
+	}
+	*child = (struct warden_child){
+		.state = WARDEN_CHILD_IDLE, .pid = pid, .fd = ends[0], .room = room};
+	return 0;
+}
+
+static void child_end(struct warden_child *child)
+{
+	close_fd(&child->fd);
+	child->state = WARDEN_CHILD_ENDING;
+}
+
+int warden_children_begin(struct warden_children *children, struct warden_place *place,
+			  const struct warden_room *room, struct warden_message *request)
+{
+	struct warden_child *child = find(children, WARDEN_CHILD_IDLE, room);
+	int rc = 0;
+
+	if (!child) {
+		child = find(children, WARDEN_CHILD_NONE, NULL);
+		rc = child ? child_fork(child, place, room) : -EAGAIN;
+	}
+	if (rc == 0)
+		rc = warden_message_send(child->fd, request);
+	/* A child that died while it was idle. */
+	if (rc == -EPIPE)
+		child_end(child);
+	if (rc < 0)
+		return rc;
+	child->state = WARDEN_CHILD_BUSY;
+	child->request = request;
+	child->owner = request->head.owner;
+	return 0;
+}
+
+struct warden_message *warden_child_take(struct warden_child *child)
+{
+	struct warden_message *answer = warden_message_new(), *request = child->request;
+	int rc = answer ? warden_message_receive(child->fd, answer) : -ENOMEM;
+
+	if (rc == -EAGAIN) {
+		warden_message_free(answer);
+		return NULL;
+	}
+	child->request = NULL;
+	if (rc == 0) {
+		child->state = WARDEN_CHILD_IDLE;
+		child->idle_ns = now_monotonic_ns();
+	} else {
+		child_end(child);
+	}
+	if (!request) {
+		warden_message_free(answer);
+		return NULL;
+	}
+	if (rc == 0) {
+		warden_message_free(request);
+		return answer;
+	}
+	warden_message_free(answer);
+	warden_message_answer(request, -EIO, NULL, 0, -1);
+	return request;
+}
+
+void warden_children_forget(struct warden_children *children)
+{
+	for (unsigned i = 0; i < WARDEN_CHILDREN_MAX; i++) {
+		warden_message_free(children->slot[i].request);
+		children->slot[i].request = NULL;
+	}
+}
+
+int warden_children_tend(struct warden_children *children, bool all)
+{
+	uint64_t now = now_monotonic_ns();
+	int next = -1;
+
+	for (unsigned i = 0; i < WARDEN_CHILDREN_MAX; i++) {
+		struct warden_child *child = &children->slot[i];
+		int wait_ms = -1;
+
+		if (child->state == WARDEN_CHILD_IDLE) {
+			wait_ms = IDLE_MS - (int)((now - child->idle_ns) / 1000000);
+			if (all || wait_ms <= 0)
+				child_end(child);
+		}
+		if (child->state == WARDEN_CHILD_ENDING) {
+			/* Another loop of this process may have waited for it already. */
+			pid_t ended = waitpid(child->pid, NULL, WNOHANG);
+
+			wait_ms = ENDING_MS;
+			if (ended == child->pid || (ended < 0 && errno == ECHILD)) {
+				child->state = WARDEN_CHILD_NONE;
+				continue;
+			}
+		}
+		if (wait_ms >= 0)
+			next = next < 0 ? wait_ms : MIN(next, wait_ms);
+	}
+	return next;
+}

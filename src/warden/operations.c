@@ -1,0 +1,123 @@
+#include "warden/operations.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/macros.h"
+#include "base/process.h"
+#include "warden/message.h"
+#include "warden/run.h"
+
+/* ---- values ------------------------------------------------------------------------------- */
+
+static bool signal_fits(const void *data)
+{
+	const struct warden_signal *r = data;
+
+	/* (uid_t)-1 leaves a user as it is, where it is set. */
+	return warden_names_process(r->pid, r->birth) && r->uid != UINT32_MAX && !r->reserved &&
+	       (r->signal == SIGTERM || r->signal == SIGKILL);
+}
+
+static bool process_fits(const void *data)
+{
+	const struct warden_process *r = data;
+
+	return warden_names_process(r->pid, r->birth) && !r->reserved;
+}
+
+static bool file_fits(const void *data)
+{
+	const struct warden_file *r = data;
+
+	return r->file >= WARDEN_FILE_LOCK && r->file <= WARDEN_FILE_LAUNCHER && !r->reserved;
+}
+
+static bool nothing_fits(const void *data)
+{
+	return true;
+}
+
+/* ---- mount namespaces --------------------------------------------------------------------- */
+
+static int namespace_hold(struct warden_place *place, const struct warden_message *request,
+			  struct warden_result *ret)
+{
+	const struct warden_process *r = (const void *)request->data;
+	struct warden_namespace *found = (void *)ret->data;
+	struct stat st;
+
+	ret->fd = process_mount_namespace((struct process_id){.pid = r->pid, .birth = r->birth});
+	if (ret->fd < 0)
+		return ret->fd;
+	if (fstat(ret->fd, &st) < 0)
+		return -errno;
+	*found = (struct warden_namespace){.device = st.st_dev, .inode = st.st_ino};
+	return 0;
+}
+
+static int namespace_look(struct warden_place *place, const struct warden_message *request,
+			  struct warden_result *ret)
+{
+	int rc = namespace_hold(place, request, ret);
+
+	close_fd(&ret->fd);
+	return rc;
+}
+
+/* ---- the table ---------------------------------------------------------------------------- */
+
+/* All that the warden does. docs/security.md has a line for each, too. */
+static const struct warden_operation_entry table[] = {
+	[WARDEN_SIGNAL] = {.name = "signal",
+			   .size = sizeof(struct warden_signal),
+			   .fits = signal_fits,
+			   .run = warden_run_signal},
+	[WARDEN_NAMESPACE_LOOK] = {.name = "namespace-look",
+				   .size = sizeof(struct warden_process),
+				   .answer_size = sizeof(struct warden_namespace),
+				   .fits = process_fits,
+				   .run = namespace_look},
+	[WARDEN_NAMESPACE_HOLD] = {.name = "namespace-hold",
+				   .size = sizeof(struct warden_process),
+				   .answer_size = sizeof(struct warden_namespace),
+				   .fits = process_fits,
+				   .run = namespace_hold},
+	[WARDEN_FILE] = {.name = "file",
+			 .size = sizeof(struct warden_file),
+			 .fits = file_fits,
+			 .run = warden_run_file},
+	[WARDEN_LEAVE] = {.name = "leave", .fits = nothing_fits, .run = warden_run_leave},
+};
+
+const struct warden_operation_entry *warden_operation_find(uint16_t operation)
+{
+	return operation < ARRAY_SIZE(table) && table[operation].run ? &table[operation] : NULL;
+}
+
+int warden_operation_check(const struct warden_message *request)
+{
+	const struct warden_operation_entry *entry = warden_operation_find(request->head.operation);
+	unsigned descriptors = 0;
+
+	if (request->head.version != WARDEN_VERSION || !entry)
+		return -EOPNOTSUPP;
+	while (descriptors < WARDEN_DESCRIPTORS_MAX && request->fd[descriptors] >= 0)
+		descriptors++;
+	if (request->head.error || request->head.size != entry->size ||
+	    descriptors != entry->descriptors || !entry->fits(request->data))
+		return -EINVAL;
+	return 0;
+}
+
+void warden_operation_run(struct warden_place *place, struct warden_message *request)
+{
+	const struct warden_operation_entry *entry = warden_operation_find(request->head.operation);
+	struct warden_result result = {.fd = -1};
+	int rc = entry->run(place, request, &result);
+
+	warden_message_answer(request, rc, result.data, entry->answer_size, result.fd);
+}

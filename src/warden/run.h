@@ -1,0 +1,14 @@
+/* What the operations do: each is a function of operations.c's table, and is called only with a
+ * request whose size and values were checked. */
+#pragma once
+
+#include "warden/operations.h"
+
+/* signal.c */
+int warden_run_signal(struct warden_place *place, const struct warden_message *request,
+		      struct warden_result *ret);
+/* files.c */
+int warden_run_file(struct warden_place *place, const struct warden_message *request,
+		    struct warden_result *ret);
+int warden_run_leave(struct warden_place *place, const struct warden_message *request,
+		     struct warden_result *ret);

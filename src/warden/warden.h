@@ -1,0 +1,54 @@
+/* The warden: the process of a system daemon that has root's rights, while the daemon's worker,
+ * which talks to everybody, has none. It does a closed table of operations (operations.c) for one
+ * worker at a time, which asks by messages of proto/warden.h. Requests wait in turns by owner, a
+ * bounded number for each. An operation that may block runs in a child process, and its answer
+ * follows when that child has ended it. So the warden's loop waits for nobody.
+ *
+ * The warden lives in a process of root's, whose poll() loop calls the functions below. */
+#pragma once
+
+#include <limits.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct pollfd;
+struct warden;
+
+/* Users that nobody is: IDs that neither Debian nor systemd give to anybody. */
+#define WARDEN_ID_FIRST 60706u
+#define WARDEN_ID_LAST 60737u
+
+/* What the warden knows of itself; nothing of it comes from a worker. */
+struct warden_place {
+	int dir_fd; /* the runtime directory, root's */
+	/* The warden's real user while it acts for another, who could else signal it: nobody's but
+	 * the worker's. */
+	uid_t real_uid;
+	char database[PATH_MAX];  /* where the runtime directory's link leads; "": there is none */
+	char start[3 * PATH_MAX]; /* the daemon's options, as in their file; "": there is none */
+};
+
+/* A warden without a worker. The descriptor becomes its own. 0 or -errno. */
+int warden_open(const struct warden_place *place, struct warden **ret);
+/* Frees it. Its children end by themselves. Takes NULL. */
+void warden_close(struct warden *warden);
+/* Its worker is at the other end of this socket, which becomes its own, in place of the worker
+ * before. */
+void warden_link(struct warden *warden, int link_fd);
+/* Whether it has a worker, which has not hung up and is not broken. */
+bool warden_is_linked(const struct warden *warden);
+
+/* The most descriptors that a warden waits for. */
+#define WARDEN_POLLS_MAX 17u
+/* What to wait for: fills in at most WARDEN_POLLS_MAX of `ret`, and lowers *timeout_ms (as of
+ * poll(); -1: none) where the warden has something to do by then. Returns their number. */
+unsigned warden_poll_fill(struct warden *warden, struct pollfd *ret, int *timeout_ms);
+/* After poll(): does what there is to do, in bounded steps. `fds`: the same ones. */
+void warden_poll_run(struct warden *warden, const struct pollfd *fds, unsigned count);
+/* Remembers what the runtime directory has at first (files.c); part of warden_open(). */
+void warden_place_remember(struct warden_place *place);
+
+#define WARDEN_NAME "carve-warden"
+/* Forks a warden, as root. Its worker is the caller, which gets the other end of the link. Both end
+ * with each other. The descriptor of the place stays the caller's. 0 or -errno. */
+int warden_fork(const struct warden_place *place, int *ret_link_fd);

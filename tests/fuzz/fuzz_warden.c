@@ -1,0 +1,127 @@
+/* A message of a worker to its warden, and an answer of the warden. A request that passes the
+ * checks is one of the table's operations, as large as that takes, and its numbers are within
+ * bounds. */
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cgroup.h"
+#include "proto/cgroup_limits.h"
+#include "proto/instances.h"
+#include "warden/message.h"
+#include "warden/operations.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void signal_look(const struct warden_signal *r)
+{
+	if (r->pid <= 1 || !r->birth || r->uid == UINT32_MAX ||
+	    (r->signal != SIGTERM && r->signal != SIGKILL))
+		abort();
+}
+
+static void values_look(const struct warden_message *m)
+{
+	const struct warden_process *process = (const void *)m->data;
+	const struct warden_file *file = (const void *)m->data;
+
+	switch ((enum warden_operation)m->head.operation) {
+	case WARDEN_SIGNAL:
+		signal_look((const void *)m->data);
+		return;
+	case WARDEN_NAMESPACE_LOOK:
+	case WARDEN_NAMESPACE_HOLD:
+		if (process->pid <= 1 || !process->birth)
+			abort();
+		return;
+	case WARDEN_FILE:
+		if (file->file < WARDEN_FILE_LOCK || file->file > WARDEN_FILE_LAUNCHER)
+			abort();
+		return;
+	case WARDEN_LEAVE:
+		return;
+	}
+	abort(); /* it is in no table */
+}
+
+static void request_look(const uint8_t *data, size_t size)
+{
+	struct warden_message *m = warden_message_new();
+	size_t room = sizeof(m->head) + sizeof(m->data);
+
+	if (!m)
+		return;
+	/* What a request does not fill is not zero. */
+	memset(m->data, 0xff, sizeof(m->data));
+	memcpy(&m->head, data, size < room ? size : room);
+	if (warden_head_fits(&m->head, size) && warden_operation_check(m) == 0) {
+		const struct warden_operation_entry *entry =
+			warden_operation_find(m->head.operation);
+
+		if (m->head.version != WARDEN_VERSION || m->head.error || !entry ||
+		    m->head.size != entry->size || size != sizeof(m->head) + entry->size)
+			abort();
+		values_look(m);
+	}
+	warden_message_free(m);
+}
+
+static void answer_look(const uint8_t *data, size_t size)
+{
+	struct warden_head head;
+
+	memset(&head, 0xff, sizeof(head));
+	memcpy(&head, data, size < sizeof(head) ? size : sizeof(head));
+	if (warden_answer_fits(&head, size, 16) && size != sizeof(head) + (head.error ? 0u : 16u))
+		abort();
+}
+
+/* A request that passes names a place within a GPU, and no more profiles than there is room for. */
+static void instances_look(const uint8_t *data, size_t size)
+{
+	struct instances_request request;
+	struct instances_reply reply;
+
+	memset(&request, 0xff, sizeof(request));
+	memcpy(&request, data, size < sizeof(request) ? size : sizeof(request));
+	if (instances_request_check(&request, size) == 0 &&
+	    (size != sizeof(request) || request.op < INSTANCES_KINDS ||
+	     request.op > INSTANCES_MODE || request.count > INSTANCES_MOST ||
+	     ((request.op == INSTANCES_MAKE || request.op == INSTANCES_REMOVE) &&
+	      (!request.size || request.start + request.size > (int)INSTANCES_MOST))))
+		abort();
+	memset(&reply, 0xff, sizeof(reply));
+	memcpy(&reply, data, size < sizeof(reply) ? size : sizeof(reply));
+	if (instances_reply_check(&reply, size, INSTANCES_LIST) == 0 &&
+	    (size != sizeof(reply) || reply.count > INSTANCES_MOST || reply.error < 0))
+		abort();
+}
+
+/* One that passes names a cgroup by a path that leads nowhere else; what is made or removed is
+ * called as carve calls it. */
+static void limits_look(const uint8_t *data, size_t size)
+{
+	struct limits_request request;
+
+	memset(&request, 0, sizeof(request));
+	memcpy(&request, data, size < sizeof(request) ? size : sizeof(request));
+	if (limits_request_check(&request, size) != 0 || request.op == LIMITS_PROBE)
+		return;
+	if (size != sizeof(request) || request.op > LIMITS_LEAVE || request.path[0] != '/' ||
+	    strnlen(request.path, sizeof(request.path)) == sizeof(request.path) ||
+	    strstr(request.path, "/../"))
+		abort();
+	if (request.op != LIMITS_PUT &&
+	    strncmp(strrchr(request.path, '/') + 1, CGROUP_SESSION, strlen(CGROUP_SESSION)) != 0)
+		abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	limits_look(data, size);
+	instances_look(data, size);
+	request_look(data, size);
+	answer_look(data, size);
+	return 0;
+}

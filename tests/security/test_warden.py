@@ -1,0 +1,159 @@
+"""A worker that was broken into asks its warden for whatever it likes. docs/security.md, "Operations of the warden", says what it
+gains by each operation; it gains no more."""
+import errno
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+
+import pytest
+
+from conftest import wait_until
+from .broken_worker import FILE, LEAVE, NAMESPACE_HOLD, NAMESPACE_LOOK, SIGNAL, BrokenWorker, birth
+from .lab import ALICE, BOB, ROOT, as_user
+from .test_setuid import processes
+
+FILES = range(1, 9)
+START = 7
+
+
+@pytest.fixture
+def broken(lab):
+    warden, = processes(lab, "carve-warden")
+    worker = BrokenWorker(lab, warden)
+    worker.warden = warden
+    yield worker
+    worker.end()
+
+
+@pytest.fixture
+def sleeper():
+    """sleeper(uid): a process of that user's, outside of slices."""
+    started = []
+
+    def start(uid, env=None):
+        process = subprocess.Popen([*as_user(uid), "sleep", "1000"], env=env)
+        started.append(process)
+        wait_until(lambda: pathlib.Path(f"/proc/{process.pid}/comm").read_text() == "sleep\n")
+        return process
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_root_s_processes_outside_of_slices_are_not_ended(broken, sleeper):
+    target = sleeper(ROOT)
+    assert broken.signal(target.pid, signal.SIGKILL, ROOT) == errno.EPERM
+    for uid in (ALICE, broken_uid(broken), 65534):
+        assert broken.signal(target.pid, signal.SIGKILL, uid, owner=ALICE) == errno.EPERM
+    assert broken.signal(broken.warden, signal.SIGKILL, ROOT) == errno.EPERM
+    assert target.poll() is None
+
+
+def broken_uid(broken):
+    return os.stat(f"/proc/{broken.worker}").st_uid
+
+
+def test_a_process_is_ended_in_its_own_users_name_alone(broken, sleeper):
+    target = sleeper(BOB)
+    assert broken.signal(target.pid, signal.SIGKILL, ALICE) == errno.EPERM
+    assert target.poll() is None
+    # A process of root's that says so itself is in a slice. It is root's own word, and no gain.
+    inside = sleeper(ROOT, env={**os.environ, "CARVE_SESSION": "s-abcdef"})
+    assert broken.signal(inside.pid, signal.SIGTERM, ROOT) == 0
+    assert inside.wait(30) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [0, signal.SIGSTOP, signal.SIGHUP, 64, -9, 1 << 20])
+def test_no_signal_is_sent_that_does_not_end(broken, sleeper, number):
+    target = sleeper(ALICE)
+    assert broken.signal(target.pid, number, ALICE) == errno.EINVAL
+    assert broken.signal(target.pid, signal.SIGTERM, ALICE) == 0
+    assert target.wait(30) == -signal.SIGTERM  # nothing came before
+
+
+@pytest.mark.parametrize("pid", [0, 1, -1, "group", 1 << 30])
+def test_neither_groups_nor_the_first_process_are_signalled(broken, sleeper, pid):
+    target = sleeper(ALICE)
+    pid = -os.getpgid(target.pid) if pid == "group" else pid
+    for uid in (ROOT, ALICE):
+        assert broken.ask(SIGNAL, struct.pack("<QiiII", birth(target.pid), pid, signal.SIGKILL, uid, 0))[0] == errno.EINVAL
+    assert target.poll() is None
+
+
+def test_a_namespace_s_descriptor_is_of_no_use_without_rights(broken):
+    inside = subprocess.Popen(["unshare", "--mount", "sleep", "1000"])
+    try:
+        wait_until(lambda: pathlib.Path(f"/proc/{inside.pid}/comm").read_text() == "sleep\n")
+        process = struct.pack("<QiI", birth(inside.pid), inside.pid, 0)
+        seen = os.stat(f"/proc/{inside.pid}/ns/mnt")
+        assert broken.ask(NAMESPACE_LOOK, process) == (0, struct.pack("<QQ", seen.st_dev, seen.st_ino), [])
+        error, _, (fd,) = broken.ask(NAMESPACE_HOLD, process)
+        assert error == 0
+        entered = subprocess.run([*as_user(broken_uid(broken)), "/usr/bin/nsenter", f"--mount=/proc/self/fd/{fd}", "true"],
+                                 pass_fds=[fd], capture_output=True, text=True)
+        assert entered.returncode != 0 and "not permitted" in entered.stderr
+        os.close(fd)
+        # The host's own is given to nobody.
+        assert broken.ask(NAMESPACE_HOLD, struct.pack("<QiI", birth(os.getpid()), os.getpid(), 0)) == (errno.EINVAL, b"", [])
+    finally:
+        inside.kill()
+        inside.wait()
+
+
+def test_files_are_those_of_the_daemon_alone(lab, broken):
+    outside = {p: p.stat().st_mtime_ns for p in lab.runtime.parent.iterdir() if p != lab.runtime}
+    for file in (0, 99, 1 << 31):
+        assert broken.ask(FILE, struct.pack("<II", file, 0))[0] == errno.EINVAL
+    was = {p.name for p in lab.runtime.iterdir()}
+    for file in FILES:
+        error, _, fds = broken.ask(FILE, struct.pack("<II", file, 0))
+        for fd in fds:
+            if file == START:
+                with pytest.raises(OSError):
+                    os.write(fd, b"state-dir /tmp/mine")
+            os.close(fd)
+    assert {p.name for p in lab.runtime.iterdir()} <= was | {"lock", "carved.log"}
+    assert {p: p.stat().st_mtime_ns for p in outside} == outside
+
+
+def test_a_path_or_a_text_is_no_request(broken):
+    """Whatever comes behind the head is of the operation's size, and numbers."""
+    for operation in range(0, 64):
+        assert broken.ask(operation, b"/etc/shadow\0")[0] in (errno.EINVAL, errno.EOPNOTSUPP)
+    with open("/etc/passwd") as file:
+        assert broken.ask(LEAVE, fds=[file.fileno()])[0] == errno.EINVAL
+
+
+@pytest.mark.parametrize("head", [{"magic": 7}, {"size": 8}, {"size": 1 << 31}, {"error": -5}])
+def test_a_worker_that_sends_what_is_no_request_is_served_no_more(lab, broken, head):
+    broken.send(LEAVE, **head)
+    while broken.receive():
+        pass  # until the warden hangs up
+    os.kill(broken.worker, signal.SIGCONT)
+    assert lab.daemon.wait(60) == 1
+    assert "warden.ended" in lab.log()
+    broken.end = lambda: broken.socket.close()
+
+
+def test_a_flood_of_requests_delays_no_other_owner(lab, broken, sleeper):
+    """One owner may have so many requests waiting; the warden listens to no more while its answers are not read."""
+    target = sleeper(ALICE)
+    broken.socket.setblocking(False)
+    sent, full = 0, False
+    while sent < 100000 and not full:
+        try:
+            broken.send(NAMESPACE_LOOK, struct.pack("<QiI", birth(os.getpid()), os.getpid(), 0), owner=BOB)
+            sent += 1
+        except BlockingIOError:
+            full = True
+    assert full  # it is bounded by the sockets' room
+    broken.socket.settimeout(30)
+    answers = {}
+    while len(answers) < sent:
+        number, error, _, _ = broken.receive()
+        answers[number] = error
+    assert set(answers.values()) <= {errno.EINVAL, errno.EAGAIN}
+    assert broken.signal(target.pid, signal.SIGTERM, ALICE, owner=ALICE) == 0
