@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "backend/gpus_private.h"
-#include "backend/instances_serve.h"
+#include "backend/instances_link.h"
 #include "base/kill_point.h"
 #include "base/macros.h"
 #include "base/nvml_functions.h"
@@ -21,7 +21,8 @@
 #define TRY_PAUSE_MS 50u
 
 struct instances {
-	struct instances_link *link; /* somebody else makes the calls */
+	const struct instances_asking *link; /* the warden makes the calls; NULL: this process */
+	struct instances_asking asking;
 	const struct gpus *gpus;
 	__typeof__(nvmlDeviceGetGpuInstanceProfileInfo) *profile_info;
 	__typeof__(nvmlDeviceGetGpuInstanceProfileInfoV) *profile_info_v;
@@ -90,22 +91,20 @@ int instances_open(const struct gpus *gpus, struct instances **ret)
 	return 0;
 }
 
-int instances_open_link(int link_fd, struct instances **ret)
+int instances_open_link(const struct instances_asking *asking, struct instances **ret)
 {
 	struct instances *in = calloc(1, sizeof(*in));
-	int rc = in ? instances_link_open(link_fd, &in->link) : -ENOMEM;
 
-	if (rc < 0)
-		free(in);
-	else
-		*ret = in;
-	return rc;
+	if (!in)
+		return -ENOMEM;
+	in->asking = *asking;
+	in->link = &in->asking;
+	*ret = in;
+	return 0;
 }
 
 void instances_close(struct instances *instances)
 {
-	if (instances)
-		instances_link_close(instances->link);
 	free(instances);
 }
 

@@ -49,9 +49,14 @@ struct instance {
 
 /* 0; -ENOTSUP: this driver has no MIG; -ENOMEM. The GPUs stay open for as long as this is. */
 int instances_open(const struct gpus *gpus, struct instances **ret);
-/* Through a process that has the rights for it (instances_serve.h): the driver tells and lets
- * others change nothing. The link stays the caller's. */
-int instances_open_link(int link_fd, struct instances **ret);
+/* Asks the warden (proto/warden_mig.h), from any thread, and waits for its answer. 0 or -errno. */
+struct instances_asking {
+	int (*ask)(void *context, uint16_t operation, const void *request, size_t size,
+		   void *answer, size_t answer_size);
+	void *context;
+};
+/* Through the warden: the driver tells others nothing and lets them change nothing. */
+int instances_open_link(const struct instances_asking *asking, struct instances **ret);
 void instances_close(struct instances *instances);
 
 /* The profiles that a GPU can have, in the order of their size. 0 or -errno. */

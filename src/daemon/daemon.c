@@ -323,7 +323,7 @@ static void claims_begin(struct node *node)
 /* Root's system daemon becomes a worker with a warden; any other serves as it is. */
 static int rights_settle(struct node *node, struct error *err)
 {
-	privileges_init(&node->privileges, -1, -1);
+	privileges_init(&node->privileges, -1);
 	launcher_take_over(&node->launcher, node->handover);
 	if (node->handover)
 		privileges_take_over(&node->privileges, node->handover);

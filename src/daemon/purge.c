@@ -26,16 +26,29 @@
 #include "daemon/gpu/claims.h"
 #include "daemon/node.h"
 #include "daemon/separate.h"
-#include "guard/guard.h"
+#include "warden/mig_record.h"
+#include "warden/warden.h"
 
 #define LOCK "lock"
 #define JOBS "jobs"
 
 /* In a runtime directory. The link to the database is here, too. */
 static const char *const runtime_names[] = {
-	"carved.sock",          "attach.sock", "launcher.sock",  "start",
-	".start.new",           "carved.log",  "carved.log.old", "carved.json.last",
-	"carved.json.last.new", "carve.db",    "carve.db.new",   NULL,
+	"carved.sock",
+	"attach.sock",
+	"launcher.sock",
+	"start",
+	".start.new",
+	"carved.log",
+	"carved.log.old",
+	"carved.json.last",
+	"carved.json.last.new",
+	"carve.db",
+	"carve.db.new",
+	MIG_RECORD_FILE,
+	MIG_RECORD_FILE ".new",
+	MIG_RECORD_FILE ".lock",
+	NULL,
 };
 static const char *const state_names[] = {
 	"carve.db",
@@ -69,7 +82,7 @@ struct purge {
 static bool is_a_daemons(const struct purge *p, uid_t uid)
 {
 	return uid == p->self || uid == p->worker ||
-	       (p->any_worker && uid >= GUARD_ID_FIRST && uid <= GUARD_ID_LAST);
+	       (p->any_worker && uid >= WARDEN_ID_FIRST && uid <= WARDEN_ID_LAST);
 }
 
 /* Becomes a user, as far as files go. Root's rights over files are gone meanwhile. */

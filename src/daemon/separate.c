@@ -19,7 +19,6 @@
 
 #include "backend/cgroup_limits.h"
 #include "backend/gpus.h"
-#include "backend/instances_serve.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "daemon/gpu/claims.h"
@@ -239,10 +238,8 @@ static int places_make(struct node *node, const struct worker *w, struct error *
 	return runtime_listen(&node->runtime, node->options.system, err);
 }
 
-#define MIG_NAME "carve-mig"
 #define LIMITS_NAME "carve-limits"
 /* SYS_ADMIN, as the driver asks for it; DAC_OVERRIDE to make a cgroup in one that is a user's. */
-#define MIG_CAPABILITIES (1u << CAP_SYS_ADMIN)
 #define LIMITS_CAPABILITIES (1u << CAP_SYS_ADMIN | 1u << CAP_DAC_OVERRIDE)
 
 struct driver_part {
@@ -272,7 +269,7 @@ static int driver_part_fork(const char *name, uint32_t capabilities, void (*serv
 
 static int warden_make(struct node *node, const struct worker *w, struct error *err)
 {
-	int link_fd = -1, mig_fd = -1;
+	int link_fd = -1;
 	cleanup_close int dir = open(node->runtime.dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct warden_place place = {.dir_fd = dir, .real_uid = w->uid ? w->uid : WARDEN_ID_FIRST};
 	int rc = dir < 0 ? -errno : warden_fork(&place, &link_fd);
@@ -280,12 +277,7 @@ static int warden_make(struct node *node, const struct worker *w, struct error *
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "cannot start the warden: %s",
 				 strerrordesc_np(-rc));
-	/* A daemon that stays root makes instances itself. */
-	if (w->uid)
-		rc = driver_part_fork(MIG_NAME, MIG_CAPABILITIES, instances_serve, &mig_fd);
-	if (rc < 0)
-		log_event(LOG_WARNING, "mig.no_guard error=\"%s\"", strerrordesc_np(-rc));
-	privileges_init(&node->privileges, link_fd, mig_fd);
+	privileges_init(&node->privileges, link_fd);
 	/* Without it no limit could be set, and commands would begin without. */
 	if (w->uid)
 		rc = driver_part_fork(LIMITS_NAME, LIMITS_CAPABILITIES, limits_serve,

@@ -255,8 +255,6 @@ static void second_tick(struct node *node, uint64_t now)
 		stop = vanished_tick(node);
 	if (!stop)
 		stop = devices_look(node);
-	if (!stop && mig_is_lost(node->mig))
-		stop = "the part that makes MIG instances ended";
 	if (stop)
 		files_stop(node, stop);
 	else if (node->options.idle_exit_ns &&

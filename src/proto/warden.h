@@ -28,6 +28,12 @@ enum warden_operation {
 	WARDEN_NAMESPACE_HOLD = 3,
 	WARDEN_FILE = 4,
 	WARDEN_LEAVE = 5,
+	/* proto/warden_mig.h */
+	WARDEN_MIG_KINDS = 6,  /* the profiles that a GPU can have */
+	WARDEN_MIG_LIST = 7,   /* its instances */
+	WARDEN_MIG_MAKE = 8,   /* one at a place. The error is ENOSPC where another is there */
+	WARDEN_MIG_REMOVE = 9, /* one that the warden made, tried once. Else the error is EPERM */
+	WARDEN_MIG_MODE = 10,  /* MIG mode on, tried once */
 };
 
 struct warden_head {

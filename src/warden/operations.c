@@ -1,6 +1,7 @@
 #include "warden/operations.h"
 
 #include <errno.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/process.h"
+#include "proto/warden_mig.h"
 #include "warden/message.h"
 #include "warden/run.h"
 
@@ -41,6 +43,21 @@ static bool nothing_fits(const void *data)
 	return true;
 }
 
+static bool gpu_fits(const void *data)
+{
+	return warden_mig_names_gpu(data);
+}
+
+static bool place_fits(const void *data)
+{
+	return warden_mig_names_place(data);
+}
+
+static bool list_fits(const void *data)
+{
+	return warden_mig_wanted_fits(data);
+}
+
 /* ---- mount namespaces --------------------------------------------------------------------- */
 
 static int namespace_hold(struct warden_place *place, const struct warden_message *request,
@@ -70,6 +87,10 @@ static int namespace_look(struct warden_place *place, const struct warden_messag
 
 /* ---- the table ---------------------------------------------------------------------------- */
 
+/* The driver asks for SYS_ADMIN. Changes of GPUs are made one after the other. */
+static const struct warden_room mig_room = {
+	.name = "carve-mig", .capabilities = 1u << CAP_SYS_ADMIN, .most = 1, .most_of_owner = 1};
+
 /* All that the warden does. docs/security.md has a line for each, too. */
 static const struct warden_operation_entry table[] = {
 	[WARDEN_SIGNAL] = {.name = "signal",
@@ -91,6 +112,34 @@ static const struct warden_operation_entry table[] = {
 			 .fits = file_fits,
 			 .run = warden_run_file},
 	[WARDEN_LEAVE] = {.name = "leave", .fits = nothing_fits, .run = warden_run_leave},
+	[WARDEN_MIG_KINDS] = {.name = "mig-kinds",
+			      .size = sizeof(struct warden_mig),
+			      .answer_size = sizeof(struct warden_mig_kinds),
+			      .room = &mig_room,
+			      .fits = gpu_fits,
+			      .run = warden_run_mig_kinds},
+	[WARDEN_MIG_LIST] = {.name = "mig-list",
+			     .size = sizeof(struct warden_mig_wanted),
+			     .answer_size = sizeof(struct warden_mig_list),
+			     .room = &mig_room,
+			     .fits = list_fits,
+			     .run = warden_run_mig_list},
+	[WARDEN_MIG_MAKE] = {.name = "mig-make",
+			     .size = sizeof(struct warden_mig),
+			     .answer_size = sizeof(struct warden_mig_list),
+			     .room = &mig_room,
+			     .fits = place_fits,
+			     .run = warden_run_mig_make},
+	[WARDEN_MIG_REMOVE] = {.name = "mig-remove",
+			       .size = sizeof(struct warden_mig),
+			       .room = &mig_room,
+			       .fits = place_fits,
+			       .run = warden_run_mig_remove},
+	[WARDEN_MIG_MODE] = {.name = "mig-mode",
+			     .size = sizeof(struct warden_mig),
+			     .room = &mig_room,
+			     .fits = gpu_fits,
+			     .run = warden_run_mig_mode},
 };
 
 const struct warden_operation_entry *warden_operation_find(uint16_t operation)

@@ -12,3 +12,14 @@ int warden_run_file(struct warden_place *place, const struct warden_message *req
 		    struct warden_result *ret);
 int warden_run_leave(struct warden_place *place, const struct warden_message *request,
 		     struct warden_result *ret);
+/* mig.c, in a child */
+int warden_run_mig_kinds(struct warden_place *place, const struct warden_message *request,
+			 struct warden_result *ret);
+int warden_run_mig_list(struct warden_place *place, const struct warden_message *request,
+			struct warden_result *ret);
+int warden_run_mig_make(struct warden_place *place, const struct warden_message *request,
+			struct warden_result *ret);
+int warden_run_mig_remove(struct warden_place *place, const struct warden_message *request,
+			  struct warden_result *ret);
+int warden_run_mig_mode(struct warden_place *place, const struct warden_message *request,
+			struct warden_result *ret);

@@ -8,7 +8,7 @@
 
 #include "base/cgroup.h"
 #include "proto/cgroup_limits.h"
-#include "proto/instances.h"
+#include "proto/warden_mig.h"
 #include "warden/message.h"
 #include "warden/operations.h"
 
@@ -25,6 +25,8 @@ static void values_look(const struct warden_message *m)
 {
 	const struct warden_process *process = (const void *)m->data;
 	const struct warden_file *file = (const void *)m->data;
+	const struct warden_mig *mig = (const void *)m->data;
+	const struct warden_mig_wanted *wanted = (const void *)m->data;
 
 	switch ((enum warden_operation)m->head.operation) {
 	case WARDEN_SIGNAL:
@@ -40,6 +42,20 @@ static void values_look(const struct warden_message *m)
 			abort();
 		return;
 	case WARDEN_LEAVE:
+		return;
+	case WARDEN_MIG_LIST:
+		if (wanted->count > WARDEN_MIG_MOST)
+			abort();
+		return;
+	case WARDEN_MIG_KINDS:
+	case WARDEN_MIG_MODE:
+		if (mig->size)
+			abort();
+		return;
+	case WARDEN_MIG_MAKE:
+	case WARDEN_MIG_REMOVE:
+		if (!mig->size || mig->start + mig->size > (int)WARDEN_MIG_MOST)
+			abort();
 		return;
 	}
 	abort(); /* it is in no table */
@@ -77,27 +93,6 @@ static void answer_look(const uint8_t *data, size_t size)
 		abort();
 }
 
-/* A request that passes names a place within a GPU, and no more profiles than there is room for. */
-static void instances_look(const uint8_t *data, size_t size)
-{
-	struct instances_request request;
-	struct instances_reply reply;
-
-	memset(&request, 0xff, sizeof(request));
-	memcpy(&request, data, size < sizeof(request) ? size : sizeof(request));
-	if (instances_request_check(&request, size) == 0 &&
-	    (size != sizeof(request) || request.op < INSTANCES_KINDS ||
-	     request.op > INSTANCES_MODE || request.count > INSTANCES_MOST ||
-	     ((request.op == INSTANCES_MAKE || request.op == INSTANCES_REMOVE) &&
-	      (!request.size || request.start + request.size > (int)INSTANCES_MOST))))
-		abort();
-	memset(&reply, 0xff, sizeof(reply));
-	memcpy(&reply, data, size < sizeof(reply) ? size : sizeof(reply));
-	if (instances_reply_check(&reply, size, INSTANCES_LIST) == 0 &&
-	    (size != sizeof(reply) || reply.count > INSTANCES_MOST || reply.error < 0))
-		abort();
-}
-
 /* One that passes names a cgroup by a path that leads nowhere else; what is made or removed is
  * called as carve calls it. */
 static void limits_look(const uint8_t *data, size_t size)
@@ -120,7 +115,6 @@ static void limits_look(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	limits_look(data, size);
-	instances_look(data, size);
 	request_look(data, size);
 	answer_look(data, size);
 	return 0;

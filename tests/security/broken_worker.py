@@ -9,7 +9,7 @@ import struct
 
 HEAD = struct.Struct("<IHHQIIiI")  # proto/warden.h: magic, version, operation, number, size, owner, error, reserved
 MAGIC, VERSION = 0x44524157, 1
-SIGNAL, NAMESPACE_LOOK, NAMESPACE_HOLD, FILE, LEAVE = range(1, 6)
+SIGNAL, NAMESPACE_LOOK, NAMESPACE_HOLD, FILE, LEAVE, MIG_KINDS, MIG_LIST, MIG_MAKE, MIG_REMOVE, MIG_MODE = range(1, 11)
 PIDFD_GETFD = 438
 SOCK_DIAG_BY_FAMILY, UDIAG_SHOW_PEER, UNIX_DIAG_PEER = 20, 4, 2
 
@@ -92,6 +92,10 @@ class BrokenWorker:
 
     def signal(self, pid, number, uid, owner=0):
         return self.ask(SIGNAL, struct.pack("<QiiII", birth(pid), pid, number, uid, 0), owner=owner)[0]
+
+    def mig(self, operation, gpu=0, profile=0, start=0, size=0):
+        """(error, data)."""
+        return self.ask(operation, struct.pack("<IIBBHI", gpu, profile, start, size, 0, 0))[:2]
 
     def end(self):
         self.socket.close()

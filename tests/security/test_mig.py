@@ -1,4 +1,4 @@
-"""MIG instances of a system daemon: its worker has no right to make any, a part of it that has makes them for all."""
+"""MIG instances of a system daemon: its worker has no right to make any, the warden makes them for all."""
 import os
 import pathlib
 import re
@@ -8,13 +8,7 @@ import pytest
 
 from conftest import rest_long, wait_until
 from .lab import ALICE, BOB, CARVED, ROOT
-
-
-def part(lab):
-    """The process that makes instances: its folder in /proc."""
-    children = pathlib.Path(f"/proc/{lab.daemon.pid}/task/{lab.daemon.pid}/children").read_text().split()
-    found, = [p for p in map(pathlib.Path("/proc").joinpath, children) if (p / "comm").read_text() == "carve-mig\n"]
-    return found
+from .test_jobs import parent_of, processes, processes_called
 
 
 def upgrade(lab):
@@ -62,23 +56,27 @@ def test_a_separated_daemon_learns_in_an_instance_what_a_context_takes(make_lab)
     assert lab.carve(ALICE, "session", "request", "--vram", "1", "--mig-share").returncode == 0
 
 
-def test_a_daemon_whose_part_that_makes_instances_ended_is_started_anew(make_lab):
-    """By its supervisor, as where its guard ended. Sessions and their instances are as before."""
+def test_the_daemon_outlives_the_process_that_makes_instances(make_lab):
+    """The warden has another. Sessions and their instances are as before."""
     lab = make_lab("h100-80gb+mig")
     assert lab.carve(ROOT, "node", "set-role", "--dynamic-mig-enabled").returncode == 0
     assert lab.carve(ALICE, "session", "request", "--mig-profile", "1g.10gb").returncode == 0
     before = lab.carve_json(ALICE, "session", "show")
-    os.kill(int(part(lab).name), signal.SIGKILL)
-    assert lab.daemon.wait(60) == 1
-    wait_until(lab.can_lock)
-    lab.start()
+    assert lab.host.carve("sim", "fault", "mig-time", "--delay", "500ms").returncode == 0
+    asked = lab.popen(BOB, CARVED.parent / "carve", "session", "request", "--mig-profile", "2g.20gb")
+    wait_until(lambda: "creating" in [i["state"] for i in lab.carve_json(ROOT, "mig", "list")])
+    warden, = processes(lab, "carve-warden")
+    pid, = [pid for pid in processes_called("carve-mig") if parent_of(pid) == warden]
+    os.kill(pid, signal.SIGKILL)
+    asked.wait(60)
+    assert lab.daemon.poll() is None
     assert lab.carve_json(ALICE, "session", "show")["gpus"][0]["instance"] == before["gpus"][0]["instance"]
-    assert lab.carve(BOB, "run", "--mig-profile", "2g.20gb", "--", "true").returncode == 0
+    assert lab.carve(BOB, "run", "--ephemeral", "--mig-profile", "3g.40gb", "--", "true").returncode == 0
 
 
 @pytest.mark.parametrize("point", rest_long(["mig.half_made", "mig.taken_apart", "mig.made", "mig.destroyed"], 2))
-def test_work_that_a_killed_part_left_half_done_is_put_right(make_lab, tmp_path, point):
-    """By the daemon that is started after it; three instances were asked for at once."""
+def test_work_that_a_killed_process_left_half_done_is_put_right(make_lab, tmp_path, point):
+    """Three instances were asked for at once."""
     token = tmp_path / "token"
     lab = make_lab("h100-80gb+mig", daemon_env={"CARVE_KILL_POINT": f"{point}:{token}"})
     assert lab.carve(ROOT, "node", "set-role", "--dynamic-mig-enabled").returncode == 0
@@ -89,9 +87,8 @@ def test_work_that_a_killed_part_left_half_done_is_put_right(make_lab, tmp_path,
     token.touch()
     words = ["--mig-profile", "1g.10gb", "--gpus", "3"] if point in ("mig.half_made", "mig.made") else ["--mig-profile", "7g.80gb"]
     lab.carve(ALICE, "session", "request", *words)
-    assert lab.daemon.wait(60) == 1 and not token.exists()
-    wait_until(lab.can_lock)
-    lab.start()
+    assert not token.exists() and lab.daemon.poll() is None
+    lab.carve(ALICE, "session", "release")
     wait_until(lambda: {i["state"] for i in lab.carve_json(ROOT, "mig", "list")} <= {"idle"})
     assert lab.carve(ALICE, "run", "--ephemeral", "--mig-profile", "7g.80gb", "--", "true").returncode == 0
     assert lab.carve(ROOT, "mig", "gc").returncode == 0

@@ -10,9 +10,11 @@ import subprocess
 import pytest
 
 from conftest import wait_until
-from .broken_worker import FILE, LEAVE, NAMESPACE_HOLD, NAMESPACE_LOOK, SIGNAL, BrokenWorker, birth
+from mig_hands import by_hand
+from .broken_worker import (FILE, LEAVE, MIG_KINDS, MIG_LIST, MIG_MAKE, MIG_MODE, MIG_REMOVE, NAMESPACE_HOLD, NAMESPACE_LOOK, SIGNAL,
+                            BrokenWorker, birth)
 from .lab import ALICE, BOB, ROOT, as_user
-from .test_setuid import processes
+from .test_jobs import processes
 
 FILES = range(1, 9)
 START = 7
@@ -157,3 +159,102 @@ def test_a_flood_of_requests_delays_no_other_owner(lab, broken, sleeper):
         answers[number] = error
     assert set(answers.values()) <= {errno.EINVAL, errno.EAGAIN}
     assert broken.signal(target.pid, signal.SIGTERM, ALICE, owner=ALICE) == 0
+
+
+# ---- MIG instances -----------------------------------------------------------------------------------------------------------
+
+WHOLE = 8  # of an H100: memory slices
+
+
+@pytest.fixture
+def mig(make_lab):
+    """A GPU with MIG on demand, on which an administrator made an instance by hand at each end; and carve one in between."""
+    lab = make_lab("h100-80gb+mig")
+    assert lab.carve(ROOT, "node", "set-role", "--dynamic-mig-enabled").returncode == 0
+    small, = [k for k in by_hand(lab.host, 0, "kinds") if k["profile"] == "1g.10gb"]
+    by_hand(lab.host, 0, "make", small["id"], 0, small["size"])
+    by_hand(lab.host, 0, "make", small["id"], 6, small["size"])
+    wait_until(lambda: [i["state"] for i in lab.carve_json(ROOT, "mig", "list")] == ["foreign"] * 2)
+    assert lab.carve(ALICE, "run", "--ephemeral", "--mig-profile", "1g.10gb", "--", "true").returncode == 0
+    own, = [i for i in lab.carve_json(ROOT, "mig", "list") if i["state"] != "foreign"]
+    warden, = processes(lab, "carve-warden")
+    worker = BrokenWorker(lab, warden)
+    worker.warden, worker.lab, worker.profile, worker.own = warden, lab, small["id"], own["start"]
+    yield worker
+    worker.end()
+
+
+def places(broken):
+    return sorted(i["start"] for i in by_hand(broken.lab.host, 0, "list"))
+
+
+def remove(broken, start, size=1, profile=None):
+    return broken.mig(MIG_REMOVE, 0, broken.profile if profile is None else profile, start, size)[0]
+
+
+def test_no_instance_is_removed_that_the_warden_did_not_make(mig):
+    was = places(mig)
+    assert len(was) == 3
+    for start in range(8):
+        for size in (1, 2, 4, WHOLE - start):
+            if (start, size) != (mig.own, 1):
+                assert remove(mig, start, size) in (errno.EPERM, errno.EINVAL)
+    for profile in range(32):
+        if profile != mig.profile:
+            assert remove(mig, mig.own, 1, profile) == errno.EPERM
+    assert places(mig) == was
+    # It may remove the warden's own: nobody uses that.
+    assert remove(mig, mig.own) == 0
+    assert places(mig) == [0, 6]
+
+
+def test_an_instance_that_was_there_first_does_not_become_the_wardens_own(mig):
+    """By making one at its place, or by having made one there before it."""
+    assert mig.mig(MIG_MAKE, 0, mig.profile, 0, 1)[0] == errno.ENOSPC
+    assert remove(mig, 0) == errno.EPERM
+    # The warden's own is taken away by hand, and one of the administrator's made at its place, as a list shows in between.
+    at, = [i for i in by_hand(mig.lab.host, 0, "list") if i["start"] == mig.own]
+    by_hand(mig.lab.host, 0, "destroy", at["id"])
+    assert mig.ask(MIG_LIST, struct.pack("<34I", 0, 1, mig.profile, *[0] * 31))[0] == 0
+    by_hand(mig.lab.host, 0, "make", mig.profile, mig.own, 1)
+    assert remove(mig, mig.own) == errno.EPERM
+    assert mig.own in places(mig)
+
+
+@pytest.mark.parametrize("how", ["killed", "ended"])
+def test_the_record_of_made_instances_outlives_the_warden(mig, how):
+    """No other user can read or write it."""
+    lab = mig.lab
+    for name in ("instances", "instances.lock"):
+        st = (lab.runtime / name).stat()
+        assert (st.st_uid, st.st_mode & 0o777) == (0, 0o600)
+    os.kill(mig.worker, signal.SIGCONT)
+    if how == "killed":
+        os.kill(mig.warden, signal.SIGKILL)
+        lab.daemon.wait(60)
+    else:
+        lab.terminate_daemon()
+    wait_until(lab.can_lock)
+    lab.start()
+    warden, = processes(lab, "carve-warden")
+    again = BrokenWorker(lab, warden)
+    again.lab, again.profile, again.own = lab, mig.profile, mig.own
+    try:
+        assert remove(again, 0) == errno.EPERM
+        assert remove(again, 6) == errno.EPERM
+        assert remove(again, mig.own) == 0
+        assert places(again) == [0, 6]
+    finally:
+        again.end()
+    mig.end = mig.socket.close
+
+
+def test_places_beyond_a_gpu_are_no_request(mig):
+    for words in ((0, mig.profile, 31, 2), (0, mig.profile, 0, 0), (0, mig.profile, 255, 255), (256, mig.profile, 1, 1)):
+        for operation in (MIG_MAKE, MIG_REMOVE):
+            assert mig.mig(operation, *words)[0] == errno.EINVAL
+    for operation in (MIG_KINDS, MIG_MODE):
+        assert mig.mig(operation, 1 << 20)[0] == errno.EINVAL
+        assert mig.mig(operation, 0, mig.profile, 1, 1)[0] == errno.EINVAL
+    assert mig.ask(MIG_LIST, struct.pack("<34I", 0, 33, *[0] * 32))[0] == errno.EINVAL
+    assert mig.mig(MIG_KINDS, 7)[0] not in (0, errno.EINVAL)  # there is one GPU

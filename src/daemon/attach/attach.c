@@ -390,9 +390,9 @@ static bool handle_session(struct attach_connection *c, const struct attach_requ
 	const struct session *s = session_find(c->server->sessions, request->session);
 	struct namespace_seen seen = {.rc = -EAGAIN, .fd = -1};
 	bool holds = request->kind == ATTACH_COMMAND && command_holds(c, request->flags);
-	bool asks = s && (holds || (request->kind != ATTACH_RESUME &&
-				    (is_root(c) || !is_owners(c, s)) &&
-				    session_asks_namespace(s, is_root(c))));
+	bool asks = s &&
+		    (holds || (request->kind != ATTACH_RESUME && (is_root(c) || !is_owners(c, s)) &&
+			       session_asks_namespace(s, is_root(c))));
 
 	if (c->naming)
 		return reply_status(c, ATTACH_MALFORMED, "this connection has asked already");

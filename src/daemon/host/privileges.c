@@ -14,9 +14,9 @@
 
 /* ---- its life ---------------------------------------------------------------------------- */
 
-void privileges_init(struct privileges *p, int link_fd, int mig_fd)
+void privileges_init(struct privileges *p, int link_fd)
 {
-	*p = (struct privileges){.mig_fd = mig_fd, .limits_fd = -1};
+	*p = (struct privileges){.limits_fd = -1};
 	warden_link_init(&p->warden, link_fd);
 }
 
@@ -76,7 +76,6 @@ void privileges_stop(struct privileges *p)
 void privileges_leave(struct privileges *p, bool sockets)
 {
 	warden_link_close(&p->warden, sockets);
-	close_fd(&p->mig_fd);
 	close_fd(&p->limits_fd);
 }
 
@@ -84,16 +83,13 @@ void privileges_hand_over(const struct privileges *p, struct handover *h)
 {
 	if (p->warden.fd >= 0)
 		json_object_set_new(h->root, "warden", handover_fd(h, p->warden.fd));
-	if (p->mig_fd >= 0)
-		json_object_set_new(h->root, "mig_guard", handover_fd(h, p->mig_fd));
 	if (p->limits_fd >= 0)
 		json_object_set_new(h->root, "limits_guard", handover_fd(h, p->limits_fd));
 }
 
 void privileges_take_over(struct privileges *p, struct handover *h)
 {
-	privileges_init(p, handover_take(h, json_object_get(h->root, "warden")),
-			handover_take(h, json_object_get(h->root, "mig_guard")));
+	privileges_init(p, handover_take(h, json_object_get(h->root, "warden")));
 	p->limits_fd = handover_take(h, json_object_get(h->root, "limits_guard"));
 }
 

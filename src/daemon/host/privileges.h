@@ -20,14 +20,12 @@ struct privileges {
 	uv_poll_t *limits_poll;
 	void (*on_ended)(void *context);
 	void *context;
-	int mig_fd;    /* to the part that makes MIG instances (proto/instances.h); -1: there is
-			  none */
 	int limits_fd; /* to the part that sets limits of cgroups (proto/cgroup_limits.h); -1: there
 			  is none */
 };
 
-/* With the other ends of the links (-1: none), which become the privileges'. */
-void privileges_init(struct privileges *privileges, int link_fd, int mig_fd);
+/* With the other end of the link (-1: none), which becomes the privileges'. */
+void privileges_init(struct privileges *privileges, int link_fd);
 /* Begins to listen to the warden, once there is a loop. Calls on_ended(context) when the warden, or
  * the part that sets limits, has ended. 0 or -errno. */
 int privileges_start(struct privileges *privileges, uv_loop_t *loop,

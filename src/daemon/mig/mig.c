@@ -287,6 +287,21 @@ static int instance_load(void *arg, const struct store_instance *record)
 	return 0;
 }
 
+/* In no user's turn: instances are several users'. */
+static int warden_ask(void *context, uint16_t operation, const void *request, size_t size,
+		      void *answer, size_t answer_size)
+{
+	const struct sessions *sessions = context;
+
+	return warden_link_call(
+		&sessions->privileges->warden,
+		&(struct warden_question){.operation = (enum warden_operation)operation,
+					  .request = request,
+					  .size = size,
+					  .answer_size = answer_size},
+		answer);
+}
+
 int mig_start(struct sessions *sessions, const struct mig_hooks *hooks, void *context,
 	      struct mig **ret)
 {
@@ -303,9 +318,10 @@ int mig_start(struct sessions *sessions, const struct mig_hooks *hooks, void *co
 	mig->pool = (struct mig_pool){
 		.dies = mig->die, .gpus = mig->gpu, .gpu_count = mig->gpus->count};
 	int rc = !mig->gpus->gpus ? -ENODEV
-		 : mig->sessions->privileges->mig_fd < 0
-			 ? instances_open(mig->gpus->gpus, &mig->driver)
-			 : instances_open_link(mig->sessions->privileges->mig_fd, &mig->driver);
+		 : privileges_guarded(sessions->privileges)
+			 ? instances_open_link(&(struct instances_asking){warden_ask, sessions},
+					       &mig->driver)
+			 : instances_open(mig->gpus->gpus, &mig->driver);
 	if (rc < 0)
 		mig->driver = NULL;
 	for (uint32_t gpu = 0; gpu < GPUS_MAX; gpu++)
@@ -341,11 +357,6 @@ void mig_free(struct mig *mig)
 	instances_close(mig->driver);
 	mig->sessions->mig = NULL;
 	free(mig);
-}
-
-bool mig_is_lost(const struct mig *mig)
-{
-	return mig && mig->lost;
 }
 
 bool mig_is_quiet(const struct mig *mig)

@@ -65,9 +65,6 @@ void mig_tick(struct mig *mig);
 /* A sample is in, and says what programs outside carve hold in shared instances. Takes NULL. */
 void mig_sampled(struct mig *mig);
 
-/* The process that has the rights to make instances (privileges.h) ended. The next daemon has a new
- * one. */
-bool mig_is_lost(const struct mig *mig);
 /* No change or look is under way, whose answer the next program would not know of. */
 bool mig_is_quiet(const struct mig *mig);
 

@@ -66,7 +66,6 @@ struct mig {
 	const struct mig_hooks *hooks;
 	void *context; /* the hooks' argument */
 	bool stopping;
-	bool lost; /* mig_is_lost() */
 	struct instances *driver;
 	struct gpm *gpm;      /* NULL: this driver has none */
 	struct mig_pool pool; /* its GPUs are those of `gpus` */

@@ -41,7 +41,8 @@ static void change_free(struct mig_mode_change *c)
 static void on_work(uv_work_t *work)
 {
 	struct mig_mode_change *c = work->data;
-	struct gpus *gpus = c->mig->sessions->privileges->mig_fd >= 0 ? c->mig->gpus->gpus : NULL;
+	struct gpus *gpus =
+		privileges_guarded(c->mig->sessions->privileges) ? c->mig->gpus->gpus : NULL;
 	bool goes_on = true;
 
 	if (gpus)

@@ -41,13 +41,12 @@ static void board_learn(struct mig *mig, uint32_t gpu, const struct mig_outcome 
 	/* Its mode may be off by now: a sample tells. */
 	if (out->rc == -ENOTSUP)
 		(void)pool_refresh(mig->gpus, POOL_ALL);
-	mig->lost |= out->rc == -EPIPE;
 	if (die < 0) {
 		snprintf(board->why, sizeof(board->why), "%s",
 			 out->rc == 0          ? "it is not capable of MIG"
 			 : out->rc == -EACCES  ? "the driver lets this daemon neither see nor make "
 						 "instances"
-			 : out->rc == -EPIPE   ? "the part of carved that makes instances has ended"
+			 : out->rc == -EPIPE   ? "the warden, which makes instances, has ended"
 			 : out->rc == -ENOTSUP ? "the driver does not let its instances be managed"
 					       : "the driver does not say what instances it has");
 		return;
@@ -129,8 +128,14 @@ static int order_error(const struct mig_order *o, struct error *err)
 				index);
 		} else if (op->rc == -EPIPE) {
 			error_set(err, EXIT_CODE_FAILED,
-				  "the part of carved that makes MIG instances has ended; carved "
-				  "ends, too, and has another when it is started anew");
+				  "the warden, which makes MIG instances, has ended; carved ends, "
+				  "too, and has another when it is started anew");
+		} else if (op->rc == -EPERM && op->kind == MIG_OP_REMOVE) {
+			error_set(err, EXIT_CODE_NOT_PERMITTED,
+				  "GPU %u: carve has no record of having made the MIG instance at "
+				  "%u of size %u, and removes no other's",
+				  index, op->place.start, op->place.size);
+			error_hint(err, "root can remove it with nvidia-smi mig -dci and -dgi");
 		} else if (op->rc == -ETIMEDOUT) {
 			error_set(err, EXIT_CODE_FAILED,
 				  "GPU %u: the driver did not come to %s a MIG instance in time: "

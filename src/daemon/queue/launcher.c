@@ -23,9 +23,9 @@
 #include "daemon/host/runtime.h"
 #include "daemon/host/supervisor.h"
 #include "guard/launcher.h"
-#include "proto/warden.h"
 #include "proto/launcher.h"
 #include "proto/shim.h"
+#include "proto/warden.h"
 
 #define JOBS_DIR "jobs"
 /* Longer than its work takes on a machine that is very busy. A client is told after this time that

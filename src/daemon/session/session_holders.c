@@ -265,8 +265,7 @@ static const struct session *others_with_namespaces(const struct session *s)
 
 bool session_asks_namespace(const struct session *s, bool root)
 {
-	return root ? others_with_namespaces(s) != NULL
-			: s->record.uid == 0 && has_namespaces(s);
+	return root ? others_with_namespaces(s) != NULL : s->record.uid == 0 && has_namespaces(s);
 }
 
 int session_admits(const struct session *s, const struct namespace_seen *seen)
