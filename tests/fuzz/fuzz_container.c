@@ -15,6 +15,7 @@
 #include "integrations/oci/daemon.h"
 #include "integrations/oci/devices.h"
 #include "integrations/oci/labels.h"
+#include "integrations/oci/slice_mounts.h"
 #include "integrations/oci/splice.h"
 #include "integrations/oci/state.h"
 
@@ -38,6 +39,32 @@ static void fuzz_state(const char *text, size_t size)
 		abort();
 }
 
+/* A mount at one of carve's places is carve's, or refused with a reason. */
+static void fuzz_mounts(const json_t *config)
+{
+	char clean[PATH_MAX], session[CONTAINER_LABEL_MAX + 1];
+	struct oci_slice slice;
+	struct error err = {0};
+	json_t *mount;
+	size_t i;
+
+	json_array_foreach(json_object_get(config, "mounts"), i, mount)
+	{
+		const char *to = json_string_value(json_object_get(mount, "destination"));
+
+		if (to && oci_path_clean(to, clean, sizeof(clean)) &&
+		    (clean[0] != '/' || strlen(clean) > strlen(to) || strstr(clean, "//") ||
+		     strstr(clean, "/../") || strstr(clean, "/./")))
+			abort();
+		if (to)
+			(void)oci_slice_text_session(to, session);
+	}
+	if (oci_slice_find(config, true, &slice, &err) < 0)
+		refused(&err);
+	else if (*slice.session && !*slice.attach)
+		abort();
+}
+
 static void fuzz_config(const char *text, size_t size)
 {
 	struct oci_container container = {.bundle = "/bundle"};
@@ -49,6 +76,7 @@ static void fuzz_config(const char *text, size_t size)
 	else if (container.root[0] != '/')
 		abort();
 	(void)oci_is_sandbox(&container);
+	fuzz_mounts(config);
 	oci_container_clear(&container);
 	json_t *labels = oci_config_device_labels(config);
 	if ((labels != NULL) != oci_config_has_device_hook(config) ||

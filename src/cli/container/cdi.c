@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/macros.h"
+#include "base/trust.h"
 #include "cli/cli.h"
 #include "cli/container/hook.h"
 #include "cli/container/size_label.h"
@@ -70,7 +71,7 @@ static int directory_check(const char *dir, struct error *err)
 	struct stat st;
 
 	if (stat(dir, &st) < 0 ||
-	    ((st.st_uid == 0 || st.st_uid == geteuid()) && !(st.st_mode & S_IWOTH)))
+	    ((st.st_uid == 0 || trust_uid_is_own(st.st_uid)) && !(st.st_mode & S_IWOTH)))
 		return 0;
 	error_set(err, EXIT_CODE_NOT_PERMITTED, "%.300s is %s", dir,
 		  st.st_mode & S_IWOTH ? "a directory that everybody writes to"

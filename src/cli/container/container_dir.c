@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "base/trust.h"
 #include "cli/container/container_watch.h"
 
 /* Its contents outlive a boot, as containers do. */
@@ -100,7 +101,7 @@ static bool note_read(const char *dir, const char *own, char cid[static 81])
 	struct stat st;
 
 	snprintf(path, sizeof(path), "%.4000s/" NOTE, dir);
-	if (lstat(dir, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
+	if (lstat(dir, &st) < 0 || !S_ISDIR(st.st_mode) || !trust_uid_is_own(st.st_uid) ||
 	    file_read(path, text, sizeof(text)) < 0 || is_held(dir))
 		return false;
 	size_t length = strcspn(text, "\n");

@@ -135,7 +135,8 @@ static const char *environment_check(struct look *look, const struct place *plac
 {
 	char text[ATTACH_SLICE_FILE_SIZE + 1];
 
-	return text_read(look, from, text, sizeof(text)) &&
+	/* A device is not even opened. */
+	return S_ISREG(st->st_mode) && text_read(look, from, text, sizeof(text)) &&
 			       oci_slice_text_session(text, look->slice->session)
 		       ? NULL
 		       : "it is not a file that carve wrote for a slice";
@@ -146,7 +147,8 @@ static const char *preload_check(struct look *look, const struct place *place, c
 {
 	char text[sizeof(CONTAINER_PRELOAD_TEXT)];
 
-	return text_read(look, from, text, sizeof(text)) && !strcmp(text, CONTAINER_PRELOAD_TEXT)
+	return S_ISREG(st->st_mode) && text_read(look, from, text, sizeof(text)) &&
+			       !strcmp(text, CONTAINER_PRELOAD_TEXT)
 		       ? NULL
 		       : "it is not a file that carve wrote for a slice";
 }

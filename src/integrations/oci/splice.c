@@ -203,8 +203,12 @@ size_t oci_installed_hooks_drop(char *text, size_t size)
 
 		if (!is_installed_hook(text + at, length)) {
 			/* Elements move to the front only: what is written here has been read. */
-			if (text[to - 1] != '[')
+			if (text[to - 1] != '[') {
+				/* Two elements without a comma: it is no JSON. */
+				if (to == at)
+					return size;
 				text[to++] = ',';
+			}
 			memmove(text + to, text + at, length);
 			to += length;
 		}

@@ -363,6 +363,19 @@ def test_a_pod_joins_no_session_by_what_its_author_writes(stand_in, tmp_path, ki
     assert done.returncode == 0 and is_in, done.stderr
 
 
+@pytest.mark.parametrize("volume", rest_long(["/run/carve-slice", "/run/carve-slice/front"]))
+def test_an_image_with_a_volume_at_carves_place_does_not_start(podman, volume):
+    """Nor by carve's command, whose own mounts are beside it. Another place is the image's own."""
+    image = build(podman, "localhost/volume:1", [f"VOLUME {volume}", "LABEL carve.vram=3GiB"])
+    for done in (hooked(podman, "run", "--rm", image, "hog"), hooked(podman, "run", "--rm", "--annotation", "carve.vram=2GiB", image, "hog"),
+                 podman.carve("--vram", "2", "--rm", image, "hog")):
+        assert done.returncode != 0 and f"the mount at {volume}, of /" in done.stderr and "this GPU" not in done.stdout, done
+    image = build(podman, "localhost/volume:2", ["VOLUME /run", "LABEL carve.vram=3GiB"])
+    for done, mib in ((hooked(podman, "run", "--rm", image, "hog"), 3072), (podman.carve("--vram", "2", "--rm", image, "hog"), 2048)):
+        assert f"this GPU has {mib} MiB" in done.stdout, done
+    podman.nothing_is_left()
+
+
 PLANTED = {
     "file": lambda path, victim: path.write_text("x"),
     "directory": lambda path, victim: (path / "inside").mkdir(parents=True),
