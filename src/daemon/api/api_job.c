@@ -17,9 +17,9 @@
 #include "daemon/api/http.h"
 #include "daemon/api/view.h"
 #include "daemon/node.h"
+#include "daemon/queue/job_asked.h"
 #include "daemon/queue/queue_private.h"
 #include "proto/shim.h"
-#include "proto/shim_sweep.h"
 
 /* Ended jobs in a list, unless `ended` says otherwise. */
 #define ENDED_DEFAULT 20u
@@ -118,11 +118,15 @@ static void ended_add(struct listing *listing, const struct job_place *before, u
 		listing->next[0] = '\0';
 }
 
+static json_t *part_json(const struct listing *listing)
+{
+	return json_pack("{s:o, s:o}", "jobs", listing->list, "next",
+			 *listing->next ? json_string(listing->next) : json_null());
+}
+
 static void reply_part(struct listing *listing)
 {
-	call_reply(listing->call, MHD_HTTP_OK,
-		   json_pack("{s:o, s:o}", "jobs", listing->list, "next",
-			     *listing->next ? json_string(listing->next) : json_null()));
+	call_reply(listing->call, MHD_HTTP_OK, part_json(listing));
 }
 
 static void bad_part(struct call *call, const char *name)
@@ -254,22 +258,25 @@ void api_job_none(struct call *call, const char *text)
 	call_reply_error(call, MHD_HTTP_NOT_FOUND, &err);
 }
 
-/* The request of one job: all but its environment, which may have secrets, and what the
- * command's shell had. */
-static void asked_add(const struct listing *listing, json_t *job)
-{
-	static const char *const private[] = {"env", "limits", "umask"};
-	cleanup_free char *text = NULL;
+#define ASKED_PLACE "\"asked\":null"
 
-	if (job_store_spec_get(listing->call->node->queues->store, listing->spec, &text, NULL) < 0)
-		return;
-	json_t *asked = json_loads(text, 0, NULL);
-	for (size_t i = 0; i < ARRAY_SIZE(private); i++)
-		json_object_del(asked, private[i]);
-	const json_t *params = json_object_get(asked, "params");
-	if (params)
-		json_object_set_new(asked, "params", shim_sweep_choose(params, listing->index));
-	json_object_set_new(job, "asked", asked);
+/* The answer with the request of its one job, which is copied in where the answer has a place for
+ * it. No text within the answer looks like that place, as its quotes would be escaped. */
+static char *asked_insert(const struct listing *listing, char *answer)
+{
+	cleanup_free char *request = NULL, *asked = NULL;
+	char *place = answer ? strstr(answer, ASKED_PLACE) : NULL, *text = NULL;
+
+	if (!place || job_store_spec_get(listing->call->node->queues->store, listing->spec,
+					 &request, NULL) < 0)
+		return answer;
+	asked = job_asked_text(request, listing->index);
+	place += strlen(ASKED_PLACE) - strlen("null");
+	if (asked && asprintf(&text, "%.*s%s%s", (int)(place - answer), answer, asked,
+			      place + strlen("null")) < 0)
+		text = NULL;
+	free(answer);
+	return text;
 }
 
 /* A job that has not ended is newer in memory. */
@@ -373,19 +380,19 @@ static bool wait_on(struct call *call, const char *text)
 
 static void reply_meant(struct listing *listing, bool parts, bool first)
 {
-	if (first && json_array_size(listing->list) == 1)
-		asked_add(listing, json_array_get(listing->list, 0));
-	if (parts) {
-		reply_part(listing);
-	} else if (*listing->next) {
+	if (!parts && *listing->next) {
 		json_decref(listing->list);
 		answer_failed(listing->call, MHD_HTTP_BAD_REQUEST, EXIT_CODE_USAGE,
 			      "the array has more than %u jobs: ask for parts of it (?part=), or "
 			      "for one of them",
 			      UNPAGED_JOBS);
-	} else {
-		call_reply(listing->call, MHD_HTTP_OK, listing->list);
+		return;
 	}
+	bool asked = first && json_array_size(listing->list) == 1;
+	if (asked)
+		json_object_set_new(json_array_get(listing->list, 0), "asked", json_null());
+	char *answer = call_text(parts ? part_json(listing) : listing->list);
+	call_reply_text(listing->call, MHD_HTTP_OK, asked ? asked_insert(listing, answer) : answer);
 }
 
 static void answer_or_wait(struct call *call, const char *id)

@@ -176,7 +176,7 @@ static int edit(struct change *change, struct job *job, const char *queue, const
 		rc = error_set(&change->err, EXIT_CODE_NOT_PERMITTED,
 			       "only user %s may change what the job runs",
 			       view_user(job->record.uid));
-	char *text = rc == 0 && rewrites ? json_dumps(body, JSON_COMPACT) : NULL;
+	char *text = rc == 0 && rewrites ? json_dumps(body, JOB_TEXT_FORM) : NULL;
 	if (text && launcher_is_there(job->queues->host.launcher))
 		rc = warrant_copy(change, job, text, &warrant);
 	if (rc == 0)
@@ -315,7 +315,7 @@ static char *text_to_vouch(const struct change *change)
 	    !launcher_is_there(&change->node->launcher))
 		return NULL;
 	json_t *body = edited_text(job, change->body);
-	char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+	char *text = body ? json_dumps(body, JOB_TEXT_FORM) : NULL;
 	json_decref(body);
 	return text;
 }

@@ -15,6 +15,7 @@
 #include "daemon/api/http.h"
 #include "daemon/api/view.h"
 #include "daemon/node.h"
+#include "daemon/queue/job_asked.h"
 #include "daemon/queue/queue_private.h"
 #include "daemon/waiting/quotas.h"
 #include "daemon/waiting/refusal.h"
@@ -275,7 +276,7 @@ static int request_read(struct enqueuing *e, struct error *err)
 					err);
 	if (rc == 0)
 		rc = api_job_after_check(call->node, &call->peer, &request->spec, err);
-	if (rc == 0 && !(request->text = json_dumps(e->body, JSON_COMPACT)))
+	if (rc == 0 && !(request->text = json_dumps(e->body, JOB_TEXT_FORM)))
 		rc = error_set(err, EXIT_CODE_FAILED, "out of memory");
 	return rc;
 }
@@ -304,10 +305,22 @@ int api_job_enqueue(struct call *call, json_t *body, struct error *err)
 	return rc;
 }
 
+/* NULL with *err set: it has more values than are read in one piece, or is no JSON. */
+static json_t *job_body(struct call *call, struct error *err)
+{
+	if (job_asked_values(call->body, call->body_size) <= JOB_VALUES_MAX)
+		return answer_body(call, err);
+	error_set(err, EXIT_CODE_USAGE,
+		  "the job has more than %u words and variables of its environment together",
+		  JOB_VALUES_MAX);
+	error_hint(err, "have the command read its words from a file, as `xargs -a FILE` does");
+	return NULL;
+}
+
 void api_post_job(struct call *call, const char *id)
 {
 	struct error err = {0};
-	json_t *body = answer_body(call, &err);
+	json_t *body = job_body(call, &err);
 	int rc = json_is_object(body) ? 0 : -1;
 
 	if (body && rc < 0)

@@ -246,14 +246,25 @@ static char *answer_count(struct http_call *c, char *text)
 	return NULL;
 }
 
-void call_reply(struct call *call, unsigned status, json_t *body)
+char *call_text(json_t *body)
 {
-	struct http_call *c = http_call(call);
 	char *text = body ? json_dumps(body, JSON_COMPACT | JSON_PRESERVE_ORDER |
 						     JSON_REAL_PRECISION(SHARE_DIGITS))
 			  : NULL;
 
 	json_decref(body);
+	return text;
+}
+
+void call_reply(struct call *call, unsigned status, json_t *body)
+{
+	call_reply_text(call, status, call_text(body));
+}
+
+void call_reply_text(struct call *call, unsigned status, char *text)
+{
+	struct http_call *c = http_call(call);
+
 	if (text && !(text = answer_count(c, text))) {
 		status = MHD_HTTP_TOO_MANY_REQUESTS;
 		text = strdup("{\"error\":{\"code\":1,\"message\":\"you have too many answers of "

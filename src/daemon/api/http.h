@@ -33,6 +33,11 @@ int call_socket(const struct call *call);
 const char *call_argument(struct call *call, const char *name);
 /* Answers. `body` becomes the call's. Exactly one answer a call. */
 void call_reply(struct call *call, unsigned status, json_t *body);
+/* The text that an answer with this body has, from malloc. `body` becomes the function's. NULL: out
+ * of memory. */
+char *call_text(json_t *body);
+/* Likewise a JSON text, from malloc, which becomes the call's; NULL: out of memory. */
+void call_reply_text(struct call *call, unsigned status, char *text);
 void call_reply_error(struct call *call, unsigned status, const struct error *err);
 /* The answer comes later; `on_gone` is called if the client goes away before. */
 void call_defer(struct call *call, void (*on_gone)(struct call *call));

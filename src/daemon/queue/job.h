@@ -7,11 +7,18 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/units.h"
 #include "core/place.h"
 #include "core/queue_spec.h"
 #include "core/queue_waits.h"
 #include "daemon/host/peer.h"
 #include "daemon/store/store.h"
+
+/* How json_dumps() writes a job's request: as it is shown later. */
+#define JOB_TEXT_FORM (JSON_COMPACT | JSON_REAL_PRECISION(SHARE_DIGITS))
+/* Values in a request, all words of the command and variables of the environment together. To read
+ * so many takes the loop some 2 ms. */
+#define JOB_VALUES_MAX 10000u
 
 struct crowd;
 struct error;

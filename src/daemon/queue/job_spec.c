@@ -423,8 +423,12 @@ static int read_array(const json_t *value, struct reading *to, struct error *err
 	}
 	if (*at)
 		return array_error(text, err);
-	qsort(to->indexes, to->count, sizeof(*to->indexes), ascending);
-	for (uint32_t i = 1; i < to->count; i++)
+	bool sorted = true;
+	for (uint32_t i = 1; i < to->count && sorted; i++)
+		sorted = to->indexes[i] > to->indexes[i - 1];
+	if (!sorted)
+		qsort(to->indexes, to->count, sizeof(*to->indexes), ascending);
+	for (uint32_t i = 1; !sorted && i < to->count; i++)
 		if (to->indexes[i] == to->indexes[i - 1])
 			return usage(err, "array", text, "names an index twice",
 				     "each index is one job");
