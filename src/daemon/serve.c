@@ -296,6 +296,7 @@ static void on_prepare(uv_prepare_t *prepare)
 {
 	struct node *node = prepare->data;
 
+	fair_pass(&node->turns);
 	if (node->waiting.dirty && node->ready)
 		waiting_run(&node->waiting);
 	queues_run(node->queues);
@@ -443,6 +444,7 @@ static int node_open(struct node *node, struct error *err)
 	/* Slices are there without queues, too. */
 	node->queues = queues_start(
 		&(struct queues_host){.sessions = &node->sessions,
+				      .turns = &node->turns,
 				      .pool = &node->pool,
 				      .waiting = &node->waiting,
 				      .quotas = &node->quotas,

@@ -32,6 +32,13 @@ static void on_run(struct fair_work *work)
 		;
 }
 
+/* A pass of the loop, in which nothing but the lines has work. */
+static bool pass(struct fair *fair)
+{
+	fair_pass(fair);
+	return fair_run(fair);
+}
+
 static struct job job(char name)
 {
 	return (struct job){.work = {.run = on_run}, .name = name};
@@ -61,9 +68,10 @@ static void test_a_user_waits_for_one_call_of_another(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(many); i++)
 		assert_int_equal(fair_do(&fair, MALLORY, &many[i].work), i == 0);
 	assert_false(fair_do(&fair, ALICE, &one.work));
-	while (fair_run(&fair))
+	while (pass(&fair))
 		;
 	assert_string_equal(done, "12a345");
+	fair_pass(&fair);
 	assert_false(fair_waits(&fair));
 }
 
@@ -74,9 +82,9 @@ static void test_a_pass_ends_after_its_time(void **state)
 
 	for (size_t i = 0; i < ARRAY_SIZE(many); i++)
 		(void)fair_do(&fair, MALLORY, &many[i].work);
-	assert_true(fair_run(&fair));
+	assert_true(pass(&fair));
 	assert_string_equal(done, "12");
-	assert_false(fair_run(&fair));
+	assert_false(pass(&fair));
 	assert_string_equal(done, "123");
 }
 
@@ -92,14 +100,51 @@ static void test_work_that_is_withdrawn_does_not_run(void **state)
 	fair_withdraw(&many[3].work);
 	fair_withdraw(&one.work);
 	fair_withdraw(&one.work);
-	while (fair_run(&fair))
+	while (pass(&fair))
 		;
 	assert_string_equal(done, "13");
 	/* Its line is gone, and is made anew. */
+	fair_pass(&fair);
 	(void)fair_do(&fair, ALICE, &many[0].work);
 	assert_false(fair_do(&fair, ALICE, &one.work));
-	assert_false(fair_run(&fair));
+	assert_false(pass(&fair));
 	assert_string_equal(done, "131a");
+}
+
+/* What was spent before the lines is not theirs. One piece is done in each pass all the same. */
+static void test_all_work_of_a_pass_draws_on_one_budget(void **state)
+{
+	struct fair fair = {0};
+	struct job many[3] = {job('1'), job('2'), job('3')}, other = job('x');
+
+	for (size_t i = 0; i < ARRAY_SIZE(many); i++)
+		assert_true(fair_line_up(&fair, MALLORY, &many[i].work));
+	fair_pass(&fair);
+	fair_begin(&fair);
+	assert_false(fair_is_spent(&fair));
+	on_run(&other.work);
+	assert_true(fair_is_spent(&fair));
+	fair_end(&fair);
+	assert_true(fair_run(&fair));
+	assert_string_equal(done, "x1");
+	/* Nor is what comes from outside after them. */
+	assert_false(fair_do(&fair, ALICE, &other.work));
+	assert_true(pass(&fair));
+	assert_string_equal(done, "x12");
+}
+
+static void test_work_within_other_work_counts_once(void **state)
+{
+	struct fair fair = {0};
+	uint64_t began = now_monotonic_ns();
+
+	fair_begin(&fair);
+	fair_begin(&fair);
+	on_run(&(struct job){.name = 'a'}.work);
+	fair_end(&fair);
+	fair_end(&fair);
+	assert_true(fair_is_spent(&fair));
+	assert_true(fair.spent_ns <= now_monotonic_ns() - began);
 }
 
 int main(void)
@@ -109,6 +154,8 @@ int main(void)
 		cmocka_unit_test_setup(test_a_user_waits_for_one_call_of_another, begin),
 		cmocka_unit_test_setup(test_a_pass_ends_after_its_time, begin),
 		cmocka_unit_test_setup(test_work_that_is_withdrawn_does_not_run, begin),
+		cmocka_unit_test_setup(test_all_work_of_a_pass_draws_on_one_budget, begin),
+		cmocka_unit_test_setup(test_work_within_other_work_counts_once, begin),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/host/rights.h"
 
@@ -23,7 +22,6 @@ static struct {
 	size_t room;
 	struct http_reading *turn; /* the one whose turn it is */
 	struct http_reading *late; /* those that were refused in this run of libmicrohttpd */
-	uint64_t began_ns;         /* that run */
 } reading;
 
 static void on_turn(struct fair_work *turn);
@@ -39,7 +37,7 @@ static bool may_read(int fd)
 
 	if (!open || open == reading.turn)
 		return true;
-	if (!fair_waits(reading.turns) && now_monotonic_ns() - reading.began_ns < FAIR_NS)
+	if (!fair_waits(reading.turns))
 		return true;
 	if (!open->late) {
 		open->late = true;
@@ -104,9 +102,10 @@ void http_reading_first(int fd)
 
 void http_reading_run(void)
 {
-	reading.began_ns = now_monotonic_ns();
+	fair_begin(reading.turns);
 	MHD_run(reading.mhd);
 	late_line_up();
+	fair_end(reading.turns);
 }
 
 void http_reading_begin(struct MHD_Daemon *mhd, struct fair *turns, bool *resumed)

@@ -32,5 +32,6 @@ void http_reading_remove(struct http_reading *open);
 void http_reading_first(int fd);
 /* One that waits for its turn goes on at once. */
 void http_reading_release(struct http_reading *open);
-/* As MHD_run(): reads for FAIR_NS. The rest then stands in lines, for fair_run(). */
+/* As MHD_run(): reads while some of the budget is left. The rest then stands in lines, for
+ * fair_run(). */
 void http_reading_run(void);

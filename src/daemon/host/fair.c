@@ -12,12 +12,35 @@ struct fair_line {
 	struct fair_work *first, *last;
 };
 
+void fair_begin(struct fair *f)
+{
+	if (f->depth++ == 0)
+		f->began_ns = now_monotonic_ns();
+}
+
+void fair_end(struct fair *f)
+{
+	if (--f->depth == 0)
+		f->spent_ns += now_monotonic_ns() - f->began_ns;
+}
+
+bool fair_is_spent(const struct fair *f)
+{
+	uint64_t now = f->depth ? now_monotonic_ns() - f->began_ns : 0;
+
+	return f->spent_ns + now >= FAIR_NS;
+}
+
+void fair_pass(struct fair *f)
+{
+	f->spent_ns = 0;
+}
+
 static void run(struct fair *f, struct fair_work *work)
 {
-	uint64_t began = now_monotonic_ns();
-
+	fair_begin(f);
 	work->run(work);
-	f->spent_ns += now_monotonic_ns() - began;
+	fair_end(f);
 }
 
 static void line_append(struct fair *f, struct fair_line *line)
@@ -57,7 +80,7 @@ static void line_remove(struct fair *f, struct fair_line *line)
 
 bool fair_waits(const struct fair *f)
 {
-	return f->lines || f->spent_ns >= FAIR_NS;
+	return f->lines || fair_is_spent(f);
 }
 
 bool fair_do(struct fair *f, uid_t owner, struct fair_work *work)
@@ -99,11 +122,13 @@ void fair_withdraw(struct fair_work *work)
 
 bool fair_run(struct fair *f)
 {
-	f->spent_ns = 0;
-	while (f->lines && f->spent_ns < FAIR_NS) {
+	bool first = true;
+
+	while (f->lines && (first || !fair_is_spent(f))) {
 		struct fair_line *line = f->lines;
 		struct fair_work *work = line->first;
 
+		first = false;
 		/* Its user is the last one from here on. */
 		if (line->next) {
 			f->lines = line->next;
@@ -112,8 +137,5 @@ bool fair_run(struct fair *f)
 		fair_withdraw(work);
 		run(f, work);
 	}
-	/* A call that comes in from outside meanwhile has a time of its own, so that a pass without
-	 * lines is none of waiting. */
-	f->spent_ns = 0;
 	return f->lines != NULL;
 }

@@ -1,14 +1,14 @@
-/* What a job's request asked for, as a list of jobs shows it. The request is stored as the JSON
- * text that is shown, and an argument list may have a hundred thousand words. So it is copied
- * member by member and never parsed. Pure. */
+/* The part of a job's request that a list of jobs shows. The request is stored as the JSON text
+ * that is shown, and an argument list may have thousands of words. So it is copied member by member
+ * and never parsed. Pure. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 /* The text of a JSON object for the text of a request, which json_dumps() wrote: without the
- * environment, which may have secrets, and without what the command's shell had. Of a sweep's
- * parameters it has the values that the job of this index has (proto/shim_sweep.h). malloc'ed;
+ * environment, which may have secrets, and without what the command's shell had. A sweep's job
+ * is shown with the values that the job of this index has (proto/shim_sweep.h). malloc'ed;
  * NULL: out of memory, or the text is no object. */
 char *job_asked_text(const char *text, int64_t index);
 

@@ -140,6 +140,7 @@ struct agent {
 /* The parts of the daemon that this room uses, lent by its root. */
 struct queues_host {
 	struct sessions *sessions;
+	struct fair *turns; /* the loop's budget, from which all work on jobs is taken */
 	struct pool *pool;
 	struct waiting *waiting;
 	struct quotas *quotas;

@@ -659,18 +659,13 @@ static void end_run(struct queues *q)
 		job_conclude(job);
 }
 
-void jobs_end_run(struct queues *q)
+void jobs_end_part(struct queues *q)
 {
-	uint64_t end = now_monotonic_ns() + QUEUE_PART_NS;
+	uint64_t end = now_monotonic_ns() + FAIR_STEP_NS;
 
 	/* The store tells when it is free. */
-	while (q->ends.first && !job_store_holds(q->store)) {
-		if (now_monotonic_ns() >= end) {
-			queue_parts_wake(q);
-			return;
-		}
+	while (q->ends.first && !job_store_holds(q->store) && now_monotonic_ns() < end)
 		end_run(q);
-	}
 }
 
 /* ---- watching ----------------------------------------------------------------------------- */

@@ -54,7 +54,7 @@ int jobs_enqueue(struct queues *q, const struct enqueue_request *request)
 	snprintf(e->queue, sizeof(e->queue), "%s", request->queue);
 	snprintf(e->key, sizeof(e->key), "%s", request->key ? request->key : "");
 	e->request.peer = &e->peer;
-	if (e->request.count > QUEUE_PART) {
+	if (e->request.count > QUEUE_SHORT) {
 		turns_add(&q->longs, &e->turn, e->owner);
 		queue_parts_wake(q);
 	} else {
@@ -161,33 +161,38 @@ static int write_all_of(struct queues *q, int64_t now)
 	return rc < 0 ? rc : job_store_commit(q->store);
 }
 
-/* From the disk into memory, from job number `from` to before `end`. A job that finds no memory
- * here is found by the next daemon. */
-static void jobs_make(struct queues *q, struct enqueue *e, uint32_t from, uint32_t end)
+/* From the disk into memory, from job number `from` on. A job that finds no memory here is found by
+ * the next daemon. Returns the number of the next one, as time is up at `end`. */
+static uint32_t jobs_make(struct queues *q, struct enqueue *e, uint32_t from, uint64_t end)
 {
 	struct job_record record;
+	uint32_t i = from;
 
-	for (uint32_t i = from; i < end; i++) {
+	for (; i < e->request.count && now_monotonic_ns() < end; i++) {
 		record_of(q, e, i, e->now, &record);
 		record.name = e->made->name;
 		struct job *job = job_new(q, &record, e->made);
 
 		if (!job)
-			break;
+			return e->request.count;
 		job_state_set(job, record.state);
 		job_move(job, &q->pending);
 	}
+	return i;
 }
 
 /* Once all of an array are there: or it would seem to have ended with the first ones. */
-static void jobs_settle(struct queues *q, const struct enqueue *e, uint32_t from, uint32_t end)
+static uint32_t jobs_settle(struct queues *q, const struct enqueue *e, uint32_t from, uint64_t end)
 {
-	for (uint32_t i = from; i < end; i++) {
+	uint32_t i = from;
+
+	for (; i < e->request.count && now_monotonic_ns() < end; i++) {
 		struct job *job = job_find(q, e->first + i);
 
 		if (job && job->list == &q->pending)
 			job_settle(job);
 	}
+	return i;
 }
 
 static bool spec_make(struct queues *q, struct enqueue *e)
@@ -245,8 +250,8 @@ static void on_durable(struct disk_waiter *waiter, int rc)
 		failed(e, rc);
 	} else {
 		if (spec_make(q, e)) {
-			jobs_make(q, e, 0, e->request.count);
-			jobs_settle(q, e, 0, e->request.count);
+			(void)jobs_make(q, e, 0, UINT64_MAX);
+			(void)jobs_settle(q, e, 0, UINT64_MAX);
 		}
 		succeeded(e);
 	}
@@ -313,9 +318,9 @@ static int long_end(struct queues *q, struct enqueue *e)
 	return rc == 0 && e->key[0] ? asked_put(q, e) : rc;
 }
 
-static int long_write(struct queues *q, struct enqueue *e)
+static int long_write(struct queues *q, struct enqueue *e, uint64_t end)
 {
-	uint32_t rows = e->request.count - 1, end = MIN(rows, e->done + QUEUE_PART);
+	uint32_t rows = e->request.count - 1;
 	struct job_record record;
 	int rc = job_store_begin(q->store);
 
@@ -323,7 +328,7 @@ static int long_write(struct queues *q, struct enqueue *e)
 		return rc;
 	if (!e->done)
 		rc = long_begin(q, e);
-	for (; rc == 0 && e->done < end; e->done++) {
+	for (; rc == 0 && e->done < rows && now_monotonic_ns() < end; e->done++) {
 		record_of(q, e, e->done, e->now, &record);
 		rc = job_store_add(q->store, &record);
 	}
@@ -383,20 +388,26 @@ static struct enqueue *long_next(const struct queues *q)
 	return NULL;
 }
 
-bool enqueue_part(struct queues *q)
+bool enqueue_part_owner(const struct queues *q, uid_t *ret)
+{
+	const struct enqueue *e = long_next(q);
+
+	if (e)
+		*ret = e->turn.user;
+	return e;
+}
+
+void enqueue_part(struct queues *q)
 {
 	struct enqueue *e = long_next(q);
-	uint32_t end, count;
+	uint64_t end = now_monotonic_ns() + FAIR_STEP_NS;
+	uint32_t count = e->request.count;
 	int rc = 0;
 
-	if (!e)
-		return false;
 	turns_pass(&q->longs, e->turn.user);
-	count = e->request.count;
-	end = MIN(count, e->done + QUEUE_PART);
 	switch (e->stage) {
 	case ENQUEUE_WRITES:
-		rc = long_write(q, e);
+		rc = long_write(q, e, end);
 		kill_point("enqueue.part");
 		stage_next(e, count - 1);
 		if (rc < 0 || e->stage != ENQUEUE_SYNCS)
@@ -407,22 +418,19 @@ bool enqueue_part(struct queues *q)
 	case ENQUEUE_SYNCS:
 		break;
 	case ENQUEUE_MAKES:
-		jobs_make(q, e, e->done, end);
-		e->done = end;
+		e->done = jobs_make(q, e, e->done, end);
 		stage_next(e, count);
 		if (e->stage == ENQUEUE_SETTLES)
 			succeeded(e);
 		break;
 	case ENQUEUE_SETTLES:
-		jobs_settle(q, e, e->done, end);
-		e->done = end;
+		e->done = jobs_settle(q, e, e->done, end);
 		if (e->done == count)
 			long_leave(q, e);
 		break;
 	}
 	if (rc < 0)
 		long_fail(q, e, rc);
-	return long_next(q) != NULL;
 }
 
 void enqueues_free(struct queues *q)

@@ -598,7 +598,7 @@ static void hook_tell(struct queues *q, struct agent *agent, uint64_t end)
 
 void agent_hooks_tell(struct queues *q)
 {
-	uint64_t end = now_monotonic_ns() + QUEUE_PART_NS;
+	uint64_t end = now_monotonic_ns() + FAIR_STEP_NS;
 
 	q->owes = false;
 	for (struct agent *agent = q->agents; agent; agent = agent->next)
@@ -606,6 +606,4 @@ void agent_hooks_tell(struct queues *q)
 			program_hear(agent->hook);
 			hook_tell(q, agent, end);
 		}
-	if (q->owes)
-		queue_parts_wake(q);
 }

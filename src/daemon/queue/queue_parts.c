@@ -1,5 +1,5 @@
-/* Work on long arrays: a part in each round of the loop, in users' turns, so that the loop serves
- * others meanwhile. */
+/* Work on many jobs, in parts. Each part takes FAIR_STEP_NS at most and comes from the loop's
+ * budget (host/fair.h), in its user's turn, as calls do. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -8,35 +8,12 @@
 #include "base/macros.h"
 #include "daemon/queue/queue_private.h"
 
-/* ---- the handle that keeps the loop going ------------------------------------------------- */
-
-static void on_idle(uv_idle_t *idle)
-{
-	/* The work is queues_run()'s: this only keeps the loop from sleeping before it. */
-}
-
-void queue_parts_wake(struct queues *q)
-{
-	if (!q->idle) {
-		q->idle = malloc(sizeof(*q->idle));
-		if (!q->idle)
-			return; /* the next event goes on with it */
-		uv_idle_init(q->host.sessions->loop, q->idle);
-	}
-	uv_idle_start(q->idle, on_idle);
-}
-
-static void on_closed(uv_handle_t *handle)
-{
-	free(handle);
-}
-
 /* ---- changing ----------------------------------------------------------------------------- */
 
 /* In one step on the disk. */
 static void part_change(struct queues *q, struct queue_parts *p)
 {
-	uint64_t end = now_monotonic_ns() + QUEUE_PART_NS;
+	uint64_t end = now_monotonic_ns() + FAIR_STEP_NS;
 	int rc = job_store_begin(q->store);
 
 	for (; p->done < p->count && now_monotonic_ns() < end; p->done++) {
@@ -125,7 +102,7 @@ void jobs_change(struct queues *q, uid_t owner, int64_t id, int32_t index, jobs_
 	p->cb = cb;
 	p->done_cb = done;
 	p->arg = arg;
-	if (p->count <= QUEUE_PART && !q->parts.first && !job_store_holds(q->store))
+	if (p->count <= QUEUE_SHORT && !q->parts.first && !job_store_holds(q->store))
 		part_change(q, p);
 	if (p->done < p->count)
 		parts_add(q, p, owner);
@@ -140,28 +117,87 @@ static struct queue_parts *parts_first(const struct queues *q)
 	return q->parts.first ? CONTAINER_OF(q->parts.first, struct queue_parts, turn) : NULL;
 }
 
-static bool part_run(struct queues *q)
+static bool change_owner(const struct queues *q, uid_t *ret)
+{
+	if (q->parts.first)
+		*ret = q->parts.first->user;
+	return q->parts.first;
+}
+
+static void change_part(struct queues *q)
 {
 	struct queue_parts *p = parts_first(q);
 
-	if (!p)
-		return enqueue_part(q);
 	part_change(q, p);
 	turns_pass(&q->parts, p->turn.user);
-	if (p->done == p->count) {
-		turns_remove(&q->parts, &p->turn);
-		if (p->array)
-			halt_end(q, p->array);
-		parts_end(p);
-	}
-	return enqueue_part(q) || q->parts.first;
+	if (p->done < p->count)
+		return;
+	turns_remove(&q->parts, &p->turn);
+	if (p->array)
+		halt_end(q, p->array);
+	parts_end(p);
 }
 
-void queue_parts_run(struct queues *q)
+static bool end_owner(const struct queues *q, uid_t *ret)
 {
+	if (q->ends.first)
+		*ret = q->ends.first->user;
+	return q->ends.first;
+}
+
+/* Decisions are for all users, and so are nobody's. */
+static bool start_owner(const struct queues *q, uid_t *ret)
+{
+	*ret = (uid_t)-1;
+	return q->starts_more;
+}
+
+static bool tell_owner(const struct queues *q, uid_t *ret)
+{
+	*ret = (uid_t)-1;
+	return q->owes;
+}
+
+static const struct {
+	/* Returns whether there is a part to do, and gives its owner. */
+	bool (*owner)(const struct queues *q, uid_t *ret);
+	void (*part)(struct queues *q);
+} kinds[QUEUE_PARTS] = {
+	[QUEUE_PART_CHANGES] = {change_owner, change_part},
+	[QUEUE_PART_ENQUEUES] = {enqueue_part_owner, enqueue_part},
+	[QUEUE_PART_WAITS] = {queue_waits_owner, queue_waits_part},
+	[QUEUE_PART_ENDS] = {end_owner, jobs_end_part},
+	[QUEUE_PART_STARTS] = {start_owner, agents_decide},
+	[QUEUE_PART_TELLS] = {tell_owner, agent_hooks_tell},
+};
+
+static void on_turn(struct fair_work *work)
+{
+	struct queue_turn *turn = CONTAINER_OF(work, struct queue_turn, work);
+	struct queues *q = turn->queues;
+	uid_t ignored;
+
+	if (!job_store_holds(q->store) && kinds[turn->kind].owner(q, &ignored))
+		kinds[turn->kind].part(q);
+	queue_parts_wake(q);
+}
+
+void queue_parts_wake(struct queues *q)
+{
+	uid_t owner;
+
 	/* While the store holds there is nothing to do: it wakes this when it is free. */
-	if ((job_store_holds(q->store) || !part_run(q)) && q->idle)
-		uv_idle_stop(q->idle);
+	for (unsigned kind = 0; kind < QUEUE_PARTS && !job_store_holds(q->store); kind++) {
+		struct queue_turn *turn = &q->turn[kind];
+
+		if (turn->work.line || !kinds[kind].owner(q, &owner))
+			continue;
+		turn->work.run = on_turn;
+		turn->queues = q;
+		turn->kind = kind;
+		/* Without memory for a line, the next event goes on with it. */
+		(void)fair_line_up(q->host.turns, owner, &turn->work);
+	}
 }
 
 void queue_parts_free(struct queues *q)
@@ -171,6 +207,6 @@ void queue_parts_free(struct queues *q)
 		free(p->ids);
 		free(p);
 	}
-	if (q->idle)
-		uv_close((uv_handle_t *)steal_ptr(&q->idle), on_closed);
+	for (unsigned kind = 0; kind < QUEUE_PARTS; kind++)
+		fair_withdraw(&q->turn[kind].work);
 }

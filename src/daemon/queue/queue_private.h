@@ -6,6 +6,7 @@
 #include "core/turns.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/crowd.h"
+#include "daemon/host/fair.h"
 #include "daemon/host/privileges.h"
 #include "daemon/host/runtime.h"
 #include "daemon/queue/job_store.h"
@@ -109,6 +110,24 @@ struct queue_known {
 	struct job_counts counts;
 };
 
+/* The kinds of work on jobs that are done in parts. Each kind that has something to do stands once
+ * in the line of the user whose part is its next one (host/fair.h). */
+enum queue_kind {
+	QUEUE_PART_CHANGES,  /* jobs_change() of long arrays */
+	QUEUE_PART_ENQUEUES, /* long arrays that come */
+	QUEUE_PART_WAITS,    /* jobs that waited for others, or for a time */
+	QUEUE_PART_ENDS,     /* jobs that ended */
+	QUEUE_PART_STARTS,   /* agents that have more to decide */
+	QUEUE_PART_TELLS,    /* hooks that have more to hear */
+	QUEUE_PARTS,
+};
+
+struct queue_turn {
+	struct fair_work work;
+	struct queues *queues;
+	enum queue_kind kind;
+};
+
 struct enqueue {
 	struct enqueue *next;
 	struct turn turn; /* the turn of a long array */
@@ -185,7 +204,8 @@ struct queues {
 	struct turns longs;                     /* struct enqueue, of long arrays */
 	struct turns parts;                     /* struct queue_parts */
 	struct turns ends;                      /* struct queue_use, with ends to be read */
-	uv_idle_t *idle;                        /* runs while there is more to do in parts */
+	struct queue_turn turn[QUEUE_PARTS];    /* in the lines of the loop's budget */
+	bool starts_more;                       /* agents have more to decide at once */
 	struct queue_event event[QUEUE_EVENTS];
 	uint64_t events; /* the number of the last one */
 	int64_t changes; /* the last number of an end that hooks are told of, also on disk */
@@ -257,23 +277,28 @@ const struct job_after *job_comes_round(const struct job *job, const struct job_
 void job_waits_end(struct queues *q, struct job_spec *spec);
 /* Looks at jobs whose time has come, or whose job that they come after has ended. It does so for a
  * while, and in the next round of the loop for those that are left. */
-void queue_waits_run(struct queues *q);
+bool queue_waits_owner(const struct queues *q, uid_t *ret);
+void queue_waits_part(struct queues *q);
 /* Likewise at jobs for which there was no memory. */
 void queue_waits_retry(struct queues *q);
 
 /* ---- queue_enqueue.c */
 void enqueue_commit(struct queues *q);
-/* The next part of a long array. False: there is none. */
-bool enqueue_part(struct queues *q);
+/* Returns whether a long array has a part to do, and gives its owner. */
+bool enqueue_part_owner(const struct queues *q, uid_t *ret);
+/* The next part. */
+void enqueue_part(struct queues *q);
 void enqueues_free(struct queues *q);
 
+/* ---- queue_run.c */
+/* Decides for each agent what it starts next, and starts it. */
+void agents_decide(struct queues *q);
+
 /* ---- queue_parts.c */
-/* Work that takes longer than the loop may wait (some 20 ms) is done this many jobs at a time, a
- * part in each round of the loop. */
-#define QUEUE_PART 1000u
-#define QUEUE_PART_NS 8000000ull
-void queue_parts_run(struct queues *q);
-/* There is something to do in parts. */
+/* Requests with more jobs are done in parts of FAIR_STEP_NS (host/fair.h), each in its user's turn.
+ */
+#define QUEUE_SHORT 50u
+/* Lines up all that there is to do in parts. */
 void queue_parts_wake(struct queues *q);
 void queue_parts_free(struct queues *q);
 struct job_array *job_array_find(const struct queues *q, int64_t id);
@@ -329,13 +354,13 @@ void job_files_remove(const struct queues *q, const struct job_record *record,
  * one that cannot be read, and it may have run. */
 int job_record_read(const struct queues *q, const struct job_record *record, json_t **ret_start,
 		    json_t **ret_end);
-/* Watches what runs of it; where nothing does, jobs_end_run() finds out how it ended. */
+/* Watches what runs of it; where nothing does, jobs_end_part() finds out how it ended. */
 void job_watch(struct job *job);
 /* True: it ran, and its end is not written yet. */
 bool job_is_ending(const struct job *job);
 /* Reads and writes ends of jobs, in their users' turns, until the loop has waited long enough; the
  * rest in its next round. A user's processes may all end at one moment. */
-void jobs_end_run(struct queues *q);
+void jobs_end_part(struct queues *q);
 /* Ends that could not be written are due again, unless the launcher is away. */
 void jobs_end_again(struct queues *q);
 /* Ends a job that does not run. */

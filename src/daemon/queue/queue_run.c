@@ -482,11 +482,12 @@ static bool figures_fresh(struct queues *q)
 	return false;
 }
 
-static void agents_run(struct queues *q)
+void agents_decide(struct queues *q)
 {
 	bool gpus = q->host.pool->state == POOL_READY, any = false, more = false;
-	uint64_t end = now_monotonic_ns() + QUEUE_PART_NS;
+	uint64_t end = now_monotonic_ns() + FAIR_STEP_NS;
 
+	q->starts_more = false;
 	if (!q->dirty || job_store_holds(q->store) || !*q->host.ready || q->host.sessions->drains ||
 	    q->host.pool->state == POOL_STARTING)
 		return;
@@ -506,28 +507,27 @@ static void agents_run(struct queues *q)
 			if (!agent->pods)
 				more |= agent_run(q, agent, end);
 	}
-	if (!more)
-		return;
-	q->dirty = true;
-	queue_parts_wake(q);
+	q->starts_more = more;
+	q->dirty |= more;
 }
 
 void queues_run(struct queues *q)
 {
 	if (!q)
 		return;
+	fair_begin(q->host.turns);
 	enqueue_commit(q);
-	queue_parts_run(q);
-	queue_waits_run(q);
-	jobs_end_run(q);
 	q->dirty |= q->mig_changes != mig_changes(q->host.sessions->mig);
 	q->mig_changes = mig_changes(q->host.sessions->mig);
-	agents_run(q);
+	if (!q->starts_more)
+		agents_decide(q);
 	queue_records_tidy(q, TIDIED_AT_ONCE);
-	if (q->told || q->owes)
+	if (q->told)
 		agent_hooks_tell(q);
 	listeners_tell(q);
 	job_store_run(q->store);
+	queue_parts_wake(q);
+	fair_end(q->host.turns);
 }
 
 /* Changes that came while the store could not be written to. */
@@ -537,8 +537,7 @@ void queue_store_freed(void *arg)
 
 	jobs_end_again(q);
 	agents_end(q);
-	if (q->longs.first || q->parts.first)
-		queue_parts_wake(q);
+	queue_parts_wake(q);
 	q->dirty = true;
 	q->told = true; /* requests about agents wait for it */
 }

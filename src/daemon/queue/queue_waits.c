@@ -275,19 +275,25 @@ static bool due_look(struct queues *q, int64_t now, uint64_t end)
 	return true;
 }
 
-void queue_waits_run(struct queues *q)
+bool queue_waits_owner(const struct queues *q, uid_t *ret)
 {
-	uint64_t end = now_monotonic_ns() + QUEUE_PART_NS;
+	const struct queue_after *wait = queue_waits_told(&q->waits);
+	const struct queue_time *time = wait ? NULL : queue_waits_due(&q->waits, now_realtime_ns());
+
+	if (wait)
+		*ret = CONTAINER_OF(wait, struct job_after, wait)->spec->owner;
+	else if (time)
+		*ret = CONTAINER_OF(time, struct job_spec, begin_wait)->owner;
+	return wait || time;
+}
+
+void queue_waits_part(struct queues *q)
+{
+	uint64_t end = now_monotonic_ns() + FAIR_STEP_NS;
 	int64_t now = now_realtime_ns();
 
-	/* Some of them end here, which is written. */
-	if (job_store_holds(q->store))
-		return;
-	while (told_look(q, end) || due_look(q, now, end))
-		if (now_monotonic_ns() >= end) {
-			queue_parts_wake(q);
-			return;
-		}
+	while (now_monotonic_ns() < end && (told_look(q, end) || due_look(q, now, end)))
+		;
 }
 
 void queue_waits_retry(struct queues *q)
