@@ -15,9 +15,7 @@ enum leaf_choice leaf_choose(const struct leaf_facts *f, const char **ret_why)
 		return LEAF_TAKEN;
 	if (f->asker == LEAF_COMMAND && !f->fixed)
 		return LEAF_MADE;
-	*ret_why = f->asker == LEAF_COMMAND
-			   ? "carved sees cgroups read-only (ProtectControlGroups=yes in its unit) "
-			     "and can make none for a command"
+	*ret_why = f->asker == LEAF_COMMAND ? LEAF_FIXED_TEXT
 		   : unknown   ? "there are too many processes in its cgroup to look at"
 		   : f->root   ? "a process of it is in the root cgroup"
 		   : f->others ? "a process of it is in a cgroup with another limit"

@@ -31,6 +31,11 @@ struct leaf_facts {
 	enum leaf_asker asker;
 };
 
+/* The line for a command that is left to the front. */
+#define LEAF_FIXED_TEXT                                                                 \
+	"carved sees cgroups read-only (ProtectControlGroups=yes in its unit) and can " \
+	"make none for a command"
+
 enum leaf_choice {
 	LEAF_TAKEN,   /* the cgroup itself carries the limit */
 	LEAF_MADE,    /* a cgroup of the session's own below it carries the limit */
@@ -43,9 +48,9 @@ enum leaf_choice leaf_choose(const struct leaf_facts *facts, const char **ret_wh
 
 /* A user decides how many processes a cgroup has and how deep their tree is. So a look ends after
  * so many processes, so many ancestors of one process, and so many questions of the kernel. */
-#define LEAF_PROCESSES_MAX 128u
+#define LEAF_PROCESSES_MAX 64u
 #define LEAF_ANCESTORS_MAX 64u
-#define LEAF_STEPS_MAX 512u
+#define LEAF_STEPS_MAX 192u
 
 /* The questions of the kernel; each is one step. */
 struct leaf_reader {

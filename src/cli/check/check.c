@@ -118,6 +118,13 @@ static json_t *gpu_check(const json_t *gpu)
 			json_sprintf("%s; the driver's own limits are not used: %s",
 				     memory ? memory->strength : "not known to this carve",
 				     session_text(gpu, "limits_problem")));
+	if (!strcmp(backend, "cgroup") && *session_text(gpu, "limits_gap"))
+		json_object_set_new(
+			json_object_get(found, "memory"), "strength",
+			json_sprintf(
+				"the driver binds containers and jobs; the library alone binds "
+				"commands of `carve run`: %s",
+				session_text(gpu, "limits_gap")));
 	return found;
 }
 

@@ -28,9 +28,11 @@
 #include "container/json_file.h"
 #include "container/layout.h"
 #include "container/wanted.h"
+#include "proto/attach.h"
 #include "slice/driver_find.h"
 #include "slice/places.h"
 #include "slice/slice_env.h"
+#include "slice/slice_register.h"
 
 #define SIM_HOST "SIMGPU_HOST"
 
@@ -350,6 +352,19 @@ static void identity_add(struct container *c, struct container_watch *watch,
 		words_add(&c->command, "--pidfile=%s", pid);
 }
 
+/* A container of apptainer's has no hook: it is bound as its client is, which is a command. */
+static int command_register(const struct container *c, struct error *err)
+{
+	struct attach_reply reply = {0};
+	int rc = slice_register(c->client.attach, session_text(c->choice.session, "id"), 0, &reply);
+
+	reply.message[sizeof(reply.message) - 1] = '\0';
+	if (rc == 0 && reply.status == ATTACH_OK)
+		return 0;
+	return error_set(err, EXIT_CODE_RUN_FAILED, "the daemon does not take the container up: %s",
+			 rc < 0 ? strerrordesc_np(-rc) : reply.message);
+}
+
 static int container_run(struct container *c, const struct cli *cli, struct error *err)
 {
 	struct container_watch watch = {
@@ -377,6 +392,8 @@ static int container_run(struct container *c, const struct cli *cli, struct erro
 	for (char **word = c->args.image; *word; word++)
 		words_add(&c->command, "%s", *word);
 	rc = container_watch_start(&watch, err);
+	if (rc == 0 && is_apptainer(c))
+		rc = command_register(c, err);
 	return rc < 0 ? rc : become_runtime(c, err);
 }
 

@@ -464,12 +464,24 @@ _Noreturn static void watch(const struct container_watch *w, int client, int err
 	_exit(EXIT_CODE_OK);
 }
 
-static int registered(const struct container_watch *w)
+/* How it went to tell the daemon of the watcher: rc 0, or a negative errno, and then the daemon's
+ * own words, if it answered. */
+struct registration {
+	int rc;
+	char why[sizeof(((struct attach_reply *)0)->message)];
+};
+
+static struct registration watcher_register(const struct container_watch *w)
 {
 	struct attach_reply reply = {0};
-	int rc = slice_register(w->client->attach, w->session, 0, &reply);
+	struct registration done = {.rc = slice_register(w->client->attach, w->session, 0, &reply)};
 
-	return rc < 0 ? rc : reply.status == ATTACH_OK ? 0 : -EPERM;
+	if (done.rc == 0 && reply.status != ATTACH_OK)
+		done.rc = -EPERM;
+	if (done.rc < 0)
+		snprintf(done.why, sizeof(done.why), "%.*s", (int)sizeof(reply.message) - 1,
+			 *reply.message ? reply.message : strerrordesc_np(-done.rc));
+	return done;
 }
 
 /* Nothing of the terminal's: its end and its signals are the client's. Returns the client's
@@ -492,11 +504,12 @@ struct start {
 
 _Noreturn static void watcher_run(const struct start *start)
 {
-	int error = detach(), rc = registered(start->watch), out = start->out;
+	int error = detach(), out = start->out;
+	struct registration done = watcher_register(start->watch);
 
-	(void)write_all(out, &rc, sizeof(rc));
+	(void)write_all(out, &done, sizeof(done));
 	close_fd(&out);
-	if (rc < 0)
+	if (done.rc < 0)
 		_exit(EXIT_CODE_FAILED);
 	watch(start->watch, start->client, error);
 }
@@ -513,7 +526,8 @@ static int watcher_fork(void *arg)
 
 int container_watch_start(const struct container_watch *w, struct error *err)
 {
-	int fds[2], rc = -EIO;
+	struct registration done;
+	int fds[2];
 
 	if (pipe2(fds, O_CLOEXEC) < 0)
 		return error_set(err, EXIT_CODE_RUN_FAILED, "cannot start a watcher: %s",
@@ -526,9 +540,10 @@ int container_watch_start(const struct container_watch *w, struct error *err)
 	close_fd(&out);
 	if (child > 0)
 		(void)waitpid(child, NULL, 0);
-	if (child < 0 || read(in, &rc, sizeof(rc)) != sizeof(rc) || rc < 0)
+	if (child < 0 || read(in, &done, sizeof(done)) != sizeof(done))
+		return error_set(err, EXIT_CODE_RUN_FAILED, "the container's watcher has ended");
+	if (done.rc < 0)
 		return error_set(err, EXIT_CODE_RUN_FAILED,
-				 "the daemon does not take the container up: %s",
-				 strerrordesc_np(-rc));
+				 "the daemon does not take the container up: %s", done.why);
 	return 0;
 }

@@ -253,6 +253,8 @@ json_t *view_gpus(const struct node *node)
 		const char *problem = cgroups_problem(&node->sessions);
 		json_object_set_new(json, "limits_problem",
 				    *problem ? json_string(problem) : json_null());
+		const char *gap = cgroups_gap(&node->sessions);
+		json_object_set_new(json, "limits_gap", *gap ? json_string(gap) : json_null());
 		sample_add(node, &gpu->sample, json);
 		json_object_set_new(json, "utilization", utilization_json(node, i));
 		mig_state_add(node, i, json);

@@ -756,6 +756,13 @@ const char *cgroups_problem(const struct sessions *sessions)
 	return c && c->driver && c->problem ? c->problem : "";
 }
 
+const char *cgroups_gap(const struct sessions *sessions)
+{
+	const struct cgroups *c = of(sessions);
+
+	return usable(c) && c->fixed ? LEAF_FIXED_TEXT : "";
+}
+
 uint32_t cgroups_held(const struct session *s)
 {
 	const struct cgroups *c = of(s->sessions);

@@ -54,6 +54,8 @@ void cgroups_resized(const struct session *session);
 bool cgroups_offer(const struct sessions *sessions, uint32_t gpu);
 /* Why not, where the driver has them; "": they can, or it has none. */
 const char *cgroups_problem(const struct sessions *sessions);
+/* Where limits are used, why commands of `carve run` may have none; "": they have one. */
+const char *cgroups_gap(const struct sessions *sessions);
 /* How many cgroups carry the session's limit now. */
 uint32_t cgroups_held(const struct session *session);
 /* Why a process of it is bound by the front alone; NULL: none is, as far as that is known. */

@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import signal
 import subprocess
@@ -186,6 +187,39 @@ def test_a_containers_own_cgroup_carries_the_limit(newer, cgroups, around):  # n
     assert leaf.exists(), "it is its runtime's"
 
 
+def test_a_cgroup_that_is_made_anew_under_its_name_gets_the_limit_again(newer, cgroups, around):  # noqa: F811
+    """As when a runtime starts a container again."""
+    available(newer)
+    session = newer.carve_json("session", "request", "--vram", "2")["id"]
+    leaf = cgroups.make()
+    for _ in range(3):
+        with newer.popen(within(leaf, "sh", "-c", 'echo in; read go; exec "$@"', "sh", *around), stdin=subprocess.PIPE) as contained:
+            assert contained.stdout.readline() == "in\n"
+            hold(newer, session, contained.pid)
+            out, _ = contained.communicate("go\n")
+            assert json.loads(out)[2] < 2048
+        leaf.rmdir()
+        leaf.mkdir()
+
+
+def test_a_limit_stays_where_the_driver_refuses_another_size(newer, around):
+    available(newer)
+    session = newer.carve_json("session", "request", "--vram", "2")["id"]
+    with newer.popen(at_home(newer, "run", "--session", session, "--", "sh", "-c", 'echo begun; read go; exec "$@"', "sh", *around),
+                     stdin=subprocess.PIPE) as command:
+        assert command.stdout.readline() == "begun\n"
+        fault = ["sim", "fault", "nvml", "--call", "nvmlDeviceSetMemoryLimits_v1", "--error", "999"]
+        assert newer.carve(*fault).returncode == 0
+        assert newer.carve("session", "resize", session, "--vram", "3").returncode == 0
+        wait_until(lambda: newer.carve_json("session", "show", session)["backend"] == "front")
+        assert [one["hard_bytes"] for one in limits(newer)] == [2 * GIB]
+        assert newer.carve("sim", "fault", "nvml", "--clear").returncode == 0
+        wait_until(lambda: [one["hard_bytes"] for one in limits(newer)] == [3 * GIB])
+        out, _ = command.communicate("go\n")
+        assert 2048 < json.loads(out)[2] < 3072
+    none_is_left(newer)
+
+
 def slow_limits(host, seconds):
     done = host.carve("sim", "fault", "nvml", "--call", "nvmlDeviceSetMemoryLimits_v1", "--delay", str(seconds))
     assert done.returncode == 0, done.stderr
@@ -218,12 +252,39 @@ def test_a_container_does_not_start_where_the_driver_does_not_answer(newer, cgro
     none_is_left(newer)
 
 
+@pytest.fixture
+def apptainer(newer, tmp_path):
+    """Calls `carve apptainer exec` with a stand-in for apptainer that runs `argv`."""
+    program = tmp_path / "bin/apptainer"
+    program.parent.mkdir()
+
+    def call(*argv):
+        program.write_text("#!/bin/sh\necho begun\nexec " + shlex.join(map(str, argv)) + "\n")
+        program.chmod(0o755)
+        return newer.run(at_home(newer, "apptainer", "exec", "--vram", "4", "IMAGE", "true"), env={"PATH": f"{program.parent}:{os.environ['PATH']}"})
+    return call
+
+
+def test_a_container_of_apptainers_is_held_by_its_clients_cgroup(newer, apptainer, around):
+    available(newer)
+    assert taken(apptainer(*around))[2] < 4096
+    none_is_left(newer)
+
+
+def test_a_container_of_apptainers_does_not_start_where_the_driver_refuses_its_limit(newer, apptainer):
+    available(newer)
+    assert newer.carve("sim", "fault", "nvml", "--call", "nvmlDeviceSetMemoryLimits_v1", "--error", "999").returncode == 0
+    done = apptainer("true")
+    assert done.returncode == 125 and not done.stdout and "did not take it" in done.stderr, done.stdout + done.stderr
+
+
 def test_a_daemon_that_may_make_no_cgroups_says_so_and_still_limits_containers(newer, cgroups):  # noqa: F811
     """As a system daemon's unit has it."""
     read_only = f'mount --bind {MOUNT} {MOUNT} && mount -o remount,bind,ro {MOUNT} && exec "$@"'
     done = newer.run(["unshare", "-m", "--propagation", "private", "sh", "-c", read_only, "sh", BUILD / "carve", "gpu", "list"])
     assert done.returncode == 0, done.stderr
     available(newer)
+    assert "the library alone binds commands of `carve run`" in newer.carve("check").stdout, "it is said before anything begins"
     session = newer.carve_json("session", "request", "--vram", "2")["id"]
     assert newer.run(at_home(newer, "run", "--session", session, "--", "true")).returncode == 0
     shown = newer.carve_json("session", "show", session)
