@@ -1,4 +1,4 @@
-/* A broken worker owns the state directory, and each user owns a directory of jobs in there. Root
+/* A broken worker owns the state directory, and each user owns a directory of jobs beside it. Root
  * removes both, so nothing in them may lead root elsewhere. So each directory is opened by
  * open_beneath(), from the descriptor of the one above it. It must have the owner that carve gave
  * it. Files in it are removed by name, never by path, and with that owner's rights (fsuid). So a
@@ -26,6 +26,7 @@
 #include "daemon/gpu/claims.h"
 #include "daemon/node.h"
 #include "daemon/separate.h"
+#include "proto/launcher.h"
 #include "warden/mig_record.h"
 #include "warden/warden.h"
 
@@ -69,7 +70,7 @@ static const char *const state_names[] = {
 };
 static const char *const containers_names[] = {"attach.sock", "fresh", NULL};
 static const char *const keeper_names[] = {"socket", NULL};
-static const char *const jobs_names[] = {"key", "key.new", NULL};
+static const char *const jobs_names[] = {"key", "key.new", "rights", "rights.new", NULL};
 static const char *const lock_names[] = {LOCK, NULL};
 
 struct purge {
@@ -213,7 +214,6 @@ static void jobs_remove(const struct purge *p, int state)
 	if (jobs < 0)
 		return;
 	users_remove(jobs, is_jobs_file);
-	names_remove(jobs, jobs_names);
 	(void)unlinkat(state, JOBS, AT_REMOVEDIR);
 }
 
@@ -273,6 +273,23 @@ static void claims_remove(const struct purge *p)
 	users_remove(top, is_claim);
 	names_remove(top, lock_names);
 	(void)rmdir(CLAIMS_DIR);
+}
+
+/* The directory of jobs that a launcher starts is root's, and beside the state directory. */
+static void users_jobs_remove(const struct purge *p, const char *state_dir)
+{
+	struct error why = {0};
+	char path[PATH_MAX];
+
+	if (snprintf(path, sizeof(path), "%s" LAUNCHER_JOBS, state_dir) >= (int)sizeof(path))
+		return;
+	cleanup_close int jobs = top_open(p, path, &why);
+	if (jobs >= 0) {
+		users_remove(jobs, is_jobs_file);
+		names_remove(jobs, jobs_names);
+	}
+	if (jobs != -ENOENT && rmdir(path) < 0)
+		printf("kept: %s, in which is what carve did not make\n", path);
 }
 
 static int users_find(const struct node *node, const char *user, struct purge *ret,
@@ -346,6 +363,8 @@ int purge(struct node *node, const char *user, bool with_state, struct error *er
 		rc = place_open(&p, runtime_dir, &runtime, err);
 	if (rc == 0 && apart)
 		rc = place_open(&p, state_dir, &state, err);
+	if (rc == 0 && with_state)
+		users_jobs_remove(&p, state_dir);
 	if (rc == 0 && state.fd >= 0) {
 		state_remove(&p, state.fd);
 		dir_remove(state.fd, state_dir);

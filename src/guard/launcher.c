@@ -269,6 +269,14 @@ static int end(struct launcher_place *place, const struct launcher_request *r)
 	return 0;
 }
 
+static int files_remove(const struct launcher_place *place, const struct launcher_request *r)
+{
+	char name[NAME_SIZE];
+
+	name_of(r, name);
+	return launcher_files_remove(place, r->user, name, r->files);
+}
+
 /* ---- the loop ----------------------------------------------------------------------------- */
 
 static int obey(struct launcher_place *place, const struct launcher_request *r, const int fds[2],
@@ -282,7 +290,9 @@ static int obey(struct launcher_place *place, const struct launcher_request *r, 
 	case LAUNCHER_END:
 		return end(place, r);
 	case LAUNCHER_FILES:
-		return launcher_files_make(place, (uid_t)r->job);
+		return launcher_files_make(place, r->user);
+	case LAUNCHER_REMOVE:
+		return files_remove(place, r);
 	}
 	return -EOPNOTSUPP;
 }

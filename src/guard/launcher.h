@@ -72,18 +72,23 @@ typedef int launcher_listen(void *arg, int *listen_fd);
  * ever: the launcher as a service of its own. Returns -errno where it cannot listen any more. */
 int launcher_serve(struct launcher_place *place, launcher_listen *listen_at, void *arg);
 
-/* Opens the directory of jobs' files, and makes it where there is none. It is root's, so that
- * users' directories in it are what root made of them. The group `gid`, the worker's, may look what
- * is there, and users may pass through to their own. The descriptor, or -errno; -EPERM: it is
- * another's. */
-int launcher_jobs_open(const char *path, gid_t gid);
+/* Opens the directory of jobs' files, and makes it where there is none. It is root's, and so are
+ * all directories above it: nobody else can put another in its place. The group `gid`, the
+ * worker's, may look what is there, and users may pass through to their own. `old` is where the
+ * directory was before; it is moved from there. NULL: nowhere. The descriptor, or -errno; -EPERM:
+ * it, or a directory above it, is another's to change. */
+int launcher_jobs_open(const char *path, const char *old, gid_t gid);
 /* Makes anew what was removed: that directory, the key in it, and user `uid`'s directory there
  * (LAUNCHER_NOBODY: nobody's). 0 or -errno. */
 int launcher_files_make(struct launcher_place *place, uid_t uid);
 /* The user's directory for logs and records, made if need be: the user's, and the worker's group
- * may read and remove there. Nobody but root can put another in its place. Its path is in `path`.
- * 0 or -errno. */
+ * may read there. Nobody but root can put another in its place. Its path is in `path`. The
+ * descriptor, or -errno. */
 int launcher_user_directory(const struct launcher_place *place, uid_t uid, char *path, size_t size);
+
+/* Removes files (enum shim_file) of attempt `name` of that user. 0 or -errno. */
+int launcher_files_remove(const struct launcher_place *place, uid_t uid, const char *name,
+			  uint32_t files);
 
 /* Starts a shim as the warrant says, for `name` (JOB.ATTEMPT) in the user's directory, which is
  * made if need be. The shim reads `spec_fd`. *ret_go is the end of the pipe on which it is told to

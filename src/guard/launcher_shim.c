@@ -28,6 +28,18 @@
 
 /* Out of the way of the shim's own descriptors. */
 #define FDS_FROM 10
+#define WORD_FD (SHIM_DIR_FD + 1)
+
+/* Out of the way of the numbers that a shim's descriptors have. Takes -errno, and returns it. */
+static int far(int fd)
+{
+	if (fd < 0)
+		return fd;
+	int moved = fcntl(fd, F_DUPFD_CLOEXEC, FDS_FROM), rc = -errno;
+
+	close(fd);
+	return moved < 0 ? rc : moved;
+}
 
 /* ---- the child ---------------------------------------------------------------------------- */
 
@@ -101,7 +113,7 @@ static bool user_become(uid_t uid)
 	       (uid == 0 || setresuid(0, 0, 0) < 0);
 }
 
-static int descriptors_set(int spec_fd, int go_fd, int word_fd)
+static int descriptors_set(int spec_fd, int go_fd, int dir_fd, int word_fd)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
@@ -111,7 +123,8 @@ static int descriptors_set(int spec_fd, int go_fd, int word_fd)
 		if (dup2(null, fd) < 0)
 			return -errno;
 	if (dup2(spec_fd, SHIM_SPEC_FD) < 0 || dup2(go_fd, SHIM_GO_FD) < 0 ||
-	    dup3(word_fd, SHIM_GO_FD + 1, O_CLOEXEC) < 0 || close_range(SHIM_GO_FD + 2, ~0u, 0) < 0)
+	    dup2(dir_fd, SHIM_DIR_FD) < 0 || dup3(word_fd, WORD_FD, O_CLOEXEC) < 0 ||
+	    close_range(WORD_FD + 1, ~0u, 0) < 0)
 		return -errno;
 	return 0;
 }
@@ -159,11 +172,10 @@ _Noreturn static void child_run(const struct launcher_place *place, const struct
 	setsid();
 	if (*tasks_cgroup)
 		(void)cgroup_write(tasks_cgroup, "cgroup.procs", "0");
-	rc = launcher_user_directory(place, warrant->uid, dir, sizeof(dir));
+	int dir_fd = far(launcher_user_directory(place, warrant->uid, dir, sizeof(dir)));
+	rc = dir_fd < 0 ? dir_fd : descriptors_set(spec_fd, go_fd, dir_fd, word_fd);
 	environment_make(environment);
-	if (rc == 0)
-		rc = descriptors_set(spec_fd, go_fd, word_fd);
-	word_fd = rc == 0 ? SHIM_GO_FD + 1 : word_fd;
+	word_fd = rc == 0 ? WORD_FD : word_fd;
 	if (rc == 0)
 		rc = limits_set(place, warrant);
 	if (rc == 0)
@@ -180,14 +192,6 @@ _Noreturn static void child_run(const struct launcher_place *place, const struct
 }
 
 /* ---- the parent --------------------------------------------------------------------------- */
-
-static int far(int fd)
-{
-	int moved = fcntl(fd, F_DUPFD_CLOEXEC, FDS_FROM);
-
-	close(fd);
-	return moved;
-}
 
 static int pipe_far(int ret[2])
 {

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 
 #include "base/macros.h"
+#include "proto/shim.h"
 
 int launcher_request_check(const struct launcher_request *r, size_t size)
 {
@@ -14,16 +15,22 @@ int launcher_request_check(const struct launcher_request *r, size_t size)
 	for (size_t i = 0; i < ARRAY_SIZE(r->reserved); i++)
 		if (r->reserved[i])
 			return -EINVAL;
-	if (r->kind > WARRANT_PODS || (r->kind != 0) != (r->op == LAUNCHER_VOUCH))
-		return -EINVAL;
+	bool has_attempt = r->job <= INT64_MAX && r->attempt;
+	bool has_user = r->user || r->files;
+
 	switch ((enum launcher_op)r->op) {
 	case LAUNCHER_VOUCH:
-		return r->job || r->attempt ? -EINVAL : 0;
+		return r->job || r->attempt || has_user || !r->kind || r->kind > WARRANT_PODS
+			       ? -EINVAL
+			       : 0;
 	case LAUNCHER_START:
 	case LAUNCHER_END:
-		return r->job <= INT64_MAX && r->attempt ? 0 : -EINVAL;
+		return has_attempt && !has_user && !r->kind ? 0 : -EINVAL;
 	case LAUNCHER_FILES:
-		return r->job <= LAUNCHER_NOBODY && !r->attempt ? 0 : -EINVAL;
+		return r->job || r->attempt || r->files || r->kind ? -EINVAL : 0;
+	case LAUNCHER_REMOVE:
+		return has_attempt && r->files && r->files <= SHIM_FILES_ALL && !r->kind ? 0
+											 : -EINVAL;
 	}
 	return -EOPNOTSUPP;
 }

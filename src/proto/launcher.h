@@ -21,8 +21,8 @@
 /* The value that stands for no limit. */
 #define WARRANT_UNLIMITED UINT64_MAX
 
-/* What a text that was vouched for is. A job's is never run as a hook, whose standard input is the
- * worker's to write. */
+/* The kinds of texts that are vouched for. A job's is never run as a hook, whose standard input is
+ * the worker's to write. */
 enum warrant_kind {
 	WARRANT_JOB = 1,
 	WARRANT_HOOK = 2, /* the program of an agent's hook */
@@ -61,11 +61,17 @@ enum launcher_op {
 	 * made for it. The answer does not wait for the removal of that cgroup. */
 	LAUNCHER_END = 3,
 	/* Make anew what was removed of the directory of jobs' files: that itself, its key, and the
-	 * directory of user `job` (LAUNCHER_NOBODY: nobody's). */
+	 * directory of user `user` (LAUNCHER_NOBODY: nobody's). */
 	LAUNCHER_FILES = 4,
+	/* Remove files of attempt `attempt` of job `job` (0: of a hook) in the directory of user
+	 * `user`. */
+	LAUNCHER_REMOVE = 5,
 };
 
 #define LAUNCHER_NOBODY UINT32_MAX
+/* The directory of users' jobs is beside the daemon's state directory, as that is the worker's to
+ * rename things in: its path with this behind. */
+#define LAUNCHER_JOBS "-jobs"
 
 /* How a job's tasks (processes and threads) are limited. */
 enum launcher_tasks {
@@ -82,7 +88,9 @@ struct launcher_request {
 	uint64_t job;
 	uint32_t attempt;
 	uint32_t kind;        /* enum warrant_kind; 0 but for LAUNCHER_VOUCH */
-	uint32_t reserved[8]; /* 0 */
+	uint32_t user;        /* LAUNCHER_FILES and LAUNCHER_REMOVE have it */
+	uint32_t files;       /* LAUNCHER_REMOVE has them: enum shim_file of proto/shim.h */
+	uint32_t reserved[6]; /* 0 */
 };
 
 struct launcher_reply {

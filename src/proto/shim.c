@@ -1,8 +1,13 @@
 #include "proto/shim.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "base/macros.h"
 
 /* The field is such a text with zero bytes behind it to its end. */
 static bool is_text_of(const char *field, size_t size, const char *allowed)
@@ -88,4 +93,16 @@ int shim_go_check(const struct shim_go *go)
 			       is_text_of(id + 2, sizeof(go->session) - 2, allowed)
 		       ? 0
 		       : -EINVAL;
+}
+
+void shim_files_remove(int dir_fd, const char *name, uint32_t files)
+{
+	static const char *const suffixes[] = {SHIM_RECORD,    SHIM_CID, SHIM_GIVEN_UP, SHIM_POD,
+					       SHIM_POD_STATE, SHIM_LOG, SHIM_ERR};
+	char path[NAME_MAX];
+
+	for (size_t i = 0; i < ARRAY_SIZE(suffixes); i++)
+		if (files >> i & 1 &&
+		    snprintf(path, sizeof(path), "%s%s", name, suffixes[i]) < (int)sizeof(path))
+			(void)unlinkat(dir_fd, path, 0);
 }

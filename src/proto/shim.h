@@ -6,6 +6,7 @@
  *   - descriptor SHIM_GO_FD: a pipe from the daemon. The daemon writes a struct shim_go once its
  *     database says that this attempt began. If the pipe ends without one, the shim ends and
  *     nothing ran;
+ *   - descriptor SHIM_DIR_FD: the directory DIR of the job's user, which nobody else writes to;
  *   - the record, DIR/NAME.record: the line of the start is on the disk before the command can
  *     run, that of the end when it has ended. One file, opened once, so that a job costs two waits
  *     for the disk. A line counts when it is whole.
@@ -21,6 +22,8 @@
 
 #define SHIM_SPEC_FD 3
 #define SHIM_GO_FD 4
+/* The directory of the job's user for logs and records. */
+#define SHIM_DIR_FD 5
 #define SHIM_PROGRAM "carve-shim"
 /* Starts the user's own daemon again where that is killed. Behind it is the path of the daemon's
  * attach socket, and SHIM_GO_FD is a pipe that the daemon holds: the process ends with it. */
@@ -35,19 +38,19 @@ enum shim_task {
 	SHIM_TASK_POD = 3,
 };
 
-/* What `pod_size` counts. */
+/* The things that `pod_size` counts. */
 enum shim_unit {
 	SHIM_UNIT_NONE = 0, /* the image says how much it needs */
 	SHIM_UNIT_MIB = 1,
-	SHIM_UNIT_MILLIONTHS = 2, /* of a GPU */
+	SHIM_UNIT_MILLIONTHS = 2, /* parts of a GPU */
 	SHIM_UNIT_GPUS = 3,
 };
 
 #define SHIM_QUEUE_SIZE 64
 #define SHIM_INDEX_MAX 1000000000
 
-/* What the daemon says of an attempt: numbers, and a name in a fixed alphabet. None of it is a
- * command, a path or an option, as the daemon's worker may be broken. */
+/* The daemon's own part: numbers, and a name in a fixed alphabet. None of it is a command, a path
+ * or an option, as the daemon's worker may be broken. */
 struct shim_run {
 	uint64_t job;   /* its number; 0: a hook */
 	uint64_t array; /* the number of its array; 0: none */
@@ -121,3 +124,19 @@ int shim_go_check(const struct shim_go *go);
 #define SHIM_POD_ENDED "ended"
 #define SHIM_POD_REFUSED "refused" /* the API server does not take it */
 #define SHIM_POD_LOST "lost"       /* it has no exit code: evicted, deleted, or its node is gone */
+
+/* The files of an attempt in its user's directory, as bits. */
+enum shim_file {
+	SHIM_FILE_RECORD = 1 << 0,
+	SHIM_FILE_CID = 1 << 1,
+	SHIM_FILE_GIVEN_UP = 1 << 2,
+	SHIM_FILE_POD = 1 << 3,
+	SHIM_FILE_POD_STATE = 1 << 4,
+	SHIM_FILE_LOG = 1 << 5,
+	SHIM_FILE_ERR = 1 << 6,
+};
+
+#define SHIM_FILES_ALL 0x7fu
+
+/* Removes those of the files of the attempt called `name` that are there. */
+void shim_files_remove(int dir_fd, const char *name, uint32_t files);

@@ -123,14 +123,14 @@ static int slice_enter(const struct shim *shim, struct failure *failure)
 /* All but the exec itself. */
 static int command_prepare(const struct shim *shim, char ***ret_argv, struct failure *failure)
 {
-	char path[PATH_MAX] = "", log[PATH_MAX];
+	struct record_place place = shim->place;
+	char path[PATH_MAX] = "";
 	const char *what = "";
 
 	int rc = shim_spec_enter(&shim->spec, &what);
 	if (rc < 0)
 		return fail(failure, EXIT_CODE_RUN_FAILED, what, -rc);
-	snprintf(log, sizeof(log), "%s/%s" SHIM_LOG, shim->place.dir, shim->place.name);
-	if ((rc = shim_spec_files(&shim->spec, log, path)) < 0)
+	if ((rc = shim_spec_files(&shim->spec, &place, path)) < 0)
 		return fail(failure, EXIT_CODE_RUN_FAILED, path, -rc);
 	if (shim->spec.pod) {
 		struct error err = {0};

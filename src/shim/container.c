@@ -86,7 +86,7 @@ char **shim_container_argv(const struct shim_spec *spec, const struct record_pla
 		  spec->attach);
 	words_add(&words, "--session=%s", session);
 	cid_file(place->dir, place->name, cid);
-	(void)unlink(cid); /* it is left from an attempt that was not begun */
+	record_file_remove(place, SHIM_CID); /* it is left from an attempt that was not begun */
 	directory_add(&words, spec, is_apptainer);
 	/* A container of apptainer's ends with its client, and has the job's environment. */
 	if (!is_apptainer) {

@@ -30,7 +30,7 @@
 static const char help[] =
 	"carve-shim - holds one job of a queue for carved, and outlives it\n"
 	"\n"
-	"usage: carve-shim DIR NAME SOCKET     started by carved, with descriptors 3 and 4\n"
+	"usage: carve-shim DIR NAME SOCKET     started by carved, with descriptors 3 to 5\n"
 	"       carve-shim " SHIM_REVIVE " SOCKET     starts a user's carved again that is killed\n"
 	"       carve-shim --help | --version\n"
 	"\n"
@@ -478,18 +478,17 @@ static int shim_run(struct shim *shim)
 }
 
 /* A program that is told of jobs' changes. Nobody waits for its end: the parent ends at once. */
-static int hook_become(const struct shim *shim)
+static int hook_become(struct shim *shim)
 {
-	char path[PATH_MAX] = "", log[PATH_MAX], **argv = shim_spec_argv(&shim->spec);
+	char path[PATH_MAX] = "", **argv = shim_spec_argv(&shim->spec);
 	const char *what = "";
 
 	if (!argv || fork() != 0)
 		return EXIT_CODE_OK;
 	setsid();
-	snprintf(log, sizeof(log), "%s/%s" SHIM_LOG, shim->place.dir, shim->place.name);
 	int rc = shim_spec_enter(&shim->spec, &what);
 	if (rc == 0)
-		rc = shim_spec_files(&shim->spec, log, path);
+		rc = shim_spec_files(&shim->spec, &shim->place, path);
 	if (rc < 0 || dup2(SHIM_GO_FD, STDIN_FILENO) < 0)
 		return EXIT_CODE_FAILED;
 	shim_signals_restore(shim);
@@ -525,13 +524,15 @@ int main(int argc, char **argv)
 	}
 	if (argc == 3 && !strcmp(argv[1], SHIM_REVIVE))
 		return reviver_become(&shim, argv[2]);
-	if (argc != 4 || fcntl(SHIM_SPEC_FD, F_GETFD) < 0 || fcntl(SHIM_GO_FD, F_GETFD) < 0) {
+	if (argc != 4 || fcntl(SHIM_SPEC_FD, F_GETFD) < 0 || fcntl(SHIM_GO_FD, F_GETFD) < 0 ||
+	    fcntl(SHIM_DIR_FD, F_GETFD) < 0) {
 		fputs("carve-shim: it is started by carved; see carve-shim --help\n", stderr);
 		return EXIT_CODE_USAGE;
 	}
-	shim.place = (struct record_place){argv[1], argv[2]};
+	shim.place = (struct record_place){SHIM_DIR_FD, argv[1], argv[2]};
 	(void)fcntl(SHIM_SPEC_FD, F_SETFD, FD_CLOEXEC);
 	(void)fcntl(SHIM_GO_FD, F_SETFD, FD_CLOEXEC);
+	(void)fcntl(SHIM_DIR_FD, F_SETFD, FD_CLOEXEC);
 	shim.parent = getppid();
 	signals_begin(&shim);
 	prctl(PR_SET_NAME, "carve-shim", 0, 0, 0);

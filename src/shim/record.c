@@ -12,17 +12,76 @@
 #include "base/file.h"
 #include "proto/shim.h"
 
-int record_open(const struct record_place *place)
+static bool file_name(const struct record_place *place, const char *suffix,
+		      char ret[static NAME_MAX])
 {
-	char path[PATH_MAX];
+	return snprintf(ret, NAME_MAX, "%s%s", place->name, suffix) < NAME_MAX;
+}
 
-	if (snprintf(path, sizeof(path), "%s/%s" SHIM_RECORD, place->dir, place->name) >= PATH_MAX)
-		return -ENAMETOOLONG;
-	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
+/* A file of this user's that has no other name. */
+static bool is_own(int fd)
+{
+	struct stat st;
+
+	return fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+	       st.st_nlink == 1;
+}
+
+static int file_make(const struct record_place *place, const char *name, mode_t mode)
+{
+	int fd = openat(place->dir_fd, name,
+			O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+
 	return fd < 0 ? -errno : fd;
 }
 
-int record_look(const struct record_place *place, int *fd)
+int record_file_open(const struct record_place *place, const char *suffix, mode_t mode)
+{
+	char name[NAME_MAX];
+
+	if (!file_name(place, suffix, name))
+		return -ENAMETOOLONG;
+	int rc = file_make(place, name, mode);
+	if (rc != -EEXIST)
+		return rc;
+	cleanup_close int fd = openat(place->dir_fd, name,
+				      O_RDWR | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	int error = fd < 0 ? errno : EPERM;
+	if (is_own(fd))
+		return steal_fd(&fd);
+	return unlinkat(place->dir_fd, name, 0) < 0 ? -error : file_make(place, name, mode);
+}
+
+void record_file_remove(const struct record_place *place, const char *suffix)
+{
+	char name[NAME_MAX];
+
+	if (file_name(place, suffix, name))
+		(void)unlinkat(place->dir_fd, name, 0);
+}
+
+int record_directory_renew(struct record_place *place)
+{
+	struct stat st;
+
+	(void)mkdir(place->dir, 0700);
+	cleanup_close int fd = open(place->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	/* The launcher has made it, and has not given it to the user yet. */
+	if (st.st_uid != geteuid())
+		return -ENOENT;
+	/* The number stays: descriptors that this process had from its start are known. */
+	return dup3(fd, place->dir_fd, O_CLOEXEC) < 0 ? -errno : 0;
+}
+
+int record_open(const struct record_place *place)
+{
+	record_file_remove(place, SHIM_RECORD);
+	return record_file_open(place, SHIM_RECORD, 0644);
+}
+
+int record_look(struct record_place *place, int *fd)
 {
 	char text[4096];
 	struct stat st;
@@ -31,10 +90,11 @@ int record_look(const struct record_place *place, int *fd)
 
 	if (fstat(*fd, &st) < 0 || st.st_nlink)
 		return 0;
-	(void)mkdir(place->dir, 0700);
-	cleanup_close int fresh = record_open(place);
-	int rc = fresh < 0 ? fresh : 0;
-	for (; rc == 0 && (n = pread(*fd, text, sizeof(text), at)) > 0; at += n)
+	int rc = record_open(place);
+	if (rc == -ENOENT && (rc = record_directory_renew(place)) == 0)
+		rc = record_open(place);
+	cleanup_close int fresh = rc;
+	for (; rc >= 0 && (n = pread(*fd, text, sizeof(text), at)) > 0; at += n)
 		rc = write_all(fresh, text, (size_t)n);
 	if (rc < 0)
 		return rc;
@@ -70,15 +130,15 @@ void record_clear(int fd)
 
 void record_give_up(const struct record_place *place, int rc)
 {
-	char path[PATH_MAX], text[16];
+	char name[NAME_MAX], text[16];
 
 	snprintf(text, sizeof(text), "%d", -rc);
-	if (snprintf(path, sizeof(path), "%s/%s" SHIM_GIVEN_UP, place->dir, place->name) < PATH_MAX)
-		(void)!symlink(text, path);
+	if (file_name(place, SHIM_GIVEN_UP, name))
+		(void)!symlinkat(text, place->dir_fd, name);
 }
 
 /* After the file itself, whose making is on the disk by then on most file systems: no wait more. */
 int record_sync_name(const struct record_place *place)
 {
-	return directory_sync(place->dir);
+	return fsync(place->dir_fd) < 0 ? -errno : 0;
 }

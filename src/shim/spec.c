@@ -20,6 +20,7 @@
 #include "proto/shim.h"
 #include "proto/shim_name.h"
 #include "proto/shim_sweep.h"
+#include "shim/record.h"
 
 /* The time for which the directory of logs is waited for (10 s), if somebody removed it. */
 #define LOG_PATIENCE_NS 10000000000ull
@@ -83,7 +84,7 @@ static void size_add(json_t *pod, const struct shim_run *run)
 	}
 }
 
-/* What the agent's owner said of the cluster, and the numbers that tell one job's pod from
+/* The pod has the owner's words on the cluster, and the numbers that tell one job's pod from
  * another's. Pods of the owner's that are no jobs have other names. */
 static json_t *pod_make(const json_t *owners, const struct shim_run *run)
 {
@@ -299,35 +300,30 @@ static int output_open(const struct shim_spec *spec, const char *pattern,
 
 /* Its directory may be removed between the job's start and this: a daemon that lives makes the one
  * above anew, each second. */
-static int log_open(const char *log, char path[static PATH_MAX])
+static int log_open(struct record_place *place, char path[static PATH_MAX])
 {
 	uint64_t end = now_monotonic_ns() + LOG_PATIENCE_NS;
-	char dir[PATH_MAX];
 
-	snprintf(path, PATH_MAX, "%s", log);
+	snprintf(path, PATH_MAX, "%s/%s" SHIM_LOG, place->dir, place->name);
 	for (;;) {
-		int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+		int fd = record_file_open(place, SHIM_LOG, 0600);
 
-		if (fd >= 0 || errno != ENOENT || now_monotonic_ns() >= end)
-			return fd < 0 ? -errno : fd;
-		const char *slash = strrchr(log, '/');
-		snprintf(dir, sizeof(dir), "%.*s", slash ? (int)(slash - log) : 0, log);
-		if (mkdir(dir, 0700) < 0)
+		if (fd != -ENOENT || now_monotonic_ns() >= end)
+			return fd;
+		if (record_directory_renew(place) < 0)
 			(void)poll(NULL, 0, LOG_EVERY_MS);
 	}
 }
 
 /* Where the output is, for `carve job logs` and `carve enqueue --wait`: beside the log. */
-static void output_link(const char *path, const char *log, const char *suffix)
+static void output_link(const struct record_place *place, const char *path, const char *suffix)
 {
-	int stem = (int)(strlen(log) - strlen(SHIM_LOG));
-	char whole[PATH_MAX], link[PATH_MAX];
+	char whole[PATH_MAX], name[NAME_MAX];
 
-	if (snprintf(link, sizeof(link), "%.*s%s", stem, log, suffix) >= (int)sizeof(link))
-		return;
-	(void)unlink(link);
-	if (realpath(path, whole))
-		(void)!symlink(whole, link);
+	record_file_remove(place, suffix);
+	if (realpath(path, whole) &&
+	    snprintf(name, sizeof(name), "%s%s", place->name, suffix) < (int)sizeof(name))
+		(void)!symlinkat(whole, place->dir_fd, name);
 }
 
 static bool is_one_file(int a, int b)
@@ -364,24 +360,25 @@ bool shim_spec_reads(const struct shim_spec *spec)
 	return *json_text(spec->root, "in") || *json_text(spec->root, "wait_in");
 }
 
-int shim_spec_files(const struct shim_spec *spec, const char *log, char path[static PATH_MAX])
+int shim_spec_files(const struct shim_spec *spec, struct record_place *place,
+		    char path[static PATH_MAX])
 {
 	const char *out = json_text(spec->root, "out"), *err = json_text(spec->root, "err");
 	cleanup_close int zero = input_open(spec, path);
 	if (zero < 0)
 		return zero;
-	cleanup_close int one = *out ? output_open(spec, out, path) : log_open(log, path);
+	cleanup_close int one = *out ? output_open(spec, out, path) : log_open(place, path);
 
 	if (one < 0)
 		return one;
 	if (*out)
-		output_link(path, log, SHIM_LOG);
+		output_link(place, path, SHIM_LOG);
 	cleanup_close int two =
 		*err ? output_open(spec, err, path) : fcntl(one, F_DUPFD_CLOEXEC, 3);
 	if (two < 0)
 		return two;
 	if (*err && !is_one_file(one, two))
-		output_link(path, log, SHIM_ERR);
+		output_link(place, path, SHIM_ERR);
 	if (dup2(zero, 0) < 0 || dup2(one, 1) < 0 || dup2(two, 2) < 0)
 		return -errno;
 	return 0;

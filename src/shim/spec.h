@@ -19,7 +19,7 @@
  *   pods             of a pod: namespace, api, token_file, ca_file, and template, which has pod and
  *                    queues, objects
  *
- * What the daemon says of the attempt are numbers (struct shim_run). */
+ * The daemon adds numbers of the attempt (struct shim_run). */
 #pragma once
 
 #include <jansson.h>
@@ -31,6 +31,7 @@
 #include "proto/shim.h"
 #include "proto/shim_name.h"
 
+struct record_place;
 struct words;
 
 /* An ID of a job: NUMBER or ARRAY_INDEX. */
@@ -54,9 +55,10 @@ int shim_spec_read(int fd, const char *attach, struct shim_spec *ret);
 /* Makes this process what the job expects: environment, limits, umask, working directory. 0 or
  * -errno, with what failed in *ret_what. */
 int shim_spec_enter(const struct shim_spec *spec, const char **ret_what);
-/* Opens its input and output and puts them in place of descriptors 0 to 2. The output goes to `log`
- * when no file was named. 0 or -errno, with the path in `path`. */
-int shim_spec_files(const struct shim_spec *spec, const char *log, char path[static PATH_MAX]);
+/* Opens its input and output and puts them in place of descriptors 0 to 2. The output goes to the
+ * log at `place` when no file was named. 0 or -errno, with the path in `path`. */
+int shim_spec_files(const struct shim_spec *spec, struct record_place *place,
+		    char path[static PATH_MAX]);
 /* Whether it has a standard input. */
 bool shim_spec_reads(const struct shim_spec *spec);
 /* The words of the command, NULL-terminated; never freed. NULL: no memory. */

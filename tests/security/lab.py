@@ -221,7 +221,7 @@ class Lab:
 
     def remove_cgroups(self):
         """Those that the launcher made, which is killed with its daemon."""
-        for jobs in self.runtime.rglob("jobs"):
+        for jobs in self.runtime.rglob("*-jobs"):
             name = f"carve-jobs-{fnv(str(jobs).encode()):x}"
             for parent in filter(None, (MOUNT and cgroup_of("self"), pids_cgroup())):
                 top = parent / name

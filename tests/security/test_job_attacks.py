@@ -85,7 +85,7 @@ print(json.dumps({"to": sorted(found.values()), "changed": [changed(lambda f: f.
 @pytest.mark.attack("14", "a job looks for descriptors and rights in its shim, and changes what that was told")
 def test_a_shim_has_nothing_but_its_job(jobs):
     found = json.loads(jobs.output(MALLORY, "/usr/bin/python3", "-c", "import json, os\n" + SHIM))
-    own = str(jobs.lab.runtime) + f"/state/jobs/{MALLORY}/"
+    own = str(jobs.lab.runtime) + f"/state-jobs/{MALLORY}"
     others = [to for to in found["to"] if to != "/dev/null" and not to.startswith((own, "/memfd:carve-job", "pipe:", "anon_inode:[signalfd]"))]
     assert not others and found["changed"] == [False, False], found
     assert found["rights"] == [[str(MALLORY)] * 4] * 2 + [["0" * 16]] * 3, found

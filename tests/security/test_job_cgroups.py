@@ -248,7 +248,7 @@ def test_processes_left_by_a_job_are_ended_by_another_launcher(service):  # noqa
     """The cgroup's name does not hang on the directory."""
     lab, jobs = service, Jobs(service)
     id, left, shim, _ = leftover(jobs, ALICE)
-    directory, = lab.runtime.rglob("jobs")
+    directory, = lab.runtime.rglob("*-jobs")
     shutil.rmtree(directory)
     wait_until(lambda: "runtime.vanished file=jobs made=anew" in lab.log())
     lab.launcher.kill()

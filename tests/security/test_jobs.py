@@ -173,7 +173,7 @@ def test_files_of_a_job_are_opened_as_its_user(jobs):
         assert job["state"] == "failed" and "ermission denied" in job["reason"], job
     # Its own directory, with links where the next job's files will be.
     mine = pathlib.Path(jobs.show(MALLORY, id)["log"]).parent if jobs.show(MALLORY, id)["log"] else None
-    assert mine.stat().st_uid == MALLORY and stat.S_IMODE(mine.stat().st_mode) == 0o770
+    assert mine.stat().st_uid == MALLORY and stat.S_IMODE(mine.stat().st_mode) == 0o750
     after = int(id) + 1
     lab.run(MALLORY, "sh", "-c", f"for s in log record; do ln -s {victim} {mine}/{after}.1.$s; done")
     assert jobs.enqueue(MALLORY, "echo", "evil") == str(after)

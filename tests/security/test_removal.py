@@ -117,7 +117,7 @@ class Ended:
     """A system daemon that has served jobs of users, and has ended."""
 
     def __init__(self, lab):
-        self.lab, self.runtime, self.state = lab, lab.runtime, lab.runtime / "state"
+        self.lab, self.runtime, self.state, self.jobs = lab, lab.runtime, lab.runtime / "state", lab.runtime / "state-jobs"
         lab.carve_json(ROOT, "agent", "--detached", "--gpus", "all", "--queue", "half=0.5")
         jobs = Jobs.__new__(Jobs)
         jobs.lab = lab
@@ -137,7 +137,7 @@ def ended(lab):
 
 
 def test_a_purge_removes_all_that_carve_made(ended):
-    assert (ended.state / "jobs" / str(ALICE)).is_dir()
+    assert (ended.jobs / str(ALICE)).is_dir()
     done = ended.purge()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "") and not ended.runtime.exists(), done
 
@@ -146,7 +146,7 @@ def test_clearing_leaves_the_state(ended):
     before = sorted(ended.state.rglob("*"))
     done = ended.purge("--clear")
     assert done.returncode == 0 and sorted(ended.state.rglob("*")) == before, done
-    assert [p.name for p in ended.runtime.iterdir()] == ["state"] and "kept:" in done.stdout
+    assert sorted(p.name for p in ended.runtime.iterdir()) == ["state", "state-jobs"] and "kept:" in done.stdout
 
 
 def test_nothing_is_removed_while_a_daemon_serves(lab):
@@ -161,7 +161,7 @@ PLANTS = ("link to a directory", "directory of a job's name", "hard link", "shut
 @pytest.mark.parametrize("what", rest_long(PLANTS, 3))
 @pytest.mark.attack(POINT, "a user's own directory of jobs, which root purges, leads elsewhere")
 def test_a_purge_goes_nowhere_else_from_a_users_directory_of_jobs(ended, what):
-    lab, own = ended.lab, ended.state / "jobs" / str(MALLORY)
+    lab, own = ended.lab, ended.jobs / str(MALLORY)
     victim = victim_make(lab.dir / "victim")
     (victim / "1.1.log").write_text("root's")
     silent = None
@@ -190,8 +190,8 @@ def test_a_purge_goes_nowhere_else_from_a_users_directory_of_jobs(ended, what):
     (victim / "1.1.log").unlink()
     untouched(victim)
     stays = what in ("link to a directory", "directory of a job's name", "mount")
-    assert ended.state.exists() == stays and (f"kept: what user {MALLORY} has" in done.stdout or f"kept: {ended.state}" in done.stdout) == stays, done
-    assert not (ended.state / "jobs" / str(ALICE)).exists() and not (ended.state / "carve.db").exists()
+    assert ended.jobs.exists() == stays and (f"kept: what user {MALLORY} has" in done.stdout or f"kept: {ended.jobs}" in done.stdout) == stays, done
+    assert not (ended.jobs / str(ALICE)).exists() and not (ended.state / "carve.db").exists()
 
 
 @pytest.mark.parametrize("what", rest_long(["jobs", "a user's directory", "containers", "the directory", "its owner"], 3))
@@ -201,11 +201,11 @@ def test_a_purge_goes_nowhere_else_from_a_broken_workers_state(ended, what):
     (victim / "1").mkdir(exist_ok=True)
     (victim / "1/1.1.log").write_text("root's")
     if what == "jobs":
-        shutil.rmtree(ended.state / "jobs")
-        (ended.state / "jobs").symlink_to(victim)
+        shutil.rmtree(ended.jobs)
+        ended.jobs.symlink_to(victim)
     elif what == "a user's directory":
-        shutil.rmtree(ended.state / "jobs" / str(ALICE))
-        (ended.state / "jobs" / str(ALICE)).symlink_to(victim / "1")
+        shutil.rmtree(ended.jobs / str(ALICE))
+        (ended.jobs / str(ALICE)).symlink_to(victim / "1")
     elif what == "containers":
         shutil.rmtree(ended.runtime / "containers")
         (ended.runtime / "containers").symlink_to(victim / "containers")

@@ -415,7 +415,7 @@ static void test_requests_that_are_wrong_are_refused(void **state)
 
 static void test_files_that_were_removed_are_made_anew(void **state)
 {
-	struct launcher_request files = {.op = LAUNCHER_FILES, .job = 60101};
+	struct launcher_request files = {.op = LAUNCHER_FILES, .user = 60101};
 	char path[128], key[128];
 	struct stat st;
 	int none;
@@ -430,10 +430,11 @@ static void test_files_that_were_removed_are_made_anew(void **state)
 	assert_int_equal(st.st_mode & 0777, 0600);
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_uid, 60101);
-	files.job = LAUNCHER_NOBODY + UINT64_C(1);
+	assert_int_equal(st.st_mode & 07777, 0750);
+	files.job = 1;
 	assert_int_equal(ask(files, NULL, 0, &none), EINVAL);
 	files = (struct launcher_request){
-		.op = LAUNCHER_FILES, .job = LAUNCHER_NOBODY, .attempt = 1};
+		.op = LAUNCHER_FILES, .user = LAUNCHER_NOBODY, .attempt = 1};
 	assert_int_equal(ask(files, NULL, 0, &none), EINVAL);
 }
 

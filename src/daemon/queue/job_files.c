@@ -15,14 +15,24 @@
 #include "base/file.h"
 #include "daemon/queue/launcher.h"
 #include "daemon/queue/queue_private.h"
+#include "proto/shim.h"
 
 /* Larger numbers are no job's, but a user's own idea. */
 #define JOB_ID_LIKELY (INT64_C(1) << 40)
 
+const char *job_directory(const struct queues *q)
+{
+	struct stat st;
+	bool users = launcher_is_there(q->host.launcher) ||
+		     (lstat(q->users_dir, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == 0);
+
+	return users ? q->users_dir : q->dir;
+}
+
 void job_file(const struct queues *q, const struct job_record *record, const char *suffix,
 	      char buf[static PATH_MAX])
 {
-	snprintf(buf, PATH_MAX, "%s/%u/%" PRId64 ".%u%s", q->dir, record->uid, record->id,
+	snprintf(buf, PATH_MAX, "%s/%u/%" PRId64 ".%u%s", job_directory(q), record->uid, record->id,
 		 record->attempt, suffix);
 }
 
@@ -38,7 +48,7 @@ static void file_name(const struct job_record *record, const char *suffix,
 static int directory_open(const struct queues *q, uid_t uid)
 {
 	char user[16];
-	cleanup_close int all = open(q->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	cleanup_close int all = open(job_directory(q), O_PATH | O_DIRECTORY | O_CLOEXEC);
 
 	if (all < 0)
 		return -errno;
@@ -99,7 +109,7 @@ static int64_t last_in(DIR *dir, int64_t last)
 
 int64_t job_files_last(const struct queues *q)
 {
-	DIR *all = directory_list(open(q->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	DIR *all = directory_list(open(job_directory(q), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 	const struct dirent *entry;
 	int64_t last = 0;
 
@@ -160,14 +170,18 @@ int job_file_link(const struct queues *q, const struct job_record *record, const
 	return (int)strtol(text, NULL, 10);
 }
 
-void job_files_remove(const struct queues *q, const struct job_record *record,
-		      const char *const *suffixes, size_t count)
+void job_files_remove(const struct queues *q, const struct job_record *record, uint32_t files)
 {
 	char name[NAME_MAX];
-	cleanup_close int dir = directory_open(q, record->uid);
 
-	for (size_t i = 0; dir >= 0 && i < count; i++) {
-		file_name(record, suffixes[i], name);
-		(void)unlinkat(dir, name, 0);
+	/* If it is away, the files go with the job's log, or stay. */
+	if (launcher_is_there(q->host.launcher)) {
+		(void)launcher_remove(q->host.launcher, record->uid, record->id, record->attempt,
+				      files);
+		return;
 	}
+	cleanup_close int dir = directory_open(q, record->uid);
+	file_name(record, "", name);
+	if (dir >= 0)
+		shim_files_remove(dir, name, files);
 }

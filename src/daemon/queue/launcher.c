@@ -19,6 +19,7 @@
 #include "daemon/host/child.h"
 #include "daemon/host/handover.h"
 #include "daemon/host/log.h"
+#include "daemon/host/owner.h"
 #include "daemon/host/privileges.h"
 #include "daemon/host/runtime.h"
 #include "daemon/host/supervisor.h"
@@ -27,7 +28,8 @@
 #include "proto/shim.h"
 #include "proto/warden.h"
 
-#define JOBS_DIR "jobs"
+/* Where the directory of jobs was once. */
+#define JOBS_DIR_OLD "jobs"
 /* Longer than its work takes on a machine that is very busy. A client is told after this time that
  * the launcher does not answer, and so is the log. */
 #define PATIENCE_NS 5000000000ull
@@ -41,6 +43,7 @@ static int place_make(const char *state_dir, const struct runtime *runtime, gid_
 		      struct launcher_place *ret)
 {
 	static char path[PATH_MAX], shim[PATH_MAX], attach[PATH_MAX];
+	char old[PATH_MAX];
 	int rc = child_program(SHIM_PROGRAM, shim);
 
 	if (rc < 0)
@@ -48,8 +51,9 @@ static int place_make(const char *state_dir, const struct runtime *runtime, gid_
 	*ret = (struct launcher_place){
 		.jobs_path = path, .shim = shim, .attach = attach, .worker_gid = gid};
 	runtime_path(runtime, "attach.sock", attach, sizeof(attach));
-	snprintf(path, sizeof(path), "%s/" JOBS_DIR, state_dir);
-	ret->jobs_fd = launcher_jobs_open(path, gid);
+	snprintf(path, sizeof(path), "%s" LAUNCHER_JOBS, state_dir);
+	snprintf(old, sizeof(old), "%s/" JOBS_DIR_OLD, state_dir);
+	ret->jobs_fd = launcher_jobs_open(path, old, gid);
 	if (ret->jobs_fd < 0)
 		return ret->jobs_fd;
 	rc = warrant_key_get(ret->jobs_fd, &ret->key);
@@ -385,10 +389,22 @@ int launcher_end(struct launcher *l, uid_t owner, int64_t job, uint32_t attempt,
 
 int launcher_files(struct launcher *l, uid_t uid, link_cb cb, void *arg, struct link_asked **ret)
 {
-	struct launcher_request request = {.op = LAUNCHER_FILES, .job = uid};
+	struct launcher_request request = {.op = LAUNCHER_FILES, .user = uid};
 	struct link_ask files = {.request = &request};
 
 	return ask(l, &files, cb, arg, ret);
+}
+
+int launcher_remove(struct launcher *l, uid_t uid, int64_t job, uint32_t attempt, uint32_t files)
+{
+	struct launcher_request request = {.op = LAUNCHER_REMOVE,
+					   .job = (uint64_t)job,
+					   .attempt = attempt,
+					   .user = uid,
+					   .files = files};
+	struct link_ask remove = {.owner = owner_of(uid), .request = &request};
+
+	return ask(l, &remove, NULL, NULL, NULL);
 }
 
 void launcher_forget(struct launcher *l, struct link_asked *asked)

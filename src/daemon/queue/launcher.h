@@ -84,6 +84,10 @@ int launcher_end(struct launcher *launcher, uid_t owner, int64_t job, uint32_t a
  * (LAUNCHER_NOBODY: of nobody's). */
 int launcher_files(struct launcher *launcher, uid_t uid, link_cb cb, void *arg,
 		   struct link_asked **ret);
+/* Has files (enum shim_file) of an attempt removed, in the directory of user `uid`, in that user's
+ * turn. No answer is told. */
+int launcher_remove(struct launcher *launcher, uid_t uid, int64_t job, uint32_t attempt,
+		    uint32_t files);
 /* The answer is nobody's. Takes NULL. */
 void launcher_forget(struct launcher *launcher, struct link_asked *asked);
 

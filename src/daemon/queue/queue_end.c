@@ -66,16 +66,14 @@ int job_record_read(const struct queues *q, const struct job_record *record, jso
 	return *ret_start || *ret_end ? 0 : -EBADMSG;
 }
 
-static const char *const record_files[] = {SHIM_RECORD, SHIM_CID, SHIM_GIVEN_UP, SHIM_POD,
-					   SHIM_POD_STATE};
+#define RECORD_FILES (SHIM_FILE_RECORD | SHIM_FILE_CID | SHIM_FILE_GIVEN_UP)
 /* The pod's state must outlive a shim that was killed. */
-#define RECORD_FILES_BUT_POD 3
+#define POD_FILES (SHIM_FILE_POD | SHIM_FILE_POD_STATE)
 
 static void records_remove(const struct job *job, bool all)
 {
-	job_files_remove(job->queues, &job->record, record_files,
-			 all && job_is_pod(&job->record) ? ARRAY_SIZE(record_files)
-							 : RECORD_FILES_BUT_POD);
+	job_files_remove(job->queues, &job->record,
+			 all && job_is_pod(&job->record) ? RECORD_FILES | POD_FILES : RECORD_FILES);
 }
 
 /* ---- processes that are left ---------------------------------------------------------------- */
@@ -214,7 +212,7 @@ void queue_records_tidy(struct queues *q, size_t most)
 		const struct job_record record = {
 			.id = left->id, .attempt = left->attempt, .uid = left->uid};
 
-		job_files_remove(q, &record, record_files, RECORD_FILES_BUT_POD);
+		job_files_remove(q, &record, RECORD_FILES);
 	}
 	if (q->left_first == q->left_count)
 		q->left_first = q->left_synced = q->left_count = 0;

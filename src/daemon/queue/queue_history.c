@@ -75,9 +75,8 @@ static int oldest_add(void *arg, const struct job_record *record)
 /* A daemon that was killed may have left the record. */
 static void attempt_forget(struct queues *q, const struct job_record *record)
 {
-	static const char *const all[] = {SHIM_LOG, SHIM_ERR, SHIM_RECORD, SHIM_GIVEN_UP};
-
-	job_files_remove(q, record, all, ARRAY_SIZE(all));
+	job_files_remove(q, record,
+			 SHIM_FILE_LOG | SHIM_FILE_ERR | SHIM_FILE_RECORD | SHIM_FILE_GIVEN_UP);
 }
 
 /* On disk first: a log without a job is found by nobody. */

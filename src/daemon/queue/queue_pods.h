@@ -30,8 +30,8 @@ struct agent_pods {
 int agent_pods_read(const json_t *object, struct agent_pods **ret, struct error *err);
 /* Takes NULL. */
 void agent_pods_free(struct agent_pods *pods);
-/* What the agent's owner says of images and pods, as a shim reads it (src/shim/spec.h), for the
- * launcher to vouch for. malloc'ed; NULL: out of memory. */
+/* The owner's words on images and pods, as a shim reads them (src/shim/spec.h) and the launcher
+ * vouches for them. The text is malloc'ed; NULL: out of memory. */
 char *agent_text(const struct agent *agent);
 /* On disk, with what was vouched for. */
 void agent_pods_save(const struct agent_pods *pods, json_t *object);

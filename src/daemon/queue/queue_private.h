@@ -226,7 +226,8 @@ struct queues {
 		uint64_t at_ns; /* when it was started; 0: never */
 	} reviver;
 	char boot[STORE_BOOT_SIZE];
-	char dir[PATH_MAX / 2];
+	char dir[PATH_MAX / 2];       /* has the files of jobs of this process's own user */
+	char users_dir[PATH_MAX / 2]; /* has the files of jobs that a launcher starts */
 	char shim[PATH_MAX];
 	char cgroup[PATH_MAX]; /* the cgroup of a job that is over, to be removed when it is empty;
 				  or "" */
@@ -342,11 +343,12 @@ int64_t job_files_last(const struct queues *q);
  * `size`). */
 ssize_t job_file_read(const struct queues *q, const struct job_record *record, const char *suffix,
 		      char *text, size_t size);
+/* The directory of users' directories of files. */
+const char *job_directory(const struct queues *q);
 /* The number that is the text of a symbolic link of theirs; 0: there is none. */
 int job_file_link(const struct queues *q, const struct job_record *record, const char *suffix);
 /* Removes those of them that are there. */
-void job_files_remove(const struct queues *q, const struct job_record *record,
-		      const char *const *suffixes, size_t count);
+void job_files_remove(const struct queues *q, const struct job_record *record, uint32_t files);
 
 /* ---- queue_end.c */
 /* The record of the job's last attempt: how it started, and how it ended; owned by the caller.
@@ -398,9 +400,9 @@ int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, link
 /* The shim of that answer. 0 or -errno: `rc`, or the answer is wrong. */
 int shim_of_answer(int rc, const void *reply, int fd, struct process_id *ret);
 
-/* Starts the program of shims with descriptors SHIM_SPEC_FD (spec -1: none) and SHIM_GO_FD, which
- * are copies of these. 0 or -errno. */
-int shim_spawn_with(const struct queues *q, char **argv, int spec, int go, pid_t *ret);
+/* Starts the program of shims with descriptors SHIM_SPEC_FD and SHIM_DIR_FD (-1: without) and
+ * SHIM_GO_FD, which are copies of these. 0 or -errno. */
+int shim_spawn_with(const struct queues *q, char **argv, int spec, int go, int dir, pid_t *ret);
 
 /* ---- queue_reviver.c */
 /* Has a process there that starts a user's own daemon again, while an agent is. Each second. */

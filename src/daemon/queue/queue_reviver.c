@@ -38,7 +38,7 @@ static int start(struct queues *q)
 		return -errno;
 	cleanup_close int in = ends[0], out = ends[1];
 	cleanup_close int go = fcntl(in, F_DUPFD_CLOEXEC, FDS_FROM);
-	int rc = go < 0 ? -errno : shim_spawn_with(q, argv, -1, go, &q->reviver.starter_pid);
+	int rc = go < 0 ? -errno : shim_spawn_with(q, argv, -1, go, -1, &q->reviver.starter_pid);
 	if (rc < 0)
 		return rc;
 	/* If it is not watched, it is a zombie until this process ends. */

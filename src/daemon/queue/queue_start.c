@@ -85,8 +85,8 @@ int queues_directories_look(struct queues *q, const char **ret_name)
 	*ret_name = "jobs";
 	int made = q->files_made;
 	q->files_made = 0;
-	bool all =
-		launcher_is_there(q->host.launcher) && access(q->dir, F_OK) < 0 && errno == ENOENT;
+	bool all = launcher_is_there(q->host.launcher) && access(q->users_dir, F_OK) < 0 &&
+		   errno == ENOENT;
 	uid_t uid = all ? (uid_t)-1 : directory_missing(q);
 	int rc = all || uid != (uid_t)-1 ? directory_make_anew(q, uid) : 0;
 	return made ? made : rc;
@@ -171,7 +171,7 @@ static int job_memfd(const struct job *job, const struct agent *agent,
 
 /* ---- the shim ----------------------------------------------------------------------------- */
 
-int shim_spawn_with(const struct queues *q, char **argv, int spec, int go, pid_t *ret)
+int shim_spawn_with(const struct queues *q, char **argv, int spec, int go, int dir, pid_t *ret)
 {
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attributes;
@@ -184,6 +184,8 @@ int shim_spawn_with(const struct queues *q, char **argv, int spec, int go, pid_t
 	if (spec >= 0)
 		posix_spawn_file_actions_adddup2(&files, spec, SHIM_SPEC_FD);
 	posix_spawn_file_actions_adddup2(&files, go, SHIM_GO_FD);
+	if (dir >= 0)
+		posix_spawn_file_actions_adddup2(&files, dir, SHIM_DIR_FD);
 	posix_spawnattr_setsigmask(&attributes, &none);
 	posix_spawnattr_setsigdefault(&attributes, &all);
 	/* A signal to the daemon's session or group does not reach the job. */
@@ -199,8 +201,10 @@ static int spawn(const struct queues *q, const char *dir, const char *name, int 
 		 pid_t *ret)
 {
 	char *argv[] = {(char *)q->shim, (char *)dir, (char *)name, (char *)q->attach, NULL};
+	cleanup_close int opened = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	cleanup_close int dir_fd = opened < 0 ? -1 : fcntl(opened, F_DUPFD_CLOEXEC, SHIM_FDS_FROM);
 
-	return shim_spawn_with(q, argv, spec, go, ret);
+	return dir_fd < 0 ? -errno : shim_spawn_with(q, argv, spec, go, dir_fd, ret);
 }
 
 /* As this process's own child. */

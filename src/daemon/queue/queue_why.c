@@ -123,8 +123,8 @@ static void why_failure(const struct job *job, char buf[static JOB_WHY_SIZE])
 			 "is tried again");
 	else if (job->no_files)
 		snprintf(buf, JOB_WHY_SIZE,
-			 "its files cannot be made in %.120s/%u: %s; it is tried again", q->dir,
-			 job->record.uid, why);
+			 "its files cannot be made in %.120s/%u: %s; it is tried again",
+			 job_directory(q), job->record.uid, why);
 	else
 		snprintf(buf, JOB_WHY_SIZE, "it could not be started%s%s, and is tried again",
 			 job->failure ? ": " : "", job->failure ? why : "");

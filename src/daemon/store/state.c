@@ -25,6 +25,7 @@
 #include "daemon/host/supervisor.h"
 #include "daemon/store/state_jobs.h"
 #include "daemon/store/store.h"
+#include "proto/launcher.h"
 #include "warden/warden.h"
 
 #define DATABASE "carve.db"
@@ -407,8 +408,13 @@ static int move_as(struct state *state, const struct runtime *runtime, const cha
 static int bring(struct state *state, const struct runtime *runtime, const char *from, uid_t uid,
 		 gid_t gid, struct error *err)
 {
-	int rc;
+	int rc = state_jobs_move_users(from, state->wanted);
 
+	if (rc < 0)
+		return error_set(err, EXIT_CODE_FAILED,
+				 "cannot move the files of jobs from %.300s" LAUNCHER_JOBS
+				 " beside %.300s: %s",
+				 from, state->wanted, strerrordesc_np(-rc));
 	/* Only root writes there. */
 	if (!strcmp(from, runtime->dir)) {
 		rc = place(state, runtime, NULL, err);

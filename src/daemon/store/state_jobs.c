@@ -9,10 +9,9 @@
 
 #include "base/file.h"
 #include "base/macros.h"
+#include "proto/launcher.h"
 
 #define JOBS_DIR "jobs"
-/* A system daemon's directory has the launcher's key, and must be no link. */
-#define LAUNCHER_KEY JOBS_DIR "/key"
 
 /* The log of what is not in the database yet belongs to it. Without the shared memory file, which
  * is made anew. */
@@ -56,17 +55,27 @@ static int file_copy(const char *from_dir, const char *to_dir, const char *name)
 
 static int jobs_find(const char *from_dir, const char *to_dir)
 {
-	char from[PATH_MAX], to[PATH_MAX], key[PATH_MAX];
+	char from[PATH_MAX], to[PATH_MAX];
 	struct stat st;
 
-	if (path_of(from, from_dir, JOBS_DIR) < 0 || path_of(to, to_dir, JOBS_DIR) < 0 ||
-	    path_of(key, from_dir, LAUNCHER_KEY) < 0)
+	if (path_of(from, from_dir, JOBS_DIR) < 0 || path_of(to, to_dir, JOBS_DIR) < 0)
 		return -ENAMETOOLONG;
 	if (lstat(from, &st) < 0 || lstat(to, &st) == 0)
 		return 0; /* there are none, or they were there before */
-	if (access(key, F_OK) == 0)
-		return rename(from, to) < 0 ? -errno : 0;
 	return symlink(from, to) < 0 ? -errno : 0;
+}
+
+int state_jobs_move_users(const char *from_dir, const char *to_dir)
+{
+	char from[PATH_MAX], to[PATH_MAX];
+	struct stat st;
+
+	if (snprintf(from, sizeof(from), "%s" LAUNCHER_JOBS, from_dir) >= (int)sizeof(from) ||
+	    snprintf(to, sizeof(to), "%s" LAUNCHER_JOBS, to_dir) >= (int)sizeof(to))
+		return -ENAMETOOLONG;
+	if (lstat(from, &st) < 0 || lstat(to, &st) == 0)
+		return 0; /* there are none, or they were there before */
+	return rename(from, to) < 0 ? -errno : 0;
 }
 
 int state_jobs_copy(const char *from, const char *to)
