@@ -17,6 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/host_root.h"
 #include "base/macros.h"
@@ -173,8 +174,8 @@ static int memfd_of(const void *data, size_t size)
 	return rc < 0 ? rc : steal_fd(&fd);
 }
 
-static int vouch(const struct launcher_place *place, const struct launcher_request *r,
-		 const int fds[2], struct answer *answer)
+static int vouch(struct launcher_place *place, const struct launcher_request *r, const int fds[2],
+		 struct answer *answer)
 {
 	struct warrant warrant;
 	cleanup_free char *text = NULL;
@@ -184,6 +185,10 @@ static int vouch(const struct launcher_place *place, const struct launcher_reque
 	if (rc == 0)
 		rc = identity_read(fds[0], &warrant);
 	warrant.kind = r->kind;
+	warrant.count = (uint32_t)r->job;
+	warrant.attempts = r->attempt;
+	if (rc == 0)
+		rc = rights_issue(&place->rights, warrant.count, &warrant.number);
 	if (rc == 0)
 		rc = warrant_sign(&place->key, &warrant, text, size);
 	if (rc == 0)
@@ -210,12 +215,14 @@ static int owner_check(const struct launcher_place *place, const struct shim_hea
 		return -EPERM;
 	int rc = warrant_check(&place->key, &head->owner_warrant, WARRANT_PODS, text,
 			       head->owner_size);
-	return rc == -EPERM ? -EKEYREVOKED : rc;
+	if (rc == 0)
+		rc = rights_check(&place->rights, head->owner_warrant.number, 1, true);
+	return rc == -EPERM || rc == -EKEYEXPIRED ? -EKEYREVOKED : rc;
 }
 
 /* Sealed, so that what was checked is what the shim reads. */
 static int spec_check(const struct launcher_place *place, const struct launcher_request *r, int fd,
-		      struct warrant *ret)
+		      struct shim_head *ret)
 {
 	cleanup_free char *all = NULL;
 	struct shim_head head;
@@ -235,26 +242,49 @@ static int spec_check(const struct launcher_place *place, const struct launcher_
 		rc = owner_check(place, &head, text + head.text_size);
 	if (rc < 0)
 		return rc;
-	*ret = head.warrant;
+	*ret = head;
 	rc = warrant_check(&place->key, &head.warrant,
 			   head.kind == SHIM_TASK_HOOK ? WARRANT_HOOK : WARRANT_JOB, text,
 			   head.text_size);
 	return rc == -EPERM ? -EKEYREJECTED : rc;
 }
 
+/* The shim's end of the socket at which it asks, or -errno. A hook has none: it runs as long as its
+ * agent. The shim of a pod may come back to it. */
+static int permit_make(struct launcher_place *place, const struct shim_head *head)
+{
+	const struct warrant *warrant = &head->warrant;
+	const struct shim_run *run = &head->run;
+	bool is_hook = head->kind == SHIM_TASK_HOOK, again = head->kind != SHIM_TASK_JOB;
+	uint64_t number = warrant->number + run->position;
+	uint32_t attempt = is_hook ? 1 : run->attempt;
+
+	if (run->position >= warrant->count)
+		return -EINVAL;
+	if (attempt > warrant->attempts)
+		return -EKEYEXPIRED;
+	int rc = rights_check(&place->rights, number, attempt, again);
+	return rc < 0 || is_hook ? rc : permits_add(&place->permits, number, attempt, again);
+}
+
 static int start(struct launcher_place *place, const struct launcher_request *r, int fd,
 		 struct answer *answer)
 {
-	struct warrant warrant;
+	struct shim_head head;
 	char name[NAME_SIZE];
-	int rc = spec_check(place, r, fd, &warrant);
+	int rc = spec_check(place, r, fd, &head);
 
 	if (rc < 0)
 		return rc;
+	cleanup_close int permit = -1;
+	if ((rc = permit_make(place, &head)) < 0)
+		return rc;
+	permit = head.kind == SHIM_TASK_HOOK ? -1 : rc;
 	/* Where this fails, so does the start, and says why. */
 	(void)launcher_files_make(place, LAUNCHER_NOBODY);
 	name_of(r, name);
-	rc = launcher_shim_start(place, &warrant, name, fd, &answer->fd, &answer->process);
+	rc = launcher_shim_start(place, &head.warrant, name, fd, permit, &answer->fd,
+				 &answer->process);
 	if (rc < 0)
 		launcher_left_note(place, name);
 	return rc;
@@ -267,6 +297,19 @@ static int end(struct launcher_place *place, const struct launcher_request *r)
 	name_of(r, name);
 	launcher_shim_end(place, name);
 	return 0;
+}
+
+/* A bounded number of them, so that others wait for about a millisecond. */
+static int over(struct launcher_place *place, const struct launcher_request *r)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < r->attempt; i++) {
+		int one = rights_end(&place->rights, r->job + i);
+
+		rc = rc < 0 ? rc : one;
+	}
+	return rc;
 }
 
 static int files_remove(const struct launcher_place *place, const struct launcher_request *r)
@@ -293,21 +336,55 @@ static int obey(struct launcher_place *place, const struct launcher_request *r, 
 		return launcher_files_make(place, r->user);
 	case LAUNCHER_REMOVE:
 		return files_remove(place, r);
+	case LAUNCHER_OVER:
+		return over(place, r);
 	}
 	return -EOPNOTSUPP;
+}
+
+/* Rights that are over go to the disk a second later, many at once: nobody waits for that. */
+static void register_look(struct launcher_place *place)
+{
+	uint64_t now = now_monotonic_ns();
+
+	if (now - place->synced_ns < LOOK_MS * 1000000ull)
+		return;
+	place->synced_ns = now;
+	if (place->rights.dirty)
+		(void)rights_sync(&place->rights);
+}
+
+/* Waits for a descriptor for up to `wait_ms` (-1: any time), and meanwhile answers shims. 1: it is
+ * readable; 0: the time is over; or -errno (-EINTR: shims were answered). */
+static int ready_await(struct launcher_place *place, int fd, int wait_ms)
+{
+	struct pollfd fds[1 + PERMITS_MOST];
+	unsigned count = permits_poll(&place->permits, fds + 1);
+
+	fds[0] = (struct pollfd){.fd = fd, .events = POLLIN};
+	if (place->rights.dirty && (wait_ms < 0 || wait_ms > LOOK_MS))
+		wait_ms = LOOK_MS;
+	int ready = poll(fds, 1 + count, wait_ms);
+	if (ready < 0)
+		return -errno;
+	if (ready > 0)
+		permits_run(&place->permits, &place->rights, fds + 1);
+	register_look(place);
+	if (!ready)
+		return 0;
+	return fds[0].revents ? 1 : -EINTR;
 }
 
 /* False: the worker is gone, or broken. */
 static bool turn(struct launcher_place *place)
 {
-	struct pollfd readable = {.fd = place->link_fd, .events = POLLIN};
 	struct launcher_request request;
 	struct answer answer = {.fd = -1};
 	int fds[2];
 
-	int ready = poll(&readable, 1, launcher_left_wait_ms(place));
+	int ready = ready_await(place, place->link_fd, launcher_left_wait_ms(place));
 	if (ready < 0)
-		return errno == EINTR;
+		return ready == -EINTR;
 	launcher_left_step(place);
 	if (!ready)
 		return true;
@@ -375,12 +452,11 @@ int launcher_serve(struct launcher_place *place, launcher_listen *listen_at, voi
 	launcher_shims_begin(place);
 	for (;;) {
 		int rc = listen_at(arg, &listen_fd);
-		struct pollfd readable = {.fd = listen_fd, .events = POLLIN};
 
 		if (rc < 0)
 			return rc;
 		/* Each daemon connects once, when it starts: so long the file is looked for. */
-		if (poll(&readable, 1, LOOK_MS) <= 0)
+		if (ready_await(place, listen_fd, LOOK_MS) <= 0)
 			continue;
 		cleanup_close int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
@@ -398,7 +474,8 @@ static int launcher_run(void *arg, int link_fd)
 
 	place->link_fd = link_fd;
 	signal(SIGCHLD, SIG_IGN); /* shims are nobody's to wait for */
-	int rc = part_descriptors_keep((int *const[]){&place->link_fd, &place->jobs_fd}, 2);
+	int rc = part_descriptors_keep(
+		(int *const[]){&place->link_fd, &place->jobs_fd, &place->rights.fd}, 3);
 	launcher_shims_begin(place);
 	while (rc == 0 && turn(place))
 		;

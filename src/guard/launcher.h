@@ -13,6 +13,8 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include "guard/permits.h"
+#include "guard/rights.h"
 #include "guard/warrant.h"
 #include "proto/launcher.h"
 
@@ -47,6 +49,9 @@ struct launcher_place {
 	const char *attach;     /* the path of the daemon's attach socket */
 	gid_t worker_gid;       /* the group that may read and remove what shims record */
 	struct warrant_key key; /* the key of warrants */
+	struct rights rights;   /* the register of what was let run */
+	struct permits permits; /* shims that have not asked yet */
+	uint64_t synced_ns;     /* when the register was looked at last; CLOCK_MONOTONIC */
 	/* The cgroup in which each shim gets one, called as its files are; "": they get none. Set
 	 * by the launcher itself. */
 	char cgroup[PATH_MAX];
@@ -72,6 +77,10 @@ typedef int launcher_listen(void *arg, int *listen_fd);
  * ever: the launcher as a service of its own. Returns -errno where it cannot listen any more. */
 int launcher_serve(struct launcher_place *place, launcher_listen *listen_at, void *arg);
 
+/* Opens the key and the register in the directory of jobs' files, and makes them where they are
+ * not. Without the register nobody knows what is spent: then the key is made anew, too. 0 or
+ * -errno. */
+int launcher_secrets_open(struct launcher_place *place);
 /* Opens the directory of jobs' files, and makes it where there is none. It is root's, and so are
  * all directories above it: nobody else can put another in its place. The group `gid`, the
  * worker's, may look what is there, and users may pass through to their own. `old` is where the
@@ -91,10 +100,11 @@ int launcher_files_remove(const struct launcher_place *place, uid_t uid, const c
 			  uint32_t files);
 
 /* Starts a shim as the warrant says, for `name` (JOB.ATTEMPT) in the user's directory, which is
- * made if need be. The shim reads `spec_fd`. *ret_go is the end of the pipe on which it is told to
- * go. 0 or -errno: nothing runs. */
+ * made if need be. The shim reads `spec_fd`, and asks at `permit_fd` (-1: it need not ask). *ret_go
+ * is the end of the pipe on which it is told to go. 0 or -errno: nothing runs. */
 int launcher_shim_start(const struct launcher_place *place, const struct warrant *warrant,
-			const char *name, int spec_fd, int *ret_go, struct process_id *ret);
+			const char *name, int spec_fd, int permit_fd, int *ret_go,
+			struct process_id *ret);
 
 /* One cgroup for all shims of this daemon, in the launcher's own, or beside it where the service
  * manager made that for the launcher alone. The next launcher of the same directory finds it by its

@@ -102,6 +102,16 @@ int launcher_files_remove(const struct launcher_place *place, uid_t uid, const c
 	return 0;
 }
 
+int launcher_secrets_open(struct launcher_place *place)
+{
+	bool fresh = false;
+	int rc = rights_open(&place->rights, place->jobs_fd, &fresh);
+
+	if (rc == 0 && fresh)
+		rc = warrant_key_forget(place->jobs_fd);
+	return rc < 0 ? rc : warrant_key_get(place->jobs_fd, &place->key);
+}
+
 int launcher_files_make(struct launcher_place *place, uid_t uid)
 {
 	char path[PATH_MAX];
@@ -114,7 +124,9 @@ int launcher_files_make(struct launcher_place *place, uid_t uid)
 		close_fd(&place->jobs_fd);
 		place->jobs_fd = fd;
 	}
-	int rc = warrant_key_keep(place->jobs_fd, &place->key);
+	int rc = rights_keep(&place->rights, place->jobs_fd);
+	if (rc == 0)
+		rc = warrant_key_keep(place->jobs_fd, &place->key);
 	if (rc < 0 || uid == LAUNCHER_NOBODY)
 		return rc;
 	cleanup_close int fd = launcher_user_directory(place, uid, path, sizeof(path));

@@ -28,7 +28,7 @@
 
 /* Out of the way of the shim's own descriptors. */
 #define FDS_FROM 10
-#define WORD_FD (SHIM_DIR_FD + 1)
+#define WORD_FD (SHIM_PERMIT_FD + 1)
 
 /* Out of the way of the numbers that a shim's descriptors have. Takes -errno, and returns it. */
 static int far(int fd)
@@ -113,7 +113,7 @@ static bool user_become(uid_t uid)
 	       (uid == 0 || setresuid(0, 0, 0) < 0);
 }
 
-static int descriptors_set(int spec_fd, int go_fd, int dir_fd, int word_fd)
+static int descriptors_set(int spec_fd, int go_fd, int dir_fd, int permit_fd, int word_fd)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
@@ -123,8 +123,10 @@ static int descriptors_set(int spec_fd, int go_fd, int dir_fd, int word_fd)
 		if (dup2(null, fd) < 0)
 			return -errno;
 	if (dup2(spec_fd, SHIM_SPEC_FD) < 0 || dup2(go_fd, SHIM_GO_FD) < 0 ||
-	    dup2(dir_fd, SHIM_DIR_FD) < 0 || dup3(word_fd, WORD_FD, O_CLOEXEC) < 0 ||
-	    close_range(WORD_FD + 1, ~0u, 0) < 0)
+	    dup2(dir_fd, SHIM_DIR_FD) < 0 ||
+	    (permit_fd >= 0 ? dup2(permit_fd, SHIM_PERMIT_FD) < 0
+			    : close_range(SHIM_PERMIT_FD, SHIM_PERMIT_FD, 0) < 0) ||
+	    dup3(word_fd, WORD_FD, O_CLOEXEC) < 0 || close_range(WORD_FD + 1, ~0u, 0) < 0)
 		return -errno;
 	return 0;
 }
@@ -163,7 +165,7 @@ static void environment_make(char *ret[static 6])
 
 _Noreturn static void child_run(const struct launcher_place *place, const struct warrant *warrant,
 				const char *name, const char *tasks_cgroup, int spec_fd, int go_fd,
-				int word_fd)
+				int permit_fd, int word_fd)
 {
 	char dir[PATH_MAX], *environment[6];
 	char *argv[] = {(char *)place->shim, dir, (char *)name, (char *)place->attach, NULL};
@@ -173,7 +175,7 @@ _Noreturn static void child_run(const struct launcher_place *place, const struct
 	if (*tasks_cgroup)
 		(void)cgroup_write(tasks_cgroup, "cgroup.procs", "0");
 	int dir_fd = far(launcher_user_directory(place, warrant->uid, dir, sizeof(dir)));
-	rc = dir_fd < 0 ? dir_fd : descriptors_set(spec_fd, go_fd, dir_fd, word_fd);
+	rc = dir_fd < 0 ? dir_fd : descriptors_set(spec_fd, go_fd, dir_fd, permit_fd, word_fd);
 	environment_make(environment);
 	word_fd = rc == 0 ? WORD_FD : word_fd;
 	if (rc == 0)
@@ -214,7 +216,8 @@ static int word_read(int fd)
 }
 
 int launcher_shim_start(const struct launcher_place *place, const struct warrant *warrant,
-			const char *name, int spec_fd, int *ret_go, struct process_id *ret)
+			const char *name, int spec_fd, int permit_fd, int *ret_go,
+			struct process_id *ret)
 {
 	int go[2] = {-1, -1}, word[2] = {-1, -1};
 	int rc = pipe_far(go);
@@ -222,6 +225,7 @@ int launcher_shim_start(const struct launcher_place *place, const struct warrant
 	if (rc == 0)
 		rc = pipe_far(word);
 	cleanup_close int spec = fcntl(spec_fd, F_DUPFD_CLOEXEC, FDS_FROM);
+	cleanup_close int permit = permit_fd < 0 ? -1 : fcntl(permit_fd, F_DUPFD_CLOEXEC, FDS_FROM);
 	cleanup_close int go_in = go[0], go_out = go[1], in = word[0], out = word[1];
 	if (rc < 0 || spec < 0)
 		return rc < 0 ? rc : -EMFILE;
@@ -230,7 +234,7 @@ int launcher_shim_start(const struct launcher_place *place, const struct warrant
 	launcher_tasks_limit(place, name, cgroup, tasks_cgroup);
 	pid_t pid = cgroup_fork(cgroup);
 	if (pid == 0)
-		child_run(place, warrant, name, tasks_cgroup, spec, go_in, out);
+		child_run(place, warrant, name, tasks_cgroup, spec, go_in, permit, out);
 	if (pid < 0)
 		return -errno;
 	close_fd(&out);

@@ -157,6 +157,11 @@ int warrant_key_get(int dir_fd, struct warrant_key *ret)
 	return rc < 0 ? rc : key_read(dir_fd, ret);
 }
 
+int warrant_key_forget(int dir_fd)
+{
+	return unlinkat(dir_fd, KEY_FILE, 0) < 0 && errno != ENOENT ? -errno : 0;
+}
+
 int warrant_key_keep(int dir_fd, const struct warrant_key *key)
 {
 	if (faccessat(dir_fd, KEY_FILE, F_OK, AT_SYMLINK_NOFOLLOW) == 0)

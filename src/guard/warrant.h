@@ -24,6 +24,8 @@ int warrant_check(const struct warrant_key *key, const struct warrant *warrant,
 /* The key in a directory of root's, by its descriptor; made where there is none. 0 or -errno;
  * -EPERM: somebody else may have written it. */
 int warrant_key_get(int dir_fd, struct warrant_key *ret);
+/* Removes the key that is there. 0 or -errno. */
+int warrant_key_forget(int dir_fd);
 /* Puts that key there, where somebody removed it: jobs that wait have warrants by it. 0 or -errno.
  */
 int warrant_key_keep(int dir_fd, const struct warrant_key *key);

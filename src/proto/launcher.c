@@ -20,12 +20,18 @@ int launcher_request_check(const struct launcher_request *r, size_t size)
 
 	switch ((enum launcher_op)r->op) {
 	case LAUNCHER_VOUCH:
-		return r->job || r->attempt || has_user || !r->kind || r->kind > WARRANT_PODS
-			       ? -EINVAL
-			       : 0;
+		return r->job && r->job <= LAUNCHER_COUNT_MAX && r->attempt &&
+				       r->attempt <= LAUNCHER_ATTEMPTS_MAX && !has_user &&
+				       r->kind && r->kind <= WARRANT_PODS
+			       ? 0
+			       : -EINVAL;
 	case LAUNCHER_START:
 	case LAUNCHER_END:
 		return has_attempt && !has_user && !r->kind ? 0 : -EINVAL;
+	case LAUNCHER_OVER:
+		return has_attempt && r->attempt <= LAUNCHER_OVER_MAX && !has_user && !r->kind
+			       ? 0
+			       : -EINVAL;
 	case LAUNCHER_FILES:
 		return r->job || r->attempt || r->files || r->kind ? -EINVAL : 0;
 	case LAUNCHER_REMOVE:

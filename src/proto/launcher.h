@@ -38,24 +38,29 @@ struct warrant {
 	uint32_t kind;                      /* enum warrant_kind */
 	uint32_t group[WARRANT_GROUPS_MAX]; /* supplementary ones; 0 beyond group_count */
 	uint64_t limit[WARRANT_LIMITS];     /* hard limits of resources, by RLIMIT_ number */
+	/* Rights of this number and the next ones, one a job of the text. Each is spent once for
+	 * each attempt, from 1 to `attempts`, in the launcher's register (guard/rights.h). */
+	uint64_t number;
+	uint32_t count, attempts;
 	uint64_t code[2];
 };
 
-_Static_assert(sizeof(struct warrant) == 1192, "warrant ABI");
+_Static_assert(sizeof(struct warrant) == 1208, "warrant ABI");
 
 /* The longest text of a job: what HTTP takes, with room for what the daemon adds. */
 #define LAUNCHER_TEXT_MAX ((size_t)1 << 20)
 
 enum launcher_op {
 	/* With a client's connected socket, and a memfd of a text of kind `kind`: the answer comes
-	 * with a memfd that has the warrant. */
+	 * with a memfd that has the warrant. The text is of `job` jobs, each of which has up to
+	 * `attempt` attempts. */
 	LAUNCHER_VOUCH = 1,
 	/* With a sealed memfd as proto/shim.h has it: start a shim for attempt `attempt` of job
 	 * `job`. Job 0 is no job, but the hook of the agent with the number `attempt`. The answer
 	 * has its process, and comes with the end of the pipe on which the shim is told to go. Its
-	 * error is EKEYREJECTED where the text's warrant is not by the launcher's key: no try more
-	 * will do. It is EKEYREVOKED where the warrant of its agent's text is not: another agent
-	 * may do. */
+	 * error is EKEYREJECTED where the text's warrant is not by the launcher's key, and
+	 * EKEYEXPIRED where the job's right to this attempt is spent: no try more will do. It is
+	 * EKEYREVOKED where the warrant of its agent's text is not: another agent may do. */
 	LAUNCHER_START = 2,
 	/* Attempt `attempt` of job `job` is over: kill what is left in the cgroup that the launcher
 	 * made for it. The answer does not wait for the removal of that cgroup. */
@@ -66,9 +71,16 @@ enum launcher_op {
 	/* Remove files of attempt `attempt` of job `job` (0: of a hook) in the directory of user
 	 * `user`. */
 	LAUNCHER_REMOVE = 5,
+	/* The jobs that have the rights from number `job` on, `attempt` of them, are over, or their
+	 * text is another one now: no attempt more. */
+	LAUNCHER_OVER = 6,
 };
 
 #define LAUNCHER_NOBODY UINT32_MAX
+/* Jobs of a text, and attempts of a job. */
+#define LAUNCHER_COUNT_MAX (1u << 20)
+#define LAUNCHER_ATTEMPTS_MAX 65534u
+#define LAUNCHER_OVER_MAX 256u
 /* The directory of users' jobs is beside the daemon's state directory, as that is the worker's to
  * rename things in: its path with this behind. */
 #define LAUNCHER_JOBS "-jobs"

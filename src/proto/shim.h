@@ -24,6 +24,11 @@
 #define SHIM_GO_FD 4
 /* The directory of the job's user for logs and records. */
 #define SHIM_DIR_FD 5
+/* A socket to the launcher, where one started the shim. The shim writes SHIM_ASKS when all is ready
+ * for the command to run, and lets it run once SHIM_MAY comes. Else nothing ran. */
+#define SHIM_PERMIT_FD 6
+#define SHIM_ASKS 'a'
+#define SHIM_MAY 'm'
 #define SHIM_PROGRAM "carve-shim"
 /* Starts the user's own daemon again where that is killed. Behind it is the path of the daemon's
  * attach socket, and SHIM_GO_FD is a pipe that the daemon holds: the process ends with it. */
@@ -52,9 +57,10 @@ enum shim_unit {
 /* The daemon's own part: numbers, and a name in a fixed alphabet. None of it is a command, a path
  * or an option, as the daemon's worker may be broken. */
 struct shim_run {
-	uint64_t job;   /* its number; 0: a hook */
-	uint64_t array; /* the number of its array; 0: none */
-	int64_t index;  /* in the array; -1: it is in none */
+	uint64_t job;      /* its number; 0: a hook */
+	uint64_t array;    /* the number of its array; 0: none */
+	int64_t index;     /* in the array; -1: it is in none */
+	uint64_t position; /* among the jobs that the text was vouched for */
 	uint32_t attempt;
 	int32_t daemon; /* the daemon's PID; 0: not known */
 	uint64_t limit_ns, grace_ns;
@@ -65,7 +71,7 @@ struct shim_run {
 	char queue[SHIM_QUEUE_SIZE]; /* letters, digits and . _ -, and zero bytes behind */
 };
 
-_Static_assert(sizeof(struct shim_run) == 136, "shim ABI");
+_Static_assert(sizeof(struct shim_run) == 144, "shim ABI");
 
 #define SHIM_HEAD_MAGIC 0x44414548u /* "HEAD" */
 
@@ -80,7 +86,7 @@ struct shim_head {
 	struct warrant warrant, owner_warrant;
 };
 
-_Static_assert(sizeof(struct shim_head) == 152 + 2 * sizeof(struct warrant), "shim ABI");
+_Static_assert(sizeof(struct shim_head) == 160 + 2 * sizeof(struct warrant), "shim ABI");
 
 /* Whether a head, of a file of `size` bytes, is well-formed: 0 or -EINVAL. Both the launcher and
  * the shim ask. */

@@ -306,6 +306,23 @@ static bool ready_wait(struct shim *shim, int failures)
 	return read(failures, &byte, 1) == 1;
 }
 
+/* Whether the launcher lets the command run: the job's user gave the right to, once. */
+static bool permit_ask(struct shim *shim)
+{
+	const char asks = SHIM_ASKS;
+	char word = 0;
+
+	if (!shim->spec.asks)
+		return true;
+	if (write(SHIM_PERMIT_FD, &asks, 1) != 1)
+		return false;
+	while (!wait_step(shim, SHIM_PERMIT_FD))
+		;
+	bool may = read(SHIM_PERMIT_FD, &word, 1) == 1 && word == SHIM_MAY;
+	close(SHIM_PERMIT_FD);
+	return may;
+}
+
 /* 0 with the descriptor of failures; negative: nothing ran. */
 static int command_start(struct shim *shim, int *ret_failures)
 {
@@ -326,6 +343,11 @@ static int command_start(struct shim *shim, int *ret_failures)
 	/* A process that the command leaves behind becomes a child of this process. */
 	bool ready = ready_wait(shim, *ret_failures);
 	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+	if (ready && !permit_ask(shim)) {
+		close_fd(&gate);
+		waitpid(shim->child, NULL, 0);
+		return -EKEYEXPIRED;
+	}
 	if (ready)
 		(void)!write(gate, "g", 1);
 	return 0;
@@ -533,6 +555,7 @@ int main(int argc, char **argv)
 	(void)fcntl(SHIM_SPEC_FD, F_SETFD, FD_CLOEXEC);
 	(void)fcntl(SHIM_GO_FD, F_SETFD, FD_CLOEXEC);
 	(void)fcntl(SHIM_DIR_FD, F_SETFD, FD_CLOEXEC);
+	(void)fcntl(SHIM_PERMIT_FD, F_SETFD, FD_CLOEXEC);
 	shim.parent = getppid();
 	signals_begin(&shim);
 	prctl(PR_SET_NAME, "carve-shim", 0, 0, 0);

@@ -45,6 +45,7 @@ struct shim_spec {
 	 */
 	json_t *pod;
 	bool hook; /* it is no job */
+	bool asks; /* it asks the launcher before the command runs */
 	const char *cwd, *image;
 	const char *attach; /* the path of the daemon's attach socket */
 	char name[SHIM_NAME_SIZE], job[SHIM_ID_TEXT];

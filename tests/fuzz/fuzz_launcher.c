@@ -27,11 +27,12 @@ static void request_look(const uint8_t *data, size_t size)
 	memcpy(&r, data, MIN(size, sizeof(r)));
 	if (launcher_request_check(&r, size) != 0)
 		return;
-	bool of_attempt = r.op == LAUNCHER_START || r.op == LAUNCHER_END || r.op == LAUNCHER_REMOVE;
 	bool of_user = r.op == LAUNCHER_FILES || r.op == LAUNCHER_REMOVE;
-	check(size == sizeof(r) && r.op >= LAUNCHER_VOUCH && r.op <= LAUNCHER_REMOVE);
+	check(size == sizeof(r) && r.op >= LAUNCHER_VOUCH && r.op <= LAUNCHER_OVER);
 	check((r.op == LAUNCHER_VOUCH) == (r.kind != 0) && r.kind <= WARRANT_PODS);
-	check(of_attempt == (r.attempt != 0) && r.job <= INT64_MAX && (of_attempt || !r.job));
+	check((r.op == LAUNCHER_FILES) == (r.attempt == 0));
+	check(r.op != LAUNCHER_OVER || r.attempt <= LAUNCHER_OVER_MAX);
+	check(r.job <= INT64_MAX && (r.op != LAUNCHER_FILES || !r.job));
 	check((r.op == LAUNCHER_REMOVE) == (r.files != 0) && r.files <= SHIM_FILES_ALL);
 	check(of_user || !r.user);
 }

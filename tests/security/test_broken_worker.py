@@ -1,7 +1,9 @@
 """A worker that was broken into has what root enqueued, and wants to be root by it. It owns the state directory."""
+import contextlib
 import errno
 import os
 import pathlib
+import sqlite3
 import struct
 
 import pytest
@@ -10,8 +12,8 @@ from conftest import wait_until
 
 from .lab import ALICE, BOB, ROOT, as_user
 from .test_jobs import Jobs
-from .test_launcher import service  # noqa: F401
-from .worker import END, HOOK, PODS, REMOVE, TASK_HOOK, TASK_POD, Worker, head_of, run_of, text_of
+from .test_launcher import launcher_start, service  # noqa: F401
+from .worker import END, HOOK, OVER, PODS, REMOVE, TASK_HOOK, TASK_POD, Worker, head_of, run_of, text_of
 
 GO = struct.pack("<II32s", 0x4D494853, 0, b"s-abcdef")
 
@@ -65,12 +67,12 @@ def test_a_session_is_an_id_or_nothing_runs(worker):
     lab, text = worker.lab, text_of("true")
     files = pathlib.Path(f"{lab.runtime}/state-jobs/0")
     for attempt, session in enumerate((b"--x", b"../../x", b"s-", b"s-abc\0x", b"S-ABCDEF"), 1):
-        assert worker.start(head_of(worker.vouch(ROOT, text), text, run_of(attempt=attempt)), attempt=attempt) == 0
+        assert worker.start(head_of(worker.vouch(ROOT, text, attempts=9), text, run_of(attempt=attempt)), attempt=attempt) == 0
         os.write(worker.got, struct.pack("<II32s", 0x4D494853, 0, session))
         wait_until(lambda: not shims(files))  # noqa: B023
         assert not list(files.glob("*.record")), session
     # The shim of a session that could be begins at once.
-    assert worker.start(head_of(worker.vouch(ROOT, text), text, run_of(attempt=9)), attempt=9) == 0
+    assert worker.start(head_of(worker.vouch(ROOT, text, attempts=9), text, run_of(attempt=9)), attempt=9) == 0
     os.write(worker.got, GO)
     wait_until((files / "1.9.record").exists)
     assert worker.ask(END, 1, 9)[0] == 0  # it waits for a daemon
@@ -136,3 +138,136 @@ def test_the_launcher_removes_files_of_attempts_alone(worker):
     assert (lab.runtime / "state-jobs" / "key").exists()
     assert worker.ask(REMOVE, 7, 1, user=ALICE, files=0x80)[0] == errno.EINVAL
     assert worker.ask(REMOVE, 7, 0, user=ALICE, files=1)[0] == errno.EINVAL
+
+
+# ---- rights, which are spent ------------------------------------------------------------------------------------------------------
+
+class Kept:
+    """A daemon's database, which the worker has kept a copy of: the texts of jobs, and their warrants."""
+
+    def __init__(self, lab):
+        with contextlib.closing(sqlite3.connect(lab.runtime / "state" / "queue.db")) as db:
+            self.specs = [(bytes(text.encode()), warrant) for text, warrant in db.execute("SELECT text, warrant FROM spec ORDER BY id")]
+
+    def replay(self, worker, which, job, attempt=1, **more):
+        """Has a job of `which` text start once more, with go: the errno value of the launcher, or 0."""
+        text, warrant = self.specs[which]
+        error = worker.start(head_of(warrant, text, run_of(job=job, attempt=attempt, **more)), job, attempt)
+        if not error:
+            os.write(worker.got, GO)
+        return error
+
+
+def worker_instead(lab):
+    lab.kill_daemon()
+    wait_until(lab.can_lock)
+    return contextlib.closing(Worker(lab))
+
+
+def launcher_anew(lab):
+    lab.launcher.kill()
+    lab.launcher.wait()
+    (lab.runtime / "launcher.sock").unlink()
+    lab.launcher = launcher_start(lab)
+
+
+@pytest.mark.attack("3", "a job of root's that has run, from a copy of the database, over a restart of the launcher")
+def test_a_job_that_has_run_is_not_run_again(service):  # noqa: F811
+    lab, jobs = service, Jobs(service)
+    runs = lab.dir / "runs"
+    id = jobs.enqueue(ROOT, "sh", "-c", f"echo ran >> {runs}", options=("--retries", "3"))
+    assert jobs.ended(ROOT, id)["state"] == "done"
+    kept = Kept(lab)
+    with worker_instead(lab) as worker:
+        for attempt in (1, 2, 4, 5, 65534, 65535, 1 << 31):
+            assert kept.replay(worker, 0, int(id), attempt) == errno.EKEYEXPIRED, attempt
+            assert kept.replay(worker, 0, int(id) + 1, attempt) == errno.EKEYEXPIRED, attempt
+        assert kept.replay(worker, 0, int(id), position=1) == errno.EINVAL
+        assert kept.replay(worker, 0, int(id), position=2**64 - 1) == errno.EINVAL
+    launcher_anew(lab)
+    with contextlib.closing(Worker(lab)) as worker:
+        assert kept.replay(worker, 0, int(id), 2) == errno.EKEYEXPIRED
+    assert runs.read_text() == "ran\n"
+    lab.start()
+    again = lab.carve(ROOT, "job", "rerun", id)
+    assert again.returncode == 0, again.stderr
+    assert jobs.ended(ROOT, again.stdout.split()[-1])["state"] == "done" and runs.read_text() == "ran\nran\n"
+
+
+@pytest.mark.attack("3", "a job that its user cancelled while it waited, and one whose command was changed")
+def test_a_job_that_was_cancelled_or_changed_is_not_run(service):  # noqa: F811
+    lab, jobs = service, Jobs(service)
+    runs = lab.dir / "runs"
+    words = ("sh", "-c", f"echo ran >> {runs}")
+    cancelled = jobs.enqueue(ROOT, *words, options=("--hold",))
+    changed = jobs.enqueue(ROOT, *words, options=("--hold",))
+    array = jobs.enqueue(ROOT, *words, options=("--hold", "--array", "0-2"))
+    kept = Kept(lab)
+    assert lab.carve(ROOT, "job", "cancel", cancelled).returncode == 0
+    assert lab.carve(ROOT, "job", "edit", changed, "--grace", "7").returncode == 0
+    assert lab.carve(ROOT, "job", "cancel", f"{array}_1").returncode == 0
+    with worker_instead(lab) as worker:
+        assert kept.replay(worker, 0, int(cancelled)) == errno.EKEYEXPIRED
+        assert kept.replay(worker, 1, int(changed)) == errno.EKEYEXPIRED
+        first = int(array)
+        assert kept.replay(worker, 2, first + 1, array=first, index=1, position=1) == errno.EKEYEXPIRED
+        assert kept.replay(worker, 2, first + 3, array=first, index=3, position=3) == errno.EINVAL
+    assert not runs.exists()
+    # The rest of them runs as it should.
+    lab.start()
+    for id in (changed, f"{array}_0", f"{array}_2"):
+        assert lab.carve(ROOT, "job", "release", id).returncode == 0
+        assert jobs.ended(ROOT, id)["state"] == "done", id
+    assert runs.read_text() == "ran\n" * 3
+
+
+@pytest.mark.attack("3", "one right in two shims that wait, and in one of a launcher before")
+def test_two_shims_of_one_right_run_it_once(worker):
+    """Both were started before either has asked. Without a daemon, the first waits for one after it has begun."""
+    lab = worker.lab
+    text = text_of("true")
+    warrant = worker.vouch(ROOT, text, attempts=2)
+    goes = []
+    for job in (1, 2):
+        assert worker.start(head_of(warrant, text, run_of(job=job)), job) == 0
+        goes.append(os.dup(worker.got))
+    # As if it had run: what is left of the right is given up.
+    number = struct.unpack("<Q", warrant[1176:1184])[0]
+    assert worker.ask(OVER, number, 1)[0] == 0
+    for job in (3, 4):
+        assert worker.start(head_of(warrant, text, run_of(job=job, attempt=2)), job, 2) == errno.EKEYEXPIRED
+    for go in goes:
+        os.close(go)
+    wait_until(lambda: not shims(lab.runtime / "state-jobs" / "0"))
+    assert not list((lab.runtime / "state-jobs" / "0").glob("*.record"))
+
+
+@pytest.mark.attack("3", "the register of what was run, removed while no launcher is there")
+def test_without_the_register_no_warrant_of_before_is_believed(service):  # noqa: F811
+    lab, jobs = service, Jobs(service)
+    id = jobs.enqueue(ROOT, "true")
+    jobs.ended(ROOT, id)
+    kept = Kept(lab)
+    lab.kill_daemon()
+    wait_until(lab.can_lock)
+    (lab.runtime / "state-jobs" / "rights").unlink()
+    launcher_anew(lab)
+    with contextlib.closing(Worker(lab)) as worker:
+        assert kept.replay(worker, 0, int(id)) == errno.EKEYREJECTED
+
+
+def test_each_retry_has_a_right_of_its_own(service):  # noqa: F811
+    """They are given when the job is enqueued, and used up over a restart of daemon and launcher."""
+    lab, jobs = service, Jobs(service)
+    runs, gate = lab.home(ALICE) / "runs", lab.home(ALICE) / "gate"
+    id = jobs.enqueue(ALICE, "sh", "-c", f"echo $CARVE_JOB_ATTEMPT >> {runs}; while [ ! -e {gate} ]; do sleep 0.02; done; exit 3",
+                      options=("--retries", "2"))
+    wait_until(lambda: runs.exists() and runs.read_text() == "1\n")
+    lab.kill_daemon()
+    wait_until(lab.can_lock)
+    launcher_anew(lab)
+    lab.start()
+    gate.touch()
+    job = jobs.ended(ALICE, id)
+    assert job["state"] == "failed" and job["exit_code"] == 3 and job["attempt"] == 3, job
+    assert runs.read_text() == "1\n2\n3\n"

@@ -65,10 +65,10 @@ def test_the_daemon_outlives_its_launchers_restart(service):
     """Jobs that run go on, those that wait start, and who enqueues meanwhile is told in words."""
     lab, daemon = service, service.daemon
     jobs = Jobs(lab)
-    gate = lab.home(ALICE) / "gate"
-    running = jobs.enqueue(ALICE, "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.02; done; echo ended")
+    gate, began = lab.home(ALICE) / "gate", lab.home(ALICE) / "began"
+    running = jobs.enqueue(ALICE, "sh", "-c", f"touch {began}; while [ ! -e {gate} ]; do sleep 0.02; done; echo ended")
     waiting = jobs.enqueue(ALICE, "id", "-u", options=("--after", f"ok:{running}"))
-    jobs.running(ALICE, running)
+    wait_until(began.exists)
     for _ in range(3):
         lab.launcher.kill()
         lab.launcher.wait()
@@ -79,7 +79,8 @@ def test_the_daemon_outlives_its_launchers_restart(service):
         lab.launcher = launcher_start(lab)
         assert jobs.output(BOB, "id", "-u").strip() == str(BOB)
     gate.touch()
-    assert jobs.ended(ALICE, running)["state"] == "done"
+    job = jobs.ended(ALICE, running)
+    assert job["state"] == "done", job
     assert jobs.ended(ALICE, waiting)["state"] == "done"
     assert lab.carve(ALICE, "job", "logs", waiting).stdout.strip() == str(ALICE)
     assert daemon.poll() is None and lab.log().count("carved.listening") == 2

@@ -10,17 +10,17 @@ import subprocess
 from .lab import as_user
 
 MAGIC, VERSION = 0x4E55414C, 2
-VOUCH, START, END, FILES, REMOVE = range(1, 6)
+VOUCH, START, END, FILES, REMOVE, OVER = range(1, 7)
 JOB, HOOK, PODS = 1, 2, 3  # what a text is
 TASK_JOB, TASK_HOOK, TASK_POD = 1, 2, 3
 HEAD_MAGIC, GO_MAGIC = 0x44414548, 0x4D494853
-WARRANT_SIZE = 1192
+WARRANT_SIZE = 1208
 SEALS = 0xF  # all four
 CONNECT = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); sys.stdout.write('c'); sys.stdout.flush(); sys.stdin.read()"
 
 
-def run_of(job=1, array=0, index=-1, attempt=1, daemon=0, limit_ns=0, grace_ns=10**9, key=0, size=0, unit=0, grace_s=0, queue=b"half"):
-    return struct.pack("<QQqIiQQQQII64s", job, array, index, attempt, daemon, limit_ns, grace_ns, key, size, unit, grace_s, queue)
+def run_of(job=1, array=0, index=-1, position=0, attempt=1, daemon=0, limit_ns=0, grace_ns=10**9, key=0, size=0, unit=0, grace_s=0, queue=b"half"):
+    return struct.pack("<QQqQIiQQQQII64s", job, array, index, position, attempt, daemon, limit_ns, grace_ns, key, size, unit, grace_s, queue)
 
 
 def head_of(warrant, text, run=None, task=TASK_JOB, owners=b"", owner_warrant=b"\0" * WARRANT_SIZE):
@@ -61,7 +61,7 @@ class Worker:
             self.got, = array.array("i", data[:4])
         return struct.unpack("<IHHQii", answer[:24])[4:]
 
-    def vouch(self, uid, text, kind=JOB):
+    def vouch(self, uid, text, kind=JOB, count=1, attempts=1):
         """The warrant for a text, as of a process of that user which is connected now."""
         path = self.lab.dir / f"client-{uid}"
         path.unlink(missing_ok=True)
@@ -74,7 +74,7 @@ class Worker:
                 connection, _ = listener.accept()
                 assert client.stdout.read(1) == b"c"
                 data = memfd(text)
-                error, _ = self.ask(VOUCH, kind=kind, fds=(connection.fileno(), data))
+                error, _ = self.ask(VOUCH, count, attempts, kind=kind, fds=(connection.fileno(), data))
                 os.close(data)
                 connection.close()
                 client.stdin.close()

@@ -107,6 +107,9 @@ static int setup(void **state)
 		.attach = "/nowhere/attach.sock",
 		.key = {{11, 22}},
 	};
+	bool fresh;
+	if (rights_open(&place.rights, place.jobs_fd, &fresh) < 0)
+		return -1;
 	return launcher_fork(&place, &link_fd);
 }
 
@@ -216,7 +219,10 @@ static int start_pod(const struct warrant *warrant, const struct warrant *pods, 
 static int vouch_kind(int socket_fd, uint32_t kind, const char *text, struct warrant *ret)
 {
 	int fds[] = {socket_fd, memfd(text, strlen(text), 0)}, fd = -1;
-	int rc = ask((struct launcher_request){.op = LAUNCHER_VOUCH, .kind = kind}, fds, 2, &fd);
+	int rc = ask(
+		(struct launcher_request){
+			.op = LAUNCHER_VOUCH, .kind = kind, .job = 1, .attempt = 1},
+		fds, 2, &fd);
 
 	if (rc == 0)
 		assert_int_equal(pread(fd, ret, sizeof(*ret), 0), sizeof(*ret));
@@ -393,16 +399,24 @@ static void test_requests_that_are_wrong_are_refused(void **state)
 	assert_int_equal(ask(wrong, &memory, 1, &fd), EOPNOTSUPP);
 	/* No socket; one that nobody connected; and no text. */
 	int fds[] = {null, memory};
-	assert_int_equal(ask((struct launcher_request){.op = LAUNCHER_VOUCH, .kind = WARRANT_JOB},
+	assert_int_equal(ask((struct launcher_request){.op = LAUNCHER_VOUCH,
+						       .kind = WARRANT_JOB,
+						       .job = 1,
+						       .attempt = 1},
 			     fds, 2, &fd),
 			 ENOTSOCK);
 	fds[0] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_not_equal(
-		ask((struct launcher_request){.op = LAUNCHER_VOUCH, .kind = WARRANT_JOB}, fds, 2,
-		    &fd),
-		0);
+	assert_int_not_equal(ask((struct launcher_request){.op = LAUNCHER_VOUCH,
+							   .kind = WARRANT_JOB,
+							   .job = 1,
+							   .attempt = 1},
+				 fds, 2, &fd),
+			     0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-	assert_int_equal(ask((struct launcher_request){.op = LAUNCHER_VOUCH, .kind = WARRANT_JOB},
+	assert_int_equal(ask((struct launcher_request){.op = LAUNCHER_VOUCH,
+						       .kind = WARRANT_JOB,
+						       .job = 1,
+						       .attempt = 1},
 			     ends, 1, &fd),
 			 EINVAL);
 	assert_int_equal(vouch(TEXT, &warrant), 0);

@@ -365,8 +365,9 @@ static void pods_vouch(struct leading *l)
 		return;
 	}
 	pods->text = agent_text(l->agent);
-	int rc = pods->text ? api_vouch(l->call, WARRANT_PODS, pods->text, on_pods_vouched,
-					leading_free, l, &err)
+	int rc = pods->text ? api_vouch(l->call,
+					&(struct launcher_wish){WARRANT_PODS, 1, 1, pods->text},
+					on_pods_vouched, leading_free, l, &err)
 			    : error_set(&err, EXIT_CODE_FAILED, "out of memory");
 	if (rc < 0)
 		leading_fail(l, &err);
@@ -429,7 +430,8 @@ void api_post_agent(struct call *call, const char *id)
 		return;
 	}
 	if (rc == 0)
-		rc = api_vouch(call, WARRANT_HOOK, l->hook, on_hook_vouched, leading_free, l, &err);
+		rc = api_vouch(call, &(struct launcher_wish){WARRANT_HOOK, 1, 1, l->hook},
+			       on_hook_vouched, leading_free, l, &err);
 	if (rc < 0) {
 		if (l)
 			leading_free(l);

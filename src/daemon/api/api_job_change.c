@@ -150,6 +150,20 @@ static int warrant_copy(struct change *change, const struct job *job, const char
 	return 0;
 }
 
+/* The text of one job of an array was vouched for as the array's: the others keep theirs. */
+static void rights_narrow(const struct change *change, const struct job *job)
+{
+	const struct warrant *warrant = job->spec->warrant;
+	uint64_t position = job_position(job);
+	int64_t id;
+	int32_t index;
+
+	if (!warrant || job_id_parse(change->id, &id, &index) < 0 || index < 0)
+		return;
+	queue_rights_over(job->queues, warrant, 0, position);
+	queue_rights_over(job->queues, warrant, position + 1, warrant->count - position - 1);
+}
+
 static int edit(struct change *change, struct job *job, const char *queue, const int *priority)
 {
 	bool rewrites = changes_text(change->body);
@@ -181,6 +195,8 @@ static int edit(struct change *change, struct job *job, const char *queue, const
 		rc = warrant_copy(change, job, text, &warrant);
 	if (rc == 0)
 		rc = job_change(job, queue, priority, text, warrant, &change->err);
+	if (rc == 0 && text)
+		rights_narrow(change, job);
 	free(text);
 	json_decref(body);
 	return rc;
@@ -320,6 +336,23 @@ static char *text_to_vouch(const struct change *change)
 	return text;
 }
 
+/* The text says how many jobs and attempts it is of; if it is wrong, it is refused later. */
+static void wish_fill(const struct change *change, struct launcher_wish *ret)
+{
+	struct error ignored;
+	struct job_spec spec;
+	int32_t *indexes = NULL;
+	json_t *body = json_loads(change->text, 0, NULL);
+
+	if (body &&
+	    job_spec_parse(body, &change->peer, true, &spec, &ret->count, &indexes, &ignored) == 0)
+		ret->attempts = job_spec_attempts(&spec);
+	else
+		ret->count = 1;
+	json_decref(body);
+	free(indexes);
+}
+
 static void patch(struct change *change)
 {
 	struct call *call = change->call;
@@ -330,8 +363,9 @@ static void patch(struct change *change)
 		change_run(change, change_job);
 		return;
 	}
-	if (api_vouch(call, WARRANT_JOB, change->text, on_vouched, on_gone_unvouched, change,
-		      &err) == 0)
+	struct launcher_wish wish = {WARRANT_JOB, 1, 1, change->text};
+	wish_fill(change, &wish);
+	if (api_vouch(call, &wish, on_vouched, on_gone_unvouched, change, &err) == 0)
 		return;
 	call_reply_error(call, answer_status(&err), &err);
 	change_free(change);

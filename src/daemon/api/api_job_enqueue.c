@@ -298,8 +298,11 @@ int api_job_enqueue(struct call *call, json_t *body, struct error *err)
 	};
 	int rc = request_read(e, err);
 	if (rc == 0)
-		rc = api_vouch(call, WARRANT_JOB, e->request.text, on_vouched, enqueuing_free, e,
-			       err);
+		rc = api_vouch(call,
+			       &(struct launcher_wish){WARRANT_JOB, e->request.count,
+						       job_spec_attempts(&e->request.spec),
+						       e->request.text},
+			       on_vouched, enqueuing_free, e, err);
 	if (rc < 0)
 		enqueuing_free(e);
 	return rc;

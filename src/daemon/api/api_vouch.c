@@ -86,7 +86,7 @@ static void on_answer(void *arg, int rc, const void *reply, int *fd)
 	free(vouch);
 }
 
-int api_vouch(struct call *call, enum warrant_kind kind, const char *text, api_vouched done,
+int api_vouch(struct call *call, const struct launcher_wish *wish, api_vouched done,
 	      void (*gone)(void *arg), void *arg, struct error *err)
 {
 	struct launcher *launcher = &call->node->launcher;
@@ -100,7 +100,7 @@ int api_vouch(struct call *call, enum warrant_kind kind, const char *text, api_v
 		return error_set(err, EXIT_CODE_FAILED, "out of memory");
 	*vouch = (struct vouch){
 		.next = vouches, .call = call, .done = done, .gone = gone, .arg = arg};
-	int rc = launcher_vouch(launcher, owner_of(call->peer.uid), call_socket(call), kind, text,
+	int rc = launcher_vouch(launcher, owner_of(call->peer.uid), call_socket(call), wish,
 				on_answer, vouch, &vouch->asked);
 	if (rc < 0) {
 		free(vouch);

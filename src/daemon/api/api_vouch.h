@@ -2,7 +2,7 @@
  * the daemon has no launcher it runs its own user's jobs, and needs no warrant. */
 #pragma once
 
-#include "proto/launcher.h"
+#include "daemon/queue/launcher.h"
 
 struct call;
 struct error;
@@ -13,5 +13,5 @@ typedef void (*api_vouched)(void *arg, struct warrant *warrant, struct error *er
 /* Has the text vouched for. The call waits meanwhile; if its client goes away, `gone` is called
  * with `arg` and nothing else is. One text of a call at a time. 0, where `done` may have been
  * called before this returns; or negative with *err, without a call. */
-int api_vouch(struct call *call, enum warrant_kind kind, const char *text, api_vouched done,
+int api_vouch(struct call *call, const struct launcher_wish *wish, api_vouched done,
 	      void (*gone)(void *arg), void *arg, struct error *err);

@@ -119,6 +119,9 @@ int job_spec_parse(const json_t *body, const struct peer *peer, bool may_raise,
 		   struct error *err);
 /* Reads what job_spec_parse() took before. 0 or -EINVAL. */
 int job_spec_load(const char *text, struct job_spec *ret);
+/* How often a job may be started: a job that may be put back into its queue has no limit that it
+ * would come to. */
+uint32_t job_spec_attempts(const struct job_spec *spec);
 void job_spec_unref(struct job_spec *spec);
 /* "17" or "17_3": 0 with *ret_index -1 where there is none, or -EINVAL. */
 int job_id_parse(const char *text, int64_t *ret_id, int32_t *ret_index);

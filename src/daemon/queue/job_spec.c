@@ -10,6 +10,7 @@
 #include "daemon/host/crowd.h"
 #include "daemon/queue/job.h"
 #include "daemon/request/request.h"
+#include "proto/launcher.h"
 #include "proto/shim_name.h"
 
 #define SECONDS_MAX 1e9
@@ -633,4 +634,9 @@ void job_spec_unref(struct job_spec *spec)
 		crowd_leave_many(spec->crowd, spec->owner, spec->units);
 	free(spec->warrant);
 	free(spec);
+}
+
+uint32_t job_spec_attempts(const struct job_spec *spec)
+{
+	return spec->requeue ? LAUNCHER_ATTEMPTS_MAX : spec->retries + 1;
 }

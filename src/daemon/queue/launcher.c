@@ -56,7 +56,7 @@ static int place_make(const char *state_dir, const struct runtime *runtime, gid_
 	ret->jobs_fd = launcher_jobs_open(path, old, gid);
 	if (ret->jobs_fd < 0)
 		return ret->jobs_fd;
-	rc = warrant_key_get(ret->jobs_fd, &ret->key);
+	rc = launcher_secrets_open(ret);
 	if (rc < 0)
 		close_fd(&ret->jobs_fd);
 	return rc;
@@ -74,6 +74,7 @@ static int fork_one(struct launcher *l, const char *state_dir, const struct runt
 	rc = launcher_fork(&place, &l->link_fd);
 	explicit_bzero(&place.key, sizeof(place.key));
 	close_fd(&place.jobs_fd);
+	close_fd(&place.rights.fd);
 	return rc;
 }
 
@@ -341,15 +342,18 @@ static int ask(struct launcher *l, struct link_ask *ask, link_cb cb, void *arg,
 	return link_ask(&l->link, ask, ret);
 }
 
-int launcher_vouch(struct launcher *l, uid_t owner, int socket_fd, enum warrant_kind kind,
-		   const char *text, link_cb cb, void *arg, struct link_asked **ret)
+int launcher_vouch(struct launcher *l, uid_t owner, int socket_fd, const struct launcher_wish *wish,
+		   link_cb cb, void *arg, struct link_asked **ret)
 {
-	struct launcher_request request = {.op = LAUNCHER_VOUCH, .kind = kind};
+	struct launcher_request request = {.op = LAUNCHER_VOUCH,
+					   .kind = wish->kind,
+					   .job = wish->count,
+					   .attempt = wish->attempts};
 	cleanup_close int text_fd = memfd_create("carve-text", MFD_CLOEXEC);
 
 	if (text_fd < 0)
 		return -errno;
-	int rc = write_all(text_fd, text, strlen(text)), fds[] = {socket_fd, text_fd};
+	int rc = write_all(text_fd, wish->text, strlen(wish->text)), fds[] = {socket_fd, text_fd};
 	struct link_ask vouch = {.owner = owner,
 				 .request = &request,
 				 .fds = fds,
@@ -405,6 +409,15 @@ int launcher_remove(struct launcher *l, uid_t uid, int64_t job, uint32_t attempt
 	struct link_ask remove = {.owner = owner_of(uid), .request = &request};
 
 	return ask(l, &remove, NULL, NULL, NULL);
+}
+
+int launcher_over(struct launcher *l, uint64_t first, uint32_t count, link_cb cb, void *arg,
+		  struct link_asked **ret)
+{
+	struct launcher_request request = {.op = LAUNCHER_OVER, .job = first, .attempt = count};
+	struct link_ask over = {.request = &request};
+
+	return ask(l, &over, cb, arg, ret);
 }
 
 void launcher_forget(struct launcher *l, struct link_asked *asked)

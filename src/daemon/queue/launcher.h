@@ -59,21 +59,30 @@ const char *launcher_tick(struct launcher *launcher);
  * 0: it answers. */
 unsigned launcher_slow_s(const struct launcher *launcher);
 
+/* The wish for a warrant. */
+struct launcher_wish {
+	enum warrant_kind kind;
+	uint32_t count, attempts; /* jobs of the text, and attempts of each */
+	const char *text;
+};
+
 /* The requests. `owner` is the user in whose turn each is made (host/owner.h). They return 0 or
  * -errno (-ENOTCONN: it is away; -EAGAIN: the owner has too many requests), and then `cb` is not
  * called. The answer is a struct launcher_reply. *ret, which may be NULL, is for
  * launcher_forget(). */
 
-/* A warrant for `text`, which is a `kind`, of the client at the other end of `socket_fd`:
+/* A warrant for a text of the client at the other end of `socket_fd`:
  * launcher_warrant_read() has it of the descriptor that comes with the answer. Fails by -ETIMEDOUT
  * after a while. */
-int launcher_vouch(struct launcher *launcher, uid_t owner, int socket_fd, enum warrant_kind kind,
-		   const char *text, link_cb cb, void *arg, struct link_asked **ret);
+int launcher_vouch(struct launcher *launcher, uid_t owner, int socket_fd,
+		   const struct launcher_wish *wish, link_cb cb, void *arg,
+		   struct link_asked **ret);
 int launcher_warrant_read(int fd, struct warrant *ret);
 /* Has a shim started with what the sealed memfd says. The descriptor that comes with the answer is
  * the end of its pipe. Fails by -ETIMEDOUT after a while; then launcher_end() ends a shim that is
  * started yet. The error is -EKEYREJECTED where the launcher's key made no warrant for this
- * text, and never will. It is -EKEYREVOKED where it made none for that of the agent, which says how
+ * text, and never will, and -EKEYEXPIRED where it let this attempt, or a later one, run
+ * before. It is -EKEYREVOKED where it made none for that of the agent, which says how
  * pods are made. */
 int launcher_start(struct launcher *launcher, uid_t owner, int64_t job, uint32_t attempt,
 		   int spec_fd, link_cb cb, void *arg, struct link_asked **ret);
@@ -88,6 +97,9 @@ int launcher_files(struct launcher *launcher, uid_t uid, link_cb cb, void *arg,
  * turn. No answer is told. */
 int launcher_remove(struct launcher *launcher, uid_t uid, int64_t job, uint32_t attempt,
 		    uint32_t files);
+/* The rights from that number on are over, LAUNCHER_OVER_MAX of them at most. */
+int launcher_over(struct launcher *launcher, uint64_t first, uint32_t count, link_cb cb, void *arg,
+		  struct link_asked **ret);
 /* The answer is nobody's. Takes NULL. */
 void launcher_forget(struct launcher *launcher, struct link_asked *asked);
 

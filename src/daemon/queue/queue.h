@@ -190,6 +190,8 @@ const char *job_halt(const struct job *job);
  * each of so many GPUs as it needs. Returns 0, or -ENOSPC: they can never grant it. */
 int agent_least(const struct queues *q, const struct agent *agent,
 		const struct place_request *request, struct place_result *ret);
+/* Borrowed; NULL: it has no hook, or that needs none. */
+const struct warrant *agent_hook_warrant(const struct agent *agent);
 /* A program of the agent's owner that is told of the changes of its jobs: `text` as
  * src/shim/spec.h has it, with its warrant (NULL: the daemon's own user). It reads a line of JSON
  * for each change (queue_events()) from its standard input. Both are malloc'ed and become the

@@ -371,6 +371,7 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 		  outcome->exit_code, outcome->signal, outcome->reason);
 	q->dirty = true;
 	if (!outcome->again) {
+		queue_rights_over(q, job->spec->warrant, job_position(job), 1);
 		queue_history_add(q, &job->record);
 		job_free(job);
 		return;

@@ -113,6 +113,11 @@ void agent_hook_free(struct agent_hook *hook)
 	free(hook);
 }
 
+const struct warrant *agent_hook_warrant(const struct agent *agent)
+{
+	return agent->hook ? agent->hook->warrant : NULL;
+}
+
 /* ---- on disk ------------------------------------------------------------------------------ */
 
 static json_t *hex_of(const void *data, size_t size)

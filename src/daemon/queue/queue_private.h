@@ -169,6 +169,18 @@ struct record_left {
 	uid_t uid;
 };
 
+/* Rights that the launcher is to be told of. */
+struct over {
+	uint64_t number;
+	uint32_t count;
+};
+
+struct queue_overs {
+	struct over *over;
+	size_t first, count, room;
+	struct link_asked *asked;
+};
+
 struct queues {
 	struct queues_host host;
 	struct record_left *left; /* the oldest first, from left_first on; malloc'ed */
@@ -226,6 +238,7 @@ struct queues {
 		uint64_t at_ns; /* when it was started; 0: never */
 	} reviver;
 	char boot[STORE_BOOT_SIZE];
+	struct queue_overs overs;
 	char dir[PATH_MAX / 2];       /* has the files of jobs of this process's own user */
 	char users_dir[PATH_MAX / 2]; /* has the files of jobs that a launcher starts */
 	char shim[PATH_MAX];
@@ -382,6 +395,9 @@ void job_processes_drop(const struct job *job);
 void job_agent_leave(const struct job *job);
 void job_cgroup_remove(struct queues *q);
 
+/* The job's place among those that its text was vouched for. */
+uint64_t job_position(const struct job *job);
+
 /* The owner of a shim, and the numbers by which its files are called. */
 struct shim_owner {
 	uid_t uid;
@@ -457,6 +473,15 @@ const char *agent_refuses(const struct agent *agent, const struct job_spec *spec
 /* The agent's GPUs, one flag for each position in the pool. */
 void agent_allowed(const struct queues *q, const struct agent *agent,
 		   uint8_t ret[static PLACE_GPUS_MAX]);
+
+/* ---- queue_over.c */
+/* The rights of the jobs from `position` on, among those of a warrant (NULL: they have none), are
+ * over: the launcher is told. */
+void queue_rights_over(struct queues *q, const struct warrant *warrant, uint64_t position,
+		       uint64_t count);
+/* Tells it of more, where it can be told. Each second, too. */
+void queue_overs_tell(struct queues *q);
+void queue_overs_free(struct queues *q);
 
 /* ---- queue_history.c */
 int queue_history_load(struct queues *q);

@@ -294,14 +294,14 @@ static void start_refused(struct job *job, const struct agent *agent)
 	job_finish(job, JOB_CANCELLED, reason);
 }
 
-/* Its warrant is by another key, and only its user can get a new one. */
-static void start_unproven(struct job *job)
+/* Its warrant is by another key, or spent, and only its user can get a new one. */
+static void start_unproven(struct job *job, bool spent)
 {
 	char id[JOB_ID_TEXT], reason[JOB_REASON_SIZE];
 
-	snprintf(reason, sizeof(reason),
-		 "the key that shows who enqueued it was lost with the directory of jobs; enqueue "
-		 "it again: carve job rerun %s",
+	snprintf(reason, sizeof(reason), "%s; enqueue it again: carve job rerun %s",
+		 spent ? "the launcher let this attempt, or a later one, run before"
+		       : "the key that shows who enqueued it was lost with the directory of jobs",
 		 job_id_text(&job->record, id));
 	job_finish(job, JOB_FAILED, reason);
 }
@@ -309,12 +309,13 @@ static void start_unproven(struct job *job)
 void job_start_judge(struct job *job, const struct agent *agent, int rc)
 {
 	/* One whose pod may run still waits. */
-	bool unproven = rc == -EKEYREJECTED && !job_is_pod(&job->record);
+	bool spent = rc == -EKEYEXPIRED;
+	bool unproven = (rc == -EKEYREJECTED || spent) && !job_is_pod(&job->record);
 
 	if (rc == -EACCES)
 		start_refused(job, agent);
 	else if (unproven)
-		start_unproven(job);
+		start_unproven(job, spent);
 	else if (rc < 0 && rc != -EINPROGRESS)
 		start_failed(job, rc);
 }
@@ -578,6 +579,7 @@ void queues_tick(struct queues *q)
 	if (!q)
 		return;
 	q->crowd.most = *q->host.living_jobs; /* it may have been read again */
+	queue_overs_tell(q);
 	queue_reviver_look(q);
 	queue_waits_retry(q);
 	queue_records_sync(q);

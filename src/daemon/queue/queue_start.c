@@ -94,6 +94,11 @@ int queues_directories_look(struct queues *q, const char **ret_name)
 
 /* ---- the shim's orders -------------------------------------------------------------------- */
 
+uint64_t job_position(const struct job *job)
+{
+	return job->record.array ? (uint64_t)(job->record.id - job->record.array) : 0;
+}
+
 /* The daemon's own part of them. */
 static void run_fill(const struct job *job, struct shim_run *ret)
 {
@@ -103,6 +108,7 @@ static void run_fill(const struct job *job, struct shim_run *ret)
 		.job = (uint64_t)record->id,
 		.array = (uint64_t)record->array,
 		.index = record->array ? record->index : -1,
+		.position = job_position(job),
 		.attempt = record->attempt,
 		.daemon = (int)getpid(),
 		.limit_ns = job->spec->limit_ns,

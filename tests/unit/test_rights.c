@@ -1,0 +1,173 @@
+/* The register of rights: what was let run is not let run again, over restarts and in holes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "guard/rights.h"
+
+/* Rights of one page of the file. */
+#define PAGE_RIGHTS 2048u
+
+static char top[] = "/tmp/carve-rights-XXXXXX";
+static int dir = -1;
+static struct rights rights;
+
+static void register_open(bool expect_fresh)
+{
+	bool fresh;
+
+	assert_int_equal(rights_open(&rights, dir, &fresh), 0);
+	assert_int_equal(fresh, expect_fresh);
+}
+
+static int begin(void **state)
+{
+	snprintf(top, sizeof(top), "/tmp/carve-rights-XXXXXX");
+	if (!mkdtemp(top))
+		return -1;
+	dir = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	register_open(true);
+	return 0;
+}
+
+static int end(void **state)
+{
+	char command[64];
+
+	close_fd(&rights.fd);
+	close_fd(&dir);
+	snprintf(command, sizeof(command), "rm -r %s", top);
+	return system(command); // NOLINT(concurrency-mt-unsafe,cert-env33-c): one thread
+}
+
+static void restart(void)
+{
+	close_fd(&rights.fd);
+	register_open(false);
+}
+
+static uint64_t issue(uint32_t count)
+{
+	uint64_t first;
+
+	assert_int_equal(rights_issue(&rights, count, &first), 0);
+	return first;
+}
+
+static void an_attempt_is_spent_once(void **state)
+{
+	uint64_t one = issue(1), other = issue(1);
+
+	assert_int_equal(rights_check(&rights, one, 1, false), 0);
+	assert_int_equal(rights_spend(&rights, one, 1), 0);
+	assert_int_equal(rights_check(&rights, one, 1, false), -EKEYEXPIRED);
+	assert_int_equal(rights_check(&rights, one, 1, true), 0);
+	assert_int_equal(rights_check(&rights, other, 1, false), 0);
+	assert_int_equal(rights_spend(&rights, one, 3), 0);
+	for (uint32_t attempt = 0; attempt <= 2; attempt++)
+		assert_int_equal(rights_check(&rights, one, attempt, true), -EKEYEXPIRED);
+	assert_int_equal(rights_check(&rights, one, RIGHTS_ATTEMPTS_MAX + 1, false), -EKEYEXPIRED);
+	assert_int_equal(rights_end(&rights, one), 0);
+	assert_int_equal(rights_check(&rights, one, 4, true), -EKEYEXPIRED);
+	assert_int_equal(rights_spend(&rights, one, 4), -EKEYEXPIRED);
+	assert_int_equal(rights_end(&rights, one), 0);
+}
+
+static void a_restart_forgets_nothing_and_gives_no_number_twice(void **state)
+{
+	uint64_t spent = issue(1), ended = issue(1), fresh = issue(1);
+
+	assert_int_equal(rights_spend(&rights, spent, 2), 0);
+	assert_int_equal(rights_end(&rights, ended), 0);
+	restart();
+	assert_int_equal(rights_check(&rights, spent, 2, false), -EKEYEXPIRED);
+	assert_int_equal(rights_check(&rights, spent, 3, false), 0);
+	assert_int_equal(rights_check(&rights, ended, 1, false), -EKEYEXPIRED);
+	assert_int_equal(rights_check(&rights, fresh, 1, false), 0);
+	assert_true(issue(1) > fresh);
+}
+
+static void a_number_that_nobody_was_given_is_no_right(void **state)
+{
+	uint64_t last = issue(5) + 4;
+
+	assert_int_equal(rights_check(&rights, last, 1, false), 0);
+	assert_int_equal(rights_check(&rights, last + 1, 1, false), -EKEYEXPIRED);
+	assert_int_equal(rights_check(&rights, UINT64_MAX, 1, false), -EKEYEXPIRED);
+	assert_int_equal(rights_end(&rights, UINT64_MAX), -EKEYEXPIRED);
+}
+
+/* Half a million jobs, one of which goes on: the file keeps that one's page. */
+static void rights_that_are_over_take_no_room(void **state)
+{
+	uint64_t first = issue(200 * PAGE_RIGHTS), living = first + 100 * PAGE_RIGHTS + 7;
+	struct stat st;
+
+	for (uint64_t i = first; i < first + 200 * PAGE_RIGHTS; i++)
+		if (i != living)
+			assert_int_equal(rights_end(&rights, i), 0);
+	assert_int_equal(rights_spend(&rights, living, 1), 0);
+	restart();
+	assert_int_equal(fstat(rights.fd, &st), 0);
+	assert_true(st.st_blocks * 512 <= 64 * 1024);
+	assert_int_equal(rights_check(&rights, living, 2, false), 0);
+	assert_int_equal(rights_check(&rights, living, 1, false), -EKEYEXPIRED);
+	assert_int_equal(rights_check(&rights, first, 1, false), -EKEYEXPIRED);
+	assert_int_equal(rights_check(&rights, living + 1, 1, true), -EKEYEXPIRED);
+}
+
+static void a_removed_register_is_put_back_with_all_that_is_spent(void **state)
+{
+	uint64_t first = issue(3 * PAGE_RIGHTS);
+	char path[64];
+
+	for (uint64_t i = first; i < first + PAGE_RIGHTS; i++)
+		assert_int_equal(rights_end(&rights, i), 0);
+	assert_int_equal(rights_spend(&rights, first + 2 * PAGE_RIGHTS, 9), 0);
+	snprintf(path, sizeof(path), "%s/rights", top);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(rights_keep(&rights, dir), 0);
+	restart();
+	assert_int_equal(rights_check(&rights, first, 1, false), -EKEYEXPIRED);
+	assert_int_equal(rights_check(&rights, first + 2 * PAGE_RIGHTS, 9, false), -EKEYEXPIRED);
+	assert_int_equal(rights_check(&rights, first + 2 * PAGE_RIGHTS, 10, false), 0);
+}
+
+static void a_register_that_others_may_write_is_none(void **state)
+{
+	struct rights other;
+	char path[64];
+	bool fresh;
+
+	snprintf(path, sizeof(path), "%s/rights", top);
+	assert_int_equal(chmod(path, 0660), 0);
+	assert_int_equal(rights_open(&other, dir, &fresh), -EPERM);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(an_attempt_is_spent_once, begin, end),
+		cmocka_unit_test_setup_teardown(a_restart_forgets_nothing_and_gives_no_number_twice,
+						begin, end),
+		cmocka_unit_test_setup_teardown(a_number_that_nobody_was_given_is_no_right, begin,
+						end),
+		cmocka_unit_test_setup_teardown(rights_that_are_over_take_no_room, begin, end),
+		cmocka_unit_test_setup_teardown(
+			a_removed_register_is_put_back_with_all_that_is_spent, begin, end),
+		cmocka_unit_test_setup_teardown(a_register_that_others_may_write_is_none, begin,
+						end),
+	};
+
+	return cmocka_run_group_tests_name("rights", tests, NULL, NULL);
+}
