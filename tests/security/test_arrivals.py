@@ -1,6 +1,7 @@
 """Connections that wait to be accepted: all users have one row of them."""
 import json
 import os
+import pathlib
 import signal
 
 import pytest
@@ -31,3 +32,53 @@ def test_connections_are_opened_in_turns(lab):
     alices, = json.loads(alice.stdout.readline())
     before = sum(id < alices for id in json.loads(mallory.stdout.readline()))
     assert before < ROW / 2, f"{before} of {ROW} connections were answered before Alice's"
+
+
+# Says of each request, over a connection of its own, whether it was refused.
+ASKS = COMMON + r"""
+count, method, path, body = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4].encode()
+kept = [http() for _ in range(count)]
+for s in kept: call(s, method, path, body)
+print('asked', flush=True)
+answers = [answer(s) for s in kept]
+print(json.dumps([body.decode() for head, body in answers if not head.startswith(b'HTTP/1.1 2')]), flush=True)
+"""
+VOUCHED_AT_ONCE = 16  # of one user
+JOB = {"queue": "none", "argv": ["true"], "cwd": "/", "hold": True}
+MANY = {
+    "jobs": ("POST", "/v1/jobs", JOB),
+    "arrays": ("POST", "/v1/jobs", JOB | {"array": "0-9"}),
+    "changes of what a job runs": ("PATCH", "/v1/jobs/{job}", {"argv": ["false"]}),
+}
+
+
+def texts_held(daemon):
+    """The texts of jobs that the daemon holds open for its launcher."""
+    held = 0
+    for fd in pathlib.Path(f"/proc/{daemon.pid}/fd").iterdir():
+        try:
+            held += os.readlink(fd).startswith("/memfd:carve-text")
+        except OSError:
+            pass  # it was closed meanwhile
+    return held
+
+
+@pytest.mark.parametrize("kind", MANY)
+@pytest.mark.attack("8", "as many requests at once as a user may have connections, each of which needs the launcher")
+def test_requests_that_need_the_launcher_wait_without_descriptors(lab, kind):
+    method, path, body = MANY[kind]
+    if "{job}" in path:
+        job = lab.carve(MALLORY, "enqueue", "--queue", "none", "--hold", "--", "true", cwd=lab.home(MALLORY)).stdout.strip()
+        path = path.format(job=job)
+    os.kill(lab.daemon.pid, signal.SIGSTOP)
+    try:
+        mallory = lab.python(MALLORY, ASKS, ROW, method, path, json.dumps(body), method=lab.popen)
+        assert mallory.stdout.readline() == "asked\n", mallory.communicate()
+    finally:
+        os.kill(lab.daemon.pid, signal.SIGCONT)
+    most = 0
+    while mallory.poll() is None:
+        most = max(most, texts_held(lab.daemon))
+    assert json.loads(mallory.stdout.read()) == [], "requests were refused"
+    # The text that is being written is open twice.
+    assert 0 < most <= VOUCHED_AT_ONCE + 1, f"{most} texts were held open"

@@ -12,6 +12,7 @@ from conftest import wait_until
 
 from .lab import ALICE, BOB, CARVE, MALLORY, ROOT
 from .latency import times
+from .test_arrivals import ASKS, MANY
 from .test_job_cgroups import MINE
 from .test_jobs import Jobs
 from .test_launcher import launcher_start, service  # noqa: F401
@@ -62,7 +63,7 @@ def test_a_launcher_that_hangs_ends_no_daemon(lab):
     starts = jobs.enqueue(BOB, "id", "-u", options=["--hold"], queue="sixth")
     cancelled = jobs.enqueue(BOB, "id", "-u", options=["--hold"], queue="sixth")
     jobs.running(ALICE, ends)
-    launcher, = [int(pid.name) for pid in pathlib.Path("/proc").iterdir() if pid.name.isdigit() and is_launcher_of(pid, daemon.pid)]
+    launcher = launcher_of(daemon)
     os.kill(launcher, signal.SIGSTOP)
     try:
         gate.touch()
@@ -85,6 +86,25 @@ def test_a_launcher_that_hangs_ends_no_daemon(lab):
     assert jobs.output(BOB, "id", "-u", queue="sixth").strip() == str(BOB)
     wait_until(lambda: "launcher.answers" in lab.log())
     assert lab.daemon is daemon and daemon.poll() is None and "launcher.gone" not in lab.log()
+
+
+@pytest.mark.attack("1", "requests that wait behind those that a launcher which hangs has")
+def test_requests_in_line_for_a_launcher_that_hangs_fail_with_the_first(lab):
+    launcher = launcher_of(lab.daemon)
+    os.kill(launcher, signal.SIGSTOP)
+    try:
+        asks = lab.python(BOB, ASKS, 100, *MANY["jobs"][:2], json.dumps(MANY["jobs"][2]), method=lab.popen)
+        assert asks.stdout.readline() == "asked\n", asks.communicate()
+        failed = json.loads(asks.stdout.readline())
+    finally:
+        os.kill(launcher, signal.SIGCONT)
+    assert len(failed) == 100 and all("the launcher, which starts users' jobs, does not answer now" in answer for answer in failed), failed
+    assert Jobs(lab).output(BOB, "id", "-u", queue="sixth").strip() == str(BOB)
+
+
+def launcher_of(daemon):
+    pid, = [int(pid.name) for pid in pathlib.Path("/proc").iterdir() if pid.name.isdigit() and is_launcher_of(pid, daemon.pid)]
+    return pid
 
 
 def is_launcher_of(process, parent):

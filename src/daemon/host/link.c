@@ -321,8 +321,8 @@ void link_fail(struct link *l, int rc)
 
 static bool has_room(const struct link_owner *owner, const struct link_ask *ask)
 {
-	return owner->count < LINK_OWNER_MAX &&
-	       (!ask->fd_count || owner->with_fds < LINK_OWNER_FDS_MAX);
+	return ask->fd_count ? owner->with_fds < LINK_OWNER_FDS_MAX
+			     : owner->count - owner->with_fds < LINK_OWNER_MAX;
 }
 
 int link_ask(struct link *l, const struct link_ask *ask, struct link_asked **ret)

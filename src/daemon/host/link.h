@@ -17,8 +17,8 @@
 
 #define LINK_MESSAGE_MAX 64u
 #define LINK_FDS_MAX 2u
-/* Requests that the other side has, and those of one owner that wait; and how many of the latter
- * may have descriptors, which this process holds open meanwhile. */
+/* Requests that the other side has; and requests of one owner that wait, without descriptors and
+ * with descriptors, which this process holds open meanwhile. */
 #define LINK_SENT_MAX 32u
 #define LINK_OWNER_MAX 1024u
 #define LINK_OWNER_FDS_MAX 256u
