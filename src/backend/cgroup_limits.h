@@ -5,6 +5,7 @@
  * cgroup. */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/process.h"
@@ -14,10 +15,16 @@
 struct gpus;
 struct limits;
 
-/* link_fd: to a process that has the rights for changes (limits_serve()) and makes them; it stays
- * the caller's. -1: this process makes them. -ENOTSUP; -ENOMEM. The GPUs stay open for as long as
- * this is. */
-int limits_open_link(const struct gpus *gpus, int link_fd, struct limits **ret);
+/* Asks the warden (proto/warden_limits.h), from any thread, and waits for its answer. 0 or -errno.
+ */
+struct limits_asking {
+	int (*ask)(void *context, uint16_t operation, const void *request, size_t size,
+		   void *answer, size_t answer_size);
+	void *context;
+};
+/* `asking`: how the warden is asked, which has the rights for changes and makes them. NULL: this
+ * process makes them. -ENOTSUP; -ENOMEM. The GPUs stay open for as long as this is. */
+int limits_open(const struct gpus *gpus, const struct limits_asking *asking, struct limits **ret);
 void limits_close(struct limits *limits);
 
 /* Whether limits may be set here. Changes nothing. */
@@ -26,11 +33,7 @@ int limits_probe(const struct limits *limits);
 int limits_get(const struct limits *limits, uint32_t gpu, const char *path, uint64_t *ret);
 /* Sets it, or with LIMIT_NO_BYTES takes it away. */
 int limits_put(const struct limits *limits, uint32_t gpu, const char *path, uint64_t bytes);
-/* Makes a cgroup (called CGROUP_SESSION...) below the one that the process is in, where there is
- * none, and puts it there. -EROFS, -EACCES, -EBUSY: not here; -ESRCH. */
-int limits_enter(const struct limits *limits, struct process_id process, const char *path);
+/* As cgroup_session_enter() (cgroup_look.h). */
+int limits_enter(const struct limits *limits, struct process_id process, const char *session);
 /* Removes such a cgroup. 0, also where there is none; -EBUSY: somebody is in it. */
 int limits_leave(const struct limits *limits, const char *path);
-
-/* Answers on a link until the other side hangs up. NVML is open only meanwhile. */
-void limits_serve(int link_fd);

@@ -15,7 +15,7 @@
 /* The beginning of the name of a job's cgroup, which its shim makes in its own. */
 #define CGROUP_JOB "carve-job-"
 /* The prefix of the name of a session's cgroup, which carries the driver's limit of its memory:
- * part of the ABI of proto/cgroup_limits.h. */
+ * part of the ABI of proto/warden_limits.h. */
 #define CGROUP_SESSION "carve-s-"
 
 /* Deeper ones are not removed. */

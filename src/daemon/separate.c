@@ -17,7 +17,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backend/cgroup_limits.h"
 #include "backend/gpus.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -26,8 +25,6 @@
 #include "daemon/host/keep_keeper.h"
 #include "daemon/host/log.h"
 #include "daemon/node.h"
-#include "guard/part.h"
-#include "warden/process.h"
 #include "warden/warden.h"
 
 #define DEVICE_NODES "/dev/nvidia*"
@@ -238,35 +235,6 @@ static int places_make(struct node *node, const struct worker *w, struct error *
 	return runtime_listen(&node->runtime, node->options.system, err);
 }
 
-#define LIMITS_NAME "carve-limits"
-/* SYS_ADMIN, as the driver asks for it; DAC_OVERRIDE to make a cgroup in one that is a user's. */
-#define LIMITS_CAPABILITIES (1u << CAP_SYS_ADMIN | 1u << CAP_DAC_OVERRIDE)
-
-struct driver_part {
-	uint32_t capabilities;
-	void (*serve)(int link_fd);
-};
-
-static int driver_part_run(void *arg, int link_fd)
-{
-	const struct driver_part *part = arg;
-	int rc = part_descriptors_keep((int *const[]){&link_fd}, 1);
-
-	if (rc == 0)
-		rc = warden_rights_keep(part->capabilities);
-	if (rc == 0)
-		part->serve(link_fd);
-	return rc;
-}
-
-static int driver_part_fork(const char *name, uint32_t capabilities, void (*serve)(int link_fd),
-			    int *ret_link_fd)
-{
-	struct driver_part part = {.capabilities = capabilities, .serve = serve};
-
-	return part_fork(name, 0, driver_part_run, &part, ret_link_fd);
-}
-
 static int warden_make(struct node *node, const struct worker *w, struct error *err)
 {
 	int link_fd = -1;
@@ -278,13 +246,6 @@ static int warden_make(struct node *node, const struct worker *w, struct error *
 		return error_set(err, EXIT_CODE_FAILED, "cannot start the warden: %s",
 				 strerrordesc_np(-rc));
 	privileges_init(&node->privileges, link_fd);
-	/* Without it no limit could be set, and commands would begin without. */
-	if (w->uid)
-		rc = driver_part_fork(LIMITS_NAME, LIMITS_CAPABILITIES, limits_serve,
-				      &node->privileges.limits_fd);
-	if (w->uid && rc < 0)
-		return error_set(err, EXIT_CODE_FAILED, "cannot start " LIMITS_NAME ": %s",
-				 strerrordesc_np(-rc));
 	launcher_make(&node->launcher, node->state.wanted, &node->runtime, w->gid,
 		      node->config.job_tasks);
 	return 0;

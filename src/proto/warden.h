@@ -34,6 +34,11 @@ enum warden_operation {
 	WARDEN_MIG_MAKE = 8,   /* one at a place. The error is ENOSPC where another is there */
 	WARDEN_MIG_REMOVE = 9, /* one that the warden made, tried once. Else the error is EPERM */
 	WARDEN_MIG_MODE = 10,  /* MIG mode on, tried once */
+	/* proto/warden_limits.h */
+	WARDEN_LIMIT_PROBE = 11,
+	WARDEN_LIMIT_PUT = 12,
+	WARDEN_LIMIT_ENTER = 13,
+	WARDEN_LIMIT_LEAVE = 14,
 };
 
 struct warden_head {

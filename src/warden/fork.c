@@ -12,9 +12,11 @@
 #include "warden/process.h"
 #include "warden/warden.h"
 
-/* SETUID to be a session's user for a moment, SYS_PTRACE to open mount namespaces, SYS_ADMIN for
- * children that change what the driver has. No KILL: whom a user may signal the kernel decides. */
-#define CAPABILITIES (1u << CAP_SETUID | 1u << CAP_SYS_PTRACE | 1u << CAP_SYS_ADMIN)
+/* SETUID to be a session's user for a moment, SYS_PTRACE to open mount namespaces, the rest
+ * for children (operations.c). No KILL: whom a user may signal the kernel decides. */
+#define CAPABILITIES                                                                    \
+	(1u << CAP_SETUID | 1u << CAP_SYS_PTRACE | 1u << CAP_SYS_ADMIN | 1u << CAP_DAC_OVERRIDE | \
+	 1u << CAP_DAC_READ_SEARCH)
 
 /* Signals that are meant for the daemon go to its worker, which ends, and the warden with it. */
 static void signals_ignore(void)

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/process.h"
+#include "proto/warden_limits.h"
 #include "proto/warden_mig.h"
 #include "warden/message.h"
 #include "warden/run.h"
@@ -58,6 +59,16 @@ static bool list_fits(const void *data)
 	return warden_mig_wanted_fits(data);
 }
 
+static bool limit_fits(const void *data)
+{
+	return warden_limit_fits(data);
+}
+
+static bool limit_entry_fits(const void *data)
+{
+	return warden_limit_entry_fits(data);
+}
+
 /* ---- mount namespaces --------------------------------------------------------------------- */
 
 static int namespace_hold(struct warden_place *place, const struct warden_message *request,
@@ -90,6 +101,15 @@ static int namespace_look(struct warden_place *place, const struct warden_messag
 /* The driver asks for SYS_ADMIN. Changes of GPUs are made one after the other. */
 static const struct warden_room mig_room = {
 	.name = "carve-mig", .capabilities = 1u << CAP_SYS_ADMIN, .most = 1, .most_of_owner = 1};
+
+/* The driver asks for SYS_ADMIN. A cgroup is opened by its number with DAC_READ_SEARCH, and one is
+ * made in a user's with DAC_OVERRIDE. */
+static const struct warden_room limits_room = {.name = "carve-limits",
+					       .capabilities = 1u << CAP_SYS_ADMIN |
+							       1u << CAP_DAC_OVERRIDE |
+							       1u << CAP_DAC_READ_SEARCH,
+					       .most = 2,
+					       .most_of_owner = 1};
 
 /* All that the warden does. docs/security.md has a line for each, too. */
 static const struct warden_operation_entry table[] = {
@@ -140,6 +160,25 @@ static const struct warden_operation_entry table[] = {
 			     .room = &mig_room,
 			     .fits = gpu_fits,
 			     .run = warden_run_mig_mode},
+	[WARDEN_LIMIT_PROBE] = {.name = "limit-probe",
+				.room = &limits_room,
+				.fits = nothing_fits,
+				.run = warden_run_limit_probe},
+	[WARDEN_LIMIT_PUT] = {.name = "limit-put",
+			      .size = sizeof(struct warden_limit),
+			      .room = &limits_room,
+			      .fits = limit_fits,
+			      .run = warden_run_limit_put},
+	[WARDEN_LIMIT_ENTER] = {.name = "limit-enter",
+				.size = sizeof(struct warden_limit_entry),
+				.room = &limits_room,
+				.fits = limit_entry_fits,
+				.run = warden_run_limit_enter},
+	[WARDEN_LIMIT_LEAVE] = {.name = "limit-leave",
+				.size = sizeof(struct warden_limit_leave),
+				.room = &limits_room,
+				.fits = nothing_fits,
+				.run = warden_run_limit_leave},
 };
 
 const struct warden_operation_entry *warden_operation_find(uint16_t operation)

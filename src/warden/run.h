@@ -23,3 +23,12 @@ int warden_run_mig_remove(struct warden_place *place, const struct warden_messag
 			  struct warden_result *ret);
 int warden_run_mig_mode(struct warden_place *place, const struct warden_message *request,
 			struct warden_result *ret);
+/* limits.c, in a child */
+int warden_run_limit_probe(struct warden_place *place, const struct warden_message *request,
+struct warden_result *ret);
+int warden_run_limit_put(struct warden_place *place, const struct warden_message *request,
+struct warden_result *ret);
+int warden_run_limit_enter(struct warden_place *place, const struct warden_message *request,
+struct warden_result *ret);
+int warden_run_limit_leave(struct warden_place *place, const struct warden_message *request,
+struct warden_result *ret);

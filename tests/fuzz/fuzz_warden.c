@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cgroup.h"
-#include "proto/cgroup_limits.h"
+#include "proto/warden_limits.h"
 #include "proto/warden_mig.h"
 #include "warden/message.h"
 #include "warden/operations.h"
@@ -18,6 +17,16 @@ static void signal_look(const struct warden_signal *r)
 {
 	if (r->pid <= 1 || !r->birth || r->uid == UINT32_MAX ||
 	    (r->signal != SIGTERM && r->signal != SIGKILL))
+		abort();
+}
+
+/* A session's ID leads nowhere as a part of a path. */
+static void entry_look(const struct warden_limit_entry *r)
+{
+	size_t length = strnlen(r->session, sizeof(r->session));
+
+	if (r->pid <= 1 || !r->birth || length == sizeof(r->session) || length < 3 ||
+	    strchr(r->session, '/') || strchr(r->session, '.'))
 		abort();
 }
 
@@ -42,6 +51,15 @@ static void values_look(const struct warden_message *m)
 			abort();
 		return;
 	case WARDEN_LEAVE:
+	case WARDEN_LIMIT_PROBE:
+	case WARDEN_LIMIT_LEAVE:
+		return;
+	case WARDEN_LIMIT_PUT:
+		if (!((const struct warden_limit *)m->data)->cgroup)
+			abort();
+		return;
+	case WARDEN_LIMIT_ENTER:
+		entry_look((const void *)m->data);
 		return;
 	case WARDEN_MIG_LIST:
 		if (wanted->count > WARDEN_MIG_MOST)
@@ -93,28 +111,8 @@ static void answer_look(const uint8_t *data, size_t size)
 		abort();
 }
 
-/* One that passes names a cgroup by a path that leads nowhere else; what is made or removed is
- * called as carve calls it. */
-static void limits_look(const uint8_t *data, size_t size)
-{
-	struct limits_request request;
-
-	memset(&request, 0, sizeof(request));
-	memcpy(&request, data, size < sizeof(request) ? size : sizeof(request));
-	if (limits_request_check(&request, size) != 0 || request.op == LIMITS_PROBE)
-		return;
-	if (size != sizeof(request) || request.op > LIMITS_LEAVE || request.path[0] != '/' ||
-	    strnlen(request.path, sizeof(request.path)) == sizeof(request.path) ||
-	    strstr(request.path, "/../"))
-		abort();
-	if (request.op != LIMITS_PUT &&
-	    strncmp(strrchr(request.path, '/') + 1, CGROUP_SESSION, strlen(CGROUP_SESSION)) != 0)
-		abort();
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	limits_look(data, size);
 	request_look(data, size);
 	answer_look(data, size);
 	return 0;

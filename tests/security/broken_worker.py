@@ -10,6 +10,7 @@ import struct
 HEAD = struct.Struct("<IHHQIIiI")  # proto/warden.h: magic, version, operation, number, size, owner, error, reserved
 MAGIC, VERSION = 0x44524157, 1
 SIGNAL, NAMESPACE_LOOK, NAMESPACE_HOLD, FILE, LEAVE, MIG_KINDS, MIG_LIST, MIG_MAKE, MIG_REMOVE, MIG_MODE = range(1, 11)
+LIMIT_PROBE, LIMIT_PUT, LIMIT_ENTER, LIMIT_LEAVE = range(11, 15)
 PIDFD_GETFD = 438
 SOCK_DIAG_BY_FAMILY, UDIAG_SHOW_PEER, UNIX_DIAG_PEER = 20, 4, 2
 

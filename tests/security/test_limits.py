@@ -1,11 +1,13 @@
 """The driver's own limits of cgroups in a system daemon, which sets them through a process of root's: a user's program that goes
 round the front is held, and nothing of a slice begins before the driver has its limit."""
 import contextlib
+import errno
 import json
 import os
 import pathlib
 import shutil
 import signal
+import struct
 import subprocess
 
 import pytest
@@ -15,8 +17,9 @@ from cgroup_makers import cgroups, within  # noqa: F401: fixture
 from conftest import wait_until
 from programs import python
 
+from .broken_worker import LIMIT_ENTER, LIMIT_LEAVE, LIMIT_PUT, BrokenWorker, birth
 from .lab import ALICE, BUILD, CARVE, MALLORY, ROOT, Lab, as_user
-from .test_jobs import Jobs
+from .test_jobs import Jobs, parent_of, processes, processes_called
 
 SIZE = 4096
 REFUSED = 125
@@ -129,18 +132,15 @@ def owned(lab, uid):
     return path
 
 
-def part(lab):
-    """The process of root's that sets limits."""
-    pid, = [int(entry.name) for entry in pathlib.Path("/proc").iterdir() if entry.name.isdigit() and is_part(lab, entry)]
+def warden(lab):
+    pid, = processes(lab, "carve-warden")
     return pid
 
 
-def is_part(lab, entry):
-    try:
-        return ((entry / "comm").read_text() == "carve-limits\n"
-                and f"\nPPid:\t{lab.daemon.pid}\n" in (entry / "status").read_text())
-    except OSError:
-        return False
+def part(lab):
+    """The warden's child that is setting a limit."""
+    pid, = [pid for pid in processes_called("carve-limits") if parent_of(pid) == warden(lab)]
+    return pid
 
 
 def one_line(text):
@@ -213,14 +213,14 @@ def refusing_driver(lab):
 
 
 @contextlib.contextmanager
-def stopped_part(lab):
-    pid = part(lab)
+def stopped_warden(lab):
+    pid = warden(lab)
     os.kill(pid, signal.SIGSTOP)
     yield
     os.kill(pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("trouble, why", [(hung_driver, "within 3 s"), (refusing_driver, "did not take it"), (stopped_part, "within 3 s")])
+@pytest.mark.parametrize("trouble, why", [(hung_driver, "within 3 s"), (refusing_driver, "did not take it"), (stopped_warden, "within 3 s")])
 @pytest.mark.attack("4", "a program that begins while its limit cannot be set")
 def test_no_program_begins_while_its_limit_cannot_be_set(lab, around, trouble, why):
     session = lab.carve_json(ALICE, "session", "request", "--vram", "4")["id"]
@@ -262,18 +262,16 @@ def test_no_program_begins_where_the_part_that_sets_limits_is_killed(lab, around
     os.kill(part(lab), signal.SIGKILL)
     out, error = waiting.communicate()
     assert waiting.returncode == REFUSED and not out, out + error
-    lab.daemon.wait()
-    wait_until(lab.can_lock)
-    lab.start()
+    assert lab.daemon.poll() is None
     slow_limits(lab, 0)
     assert is_bound(run(lab, ALICE, slice_of(around)))
 
 
-@pytest.mark.attack("4", "the part that sets limits is killed while nobody waits")
-def test_a_daemon_without_the_part_that_sets_limits_ends(lab):
-    os.kill(part(lab), signal.SIGKILL)
+@pytest.mark.attack("4", "the warden, which sets limits, is killed while nobody waits")
+def test_a_daemon_without_the_warden_that_sets_limits_ends(lab):
+    os.kill(warden(lab), signal.SIGKILL)
     lab.daemon.wait()
-    assert "limit.guard_ended" in lab.log()
+    assert "warden.ended" in lab.log()
     done = run(lab, ALICE, slice_of(["sh", "-c", "echo begun"]))
     assert done.returncode != 0 and not done.stdout
 
@@ -356,3 +354,27 @@ def test_a_process_does_not_attach_where_its_cgroup_is_too_much_to_look_at(lab, 
     assert int(status) == 6 and "too many processes" in message
     assert is_bound(run(lab, ALICE, slice_of(around)))
     (top / "cgroup.kill").write_text("1")
+
+
+@pytest.mark.attack("4", "a broken worker names cgroups and files that are none of a session's")
+def test_a_broken_worker_reaches_no_other_cgroup(lab):
+    """A cgroup is named by a number. One that carve did not make is neither removed nor entered by a name of the worker's."""
+    def numbers(*values):
+        return struct.pack("<Q", *values)
+    other = lab.place / "mine"
+    other.mkdir()
+    broken = BrokenWorker(lab, warden(lab))
+    try:
+        assert broken.ask(LIMIT_LEAVE, numbers(other.stat().st_ino))[0] == errno.EPERM
+        assert other.is_dir()
+        assert broken.ask(LIMIT_LEAVE, numbers((other / "cgroup.procs").stat().st_ino))[0] not in (0, errno.EPERM)
+        assert broken.ask(LIMIT_LEAVE, numbers(pathlib.Path(MOUNT).stat().st_ino))[0] == errno.EINVAL
+        assert broken.ask(LIMIT_LEAVE, numbers(1 << 60))[0] == 0  # it is gone
+        for number in (pathlib.Path(MOUNT).stat().st_ino, 1 << 60, (other / "cgroup.procs").stat().st_ino):
+            assert broken.ask(LIMIT_PUT, struct.pack("<QQII", number, 1 << 30, 0, 0))[0] != 0
+        for name in (b"", b"s-", b"../../x", b"s-../x", b"s-abcdefghijklmn", b"x-abcdef", b"s-abc\0/x"):
+            data = struct.pack("<QiI16s", birth(os.getpid()), os.getpid(), 0, name)
+            assert broken.ask(LIMIT_ENTER, data)[0] == errno.EINVAL
+    finally:
+        broken.end()
+        other.rmdir()

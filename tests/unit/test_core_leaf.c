@@ -9,7 +9,6 @@
 
 #include "base/macros.h"
 #include "core/leaf.h"
-#include "proto/cgroup_limits.h"
 
 static enum leaf_choice choice_of(struct leaf_facts facts)
 {
@@ -170,29 +169,6 @@ static void a_limit_is_recorded_before_it_is_held_and_cleared_after(void **state
 	assert_int_equal(at, LIMIT_NONE);
 }
 
-static int check(enum limits_op op, const char *path)
-{
-	struct limits_request r = {.magic = LIMITS_MAGIC,
-				   .version = LIMITS_VERSION,
-				   .op = (uint16_t)op,
-				   .pid = 100,
-				   .birth = 1};
-
-	strcpy(r.path, path);
-	return limits_request_check(&r, sizeof(r));
-}
-
-static void requests_name_cgroups_by_plain_paths(void **state)
-{
-	assert_int_equal(check(LIMITS_PUT, "/sys/fs/cgroup/a"), 0);
-	assert_int_equal(check(LIMITS_PUT, "sys"), -EINVAL);
-	assert_int_equal(check(LIMITS_PUT, "/sys/fs/cgroup/../a"), -EINVAL);
-	assert_int_equal(check(LIMITS_PUT, "/sys/fs/cgroup/a/.."), -EINVAL);
-	assert_int_equal(check(LIMITS_ENTER, "/sys/fs/cgroup/carve-s-1"), 0);
-	assert_int_equal(check(LIMITS_ENTER, "/sys/fs/cgroup/a"), -EINVAL);
-	assert_int_equal(check(LIMITS_LEAVE, "/sys/fs/cgroup/user.slice"), -EINVAL);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -205,7 +181,6 @@ int main(void)
 		cmocka_unit_test(a_users_tree_costs_a_bounded_number_of_questions),
 		cmocka_unit_test(too_many_ancestors_are_not_climbed),
 		cmocka_unit_test(a_limit_is_recorded_before_it_is_held_and_cleared_after),
-		cmocka_unit_test(requests_name_cgroups_by_plain_paths),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,6 +21,7 @@
 #include "base/file.h"
 #include "base/process.h"
 #include "base/socket.h"
+#include "proto/warden_limits.h"
 #include "warden/child.h"
 #include "warden/message.h"
 #include "warden/operations.h"
@@ -182,6 +183,46 @@ static void test_a_signal_ends_one_process_and_nothing_else(void **state)
 	assert_int_equal(checked(signal_of(1 << 23, 99, SIGKILL, ALICE)), -EINVAL);
 	assert_int_equal(checked(signal_of(4321, 0, SIGKILL, ALICE)), -EINVAL);
 	assert_int_equal(checked(signal_of(4321, 99, SIGKILL, UINT32_MAX)), -EINVAL);
+}
+
+static int entered(const char *session, size_t size)
+{
+	struct warden_message *m = request_of(ALICE, WARDEN_LIMIT_ENTER, 1);
+	struct warden_limit_entry *r = (void *)m->data;
+
+	*r = (struct warden_limit_entry){.pid = 4321, .birth = 99};
+	memcpy(r->session, session, size);
+	m->head.size = sizeof(*r);
+	return checked(m);
+}
+
+#define ENTERED(session) entered(session, sizeof(session) - 1)
+
+static void test_a_sessions_cgroup_is_named_by_letters_and_digits(void **state)
+{
+	assert_int_equal(ENTERED("s-abc123"), 0);
+	assert_int_equal(ENTERED("s-abcdefghijklm"), 0);
+	assert_int_equal(ENTERED("s-abcdefghijklmn"), -EINVAL); /* it has no end */
+	assert_int_equal(ENTERED("s-"), -EINVAL);
+	assert_int_equal(ENTERED(""), -EINVAL);
+	assert_int_equal(ENTERED("abcdef"), -EINVAL);
+	assert_int_equal(ENTERED("s-../../etc"), -EINVAL);
+	assert_int_equal(ENTERED("s-a/b"), -EINVAL);
+	assert_int_equal(ENTERED("s-abc\0/x"), -EINVAL);
+}
+
+static void test_a_limit_names_a_cgroup_and_a_gpu(void **state)
+{
+	struct warden_message *m = request_of(ALICE, WARDEN_LIMIT_PUT, 1);
+	struct warden_limit *r = (void *)m->data;
+
+	m->head.size = sizeof(*r);
+	*r = (struct warden_limit){.cgroup = 77, .gpu = 3, .bytes = 1};
+	assert_int_equal(warden_operation_check(m), 0);
+	r->gpu = 256;
+	assert_int_equal(warden_operation_check(m), -EINVAL);
+	*r = (struct warden_limit){.gpu = 3};
+	assert_int_equal(checked(m), -EINVAL);
 }
 
 /* ---- children ----------------------------------------------------------------------------- */
@@ -427,6 +468,8 @@ int main(void)
 		cmocka_unit_test(test_requests_of_one_kind_keep_their_order),
 		cmocka_unit_test(test_only_what_the_table_has_is_done),
 		cmocka_unit_test(test_a_signal_ends_one_process_and_nothing_else),
+		cmocka_unit_test(test_a_sessions_cgroup_is_named_by_letters_and_digits),
+		cmocka_unit_test(test_a_limit_names_a_cgroup_and_a_gpu),
 		cmocka_unit_test(test_a_child_answers_and_is_used_again),
 		cmocka_unit_test(test_children_of_a_room_and_of_an_owner_are_bounded),
 		cmocka_unit_test(test_a_child_that_dies_has_answered_with_an_error),

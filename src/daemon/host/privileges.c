@@ -8,94 +8,60 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/macros.h"
 #include "daemon/host/handover.h"
-#include "daemon/host/log.h"
 
 /* ---- its life ---------------------------------------------------------------------------- */
 
 void privileges_init(struct privileges *p, int link_fd)
 {
-	*p = (struct privileges){.limits_fd = -1};
+	*p = (struct privileges){0};
 	warden_link_init(&p->warden, link_fd);
-}
-
-void privileges_part_ended(struct privileges *p)
-{
-	if (p->on_ended)
-		p->on_ended(p->context);
-}
-
-/* Its answers are read by others: only its end is looked for. */
-static void on_limits_ended(uv_poll_t *poll, int status, int events)
-{
-	uv_poll_stop(poll);
-	log_event(LOG_ERROR, "limit.guard_ended");
-	privileges_part_ended(poll->data);
-}
-
-static int limits_watch(struct privileges *p, uv_loop_t *loop)
-{
-	uv_poll_t *poll = calloc(1, sizeof(*poll));
-	int rc = poll ? uv_poll_init(loop, poll, p->limits_fd) : -ENOMEM;
-
-	if (rc < 0) {
-		free(poll);
-		return rc;
-	}
-	poll->data = p;
-	p->limits_poll = poll;
-	uv_poll_start(poll, UV_DISCONNECT, on_limits_ended);
-	return 0;
 }
 
 int privileges_start(struct privileges *p, uv_loop_t *loop, void (*on_ended)(void *context),
 		     void *context)
 {
-	if (!privileges_guarded(p))
-		return 0;
-	p->on_ended = on_ended;
-	p->context = context;
-	int rc = p->limits_fd >= 0 ? limits_watch(p, loop) : 0;
-	return rc < 0 ? rc : warden_link_start(&p->warden, loop, on_ended, context);
-}
-
-static void on_closed(uv_handle_t *handle)
-{
-	free(handle);
+	return warden_link_start(&p->warden, loop, on_ended, context);
 }
 
 void privileges_stop(struct privileges *p)
 {
-	p->on_ended = NULL;
 	warden_link_stop(&p->warden);
-	if (p->limits_poll)
-		uv_close((uv_handle_t *)steal_ptr(&p->limits_poll), on_closed);
 }
 
 void privileges_leave(struct privileges *p, bool sockets)
 {
 	warden_link_close(&p->warden, sockets);
-	close_fd(&p->limits_fd);
 }
 
 void privileges_hand_over(const struct privileges *p, struct handover *h)
 {
 	if (p->warden.fd >= 0)
 		json_object_set_new(h->root, "warden", handover_fd(h, p->warden.fd));
-	if (p->limits_fd >= 0)
-		json_object_set_new(h->root, "limits_guard", handover_fd(h, p->limits_fd));
 }
 
 void privileges_take_over(struct privileges *p, struct handover *h)
 {
 	privileges_init(p, handover_take(h, json_object_get(h->root, "warden")));
-	p->limits_fd = handover_take(h, json_object_get(h->root, "limits_guard"));
 }
 
 bool privileges_guarded(const struct privileges *p)
 {
 	return warden_link_there(&p->warden);
+}
+
+int privileges_call(void *context, uint16_t operation, const void *request, size_t size,
+		    void *answer, size_t answer_size)
+{
+	struct privileges *p = context;
+
+	return warden_link_call(&p->warden,
+				&(struct warden_question){
+					.operation = (enum warden_operation)operation,
+					.request = request,
+					.size = size,
+					.answer_size = answer_size},
+				answer);
 }
 
 /* ---- signals ----------------------------------------------------------------------------- */

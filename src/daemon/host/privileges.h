@@ -17,21 +17,14 @@ struct handover;
 
 struct privileges {
 	struct warden_link warden;
-	uv_poll_t *limits_poll;
-	void (*on_ended)(void *context);
-	void *context;
-	int limits_fd; /* to the part that sets limits of cgroups (proto/cgroup_limits.h); -1: there
-			  is none */
 };
 
 /* With the other end of the link (-1: none), which becomes the privileges'. */
 void privileges_init(struct privileges *privileges, int link_fd);
-/* Begins to listen to the warden, once there is a loop. Calls on_ended(context) when the warden, or
- * the part that sets limits, has ended. 0 or -errno. */
+/* Begins to listen to the warden, once there is a loop. Calls on_ended(context) when the warden has
+ * ended. 0 or -errno. */
 int privileges_start(struct privileges *privileges, uv_loop_t *loop,
 		     void (*on_ended)(void *context), void *context);
-/* Somebody has noticed that a part has ended: calls on_ended(context). */
-void privileges_part_ended(struct privileges *privileges);
 /* The loop ends: no more answers. */
 void privileges_stop(struct privileges *privileges);
 /* The daemon ends, and its warden with it; `sockets`: which removes those of the runtime directory.
@@ -42,6 +35,10 @@ void privileges_hand_over(const struct privileges *privileges, struct handover *
 void privileges_take_over(struct privileges *privileges, struct handover *handover);
 /* Whether there is a warden. */
 bool privileges_guarded(const struct privileges *privileges);
+/* Has the warden do something in nobody's turn, and waits for its answer; by a thread of the pool.
+ * `context`: the privileges. 0 or -errno. */
+int privileges_call(void *context, uint16_t operation, const void *request, size_t size,
+		    void *answer, size_t answer_size);
 
 /* Told what became of a signal: 0, or -errno; -ESRCH: that process is gone, -EPERM: the session's
  * user may not signal it. */

@@ -287,21 +287,6 @@ static int instance_load(void *arg, const struct store_instance *record)
 	return 0;
 }
 
-/* In no user's turn: instances are several users'. */
-static int warden_ask(void *context, uint16_t operation, const void *request, size_t size,
-		      void *answer, size_t answer_size)
-{
-	const struct sessions *sessions = context;
-
-	return warden_link_call(
-		&sessions->privileges->warden,
-		&(struct warden_question){.operation = (enum warden_operation)operation,
-					  .request = request,
-					  .size = size,
-					  .answer_size = answer_size},
-		answer);
-}
-
 int mig_start(struct sessions *sessions, const struct mig_hooks *hooks, void *context,
 	      struct mig **ret)
 {
@@ -319,7 +304,8 @@ int mig_start(struct sessions *sessions, const struct mig_hooks *hooks, void *co
 		.dies = mig->die, .gpus = mig->gpu, .gpu_count = mig->gpus->count};
 	int rc = !mig->gpus->gpus ? -ENODEV
 		 : privileges_guarded(sessions->privileges)
-			 ? instances_open_link(&(struct instances_asking){warden_ask, sessions},
+			 ? instances_open_link(&(struct instances_asking){
+						       privileges_call, sessions->privileges},
 					       &mig->driver)
 			 : instances_open(mig->gpus->gpus, &mig->driver);
 	if (rc < 0)

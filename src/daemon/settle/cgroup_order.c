@@ -149,7 +149,7 @@ static int sizes_put(const struct order *o)
 
 static void step_set(struct order *o)
 {
-	o->rc = o->made && o->process.pid ? limits_enter(o->driver, o->process, o->path) : 0;
+	o->rc = o->made && o->process.pid ? limits_enter(o->driver, o->process, o->session) : 0;
 	kill_point("limit.entered");
 	o->number = number_of(o->path);
 	if (o->rc == 0 && !o->number)

@@ -1,7 +1,7 @@
 /* The work on one cgroup that is done away from the loop; daemon/settle/cgroups.h decides when. The
  * steps of an order may block, in the kernel and in the driver, so each runs on the thread pool. A
  * step takes a bounded number of looks, whatever the user of the cgroup does (core/leaf.h). One
- * order runs at a time: the link to the part with the rights has one question under way. */
+ * order runs at a time. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,7 +13,7 @@
 #include "core/leaf.h"
 #include "core/turns.h"
 #include "daemon/store/store.h"
-#include "proto/cgroup_limits.h"
+#include "proto/warden_limits.h"
 
 struct cgroups;
 struct limits;

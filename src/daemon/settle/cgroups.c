@@ -533,11 +533,9 @@ static void order_done(uv_work_t *work, int status)
 		free(o);
 		return;
 	}
-	/* Without the part that sets limits none can be set: the next daemon has a new one. Clients
-	 * that wait here see that this daemon has ended, and ask the next one. */
+	/* The daemon ends with its warden. Clients that wait here see that, and ask the next one. */
 	if (o->rc == -EPIPE) {
 		free(o);
-		privileges_part_ended(c->sessions->privileges);
 		return;
 	}
 	if (step_done(o))
@@ -574,13 +572,14 @@ int cgroups_start(struct sessions *sessions, struct cgroups **ret)
 {
 	struct cgroups *c = calloc(1, sizeof(*c));
 	const struct pool *pool = sessions->pool;
-	int link_fd = sessions->privileges->limits_fd;
+	const struct limits_asking asking = {privileges_call, sessions->privileges};
+	bool asks = privileges_guarded(sessions->privileges);
 
 	if (!c)
 		return -ENOMEM;
 	c->sessions = sessions;
 	*ret = c;
-	if (pool->gpus && limits_open_link(pool->gpus, link_fd, &c->driver) < 0)
+	if (pool->gpus && limits_open(pool->gpus, asks ? &asking : NULL, &c->driver) < 0)
 		c->driver = NULL;
 	int rc = store_limits_each(sessions->store, row_load, c);
 	if (rc == 0 && c->driver && !order_new(c, ORDER_PROBE, "", NOBODY))
