@@ -37,7 +37,7 @@ static const char help[] =
 	"              [--user NAME] [--idle-exit SECONDS] [--foreground] [--ready-fd N]\n"
 	"       carved [--system | --runtime-dir DIR] --takeover\n"
 	"       carved --system --prepare [--state-dir DIR] [--user NAME]\n"
-	"       carved --system --launcher [--state-dir DIR] [--user NAME]\n"
+	"       carved --system --warden [--state-dir DIR] [--user NAME]\n"
 	"       carved [--system | --runtime-dir DIR] --purge | --clear\n"
 	"       carved --config FILE --check-config\n"
 	"       carved --kubernetes [OPTION]...\n"
@@ -61,8 +61,8 @@ static const char help[] =
 	"sockets\n"
 	"                       and calls under way go on\n"
 	"  --prepare            make a system daemon's directories, for the user of --user\n"
-	"  --launcher           start users' jobs for a system daemon that has no rights of its "
-	"own\n"
+	"  --warden             be the process with root's rights of a system daemon that has "
+	"none\n"
 	"  --purge              remove what a daemon that has ended left: its runtime directory, "
 	"sessions,\n"
 	"                       quotas, history and logs; refused where these are another user's\n"
@@ -78,7 +78,7 @@ static const char help[] =
 
 struct arguments {
 	const char *runtime_dir, *state_dir, *user, *probe_uuid, *config, *takeover_check;
-	bool system, foreground, check_config, takeover, prepare, launcher, purge, clear;
+	bool system, foreground, check_config, takeover, prepare, warden, purge, clear;
 	uint64_t idle_exit_ns;
 	int ready_fd;
 };
@@ -94,7 +94,7 @@ enum {
 	OPTION_CONFIG,
 	OPTION_CHECK_CONFIG,
 	OPTION_PREPARE,
-	OPTION_LAUNCHER,
+	OPTION_WARDEN,
 	OPTION_PURGE,
 	OPTION_CLEAR,
 	OPTION_PROBE,
@@ -117,7 +117,7 @@ static const struct option options[] = {
 	{"takeover", no_argument, NULL, OPTION_TAKEOVER},
 	{"takeover-check", required_argument, NULL, OPTION_TAKEOVER_CHECK},
 	{"prepare", no_argument, NULL, OPTION_PREPARE},
-	{"launcher", no_argument, NULL, OPTION_LAUNCHER},
+	{"warden", no_argument, NULL, OPTION_WARDEN},
 	{"purge", no_argument, NULL, OPTION_PURGE},
 	{"clear", no_argument, NULL, OPTION_CLEAR},
 	{"probe-context", required_argument, NULL, OPTION_PROBE},
@@ -165,8 +165,8 @@ static bool option_take(int option, struct arguments *args, int *ret_code, struc
 	case OPTION_CLEAR:
 		args->clear = true;
 		return true;
-	case OPTION_LAUNCHER:
-		args->launcher = true;
+	case OPTION_WARDEN:
+		args->warden = true;
 		return true;
 	case OPTION_PREPARE:
 		args->prepare = true;
@@ -359,7 +359,6 @@ static int serve(struct node *node, bool background, struct error *err)
 	claims_begin(node);
 	int code = serve_run(node, err);
 	privileges_leave(&node->privileges, !node->runtime.handed_over);
-	launcher_leave(&node->launcher);
 	runtime_leave(&node->runtime);
 	return code;
 }
@@ -550,9 +549,9 @@ static int node_begin(struct arguments *args, struct node *node)
 	umask(077);
 	if (args->purge || args->clear)
 		return (code = purge(node, args->user, args->purge, &err)) ? fail(&err) : code;
-	if (args->prepare || args->launcher) {
+	if (args->prepare || args->warden) {
 		code = args->prepare ? separate_prepare(node, args->user, &err)
-				     : separate_launcher(node, args->user, &err);
+				     : separate_warden(node, args->user, &err);
 		return code ? fail(&err) : code;
 	}
 	cgroup_leave_job();

@@ -26,7 +26,7 @@
 #include "daemon/gpu/claims.h"
 #include "daemon/node.h"
 #include "daemon/separate.h"
-#include "proto/launcher.h"
+#include "proto/warden_jobs.h"
 #include "warden/mig_record.h"
 #include "warden/warden.h"
 
@@ -37,7 +37,7 @@
 static const char *const runtime_names[] = {
 	"carved.sock",
 	"attach.sock",
-	"launcher.sock",
+	WARDEN_SOCKET,
 	"start",
 	".start.new",
 	"carved.log",
@@ -281,7 +281,7 @@ static void users_jobs_remove(const struct purge *p, const char *state_dir)
 	struct error why = {0};
 	char path[PATH_MAX];
 
-	if (snprintf(path, sizeof(path), "%s" LAUNCHER_JOBS, state_dir) >= (int)sizeof(path))
+	if (snprintf(path, sizeof(path), "%s" WARDEN_JOBS, state_dir) >= (int)sizeof(path))
 		return;
 	cleanup_close int jobs = top_open(p, path, &why);
 	if (jobs >= 0) {

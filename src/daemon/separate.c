@@ -25,6 +25,7 @@
 #include "daemon/host/keep_keeper.h"
 #include "daemon/host/log.h"
 #include "daemon/node.h"
+#include "daemon/warden_make.h"
 #include "warden/warden.h"
 
 #define DEVICE_NODES "/dev/nvidia*"
@@ -235,19 +236,23 @@ static int places_make(struct node *node, const struct worker *w, struct error *
 	return runtime_listen(&node->runtime, node->options.system, err);
 }
 
-static int warden_make(struct node *node, const struct worker *w, struct error *err)
+static struct warden_making making_of(const struct node *node, const struct worker *w)
 {
-	int link_fd = -1;
-	cleanup_close int dir = open(node->runtime.dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	struct warden_place place = {.dir_fd = dir, .real_uid = w->uid ? w->uid : WARDEN_ID_FIRST};
-	int rc = dir < 0 ? -errno : warden_fork(&place, &link_fd);
+	return (struct warden_making){.runtime = &node->runtime,
+				      .state_dir = node->state.wanted,
+				      .job_tasks = node->config.job_tasks,
+				      .uid = w->uid,
+				      .gid = w->gid};
+}
 
-	if (rc < 0)
-		return error_set(err, EXIT_CODE_FAILED, "cannot start the warden: %s",
-				 strerrordesc_np(-rc));
+static int link_make(struct node *node, const struct worker *w, struct error *err)
+{
+	struct warden_making making = making_of(node, w);
+	int link_fd = -1;
+
+	if (warden_make(&making, &node->launcher, &link_fd, err) < 0)
+		return -1;
 	privileges_init(&node->privileges, link_fd);
-	launcher_make(&node->launcher, node->state.wanted, &node->runtime, w->gid,
-		      node->config.job_tasks);
 	return 0;
 }
 
@@ -310,7 +315,7 @@ int separate(struct node *node, const char *user, struct error *err)
 		obstacle = obstacle_ask(&w, obstacle_driver);
 	if (obstacle != OBSTACLE_NONE)
 		why_not(node, &w, obstacle_text(obstacle));
-	if (places_make(node, &w, err) < 0 || warden_make(node, &w, err) < 0)
+	if (places_make(node, &w, err) < 0 || link_make(node, &w, err) < 0)
 		return -1;
 	int rc = w.uid ? rights_drop(&w) : 0;
 	if (rc < 0)
@@ -335,20 +340,19 @@ int separate_prepare(struct node *node, const char *user, struct error *err)
 	return EXIT_CODE_OK;
 }
 
-int separate_launcher(struct node *node, const char *user, struct error *err)
+int separate_warden(struct node *node, const char *user, struct error *err)
 {
 	struct worker w;
 
 	if (!separate_wanted(node))
 		return -error_set(err, EXIT_CODE_USAGE,
-				  "--launcher is for a system daemon, and for root");
+				  "--warden is for a system daemon, and for root");
 	if (worker_choose(user, &w, err) < 0)
 		return EXIT_CODE_FAILED;
 	/* As for the daemon: its state in its runtime directory is in a directory there. */
 	int rc = state_prepare(&node->state, &node->runtime, w.uid, w.gid, err);
-	return rc < 0 ? EXIT_CODE_FAILED
-		      : -launcher_main(node->state.wanted, &node->runtime, w.gid,
-				       node->config.job_tasks, err);
+	struct warden_making making = making_of(node, &w);
+	return rc < 0 ? EXIT_CODE_FAILED : warden_main(&making, err);
 }
 
 // NOLINTEND(concurrency-mt-unsafe)

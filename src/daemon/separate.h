@@ -27,8 +27,8 @@ void separate_settle(void);
  * makes directories, for the user that it becomes. Returns the exit code. */
 int separate_prepare(struct node *node, const char *user, struct error *err);
 
-/* The whole of `carved --launcher`; see launcher_main(). */
-int separate_launcher(struct node *node, const char *user, struct error *err);
+/* The whole of `carved --warden`; see warden_main(). */
+int separate_warden(struct node *node, const char *user, struct error *err);
 
 struct separation {
 	bool separated;

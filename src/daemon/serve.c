@@ -77,7 +77,6 @@ static void node_stop(struct node *node, const char *why)
 	cgroups_stop(node->sessions.cgroups);
 	sessions_free(&node->sessions);
 	keep_stop(&node->keep);
-	launcher_stop(&node->launcher);
 	privileges_stop(&node->privileges);
 	descriptors_free(&node->settling);
 	orphans_free(&node->settling);
@@ -250,9 +249,8 @@ static void second_tick(struct node *node, uint64_t now)
 		probe_again(&node->probe);
 	}
 	pool_look_for_driver(&node->pool);
-	const char *stop = launcher_tick(&node->launcher);
-	if (!stop)
-		stop = vanished_tick(node);
+	launcher_tick(&node->launcher);
+	const char *stop = vanished_tick(node);
 	if (!stop)
 		stop = devices_look(node);
 	if (stop)
@@ -664,10 +662,10 @@ int serve_run(struct node *node, struct error *err)
 	handles_init(node);
 	keep_start(&node->keep, &node->loop, node->runtime.dir, !node->handover, takeover_keep_all,
 		   node);
-	launcher_begin(&node->launcher, &node->loop, &node->privileges);
 	rc = privileges_start(&node->privileges, &node->loop, on_warden_ended, node);
 	if (rc < 0)
 		node_fail(node, strerrordesc_np(-rc));
+	launcher_begin(&node->launcher, &node->privileges.warden);
 	node->pool.handover = node->handover;
 	node->pool.store = node->store;
 	node->pool.on_inventory = on_inventory;

@@ -62,7 +62,7 @@ int shim_head_check(const struct shim_head *head, size_t size)
 	bool right = false;
 
 	if (size < sizeof(*head) || head->magic != SHIM_HEAD_MAGIC || !head->text_size ||
-	    head->text_size > LAUNCHER_TEXT_MAX || head->owner_size > LAUNCHER_TEXT_MAX ||
+	    head->text_size > WARDEN_TEXT_MAX || head->owner_size > WARDEN_TEXT_MAX ||
 	    size - sizeof(*head) != (size_t)head->text_size + head->owner_size || !run->attempt ||
 	    run->daemon < 0)
 		return -EINVAL;

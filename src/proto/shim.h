@@ -18,7 +18,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "proto/launcher.h"
+#include "proto/warden_jobs.h"
 
 #define SHIM_SPEC_FD 3
 #define SHIM_GO_FD 4

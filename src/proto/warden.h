@@ -39,6 +39,13 @@ enum warden_operation {
 	WARDEN_LIMIT_PUT = 12,
 	WARDEN_LIMIT_ENTER = 13,
 	WARDEN_LIMIT_LEAVE = 14,
+	/* proto/warden_jobs.h */
+	WARDEN_JOB_VOUCH = 15,
+	WARDEN_JOB_START = 16,
+	WARDEN_JOB_END = 17,
+	WARDEN_JOB_FILES = 18,
+	WARDEN_JOB_REMOVE = 19,
+	WARDEN_JOB_OVER = 20,
 };
 
 struct warden_head {
@@ -91,8 +98,6 @@ enum warden_file_name {
 	 * began. The options can only be read. */
 	WARDEN_FILE_LINK = 6,
 	WARDEN_FILE_START = 7,
-	/* A connection to the socket of the launcher that is a service of its own. */
-	WARDEN_FILE_LAUNCHER = 8,
 };
 
 /* In the runtime directory: the options of the daemon (daemon/host/runtime.h). */

@@ -11,7 +11,6 @@
 
 #include "base/file.h"
 #include "base/macros.h"
-#include "proto/launcher.h"
 #include "warden/containers.h"
 #include "warden/message.h"
 #include "warden/run.h"
@@ -93,17 +92,23 @@ static int plain_make(int dir_fd, const char *name, int flags)
 
 void warden_place_remember(struct warden_place *place)
 {
+	char text[sizeof(place->start)];
 	struct stat st;
-	ssize_t n =
-		readlinkat(place->dir_fd, DATABASE, place->database, sizeof(place->database) - 1);
+	ssize_t n = readlinkat(place->dir_fd, DATABASE, text, sizeof(place->database) - 1);
 
-	place->database[n < 0 ? 0 : n] = '\0';
+	if (n > 0) {
+		memcpy(place->database, text, (size_t)n);
+		place->database[n] = '\0';
+	}
 	cleanup_close int fd = openat(place->dir_fd, RUNTIME_START_FILE,
 				      O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	n = -1;
 	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid())
-		n = read_all(fd, place->start, sizeof(place->start) - 1);
-	place->start[n < 0 ? 0 : n] = '\0';
+		n = read_all(fd, text, sizeof(text) - 1);
+	if (n > 0) {
+		memcpy(place->start, text, (size_t)n);
+		place->start[n] = '\0';
+	}
 }
 
 /* A descriptor that the worker cannot write to. */
@@ -127,22 +132,6 @@ static int link_make(const struct warden_place *place)
 		return -errno;
 	int fd = openat(place->dir_fd, DATABASE, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
-}
-
-/* Root alone can listen there, and connect. */
-static int launcher_connect(int dir_fd)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	struct ucred peer;
-	socklen_t size = sizeof(peer);
-	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/" LAUNCHER_SOCKET,
-		 dir_fd);
-	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
-	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
-		return -errno;
-	return peer.uid == geteuid() ? steal_fd(&fd) : -EPERM;
 }
 
 static int attach_make(int dir_fd)
@@ -174,8 +163,6 @@ static int file_make(const struct warden_place *place, enum warden_file_name fil
 		return link_make(place);
 	case WARDEN_FILE_START:
 		return start_make(place);
-	case WARDEN_FILE_LAUNCHER:
-		return launcher_connect(dir_fd);
 	}
 	return -EINVAL;
 }

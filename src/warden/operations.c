@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/process.h"
+#include "proto/warden_jobs.h"
 #include "proto/warden_limits.h"
 #include "proto/warden_mig.h"
 #include "warden/message.h"
@@ -36,7 +37,7 @@ static bool file_fits(const void *data)
 {
 	const struct warden_file *r = data;
 
-	return r->file >= WARDEN_FILE_LOCK && r->file <= WARDEN_FILE_LAUNCHER && !r->reserved;
+	return r->file >= WARDEN_FILE_LOCK && r->file <= WARDEN_FILE_START && !r->reserved;
 }
 
 static bool nothing_fits(const void *data)
@@ -67,6 +68,31 @@ static bool limit_fits(const void *data)
 static bool limit_entry_fits(const void *data)
 {
 	return warden_limit_entry_fits(data);
+}
+
+static bool vouch_fits(const void *data)
+{
+	return warden_vouch_fits(data);
+}
+
+static bool job_fits(const void *data)
+{
+	return warden_job_fits(data);
+}
+
+static bool job_files_fits(const void *data)
+{
+	return warden_job_files_fits(data);
+}
+
+static bool job_remove_fits(const void *data)
+{
+	return warden_job_remove_fits(data);
+}
+
+static bool job_over_fits(const void *data)
+{
+	return warden_job_over_fits(data);
 }
 
 /* ---- mount namespaces --------------------------------------------------------------------- */
@@ -104,12 +130,11 @@ static const struct warden_room mig_room = {
 
 /* The driver asks for SYS_ADMIN. A cgroup is opened by its number with DAC_READ_SEARCH, and one is
  * made in a user's with DAC_OVERRIDE. */
-static const struct warden_room limits_room = {.name = "carve-limits",
-					       .capabilities = 1u << CAP_SYS_ADMIN |
-							       1u << CAP_DAC_OVERRIDE |
-							       1u << CAP_DAC_READ_SEARCH,
-					       .most = 2,
-					       .most_of_owner = 1};
+static const struct warden_room limits_room = {
+	.name = "carve-limits",
+	.capabilities = 1u << CAP_SYS_ADMIN | 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH,
+	.most = 2,
+	.most_of_owner = 1};
 
 /* All that the warden does. docs/security.md has a line for each, too. */
 static const struct warden_operation_entry table[] = {
@@ -179,6 +204,35 @@ static const struct warden_operation_entry table[] = {
 				.room = &limits_room,
 				.fits = nothing_fits,
 				.run = warden_run_limit_leave},
+	[WARDEN_JOB_VOUCH] = {.name = "job-vouch",
+			      .size = sizeof(struct warden_vouch),
+			      .answer_size = sizeof(struct warrant),
+			      .descriptors = 2,
+			      .fits = vouch_fits,
+			      .run = warden_run_job_vouch},
+	[WARDEN_JOB_START] = {.name = "job-start",
+			      .size = sizeof(struct warden_job),
+			      .answer_size = sizeof(struct warden_started),
+			      .descriptors = 1,
+			      .fits = job_fits,
+			      .run = warden_run_job_start},
+	[WARDEN_JOB_END] = {.name = "job-end",
+			    .size = sizeof(struct warden_job),
+			    .fits = job_fits,
+			    .run = warden_run_job_end},
+	[WARDEN_JOB_FILES] = {.name = "job-files",
+			      .size = sizeof(struct warden_job_files),
+			      .answer_size = sizeof(struct warden_job_limits),
+			      .fits = job_files_fits,
+			      .run = warden_run_job_files},
+	[WARDEN_JOB_REMOVE] = {.name = "job-remove",
+			       .size = sizeof(struct warden_job_remove),
+			       .fits = job_remove_fits,
+			       .run = warden_run_job_remove},
+	[WARDEN_JOB_OVER] = {.name = "job-over",
+			     .size = sizeof(struct warden_job_over),
+			     .fits = job_over_fits,
+			     .run = warden_run_job_over},
 };
 
 const struct warden_operation_entry *warden_operation_find(uint16_t operation)

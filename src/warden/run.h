@@ -25,10 +25,23 @@ int warden_run_mig_mode(struct warden_place *place, const struct warden_message 
 			struct warden_result *ret);
 /* limits.c, in a child */
 int warden_run_limit_probe(struct warden_place *place, const struct warden_message *request,
-struct warden_result *ret);
+			   struct warden_result *ret);
 int warden_run_limit_put(struct warden_place *place, const struct warden_message *request,
-struct warden_result *ret);
+			 struct warden_result *ret);
 int warden_run_limit_enter(struct warden_place *place, const struct warden_message *request,
-struct warden_result *ret);
+			   struct warden_result *ret);
 int warden_run_limit_leave(struct warden_place *place, const struct warden_message *request,
-struct warden_result *ret);
+			   struct warden_result *ret);
+/* jobs.c; -EOPNOTSUPP where this warden starts no jobs */
+int warden_run_job_vouch(struct warden_place *place, const struct warden_message *request,
+			 struct warden_result *ret);
+int warden_run_job_start(struct warden_place *place, const struct warden_message *request,
+			 struct warden_result *ret);
+int warden_run_job_end(struct warden_place *place, const struct warden_message *request,
+		       struct warden_result *ret);
+int warden_run_job_files(struct warden_place *place, const struct warden_message *request,
+			 struct warden_result *ret);
+int warden_run_job_remove(struct warden_place *place, const struct warden_message *request,
+			  struct warden_result *ret);
+int warden_run_job_over(struct warden_place *place, const struct warden_message *request,
+			struct warden_result *ret);

@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "warden/child.h"
+#include "warden/jobs.h"
 #include "warden/message.h"
 #include "warden/operations.h"
 #include "warden/turns.h"
@@ -24,7 +25,10 @@
 #define RECEIVED_MAX 64u
 #define RUN_NS 2000000ull
 
-_Static_assert(WARDEN_POLLS_MAX == WARDEN_CHILDREN_MAX + 1, "one for the link");
+/* Descriptors that are waited for: the link, the children, and then the shims of jobs. */
+#define OWN_POLLS (1u + WARDEN_CHILDREN_MAX)
+
+_Static_assert(WARDEN_POLLS_MAX == OWN_POLLS + PERMITS_MOST, "room for all of them");
 
 struct warden {
 	struct warden_place place;
@@ -44,7 +48,8 @@ int warden_open(const struct warden_place *place, struct warden **ret)
 	w->place = *place;
 	w->link_fd = -1;
 	w->unsent_end = &w->unsent;
-	warden_place_remember(&w->place);
+	if (w->place.jobs)
+		jobs_shims_begin(w->place.jobs);
 	*ret = w;
 	return 0;
 }
@@ -68,6 +73,8 @@ void warden_link(struct warden *w, int link_fd)
 {
 	worker_forget(w);
 	w->link_fd = link_fd;
+	/* What root had the directory hold before the worker began. */
+	warden_place_remember(&w->place);
 }
 
 bool warden_is_linked(const struct warden *w)
@@ -169,11 +176,13 @@ static void requests_run(struct warden *w)
 
 unsigned warden_poll_fill(struct warden *w, struct pollfd *ret, int *timeout_ms)
 {
-	int tend_ms = w->more ? 0 : warden_children_tend(&w->children, false);
+	int waits[] = {w->more ? 0 : -1, warden_children_tend(&w->children, false),
+		       w->place.jobs ? jobs_wait_ms(w->place.jobs) : -1};
 	unsigned count = 0;
 
-	if (tend_ms >= 0)
-		*timeout_ms = *timeout_ms < 0 ? tend_ms : MIN(*timeout_ms, tend_ms);
+	for (size_t i = 0; i < ARRAY_SIZE(waits); i++)
+		if (waits[i] >= 0)
+			*timeout_ms = *timeout_ms < 0 ? waits[i] : MIN(*timeout_ms, waits[i]);
 	ret[count++] = (struct pollfd){.fd = w->link_fd, .events = w->unsent ? POLLOUT : POLLIN};
 	for (unsigned i = 0; i < WARDEN_CHILDREN_MAX; i++) {
 		const struct warden_child *child = &w->children.slot[i];
@@ -181,6 +190,8 @@ unsigned warden_poll_fill(struct warden *w, struct pollfd *ret, int *timeout_ms)
 
 		ret[count++] = (struct pollfd){.fd = there ? child->fd : -1, .events = POLLIN};
 	}
+	if (w->place.jobs)
+		count += permits_poll(&w->place.jobs->permits, ret + count);
 	return count;
 }
 
@@ -199,8 +210,10 @@ void warden_poll_run(struct warden *w, const struct pollfd *fds, unsigned count)
 {
 	int rc = 0;
 
-	if (count == WARDEN_POLLS_MAX)
+	if (count >= OWN_POLLS)
 		children_look(w, fds + 1);
+	if (w->place.jobs && count >= OWN_POLLS)
+		jobs_step(w->place.jobs, fds + OWN_POLLS, count - OWN_POLLS);
 	if (w->link_fd < 0)
 		return;
 	if (count && fds[0].revents & (POLLIN | POLLHUP | POLLERR) && !w->unsent)

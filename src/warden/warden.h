@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+struct jobs_place;
 struct pollfd;
 struct warden;
 
@@ -24,6 +25,7 @@ struct warden_place {
 	/* The warden's real user while it acts for another, who could else signal it: nobody's but
 	 * the worker's. */
 	uid_t real_uid;
+	struct jobs_place *jobs;  /* as jobs.h has it; lent. NULL: this warden starts none */
 	char database[PATH_MAX];  /* where the runtime directory's link leads; "": there is none */
 	char start[3 * PATH_MAX]; /* the daemon's options, as in their file; "": there is none */
 };
@@ -39,16 +41,29 @@ void warden_link(struct warden *warden, int link_fd);
 bool warden_is_linked(const struct warden *warden);
 
 /* The most descriptors that a warden waits for. */
-#define WARDEN_POLLS_MAX 17u
+#define WARDEN_POLLS_MAX 1041u
 /* What to wait for: fills in at most WARDEN_POLLS_MAX of `ret`, and lowers *timeout_ms (as of
  * poll(); -1: none) where the warden has something to do by then. Returns their number. */
 unsigned warden_poll_fill(struct warden *warden, struct pollfd *ret, int *timeout_ms);
 /* After poll(): does what there is to do, in bounded steps. `fds`: the same ones. */
 void warden_poll_run(struct warden *warden, const struct pollfd *fds, unsigned count);
-/* Remembers what the runtime directory has at first (files.c); part of warden_open(). */
+/* Remembers what the runtime directory has when a worker comes (files.c); part of warden_link(). */
 void warden_place_remember(struct warden_place *place);
 
 #define WARDEN_NAME "carve-warden"
+/* In the runtime directory, of a warden that is a service of its own. */
+#define WARDEN_SOCKET "warden.sock"
+
+struct warden_listener {
+	/* Listens, if *listen_fd is -1 or the file of it was removed. 0 or -errno. */
+	int (*listen)(void *arg, int *listen_fd);
+	/* Whether the process at the other end of a connection is the worker. */
+	bool (*may_link)(void *arg, int fd);
+	void *arg;
+};
+/* The warden as a service of its own: serves one worker after the other, for ever. The descriptor
+ * of the place becomes its own. Returns -errno where it cannot listen any more. */
+int warden_serve(const struct warden_place *place, const struct warden_listener *listener);
 /* Forks a warden, as root. Its worker is the caller, which gets the other end of the link. Both end
  * with each other. The descriptor of the place stays the caller's. 0 or -errno. */
 int warden_fork(const struct warden_place *place, int *ret_link_fd);

@@ -1,17 +1,28 @@
-/* A message of a worker to its warden, and an answer of the warden. A request that passes the
- * checks is one of the table's operations, as large as that takes, and its numbers are within
- * bounds. */
+/* A message of a worker to its warden, an answer of the warden, and a warrant with its text. A
+ * request that passes the checks is one of the operations of the table, as large as that takes, and
+ * its numbers are within bounds. A warrant that passes is the one that was given out, byte for
+ * byte. */
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/macros.h"
+#include "proto/shim.h"
+#include "proto/warden_jobs.h"
 #include "proto/warden_limits.h"
 #include "proto/warden_mig.h"
 #include "warden/message.h"
 #include "warden/operations.h"
+#include "warden/warrant.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check(int right)
+{
+	if (!right)
+		abort();
+}
 
 static void signal_look(const struct warden_signal *r)
 {
@@ -34,6 +45,10 @@ static void values_look(const struct warden_message *m)
 {
 	const struct warden_process *process = (const void *)m->data;
 	const struct warden_file *file = (const void *)m->data;
+	const struct warden_job *job = (const void *)m->data;
+	const struct warden_vouch *vouch = (const void *)m->data;
+	const struct warden_job_remove *remove = (const void *)m->data;
+	const struct warden_job_over *over = (const void *)m->data;
 	const struct warden_mig *mig = (const void *)m->data;
 	const struct warden_mig_wanted *wanted = (const void *)m->data;
 
@@ -47,12 +62,28 @@ static void values_look(const struct warden_message *m)
 			abort();
 		return;
 	case WARDEN_FILE:
-		if (file->file < WARDEN_FILE_LOCK || file->file > WARDEN_FILE_LAUNCHER)
+		if (file->file < WARDEN_FILE_LOCK || file->file > WARDEN_FILE_START)
 			abort();
 		return;
 	case WARDEN_LEAVE:
 	case WARDEN_LIMIT_PROBE:
 	case WARDEN_LIMIT_LEAVE:
+		return;
+	case WARDEN_JOB_FILES:
+		return;
+	case WARDEN_JOB_VOUCH:
+		check(vouch->kind - 1 < WARRANT_PODS && vouch->count && vouch->attempts);
+		check(vouch->count <= WARDEN_COUNT_MAX && vouch->attempts <= WARDEN_ATTEMPTS_MAX);
+		return;
+	case WARDEN_JOB_REMOVE:
+		check(remove->attempt && remove->files && remove->files <= SHIM_FILES_ALL);
+		return;
+	case WARDEN_JOB_OVER:
+		check(over->count && over->count <= WARDEN_OVER_MAX);
+		return;
+	case WARDEN_JOB_START:
+	case WARDEN_JOB_END:
+		check(job->attempt && job->job <= INT64_MAX);
 		return;
 	case WARDEN_LIMIT_PUT:
 		if (!((const struct warden_limit *)m->data)->cgroup)
@@ -111,9 +142,45 @@ static void answer_look(const uint8_t *data, size_t size)
 		abort();
 }
 
+/* The input is laid over the warrant that was given out, two bytes saying where; the rest is the
+ * text that comes with it. */
+static void warrant_look(const uint8_t *data, size_t size)
+{
+	static const struct warrant_key key = {{0x0123456789abcdef, 0xfedcba9876543210}};
+	static const char text[] = "{\"argv\": [\"true\"]}";
+	struct warrant given = {.magic = WARRANT_MAGIC,
+				.version = WARRANT_VERSION,
+				.uid = 60101,
+				.gid = 60101,
+				.group_count = 1,
+				.kind = WARRANT_JOB,
+				.group = {60101}};
+
+	check(warrant_sign(&key, &given, text, sizeof(text)) == 0);
+	check(warrant_check(&key, &given, WARRANT_JOB, text, sizeof(text)) == 0);
+	if (size < 4)
+		return;
+	struct warrant shown = given;
+	size_t at = (data[0] | (size_t)data[1] << 8) % sizeof(shown), length = data[2];
+
+	data += 3;
+	size -= 3;
+	length = MIN(MIN(length, size), sizeof(shown) - at);
+	memcpy((uint8_t *)&shown + at, data, length);
+	const uint8_t *its = data + length;
+	size_t its_size = size - length;
+	int same = !memcmp(&shown, &given, sizeof(shown)) && its_size == sizeof(text) &&
+		   !memcmp(its, text, sizeof(text));
+	check((warrant_check(&key, &shown, WARRANT_JOB, its, its_size) == 0) == same);
+	/* With the right text, only the warrant itself passes. */
+	check((warrant_check(&key, &shown, WARRANT_JOB, text, sizeof(text)) == 0) ==
+	      !memcmp(&shown, &given, sizeof(shown)));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	request_look(data, size);
 	answer_look(data, size);
+	warrant_look(data, size);
 	return 0;
 }

@@ -63,7 +63,7 @@ class BrokenWorker:
         self.socket = socket.socket(fileno=fd)
         self.socket.setblocking(True)
         self.socket.settimeout(30)
-        self.number = 1 << 40
+        self.number = 1 << 62  # far above the worker's own
 
     def send(self, operation, data=b"", owner=0, fds=(), **head):
         self.number += 1

@@ -12,7 +12,7 @@ from conftest import wait_until
 
 from .lab import ALICE, BOB, ROOT, as_user
 from .test_jobs import Jobs
-from .test_launcher import launcher_start, service  # noqa: F401
+from .test_warden_service import service, warden_start  # noqa: F401
 from .worker import END, HOOK, OVER, PODS, REMOVE, TASK_HOOK, TASK_POD, Worker, head_of, run_of, text_of
 
 GO = struct.pack("<II32s", 0x4D494853, 0, b"s-abcdef")
@@ -165,10 +165,10 @@ def worker_instead(lab):
 
 
 def launcher_anew(lab):
-    lab.launcher.kill()
-    lab.launcher.wait()
-    (lab.runtime / "launcher.sock").unlink()
-    lab.launcher = launcher_start(lab)
+    lab.warden.kill()
+    lab.warden.wait()
+    (lab.runtime / "warden.sock").unlink()
+    lab.warden = warden_start(lab)
 
 
 @pytest.mark.attack("3", "a job of root's that has run, from a copy of the database, over a restart of the launcher")

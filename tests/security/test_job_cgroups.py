@@ -12,7 +12,7 @@ from conftest import wait_until
 from .lab import ALICE, BOB, ROOT
 from .test_budgets import settings
 from .test_jobs import Jobs
-from .test_launcher import launcher_start, service  # noqa: F401
+from .test_warden_service import anew, service, warden_start  # noqa: F401
 from .test_restart import rights_of_the_unit
 
 pytestmark = pytest.mark.skipif(not cgroups_can_be_made(), reason="no cgroup can be made here")
@@ -66,19 +66,14 @@ def has_ended(pid):
     return not pathlib.Path(f"/proc/{pid}").exists()
 
 
-def launcher_anew(lab):
-    (lab.runtime / "launcher.sock").unlink()
-    lab.launcher = launcher_start(lab)
-
-
 @pytest.mark.parametrize("how", ["freeze", "move", "kill"])
 @pytest.mark.attack("8", "a user who freezes, moves or kills the process of a job while that is root's")
 def test_a_job_that_starts_is_not_its_users_yet(lab, how):
     if not shutil.which("strace"):
         pytest.skip("needs strace")
     lab.kill_daemon()
-    launcher = launcher_start(lab, before=["strace", "-f", "-o", "/dev/null", "-e", "trace=setgroups",
-                                           "-e", f"inject=setgroups:delay_enter={HELD_US}"])
+    warden = warden_start(lab, before=["strace", "-f", "-o", "/dev/null", "-e", "trace=setgroups",
+                                         "-e", f"inject=setgroups:delay_enter={HELD_US}"])
     lab.before_daemon = rights_of_the_unit()
     wait_until(lab.can_lock)
     lab.start()
@@ -90,7 +85,7 @@ def test_a_job_that_starts_is_not_its_users_yet(lab, how):
     assert jobs.output(BOB, "id", "-u").strip() == str(BOB)
     wait_until(lambda: attack.poll() is not None)
     assert jobs.output(BOB, "id", "-u").strip() == str(BOB)
-    assert "launcher.gone" not in lab.log() and launcher.poll() is None
+    assert lab.daemon.poll() is None and warden.poll() is None
     # Once the process is its user's, it may be killed before it has said that it began. That costs this job alone.
     assert how == "kill" or "job.not_started" not in lab.log()
 
@@ -196,7 +191,7 @@ def test_without_the_pids_controller_a_fork_bomb_fills_its_users_limit(make_lab,
 def test_jobs_are_beside_a_launcher_that_has_a_cgroup_of_its_own(lab):
     """As systemd makes it for the unit's DelegateSubgroup: the cgroup above it has no processes."""
     above = MOUNT / f"carve-test-{os.getpid()}"
-    own = above / "carve-launcher"
+    own = above / "carve-warden"
     own.mkdir(parents=True)
     try:
         lab.kill_daemon()
@@ -231,14 +226,12 @@ def test_an_empty_cgroup_of_a_running_job_stays(jobs):
 def test_processes_left_by_a_job_end_though_its_launcher_was_away(service):  # noqa: F811
     lab, jobs = service, Jobs(service)
     id, left, shim, _ = leftover(jobs, ALICE)
-    lab.launcher.kill()
-    lab.launcher.wait()
-    wait_until(lambda: "launcher.gone" in lab.log())
+    lab.warden.kill()
+    lab.warden.wait()
     os.kill(shim, signal.SIGKILL)
-    wait_until(lambda: f"job.orphaned id={id}" in lab.log())
     (lab.home(ALICE) / "gate").touch()
     wait_until(lambda: (lab.home(ALICE) / "over").exists())
-    launcher_anew(lab)
+    anew(lab)
     assert jobs.ended(ALICE, id)["state"] == "lost"
     wait_until(lambda: has_ended(left))
 
@@ -251,9 +244,9 @@ def test_processes_left_by_a_job_are_ended_by_another_launcher(service):  # noqa
     directory, = lab.runtime.rglob("*-jobs")
     shutil.rmtree(directory)
     wait_until(lambda: "runtime.vanished file=jobs made=anew" in lab.log())
-    lab.launcher.kill()
-    lab.launcher.wait()
-    launcher_anew(lab)
+    lab.warden.kill()
+    lab.warden.wait()
+    anew(lab)
     os.kill(shim, signal.SIGKILL)
     (lab.home(ALICE) / "gate").touch()
     jobs.ended(ALICE, id)

@@ -206,7 +206,7 @@ def test_a_groups_quota_holds_for_jobs(jobs):
     assert jobs.ended(BOB, second)["state"] == "done"
 
 
-@pytest.mark.parametrize("who", ["daemon", "carve-warden", "carve-launcher"])
+@pytest.mark.parametrize("who", ["daemon", "carve-warden"])
 def test_a_users_job_survives_the_daemons_processes(jobs, who):
     lab = jobs.lab
     gate = lab.home(ALICE) / "gate"
@@ -234,34 +234,34 @@ def test_users_start_no_agents_in_a_system_daemon(jobs):
         assert jobs.lab.carve(ALICE, "agent", *argv).returncode == 5, argv
 
 
-def test_a_daemon_without_rights_has_the_launcher_of_a_service(lab):
-    """As under systemd: the daemon has the rights that its unit leaves, and the launcher is another unit's."""
+def test_a_daemon_without_rights_has_the_warden_of_a_service(lab):
+    """As under systemd: the daemon has the rights that its unit leaves, and the warden is another unit's."""
     lab.kill_daemon()
     lab.before_daemon = rights_of_the_unit()
     wait_until(lab.can_lock)
     lab.start()
     jobs = Jobs(lab)
     refused = lab.carve(ALICE, "enqueue", "--queue", "half", "--", "true")
-    assert refused.returncode == 5 and "carve-launcher.service" in refused.stderr
+    assert refused.returncode == 5 and "carve-warden.service" in refused.stderr
     env = dict(lab.host.env)
     env.pop("CARVE_RUNTIME_DIR", None)
-    lab.started.append(subprocess.Popen([CARVED, "--system", "--runtime-dir", lab.runtime, "--launcher"], env=env))
-    wait_until((lab.runtime / "launcher.sock").exists)
-    assert stat.S_IMODE((lab.runtime / "launcher.sock").stat().st_mode) & 0o077 == 0
+    lab.started.append(subprocess.Popen([CARVED, "--system", "--runtime-dir", lab.runtime, "--warden"], env=env))
+    wait_until((lab.runtime / "warden.sock").exists)
+    assert stat.S_IMODE((lab.runtime / "warden.sock").stat().st_mode) & 0o007 == 0
     for _ in range(2):
         lab.restart()
         assert jobs.output(ALICE, "id", "-u").strip() == str(ALICE)
-    assert not processes(lab, "carve-launcher")
+    assert not processes(lab, "carve-warden")
 
 
-def test_an_upgraded_daemon_keeps_its_launcher(jobs):
+def test_an_upgraded_daemon_keeps_its_warden(jobs):
     lab = jobs.lab
-    before = processes(lab, "carve-launcher")
+    before = processes(lab, "carve-warden")
     assert len(before) == 1
     done = lab.run(ROOT, CARVED, "--system", "--runtime-dir", lab.runtime, "--takeover")
     assert done.returncode == 0, done.stderr
     assert jobs.output(ALICE, "id", "-u").strip() == str(ALICE)
-    assert processes(lab, "carve-launcher") == before
+    assert processes(lab, "carve-warden") == before
 
 
 # The most is more than a hook's list of one user's changes holds.

@@ -1,4 +1,4 @@
-"""A worker that was broken into: it says what it likes to a launcher, which is a service of its own (src/proto/launcher.h)."""
+"""A worker that was broken into: it says what it likes of jobs to a warden that is a service of its own (src/proto/warden_jobs.h)."""
 import array
 import fcntl
 import json
@@ -7,10 +7,10 @@ import socket
 import struct
 import subprocess
 
+from .broken_worker import HEAD, MAGIC, VERSION
 from .lab import as_user
 
-MAGIC, VERSION = 0x4E55414C, 2
-VOUCH, START, END, FILES, REMOVE, OVER = range(1, 7)
+VOUCH, START, END, FILES, REMOVE, OVER = range(15, 21)
 JOB, HOOK, PODS = 1, 2, 3  # what a text is
 TASK_JOB, TASK_HOOK, TASK_POD = 1, 2, 3
 HEAD_MAGIC, GO_MAGIC = 0x44414548, 0x4D494853
@@ -34,13 +34,14 @@ def memfd(data):
 
 
 class Worker:
-    """Connected to the lab's launcher in the daemon's place. Its answers are (errno, PID)."""
+    """Connected to the lab's warden in the daemon's place. Its answers are (errno, PID)."""
 
     def __init__(self, lab):
         self.lab = lab
         self.link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.link.connect(str(lab.runtime / "launcher.sock"))
-        self.got = None  # the descriptor that came with the last answer
+        self.link.connect(str(lab.runtime / "warden.sock"))
+        self.got = None  # the descriptor that came with the last answer, and what that said:
+        self.said = b""
 
     def close(self):
         self.drop()
@@ -53,13 +54,17 @@ class Worker:
 
     def ask(self, op, job=0, attempt=0, kind=0, user=0, files=0, fds=()):
         self.drop()
-        request = struct.pack("<IHHQQIIII24x", MAGIC, VERSION, op, 77, job, attempt, kind, user, files)
+        data = {VOUCH: struct.pack("<IIII", kind, job, attempt, 0), START: struct.pack("<QII", job, attempt, 0),
+                END: struct.pack("<QII", job, attempt, 0), FILES: struct.pack("<II", user, 0),
+                REMOVE: struct.pack("<QIIII", job, attempt, user, files, 0), OVER: struct.pack("<QII", job, attempt, 0)}[op]
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        self.link.sendmsg([request], rights)
-        answer, ancillary, _, _ = self.link.recvmsg(64, socket.CMSG_SPACE(4))
-        for _, _, data in ancillary:
-            self.got, = array.array("i", data[:4])
-        return struct.unpack("<IHHQii", answer[:24])[4:]
+        self.link.sendmsg([HEAD.pack(MAGIC, VERSION, op, 77, len(data), 0, 0, 0) + data], rights)
+        answer, ancillary, _, _ = self.link.recvmsg(8192, socket.CMSG_SPACE(4))
+        for _, _, got in ancillary:
+            self.got, = array.array("i", got[:4])
+        self.said = answer[HEAD.size:]
+        error = HEAD.unpack_from(answer)[6]
+        return error, struct.unpack_from("<Qi", self.said)[1] if op == START and not error else 0
 
     def vouch(self, uid, text, kind=JOB, count=1, attempts=1):
         """The warrant for a text, as of a process of that user which is connected now."""
@@ -79,7 +84,8 @@ class Worker:
                 connection.close()
                 client.stdin.close()
         assert error == 0, os.strerror(error)
-        return os.pread(self.got, WARRANT_SIZE, 0)
+        assert len(self.said) == WARRANT_SIZE
+        return self.said
 
     def start(self, data, job=1, attempt=1):
         """Has a shim started with what a head says: the errno value, or 0."""

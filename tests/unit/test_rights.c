@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "guard/rights.h"
+#include "warden/rights.h"
 
 /* Rights of one page of the file. */
 #define PAGE_RIGHTS 2048u

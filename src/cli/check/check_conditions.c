@@ -463,12 +463,12 @@ static void check_job_tasks(const struct check_input *in, struct finding *f)
 		find(f, NOTE,
 		     "all jobs of a user, and the user's other programs, may have "
 		     "%" JSON_INTEGER_FORMAT
-		     " processes and threads together: the launcher has no cgroup with the pids "
+		     " processes and threads together: the warden has no cgroup with the pids "
 		     "controller, so ulimit -u counts them",
 		     json_integer_value(most));
 	else
 		find(f, NOTE, "a job may have as many processes as the machine can");
-	advise(f, "run carve-launcher.service with systemd 254 or newer: then each job has a limit "
+	advise(f, "run carve-warden.service with systemd 254 or newer: then each job has a limit "
 		  "of its own");
 }
 
@@ -477,14 +477,14 @@ static void check_launcher(const struct check_input *in, struct finding *f)
 {
 	json_int_t silent = json_integer_value(json_object_get(in->daemon, "launcher_silent_s"));
 
-	find(f, OK, "the launcher of users' jobs answers, or is not needed");
+	find(f, OK, "the warden answers, or is not needed");
 	if (!silent)
 		return;
 	find(f, PROBLEM,
-	     "the launcher has not answered for %" JSON_INTEGER_FORMAT
+	     "the warden has not answered for %" JSON_INTEGER_FORMAT
 	     " s: users' jobs neither start nor end meanwhile",
 	     silent);
-	advise(f, "see what it waits for: cat /proc/$(pgrep carve-launcher)/stack; if it hangs, "
+	advise(f, "see what it waits for: cat /proc/$(pgrep carve-warden)/stack; if it hangs, "
 		  "restart carved.service");
 }
 

@@ -17,7 +17,7 @@
 #include "daemon/host/owner.h"
 #include "daemon/node.h"
 #include "daemon/queue/queue_private.h"
-#include "proto/launcher.h"
+#include "proto/warden_jobs.h"
 
 /* Lives as long as the change, which may take longer than the client waits. */
 struct change {

@@ -19,7 +19,7 @@
 #include "daemon/queue/queue_private.h"
 #include "daemon/waiting/quotas.h"
 #include "daemon/waiting/refusal.h"
-#include "proto/launcher.h"
+#include "proto/warden_jobs.h"
 
 static void on_enqueued(void *arg, int64_t id, uint32_t count, const struct error *err)
 {

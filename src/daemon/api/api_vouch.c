@@ -17,7 +17,7 @@
 #include "daemon/host/fair.h"
 #include "daemon/host/owner.h"
 #include "daemon/node.h"
-#include "proto/launcher.h"
+#include "proto/warden_jobs.h"
 
 /* A user's requests of which the launcher has been asked at a time. Each of them holds two
  * descriptors of this process open; the requests that wait hold none. */
@@ -29,7 +29,7 @@ struct vouch {
 	struct call *call;
 	struct launcher_wish wish;
 	bool is_asked;
-	struct link_asked *asked;
+	uint64_t asked;
 	api_vouched done;
 	void (*gone)(void *arg);
 	void *arg;
@@ -151,9 +151,9 @@ static void failure_set(const struct node *node, int rc, struct error *err)
 		return;
 	}
 	error_set(err, EXIT_CODE_FAILED, "%s, which starts users' jobs, does not answer now",
-		  node->launcher.service ? "carve-launcher.service" : "the launcher");
+		  node->launcher.service ? "carve-warden.service" : "carve-warden");
 	error_hint(err, node->launcher.service ? "try again, as it may be starting; "
-						 "`systemctl status carve-launcher.service` tells"
+						 "`systemctl status carve-warden.service` tells"
 					       : "try again; `carve check` says since when");
 }
 
@@ -179,7 +179,7 @@ static void on_answer(void *arg, int rc, const void *reply, int *fd)
 	if (rc == 0 && !(warrant = malloc(sizeof(*warrant))))
 		rc = -ENOMEM;
 	if (rc == 0)
-		rc = launcher_warrant_read(*fd, warrant);
+		*warrant = *(const struct warrant *)reply;
 	if (rc == 0 && warrant->uid != vouch->call->peer.uid)
 		rc = -EPERM;
 	if (rc < 0) {

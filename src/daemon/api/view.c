@@ -78,7 +78,7 @@ static json_t *job_tasks_of_json(const struct launcher *launcher)
 {
 	if (!launcher->greeted || !launcher->tasks_max)
 		return json_null();
-	return json_string(launcher->tasks == LAUNCHER_TASKS_OF_USER ? "user" : "job");
+	return json_string(launcher->tasks == WARDEN_TASKS_OF_USER ? "user" : "job");
 }
 
 json_t *view_version(const struct node *node)

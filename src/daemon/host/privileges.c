@@ -55,13 +55,13 @@ int privileges_call(void *context, uint16_t operation, const void *request, size
 {
 	struct privileges *p = context;
 
-	return warden_link_call(&p->warden,
-				&(struct warden_question){
-					.operation = (enum warden_operation)operation,
-					.request = request,
-					.size = size,
-					.answer_size = answer_size},
-				answer);
+	return warden_link_call(
+		&p->warden,
+		&(struct warden_question){.operation = (enum warden_operation)operation,
+					  .request = request,
+					  .size = size,
+					  .answer_size = answer_size},
+		answer);
 }
 
 /* ---- signals ----------------------------------------------------------------------------- */

@@ -30,6 +30,8 @@ struct warden_asked {
 	void (*drop)(void *context);
 	void *context;
 	size_t answer_size;
+	uint64_t until_ns; /* CLOCK_MONOTONIC; 0: for ever */
+	uint64_t sent_ns;
 	int fd[WARDEN_DESCRIPTORS_MAX];
 	struct {
 		struct warden_head head;
@@ -40,8 +42,8 @@ struct warden_asked {
 struct warden_asking {
 	struct warden_asking *next;
 	uid_t id;
-	size_t sent; /* of its requests */
-	bool listed; /* it is in the line of owners */
+	size_t sent, waiting, with_fds; /* of its requests; `with_fds`: of those that wait */
+	bool listed;                    /* it is in the line of owners */
 	struct warden_asked *first, **end;
 };
 
@@ -136,8 +138,11 @@ static void sent_add(struct warden_link *l, struct warden_asked *asked)
 		end = &(*end)->next;
 	asked->next = NULL;
 	*end = asked;
+	asked->sent_ns = now_monotonic_ns();
 	l->sent_count++;
 	asked->owner->sent++;
+	asked->owner->waiting--;
+	asked->owner->with_fds -= asked->fd[0] >= 0;
 	for (unsigned i = 0; i < WARDEN_DESCRIPTORS_MAX; i++)
 		close_fd(&asked->fd[i]);
 }
@@ -302,17 +307,27 @@ static struct warden_asked *asked_make(struct warden_link *l, const struct warde
 	return asked;
 }
 
+static bool has_room(const struct warden_asking *owner, const struct warden_asked *asked)
+{
+	return asked->fd[0] >= 0 ? owner->with_fds < WARDEN_LINK_OWNER_FDS_MAX
+				 : owner->waiting - owner->with_fds < WARDEN_LINK_OWNER_MAX;
+}
+
 uint64_t warden_link_ask(struct warden_link *l, const struct warden_question *q, warden_cb cb,
 			 void (*drop)(void *context), void *context)
 {
 	struct warden_asked *asked = l->fd < 0 ? NULL : asked_make(l, q);
 	struct warden_asking *owner = asked ? owner_get(l, q->owner) : NULL;
 
-	if (!owner) {
+	if (!owner || !has_room(owner, asked)) {
 		if (asked)
 			asked_free(asked);
 		return 0;
 	}
+	owner->waiting++;
+	owner->with_fds += asked->fd[0] >= 0;
+	if (q->patience_ns)
+		asked->until_ns = now_monotonic_ns() + q->patience_ns;
 	uint64_t number = asked->message.head.number;
 	asked->owner = owner;
 	asked->cb = cb;
@@ -346,6 +361,43 @@ void warden_link_forget(struct warden_link *l, uint64_t number)
 {
 	if (number)
 		forget(l, number);
+}
+
+static struct warden_asked *late_in(struct warden_asked *list, uint64_t now)
+{
+	while (list && (!list->cb || !list->until_ns || now < list->until_ns))
+		list = list->next;
+	return list;
+}
+
+static struct warden_asked *late_find(const struct warden_link *l, uint64_t now)
+{
+	struct warden_asked *late = late_in(l->sent, now);
+
+	for (const struct warden_asking *owner = l->first; owner && !late; owner = owner->next)
+		late = late_in(owner->first, now);
+	return late;
+}
+
+/* A request that fails here may still be done, and its answer is nobody's then. Callbacks may ask
+ * again, so the lists are looked at anew after each. */
+void warden_link_tick(struct warden_link *l)
+{
+	uint64_t now = now_monotonic_ns();
+	struct warden_asked *late;
+	int none = -1;
+
+	while ((late = late_find(l, now))) {
+		warden_cb cb = late->cb;
+
+		late->cb = NULL;
+		cb(late->context, -ETIMEDOUT, NULL, &none);
+	}
+}
+
+uint64_t warden_link_silent_ns(const struct warden_link *l)
+{
+	return l->sent ? now_monotonic_ns() - l->sent->sent_ns : 0;
 }
 
 /* ---- threads ------------------------------------------------------------------------------ */

@@ -49,6 +49,7 @@ struct warden_question {
 	size_t answer_size;              /* of an answer without an error */
 	int fds[WARDEN_DESCRIPTORS_MAX]; /* `fd_count` of them go along; copied */
 	unsigned fd_count;
+	uint64_t patience_ns; /* the time for the answer, which is -ETIMEDOUT then; 0: any time */
 };
 
 /* `fd`: the socket to the warden, which becomes the link's; -1: there is none. */
@@ -64,13 +65,22 @@ void warden_link_stop(struct warden_link *link);
 void warden_link_close(struct warden_link *link, bool leave);
 bool warden_link_there(const struct warden_link *link);
 
+/* An owner has so many requests here at most that were not sent, without descriptors and with
+ * descriptors, which this process holds open meanwhile. */
+#define WARDEN_LINK_OWNER_MAX 1024u
+#define WARDEN_LINK_OWNER_FDS_MAX 256u
+
 /* Asks. `cb` is called once, from the loop and not before this returns. After warden_link_stop() or
- * warden_link_forget() drop(context) is called in its place. The request's number, or 0: no memory
- * or no warden, and neither is called. */
+ * warden_link_forget() drop(context) is called in its place. The request's number, or 0: no memory,
+ * no warden, or the owner has too many, and neither is called. */
 uint64_t warden_link_ask(struct warden_link *link, const struct warden_question *question,
 			 warden_cb cb, void (*drop)(void *context), void *context);
 /* Nobody wants to know any more of this number. */
 void warden_link_forget(struct warden_link *link, uint64_t number);
+/* Each second: requests whose time is over fail. */
+void warden_link_tick(struct warden_link *link);
+/* How long the warden has not answered the request that it has had for longest; 0: it has none. */
+uint64_t warden_link_silent_ns(const struct warden_link *link);
 /* From a thread that is not the loop's: waits for the answer, of question->answer_size bytes. 0 or
  * -errno. */
 int warden_link_call(struct warden_link *link, const struct warden_question *question,

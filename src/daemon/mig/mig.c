@@ -304,8 +304,8 @@ int mig_start(struct sessions *sessions, const struct mig_hooks *hooks, void *co
 		.dies = mig->die, .gpus = mig->gpu, .gpu_count = mig->gpus->count};
 	int rc = !mig->gpus->gpus ? -ENODEV
 		 : privileges_guarded(sessions->privileges)
-			 ? instances_open_link(&(struct instances_asking){
-						       privileges_call, sessions->privileges},
+			 ? instances_open_link(&(struct instances_asking){privileges_call,
+									  sessions->privileges},
 					       &mig->driver)
 			 : instances_open(mig->gpus->gpus, &mig->driver);
 	if (rc < 0)

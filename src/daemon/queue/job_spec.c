@@ -10,8 +10,8 @@
 #include "daemon/host/crowd.h"
 #include "daemon/queue/job.h"
 #include "daemon/request/request.h"
-#include "proto/launcher.h"
 #include "proto/shim_name.h"
+#include "proto/warden_jobs.h"
 
 #define SECONDS_MAX 1e9
 #define ARRAY_INDEX_MAX 1000000000l
@@ -638,5 +638,5 @@ void job_spec_unref(struct job_spec *spec)
 
 uint32_t job_spec_attempts(const struct job_spec *spec)
 {
-	return spec->requeue ? LAUNCHER_ATTEMPTS_MAX : spec->retries + 1;
+	return spec->requeue ? WARDEN_ATTEMPTS_MAX : spec->retries + 1;
 }

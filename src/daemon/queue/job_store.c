@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/store/store_db.h"
-#include "proto/launcher.h"
+#include "proto/warden_jobs.h"
 
 /* A client that lost its answer asks again at once. */
 #define ASKED_KEPT_NS (24ll * 3600 * 1000000000)

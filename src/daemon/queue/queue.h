@@ -25,7 +25,6 @@ struct call;
 struct error;
 struct job_list;
 struct launcher;
-struct link_asked;
 struct pool;
 struct queues;
 struct quotas;
@@ -97,7 +96,7 @@ struct job {
 	uint64_t kill_ns; /* it was told to end: when it is killed; 0: it was not told */
 	/* What the launcher was asked for it: its start, or the end of its processes. NULL:
 	 * nothing. */
-	struct link_asked *asked;
+	uint64_t asked;
 	bool starting;        /* its shim was asked for, and is not there yet */
 	bool processes_ended; /* the launcher ended what was left of its last attempt */
 };

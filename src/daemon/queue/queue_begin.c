@@ -151,7 +151,7 @@ static void places_find_all(struct queues *q)
 {
 
 	snprintf(q->dir, sizeof(q->dir), "%.*s/jobs", (int)sizeof(q->dir) - 8, q->host.state_dir);
-	snprintf(q->users_dir, sizeof(q->users_dir), "%.*s" LAUNCHER_JOBS,
+	snprintf(q->users_dir, sizeof(q->users_dir), "%.*s" WARDEN_JOBS,
 		 (int)sizeof(q->users_dir) - 8, q->host.state_dir);
 	runtime_path(q->host.runtime, "attach.sock", q->attach, sizeof(q->attach));
 	if (file_read(BOOT_ID, q->boot, sizeof(q->boot)) > 0)

@@ -122,7 +122,7 @@ static void on_processes_ended(void *arg, int rc, const void *reply, int *fd)
 {
 	struct job *job = arg;
 
-	job->asked = NULL;
+	job->asked = 0;
 	/* Else it is asked again, when the launcher is there. */
 	if (rc < 0)
 		return;

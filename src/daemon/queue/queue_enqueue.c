@@ -14,7 +14,7 @@
 #include "daemon/host/log.h"
 #include "daemon/host/unrecorded.h"
 #include "daemon/queue/queue_private.h"
-#include "proto/launcher.h"
+#include "proto/warden_jobs.h"
 
 unsigned queue_request_units(const char *text)
 {

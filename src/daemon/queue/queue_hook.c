@@ -56,7 +56,7 @@ struct agent_hook {
 	struct warrant *warrant; /* NULL: it is the daemon's own user's */
 	int fd;                  /* its standard input; -1: it does not run */
 	struct agent *agent;
-	struct link_asked *asked;    /* the launcher was asked to start it; NULL: it was not */
+	uint64_t asked;              /* the launcher was asked to start it; NULL: it was not */
 	pid_t starter;               /* this process's child that started it, and ends at once */
 	struct process_watch *watch; /* the starter's */
 	struct hook_pending pending; /* the ends that it is to be told of */
@@ -284,7 +284,7 @@ static void on_program(void *arg, int rc, const void *reply, int *fd)
 	struct agent_hook *hook = agent->hook;
 	struct process_id process;
 
-	hook->asked = NULL;
+	hook->asked = 0;
 	rc = shim_of_answer(rc, reply, *fd, &process);
 	if (rc == 0 && fcntl(*fd, F_SETFL, O_NONBLOCK) < 0)
 		rc = -errno;

@@ -1,20 +1,21 @@
-/* Rights that are over (proto/launcher.h, LAUNCHER_OVER): of jobs that have ended, and of texts
- * that were changed. The launcher is told of one range at a time, in the loop's turns, so a
+/* Rights that are over (proto/warden_jobs.h, WARDEN_JOB_OVER): of jobs that have ended, and of
+ * texts that were changed. The launcher is told of one range at a time, in the loop's turns, so a
  * cancelled array costs a message for each 256 jobs. Ranges wait while the launcher is away. */
+#include <errno.h>
 #include <stdlib.h>
 
 #include "base/array.h"
 #include "base/macros.h"
 #include "daemon/queue/queue_private.h"
-#include "proto/launcher.h"
+#include "proto/warden_jobs.h"
 
 static void on_told(void *arg, int rc, const void *reply, int *fd)
 {
 	struct queues *q = arg;
 
-	q->overs.asked = NULL;
-	/* It is away: the range is told again. */
-	if (reply)
+	q->overs.asked = 0;
+	/* The warden is away: the next one is told the range again. */
+	if (rc != -EPIPE)
 		q->overs.first++;
 	queue_overs_tell(q);
 }
@@ -39,7 +40,7 @@ static void range_add(struct queue_overs *overs, uint64_t number, uint32_t count
 	bool is_told = overs->asked && overs->count == overs->first + 1;
 
 	if (last && !is_told && last->number + last->count == number &&
-	    last->count + count <= LAUNCHER_OVER_MAX) {
+	    last->count + count <= WARDEN_OVER_MAX) {
 		last->count += count;
 		return;
 	}
@@ -55,9 +56,9 @@ void queue_rights_over(struct queues *q, const struct warrant *warrant, uint64_t
 {
 	if (!warrant || !launcher_is_there(q->host.launcher))
 		return;
-	for (uint64_t done = 0; done < count; done += LAUNCHER_OVER_MAX)
+	for (uint64_t done = 0; done < count; done += WARDEN_OVER_MAX)
 		range_add(&q->overs, warrant->number + position + done,
-			  (uint32_t)MIN(count - done, LAUNCHER_OVER_MAX));
+			  (uint32_t)MIN(count - done, WARDEN_OVER_MAX));
 	queue_overs_tell(q);
 }
 

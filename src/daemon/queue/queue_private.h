@@ -178,7 +178,7 @@ struct over {
 struct queue_overs {
 	struct over *over;
 	size_t first, count, room;
-	struct link_asked *asked;
+	uint64_t asked;
 };
 
 struct queues {
@@ -224,7 +224,7 @@ struct queues {
 	bool told;       /* listeners have not heard of it */
 	/* The launcher was asked for a directory of jobs' files, and what came of it: as
 	 * queues_directories_look() returns it. */
-	struct link_asked *files_asked;
+	uint64_t files_asked;
 	int files_made;
 	bool owes; /* hooks are to be told of more ends that are on disk */
 	struct queue_listener *listeners;
@@ -408,11 +408,11 @@ struct shim_owner {
 /* A sealed memfd with what a shim reads (proto/shim.h), or -errno. The function sets the head's
  * magic and sizes. `owners` is the text of the agent's owner; NULL: there is none. */
 int shim_spec_memfd(struct shim_head *head, const char *text, const char *owners);
-/* Has a shim started that has it, as that user. `cb` gets a struct launcher_reply with its process,
+/* Has a shim started that has it, as that user. `cb` gets a struct warden_started with its process,
  * and the end of its pipe: before this returns where the shim is this process's child, else later;
  * then *ret is what launcher_forget() takes. 0, or -errno without a call. */
-int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, link_cb cb, void *arg,
-		struct link_asked **ret);
+int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, warden_cb cb, void *arg,
+		uint64_t *ret);
 /* The shim of that answer. 0 or -errno: `rc`, or the answer is wrong. */
 int shim_of_answer(int rc, const void *reply, int fd, struct process_id *ret);
 

@@ -46,7 +46,7 @@ static void on_files(void *arg, int rc, const void *reply, int *fd)
 {
 	struct queues *q = arg;
 
-	q->files_asked = NULL;
+	q->files_asked = 0;
 	q->files_made = rc < 0 ? rc : 1;
 }
 
@@ -237,8 +237,8 @@ static int shim_spawn(const struct queues *q, const struct shim_owner *owner, in
 	return rc;
 }
 
-int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, link_cb cb, void *arg,
-		struct link_asked **ret)
+int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, warden_cb cb, void *arg,
+		uint64_t *ret)
 {
 	struct launcher *launcher = q->host.launcher;
 	struct process_id shim;
@@ -253,14 +253,14 @@ int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, link
 	int rc = shim_spawn(q, owner, spec, &go, &shim);
 	if (rc < 0)
 		return rc;
-	const struct launcher_reply reply = {.pid = shim.pid, .birth = shim.birth};
+	const struct warden_started reply = {.pid = shim.pid, .birth = shim.birth};
 	cb(arg, 0, &reply, &go);
 	return 0;
 }
 
 int shim_of_answer(int rc, const void *reply, int fd, struct process_id *ret)
 {
-	const struct launcher_reply *said = reply;
+	const struct warden_started *said = reply;
 
 	if (rc < 0)
 		return rc;
@@ -548,7 +548,7 @@ static void on_shim(void *arg, int rc, const void *reply, int *fd)
 	struct queues *q = job->queues;
 	struct process_id shim;
 
-	job->asked = NULL;
+	job->asked = 0;
 	rc = shim_of_answer(rc, reply, *fd, &shim);
 	bool there = rc == 0;
 	if (there) {

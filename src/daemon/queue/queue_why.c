@@ -119,7 +119,7 @@ static void why_failure(const struct job *job, char buf[static JOB_WHY_SIZE])
 			 "jobs; start the agent anew: carve agent --stop, then carve agent");
 	else if (launcher_is_there(q->host.launcher) && launcher_is_away(q->host.launcher))
 		snprintf(buf, JOB_WHY_SIZE,
-			 "it could not be started, as carve-launcher.service does not answer; it "
+			 "it could not be started, as carve-warden.service does not answer; it "
 			 "is tried again");
 	else if (job->no_files)
 		snprintf(buf, JOB_WHY_SIZE,

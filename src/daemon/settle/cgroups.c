@@ -533,7 +533,8 @@ static void order_done(uv_work_t *work, int status)
 		free(o);
 		return;
 	}
-	/* The daemon ends with its warden. Clients that wait here see that, and ask the next one. */
+	/* The daemon ends with its warden. Clients that wait here see that, and ask the next one.
+	 */
 	if (o->rc == -EPIPE) {
 		free(o);
 		return;

@@ -25,7 +25,7 @@
 #include "daemon/host/supervisor.h"
 #include "daemon/store/state_jobs.h"
 #include "daemon/store/store.h"
-#include "proto/launcher.h"
+#include "proto/warden_jobs.h"
 #include "warden/warden.h"
 
 #define DATABASE "carve.db"
@@ -412,7 +412,7 @@ static int bring(struct state *state, const struct runtime *runtime, const char 
 
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED,
-				 "cannot move the files of jobs from %.300s" LAUNCHER_JOBS
+				 "cannot move the files of jobs from %.300s" WARDEN_JOBS
 				 " beside %.300s: %s",
 				 from, state->wanted, strerrordesc_np(-rc));
 	/* Only root writes there. */

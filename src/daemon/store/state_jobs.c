@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 #include "base/macros.h"
-#include "proto/launcher.h"
+#include "proto/warden_jobs.h"
 
 #define JOBS_DIR "jobs"
 
@@ -70,8 +70,8 @@ int state_jobs_move_users(const char *from_dir, const char *to_dir)
 	char from[PATH_MAX], to[PATH_MAX];
 	struct stat st;
 
-	if (snprintf(from, sizeof(from), "%s" LAUNCHER_JOBS, from_dir) >= (int)sizeof(from) ||
-	    snprintf(to, sizeof(to), "%s" LAUNCHER_JOBS, to_dir) >= (int)sizeof(to))
+	if (snprintf(from, sizeof(from), "%s" WARDEN_JOBS, from_dir) >= (int)sizeof(from) ||
+	    snprintf(to, sizeof(to), "%s" WARDEN_JOBS, to_dir) >= (int)sizeof(to))
 		return -ENAMETOOLONG;
 	if (lstat(from, &st) < 0 || lstat(to, &st) == 0)
 		return 0; /* there are none, or they were there before */

@@ -222,7 +222,7 @@ def test_the_service_is_enabled_and_not_its_sockets_alone(tmp_path):
         {ROOT}/scripts/install || exit 1
         grep . /mnt/systemctl; rm /mnt/systemctl
         mkdir -p /run/carve/{{keeper,containers}} /run/carve-claims/0
-        touch /run/carve/{{carved.sock,launcher.sock,carved.log,containers/{{attach.sock,fresh}}}}
+        touch /run/carve/{{carved.sock,warden.sock,carved.log,containers/{{attach.sock,fresh}}}}
         {ROOT}/scripts/uninstall || exit 1
         grep . /mnt/systemctl; ls /run
     """], timeout=300, env=clean_env({"PATH": f"{tmp_path}:{os.environ['PATH']}"}))
@@ -232,7 +232,7 @@ def test_the_service_is_enabled_and_not_its_sockets_alone(tmp_path):
     lines = done.stdout.splitlines()
     assert "enable --quiet carved.socket carved-attach.socket carved.service" in lines
     assert "start carved.service" in lines and "disable --quiet --now carved.socket carved-attach.socket carved.service" in lines
-    assert "stop --quiet carve-launcher.service" in lines
-    # The launcher comes after the daemon that connects to it: it becomes the new program, too.
-    assert lines.index("try-restart carve-launcher.service") > lines.index("start carved.service")
+    assert "stop --quiet carve-warden.service" in lines
+    # The warden comes last: the daemon is started anew with it.
+    assert lines.index("try-restart carve-warden.service") > lines.index("start carved.service")
     assert lines[-1] == "systemd", lines  # nothing else is left in /run
