@@ -9,6 +9,8 @@
 #define LEFT_VERSION 1
 /* Longer than that nobody is between two programs: other numbers are nonsense. */
 #define GAP_MAX_NS (60ull * 1000000000)
+/* The longest that a holder has the GPU for itself meanwhile: then waiters open their gates. */
+#define HELD_MAX_NS 1500000000ull
 
 /* Goes through the numbers of a list in one order, writing or reading them. */
 struct list {
@@ -217,7 +219,7 @@ uint64_t lease_client_left_at(const int64_t *numbers, size_t count)
 }
 
 /* It has gone on meanwhile, and so have its claims. */
-static void seat_catch_up(struct lease_gpu *g, struct lease_seat *s, uint64_t gap, bool held)
+static void seat_catch_up(struct lease_gpu *g, struct lease_seat *s, uint64_t gap, uint64_t held)
 {
 	int64_t quantum = lease_quantum(g, s), most = (int64_t)(3600ull * 1000000000 * LEASE_PPM);
 
@@ -226,10 +228,10 @@ static void seat_catch_up(struct lease_gpu *g, struct lease_seat *s, uint64_t ga
 	s->excess = MIN(s->excess, g->excess + g->plan);
 	s->mark = g->share_clock;
 	s->credit += (int64_t)(gap * s->client->fraction);
-	if (held && s->client->fraction)
-		s->credit -= (int64_t)(gap * LEASE_PPM);
-	else if (held)
-		s->excess += gap;
+	if (s->client->fraction)
+		s->credit -= (int64_t)(held * LEASE_PPM);
+	else
+		s->excess += held;
 }
 
 /* Numbers of what another program wrote: none of them is an index. */
@@ -261,11 +263,11 @@ int lease_client_take_up(struct lease_table *t, uint64_t id, const int64_t *numb
 	    now - left.at > GAP_MAX_NS || count != l.at + (size_t)3 * c->seat_count)
 		return -EINVAL;
 	c->stat = left.stat;
-	if (left.held)
-		c->stat.held_ns += now - left.at;
+	uint64_t held = left.held ? MIN(now - left.at, HELD_MAX_NS) : 0;
+	c->stat.held_ns += held;
 	history_take_up(&c->history, &left.history, now);
 	if (left.held)
-		lease_history_add(&c->history, left.at, now);
+		lease_history_add(&c->history, left.at, left.at + held);
 	for (uint32_t i = 0; i < c->seat_count; i++) {
 		struct lease_gpu *g = &t->gpu[c->seat[i].gpu];
 
@@ -273,7 +275,7 @@ int lease_client_take_up(struct lease_table *t, uint64_t id, const int64_t *numb
 		/* The debt that it took over as it was added was somebody else's to take. */
 		lease_debt_leave(g, &c->seat[i]);
 		seat_list(&l, &c->seat[i]);
-		seat_catch_up(g, &c->seat[i], now - left.at, left.held);
+		seat_catch_up(g, &c->seat[i], now - left.at, held);
 		g->dirty = true;
 	}
 	return 0;

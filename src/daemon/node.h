@@ -81,6 +81,8 @@ struct node {
 	struct fresh *fresh;      /* calls that wait for the next sample */
 	struct binding *bindings; /* calls that wait for a limit of a cgroup */
 	struct leases *leases;
+	int accounts_fd;           /* accounts of leases; negative: none are kept */
+	bool accounts_kept;        /* as takeover_accounts_look() last had it */
 	struct queues *queues;     /* NULL: they cannot be had, */
 	struct error queues_error; /* and why */
 	struct mig *mig;           /* NULL until the inventory is in */

@@ -231,6 +231,7 @@ static void second_tick(struct node *node, uint64_t now)
 	claims_tick(node);
 	gpu_states_look(&node->pool);
 	owner_refresh(&node->loop);
+	takeover_accounts_look(node);
 	keep_tick(&node->keep);
 	mig_tick(node->mig);
 	cgroups_tick(node->sessions.cgroups);
@@ -420,6 +421,7 @@ static int node_open(struct node *node, struct error *err)
 {
 	int rc = quotas_load(&node->quotas);
 
+	takeover_accounts(node);
 	if (rc == 0)
 		rc = slicing_load(&node->slicing);
 	if (rc == 0)

@@ -11,10 +11,10 @@
  *   devices      modules of the driver that were loaded when the service started (devices.h)
  *   claims       uuid, fd: the names that own GPUs (claims.h)
  *   claims_place dir, lock: where a system daemon files claims
- *   turns        uuid, account: of time-sliced GPUs (core/lease_left.h)
+ *   accounts     the descriptor of the accounts of leases (lease_accounts.h)
  *   sessions     id, counted_from: since when its GPU time is counted (ns since 1970)
- *   books        session; limits_rw, limits, ledger, wake: descriptors; lease: what its turns
- *                left it with. Without limits_rw: of an earlier version
+ *   books        session; limits_rw, limits, ledger, wake: descriptors. Without limits_rw: of an
+ *                earlier version
  *   namespaces   session, pid, fd: mount namespaces of root's commands
  *   warden       the link to the warden (privileges.h)
  *   launcher     the link to the launcher (launcher.h)

@@ -1,72 +1,129 @@
-/* The state of turns over an upgrade: lists of numbers of core/lease_left.h, as JSON. */
-#include <stdlib.h>
+/* Leases write their accounts (lease_accounts.h), and take up those of the daemon before. All with
+ * the lock held. */
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/macros.h"
 #include "core/lease_left.h"
-#include "daemon/host/peer.h"
-#include "daemon/lease/lease_service.h"
+#include "daemon/lease/lease_turns.h"
 
-static json_t *numbers_json(const int64_t *numbers, size_t count)
+int leases_accounts(struct leases *l, int kept_fd)
 {
-	json_t *list = json_array();
+	cleanup_close int fd = kept_fd;
+	struct lease_accounts *a = NULL;
+	int rc = fd >= 0 ? lease_accounts_map(fd, &a) : -ENOENT;
 
-	for (size_t i = 0; i < count; i++)
-		json_array_append_new(list, json_integer(numbers[i]));
-	return list;
-}
-
-static size_t numbers_read(const json_t *list, int64_t numbers[static LEASE_LEFT_MAX])
-{
-	size_t count = json_array_size(list);
-
-	for (size_t i = 0; i < count && i < LEASE_LEFT_MAX; i++)
-		numbers[i] = json_integer_value(json_array_get(list, i));
-	return count > LEASE_LEFT_MAX ? 0 : count;
-}
-
-json_t *leases_leave_gpu(struct leases *l, uint32_t gpu)
-{
-	int64_t numbers[LEASE_LEFT_MAX];
-
+	if (rc < 0) {
+		close_fd(&fd);
+		fd = lease_accounts_new();
+		rc = fd < 0 ? fd : lease_accounts_map(fd, &a);
+	}
+	if (rc < 0)
+		return rc;
 	pthread_mutex_lock(&l->lock);
-	size_t count = lease_gpu_leave(l->table, gpu, turns_now(l), numbers);
+	l->accounts = a;
+	l->accounts_fd = steal_fd(&fd);
 	pthread_mutex_unlock(&l->lock);
-	return numbers_json(numbers, count);
+	return l->accounts_fd;
 }
 
-void leases_take_up_gpu(struct leases *l, uint32_t gpu, const json_t *left)
+void leases_name(struct leases *l, uint32_t gpu, const char *uuid)
 {
-	int64_t numbers[LEASE_LEFT_MAX];
-	size_t count = numbers_read(left, numbers);
-
 	pthread_mutex_lock(&l->lock);
-	(void)lease_gpu_take_up(l->table, gpu, numbers, count, turns_now(l));
+	snprintf(l->gpu_name[gpu], sizeof(l->gpu_name[gpu]), "%s", uuid);
 	pthread_mutex_unlock(&l->lock);
 }
 
-json_t *leases_leave_member(struct leases *l, const struct lease_member *m)
-{
-	int64_t numbers[LEASE_LEFT_MAX];
+/* ---- GPUs -------------------------------------------------------------------------------- */
 
-	pthread_mutex_lock(&l->lock);
-	size_t count = lease_client_leave(l->table, m->number, turns_now(l), numbers);
-	uint64_t stalls = m->stalls, reopened = m->reopened;
-	pthread_mutex_unlock(&l->lock);
-	return json_pack("{s:o, s:I, s:I}", "account", numbers_json(numbers, count), "stalls",
-			 (json_int_t)stalls, "reopened", (json_int_t)reopened);
+static struct lease_entry *gpu_find(const struct leases *l, uint32_t gpu)
+{
+	if (!l->accounts || !l->gpu_name[gpu][0])
+		return NULL;
+	return lease_entry_find(l->accounts->gpu, LEASE_GPUS_MAX, l->gpu_name[gpu]);
 }
 
-void leases_take_up_member(struct leases *l, struct lease_member *m, const json_t *left)
+static void gpu_write(const struct leases *l, uint32_t gpu, uint64_t now)
 {
-	int64_t numbers[LEASE_LEFT_MAX];
-	size_t count = numbers_read(json_object_get(left, "account"), numbers);
+	struct lease_entry *e = gpu_find(l, gpu);
 
-	pthread_mutex_lock(&l->lock);
-	/* A clock that never goes back was that of the program before, too. */
-	lease_clock_raise(&l->clock, MIN(lease_client_left_at(numbers, count), now_monotonic_ns()));
-	(void)lease_client_take_up(l->table, m->number, numbers, count, turns_now(l));
-	m->stalls = (uint64_t)json_integer_value(json_object_get(left, "stalls"));
-	m->reopened = (uint64_t)json_integer_value(json_object_get(left, "reopened"));
-	pthread_mutex_unlock(&l->lock);
+	if (!e && l->accounts && l->gpu_name[gpu][0])
+		e = lease_entry_free(l->accounts->gpu, LEASE_GPUS_MAX);
+	if (!e)
+		return;
+	lease_entry_begin(e);
+	snprintf(e->name, sizeof(e->name), "%s", l->gpu_name[gpu]);
+	e->count = lease_gpu_leave(l->table, gpu, now, e->numbers);
+	lease_entry_end(e);
+}
+
+void accounts_gpu_begin(struct leases *l, uint32_t gpu, uint64_t now)
+{
+	const struct lease_entry *e = gpu_find(l, gpu);
+
+	if (e)
+		(void)lease_gpu_take_up(l->table, gpu, e->numbers, e->count, now);
+}
+
+void accounts_gpu_end(struct leases *l, uint32_t gpu)
+{
+	lease_entry_drop(gpu_find(l, gpu));
+}
+
+/* ---- members ----------------------------------------------------------------------------- */
+
+void accounts_join(struct leases *l, struct lease_member *m)
+{
+	struct lease_entry *e =
+		l->accounts ? lease_entry_find(l->accounts->session, LEASE_ACCOUNTS_SESSIONS, m->id)
+			    : NULL;
+
+	m->account = e;
+	if (!e)
+		return;
+	/* A clock that never goes back was that of the daemon before, too. */
+	lease_clock_raise(&l->clock,
+			  MIN(lease_client_left_at(e->numbers, e->count), now_monotonic_ns()));
+	(void)lease_client_take_up(l->table, m->number, e->numbers, e->count, turns_now(l));
+	m->stalls = e->stalls;
+	m->reopened = e->reopened;
+}
+
+static void member_write(const struct leases *l, struct lease_member *m, uint64_t now)
+{
+	if (!m->account)
+		m->account = lease_entry_free(l->accounts->session, LEASE_ACCOUNTS_SESSIONS);
+	if (!m->account)
+		return;
+	struct lease_entry *e = m->account;
+	lease_entry_begin(e);
+	snprintf(e->name, sizeof(e->name), "%s", m->id);
+	e->count = lease_client_leave(l->table, m->number, now, e->numbers);
+	e->stalls = m->stalls;
+	e->reopened = m->reopened;
+	lease_entry_end(e);
+}
+
+void accounts_leave(struct lease_member *m)
+{
+	lease_entry_drop(m->account);
+	m->account = NULL;
+}
+
+void accounts_write(struct leases *l, bool all, uint64_t now)
+{
+	uint64_t gpus = all ? l->sliced : 0;
+
+	for (struct lease_member *m = l->members; l->accounts && m; m = m->next) {
+		if (m->state == MEMBER_FREE || !(all || m->account_due))
+			continue;
+		m->account_due = false;
+		gpus |= m->info.gpus & l->sliced;
+		member_write(l, m, now);
+	}
+	for (; l->accounts && gpus; gpus &= gpus - 1)
+		gpu_write(l, (uint32_t)__builtin_ctzll(gpus), now);
 }

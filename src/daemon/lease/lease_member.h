@@ -62,6 +62,8 @@ struct lease_member {
 	uint64_t muted_until;        /* its wake descriptor is not listened to; 0: it is */
 	struct member_stuck *stuck;
 	struct member_stalled *stalled;
+	struct lease_entry *account; /* its own (lease_accounts.h); NULL: none yet */
+	bool account_due;            /* it is to be written: a turn began or ended */
 	uint64_t asleep_ns; /* a process that waits at its open gate for so long counts as asleep */
 	/* Quiet: no work, no launch, since then; 0: it is not. */
 	uint64_t quiet_since;

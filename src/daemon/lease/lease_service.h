@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include "daemon/lease/lease_accounts.h"
 #include "daemon/lease/lease_clock.h"
 #include "daemon/lease/lease_member.h"
 
@@ -29,6 +30,9 @@ struct leases {
 	leases_lag *lag; /* NULL: the GPUs have no clocks of their own */
 	const void *lag_arg;
 	struct lease_clock clock;
+	struct lease_accounts *accounts; /* NULL: none are kept */
+	int accounts_fd;
+	char gpu_name[LEASE_GPUS_MAX][LEASE_ACCOUNTS_NAME]; /* their UUIDs; "": not told */
 	struct lease_owner *owners;
 	struct lease_verdict verdicts[VERDICTS_KEPT]; /* not fetched yet */
 	size_t verdict_count;

@@ -66,12 +66,14 @@ static void turn_begin(struct lease_member *m, uint64_t until, bool contended, u
 				      .until = until,
 				      .contended = contended};
 	memcpy(m->turn.session, m->id, sizeof(m->turn.session));
+	m->account_due = true;
 }
 
 static void turn_end(struct leases *l, struct lease_member *m, uint64_t now)
 {
 	if (!m->turn.opened)
 		return;
+	m->account_due = true;
 	m->turn.number = ++l->turn_count;
 	m->turn.closed = now;
 	if (!m->turn.revoked)
@@ -106,6 +108,7 @@ void opening_end(struct leases *l, struct lease_member *m, uint64_t now)
 	m->opening_until = 0;
 	lease_idle_works(&m->idle, now);
 	lease_opened(l->table, m->number, now);
+	m->account_due = true;
 }
 
 /* Between the grant and the first work. */
@@ -385,6 +388,7 @@ uint64_t turns_run(struct leases *l, uint64_t now)
 		if (!members_run(l, now))
 			break;
 	}
+	accounts_write(l, false, now);
 	next = MIN(MIN(next, owners_next), turn_gates_look(l, now));
 	for (const struct lease_member *m = l->members; m; m = m->next)
 		next = MIN(next, m->look_at);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/timerfd.h>
@@ -170,8 +171,9 @@ static void missed_look(struct leases *l, uint64_t now)
 	l->missed = now < l->missed_until;
 }
 
-/* Tells whoever waits at a gate that the daemon runs. Returns when to do so again. */
-static uint64_t beat(struct leases *l, uint64_t now)
+/* Tells whoever waits at a gate that the daemon runs, and writes all accounts. Returns when to do
+ * so again. */
+static uint64_t beat(struct leases *l, uint64_t now, uint64_t lease_now)
 {
 	if (!l->sliced || !l->members) {
 		l->beat_ns = 0;
@@ -182,6 +184,7 @@ static uint64_t beat(struct leases *l, uint64_t now)
 	l->beat_ns = now;
 	for (struct lease_member *m = l->members; m; m = m->next)
 		member_beat(m);
+	accounts_write(l, true, lease_now);
 	return now + BEAT_NS;
 }
 
@@ -213,7 +216,7 @@ static void *thread_run(void *arg)
 		uint64_t next = turns_run(l, now);
 		/* A GPU's clock can stand still until then: the next look tells. */
 		until = next == UINT64_MAX ? next : woke + (next - MIN(now, next));
-		until = MIN(until, beat(l, woke));
+		until = MIN(until, beat(l, woke, now));
 		l->clock.due = until == UINT64_MAX ? 0 : until;
 		spins = next <= now + LEASES_AT_ONCE_NS && l->spin_ns > 0;
 		stopping = l->stopping;
@@ -281,6 +284,9 @@ static void leases_free(struct leases *l)
 	close_fd(&l->poll_fd);
 	close_fd(&l->timer_fd);
 	close_fd(&l->kick_fd);
+	if (l->accounts)
+		munmap(l->accounts, sizeof(*l->accounts));
+	close_fd(&l->accounts_fd);
 	free(l);
 }
 
@@ -290,7 +296,7 @@ int leases_start(struct leases **ret)
 
 	if (!l)
 		return -ENOMEM;
-	l->poll_fd = l->timer_fd = l->kick_fd = -1;
+	l->poll_fd = l->timer_fd = l->kick_fd = l->accounts_fd = -1;
 	l->next_number = NUMBER_FIRST;
 	pthread_mutex_init(&l->lock, NULL);
 	l->table = lease_table_new();
@@ -347,7 +353,12 @@ void leases_set(struct leases *l, uint32_t gpu, const struct lease_setting *sett
 	for (struct lease_member *m = l->members; m; m = m->next)
 		if (m->info.gpus & bit && !(m->info.gpus & l->sliced))
 			turns_member_changed(l, m, now);
+	bool begins = setting->mode != COMPUTE_OFF && lease_get(l->table, gpu)->mode == COMPUTE_OFF;
 	lease_set(l->table, gpu, setting, now);
+	if (begins)
+		accounts_gpu_begin(l, gpu, now);
+	else if (setting->mode == COMPUTE_OFF)
+		accounts_gpu_end(l, gpu);
 	for (struct lease_member *m = l->members; m; m = m->next)
 		if (m->info.gpus & bit && m->info.gpus & l->sliced)
 			turns_member_changed(l, m, now);
@@ -391,6 +402,8 @@ static int member_add(struct leases *l, struct lease_member *m, uint64_t now)
 				      m->info.fraction, now);
 	if (rc < 0)
 		return rc;
+	accounts_join(l, m);
+	now = turns_now(l);
 	m->next = l->members;
 	l->members = m;
 	turns_member_changed(l, m, now);
@@ -430,6 +443,7 @@ void leases_leave(struct leases *l, struct lease_member *m)
 		;
 	*at = m->next;
 	turns_member_remove(l, m, turns_now(l));
+	accounts_leave(m);
 	/* Processes have it open too: closing it here would not take it off the list. */
 	(void)epoll_ctl(l->poll_fd, EPOLL_CTL_DEL, m->wake_fd, NULL);
 	unlock_kick(l);

@@ -7,7 +7,6 @@
  * pool. */
 #pragma once
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -33,6 +32,13 @@ typedef uint64_t leases_lag(const void *arg, uint64_t now_ns);
 void leases_clock(struct leases *leases, leases_lag *lag, const void *arg);
 /* The time by which leases go, ns: lease_clock.h. All times of turns are this clock's. */
 uint64_t leases_now(struct leases *leases);
+
+/* From now on accounts are written into a memfd (lease_accounts.h), so that the next daemon goes on
+ * with them. `kept_fd` is that of the daemon before, and becomes the leases'. -1, or no such file:
+ * makes a new one. Returns the descriptor, which stays the leases', or -errno. */
+int leases_accounts(struct leases *leases, int kept_fd);
+/* The GPU's name in the accounts; to be told before leases_set(). */
+void leases_name(struct leases *leases, uint32_t gpu, const char *uuid);
 
 /* Takes effect at once: gates of sessions on it are closed, or done away with. */
 void leases_set(struct leases *leases, uint32_t gpu, const struct lease_setting *setting);
@@ -131,13 +137,3 @@ size_t leases_turns(struct leases *leases, uint64_t from, struct lease_turn *tur
 		    uint64_t *ret_next);
 /* Copies those that go on. */
 size_t leases_turns_open(struct leases *leases, struct lease_turn *turns, size_t room);
-
-/* The state that turns have left behind, for the program that this one becomes (upgrade.h): the
- * accounts of a GPU and of a member. Callers free. Taken up: a GPU's after leases_set() and before
- * it has members, a member's just after leases_join(). A value that is no such thing (NULL, too) is
- * passed over.
- */
-json_t *leases_leave_gpu(struct leases *leases, uint32_t gpu);
-void leases_take_up_gpu(struct leases *leases, uint32_t gpu, const json_t *left);
-json_t *leases_leave_member(struct leases *leases, const struct lease_member *member);
-void leases_take_up_member(struct leases *leases, struct lease_member *member, const json_t *left);

@@ -21,6 +21,9 @@
 #define PART_VIEW "view"     /* as workloads are handed them */
 #define PART_LEDGER "ledger"
 #define PART_WAKE "wake"
+/* In place of a session: the accounts of leases. */
+#define ACCOUNTS "leases"
+#define PART_ACCOUNTS "accounts"
 #define PART_SIZE 24 /* "mount.PID", of a command of root's */
 
 /* ---- kept connections and calls ---------------------------------------------------------- */
@@ -62,6 +65,7 @@ void takeover_forget_namespace(const struct holder *holder)
 
 void takeover_keep_all(void *node)
 {
+	((struct node *)node)->accounts_kept = false;
 	for (const struct session *s = ((struct node *)node)->sessions.first; s; s = s->next) {
 		takeover_keep(s);
 		for (const struct holder *h = s->holders; h; h = h->next)
@@ -186,14 +190,6 @@ static void kept_take(struct session *s)
 
 /* ---- ledgers that were left over an upgrade ----------------------------------------------- */
 
-static void turns_leave(const struct node *node, struct handover *h)
-{
-	for (uint32_t i = 0; i < node->pool.count; i++)
-		handover_add(h, "turns",
-			     json_pack("{s:s, s:o}", "uuid", node->pool.gpu[i].info.uuid_text,
-				       "account", leases_leave_gpu(node->leases, i)));
-}
-
 static void namespaces_leave(const struct session *s, struct handover *h)
 {
 	for (const struct holder *holder = s->holders; holder; holder = holder->next)
@@ -206,7 +202,8 @@ static void namespaces_leave(const struct session *s, struct handover *h)
 
 void takeover_leave(const struct node *node, struct handover *h)
 {
-	turns_leave(node, h);
+	if (node->accounts_fd >= 0)
+		handover_add(h, "accounts", handover_fd(h, node->accounts_fd));
 	for (const struct session *s = node->sessions.first; s; s = s->next) {
 		handover_add(h, "sessions",
 			     json_pack("{s:s, s:I}", "id", s->record.id, "counted_from",
@@ -218,12 +215,9 @@ void takeover_leave(const struct node *node, struct handover *h)
 					  "limits_rw", handover_fd(h, s->books.limits_rw_fd),
 					  "limits", handover_fd(h, s->books.limits_fd), "ledger",
 					  handover_fd(h, s->books.ledger_fd));
-		if (s->lease) {
+		if (s->lease)
 			json_object_set_new(books, "wake",
 					    handover_fd(h, leases_wake_fd(s->lease)));
-			json_object_set_new(books, "lease",
-					    leases_leave_member(node->leases, s->lease));
-		}
 		handover_add(h, "books", books);
 	}
 }
@@ -253,24 +247,13 @@ static void left_take(struct node *node, const json_t *from)
 		return;
 	}
 	books_take(s, &fds, steal_fd(&wake));
-	if (s->lease)
-		leases_take_up_member(node->leases, s->lease, json_object_get(from, "lease"));
 }
 
-static void turns_take_all(struct node *node)
+static void sessions_take_all(struct node *node)
 {
 	size_t i;
 	json_t *item;
 
-	json_array_foreach(json_object_get(node->handover->root, "turns"), i, item)
-	{
-		const char *uuid = json_string_value(json_object_get(item, "uuid"));
-		int position = uuid ? pool_find(&node->pool, uuid) : -1;
-
-		if (position >= 0)
-			leases_take_up_gpu(node->leases, (uint32_t)position,
-					   json_object_get(item, "account"));
-	}
 	json_array_foreach(json_object_get(node->handover->root, "sessions"), i, item)
 	{
 		struct session *s = session_named_by(node, json_object_get(item, "id"));
@@ -299,7 +282,7 @@ static void left_take_all(struct node *node)
 	size_t i;
 	json_t *item;
 
-	turns_take_all(node);
+	sessions_take_all(node);
 	json_array_foreach(json_object_get(node->handover->root, "books"), i, item)
 		left_take(node, item);
 	json_array_foreach(json_object_get(node->handover->root, "attached"), i, item)
@@ -379,6 +362,39 @@ static int processes_resume(struct session *s)
 	else
 		ledger_lost(s, &roster);
 	return 0;
+}
+
+/* Before the GPUs' modes are known. Without accounts turns begin anew with each daemon. */
+void takeover_accounts(struct node *node)
+{
+	const json_t *left =
+		node->handover
+			? json_array_get(json_object_get(node->handover->root, "accounts"), 0)
+			: NULL;
+	int fd = node->handover ? handover_take(node->handover, left)
+				: keep_take(&node->keep, ACCOUNTS, PART_ACCOUNTS);
+
+	node->accounts_fd = leases_accounts(node->leases, fd);
+	if (node->accounts_fd < 0)
+		log_event(LOG_WARNING, "leases.not_kept error=\"%s\"",
+			  strerrordesc_np(-node->accounts_fd));
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		leases_name(node->leases, i, node->pool.gpu[i].info.uuid_text);
+}
+
+void takeover_accounts_look(struct node *node)
+{
+	bool wanted = false;
+
+	for (uint32_t i = 0; i < node->pool.count && node->sessions.attached; i++)
+		wanted |= node->pool.gpu[i].mode != COMPUTE_OFF;
+	if (wanted == node->accounts_kept)
+		return;
+	if (wanted)
+		keep_put(&node->keep, ACCOUNTS, PART_ACCOUNTS, node->accounts_fd);
+	else
+		keep_drop(&node->keep, ACCOUNTS, PART_ACCOUNTS);
+	node->accounts_kept = wanted;
 }
 
 /* ---- the whole --------------------------------------------------------------------------- */

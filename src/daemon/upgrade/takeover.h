@@ -8,6 +8,11 @@ struct holder;
 struct node;
 struct session;
 
+/* Has leases go on with the accounts that the last daemon kept. The inventory must be in. */
+void takeover_accounts(struct node *node);
+/* Has the accounts kept while a GPU is time-sliced and a session has a ledger: a keeper ends when
+ * it holds nothing. Called about once a second. */
+void takeover_accounts_look(struct node *node);
 /* Restores all sessions. The inventory must be in. 0 or -errno of the store. */
 int takeover_run(struct node *node);
 /* Leaves all ledgers to the next program. */
