@@ -1,6 +1,7 @@
 /* Credits and debts that turns have left clients with, for a table that takes another one's place.
- * The daemon was killed or becomes another program, and nobody gets or loses time by it. A list of numbers whose
- * first is the list's version; whoever doesn't know that begins anew. Same terms as lease.h. */
+ * The daemon was killed or becomes another program, and nobody gets or loses time by it. A list of
+ * numbers whose first is the list's version; whoever doesn't know that begins anew. Same terms as
+ * lease.h. */
 #pragma once
 
 #include <stddef.h>

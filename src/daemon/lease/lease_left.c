@@ -60,7 +60,7 @@ static void gpu_write(const struct leases *l, uint32_t gpu, uint64_t now)
 	lease_entry_end(e);
 }
 
-void accounts_gpu_begin(struct leases *l, uint32_t gpu, uint64_t now)
+void turn_accounts_gpu_begin(struct leases *l, uint32_t gpu, uint64_t now)
 {
 	const struct lease_entry *e = gpu_find(l, gpu);
 
@@ -68,14 +68,14 @@ void accounts_gpu_begin(struct leases *l, uint32_t gpu, uint64_t now)
 		(void)lease_gpu_take_up(l->table, gpu, e->numbers, e->count, now);
 }
 
-void accounts_gpu_end(struct leases *l, uint32_t gpu)
+void turn_accounts_gpu_end(struct leases *l, uint32_t gpu)
 {
 	lease_entry_drop(gpu_find(l, gpu));
 }
 
 /* ---- members ----------------------------------------------------------------------------- */
 
-void accounts_join(struct leases *l, struct lease_member *m)
+void turn_accounts_join(struct leases *l, struct lease_member *m)
 {
 	struct lease_entry *e =
 		l->accounts ? lease_entry_find(l->accounts->session, LEASE_ACCOUNTS_SESSIONS, m->id)
@@ -107,13 +107,13 @@ static void member_write(const struct leases *l, struct lease_member *m, uint64_
 	lease_entry_end(e);
 }
 
-void accounts_leave(struct lease_member *m)
+void turn_accounts_leave(struct lease_member *m)
 {
 	lease_entry_drop(m->account);
 	m->account = NULL;
 }
 
-void accounts_write(struct leases *l, bool all, uint64_t now)
+void turn_accounts_write(struct leases *l, bool all, uint64_t now)
 {
 	uint64_t gpus = all ? l->sliced : 0;
 

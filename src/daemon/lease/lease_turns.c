@@ -388,7 +388,7 @@ uint64_t turns_run(struct leases *l, uint64_t now)
 		if (!members_run(l, now))
 			break;
 	}
-	accounts_write(l, false, now);
+	turn_accounts_write(l, false, now);
 	next = MIN(MIN(next, owners_next), turn_gates_look(l, now));
 	for (const struct lease_member *m = l->members; m; m = m->next)
 		next = MIN(next, m->look_at);

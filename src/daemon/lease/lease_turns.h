@@ -79,14 +79,14 @@ void owners_free(struct leases *l);
 /* ---- lease_left.c */
 /* The GPU's time is sliced from now on: goes on with the account that is there. It has no members
  * yet. */
-void accounts_gpu_begin(struct leases *l, uint32_t gpu, uint64_t now);
+void turn_accounts_gpu_begin(struct leases *l, uint32_t gpu, uint64_t now);
 /* It is sliced no more. */
-void accounts_gpu_end(struct leases *l, uint32_t gpu);
+void turn_accounts_gpu_end(struct leases *l, uint32_t gpu);
 /* Just after it came into the table: goes on with the account that is there. */
-void accounts_join(struct leases *l, struct lease_member *m);
-void accounts_leave(struct lease_member *m);
+void turn_accounts_join(struct leases *l, struct lease_member *m);
+void turn_accounts_leave(struct lease_member *m);
 /* Writes the accounts that are due, or all of them. */
-void accounts_write(struct leases *l, bool all, uint64_t now);
+void turn_accounts_write(struct leases *l, bool all, uint64_t now);
 
 /* ---- lease_leak.c */
 /* To be called before it gets or loses a lease: while it has one it pays anyway. */

@@ -184,7 +184,7 @@ static uint64_t beat(struct leases *l, uint64_t now, uint64_t lease_now)
 	l->beat_ns = now;
 	for (struct lease_member *m = l->members; m; m = m->next)
 		member_beat(m);
-	accounts_write(l, true, lease_now);
+	turn_accounts_write(l, true, lease_now);
 	return now + BEAT_NS;
 }
 
@@ -356,9 +356,9 @@ void leases_set(struct leases *l, uint32_t gpu, const struct lease_setting *sett
 	bool begins = setting->mode != COMPUTE_OFF && lease_get(l->table, gpu)->mode == COMPUTE_OFF;
 	lease_set(l->table, gpu, setting, now);
 	if (begins)
-		accounts_gpu_begin(l, gpu, now);
+		turn_accounts_gpu_begin(l, gpu, now);
 	else if (setting->mode == COMPUTE_OFF)
-		accounts_gpu_end(l, gpu);
+		turn_accounts_gpu_end(l, gpu);
 	for (struct lease_member *m = l->members; m; m = m->next)
 		if (m->info.gpus & bit && m->info.gpus & l->sliced)
 			turns_member_changed(l, m, now);
@@ -402,7 +402,7 @@ static int member_add(struct leases *l, struct lease_member *m, uint64_t now)
 				      m->info.fraction, now);
 	if (rc < 0)
 		return rc;
-	accounts_join(l, m);
+	turn_accounts_join(l, m);
 	now = turns_now(l);
 	m->next = l->members;
 	l->members = m;
@@ -443,7 +443,7 @@ void leases_leave(struct leases *l, struct lease_member *m)
 		;
 	*at = m->next;
 	turns_member_remove(l, m, turns_now(l));
-	accounts_leave(m);
+	turn_accounts_leave(m);
 	/* Processes have it open too: closing it here would not take it off the list. */
 	(void)epoll_ctl(l->poll_fd, EPOLL_CTL_DEL, m->wake_fd, NULL);
 	unlock_kick(l);
