@@ -22,6 +22,7 @@
 #include "daemon/host/handover.h"
 #include "daemon/host/limited.h"
 #include "daemon/host/log.h"
+#include "daemon/host/pod.h"
 #include "daemon/host/runtime.h"
 #include "daemon/node.h"
 #include "daemon/purge.h"
@@ -34,7 +35,7 @@ static const char help[] =
 	"carved - the node daemon of carve: it owns this host's GPUs and grants slices of them\n"
 	"\n"
 	"usage: carved [--system | --runtime-dir DIR] [--state-dir DIR] [--config FILE]\n"
-	"              [--user NAME] [--idle-exit SECONDS] [--foreground] [--ready-fd N]\n"
+	"              [--user NAME] [--pod] [--idle-exit SECONDS] [--foreground] [--ready-fd N]\n"
 	"       carved [--system | --runtime-dir DIR] --takeover\n"
 	"       carved --system --prepare [--state-dir DIR] [--user NAME]\n"
 	"       carved --system --warden [--state-dir DIR] [--user NAME]\n"
@@ -53,6 +54,10 @@ static const char help[] =
 	"  --user NAME          the user, without rights, as which root's system daemon serves\n"
 	"                       (default: carve, else a free ID from 60706 on; root: it stays "
 	"root)\n"
+	"  --pod                serve in a pod of Kubernetes: root of the pod's other containers "
+	"may\n"
+	"                       make and release sessions and set the MIG role, as the kubelet's\n"
+	"                       plugin does\n"
 	"  --idle-exit SECONDS  end after that long without sessions and connections\n"
 	"  --foreground         stay in the foreground, log to stderr (else: DIR/carved.log)\n"
 	"  --config FILE        read the configuration (again on SIGHUP); see docs/daemon.md\n"
@@ -78,7 +83,7 @@ static const char help[] =
 
 struct arguments {
 	const char *runtime_dir, *state_dir, *user, *probe_uuid, *config, *takeover_check;
-	bool system, foreground, check_config, takeover, prepare, warden, purge, clear;
+	bool system, pod, foreground, check_config, takeover, prepare, warden, purge, clear;
 	uint64_t idle_exit_ns;
 	int ready_fd;
 };
@@ -88,6 +93,7 @@ enum {
 	OPTION_DIR,
 	OPTION_STATE_DIR,
 	OPTION_USER,
+	OPTION_POD,
 	OPTION_IDLE,
 	OPTION_FOREGROUND,
 	OPTION_READY,
@@ -109,6 +115,7 @@ static const struct option options[] = {
 	{"runtime-dir", required_argument, NULL, OPTION_DIR},
 	{"state-dir", required_argument, NULL, OPTION_STATE_DIR},
 	{"user", required_argument, NULL, OPTION_USER},
+	{"pod", no_argument, NULL, OPTION_POD},
 	{"idle-exit", required_argument, NULL, OPTION_IDLE},
 	{"foreground", no_argument, NULL, OPTION_FOREGROUND},
 	{"config", required_argument, NULL, OPTION_CONFIG},
@@ -149,6 +156,9 @@ static bool option_take(int option, struct arguments *args, int *ret_code, struc
 		return true;
 	case OPTION_USER:
 		args->user = optarg;
+		return true;
+	case OPTION_POD:
+		args->pod = true;
 		return true;
 	case OPTION_FOREGROUND:
 		args->foreground = true;
@@ -517,7 +527,7 @@ static int takeover(const struct arguments *args, const struct node *node)
 {
 	struct error err = {0};
 
-	if (args->state_dir || args->config || args->idle_exit_ns || args->user) {
+	if (args->state_dir || args->config || args->idle_exit_ns || args->user || args->pod) {
 		error_set(&err, EXIT_CODE_USAGE,
 			  "--takeover: the daemon that runs keeps its options; none but --system "
 			  "or --runtime-dir goes with it");
@@ -535,6 +545,7 @@ static void options_take(const struct arguments *args, struct node *node)
 	host_root_remember();
 	node->options.system = args->system || (!args->runtime_dir && geteuid() == 0);
 	node->options.user = args->user;
+	node->options.pod = args->pod;
 	node->options.idle_exit_ns = args->idle_exit_ns;
 	node->options.ready_fd = args->ready_fd;
 }
@@ -547,6 +558,8 @@ static int node_begin(struct arguments *args, struct node *node)
 
 	options_take(args, node);
 	umask(077);
+	if (node->options.pod && pod_enter(&err) < 0)
+		return fail(&err);
 	if (args->purge || args->clear)
 		return (code = purge(node, args->user, args->purge, &err)) ? fail(&err) : code;
 	if (args->prepare || args->warden) {

@@ -39,6 +39,7 @@ struct usage;
 
 struct node_options {
 	bool system;
+	bool pod;                /* it serves in a pod of Kubernetes (host/pod.h) */
 	uint64_t idle_exit_ns;   /* 0: never */
 	const char *config_path; /* NULL: none */
 	const char *state_dir;   /* that was named; NULL: none */

@@ -71,13 +71,14 @@ struct route {
 	const char *method, *path;
 	bool takes_id; /* `path` is a prefix, an ID follows */
 	void (*handle)(struct call *call, const char *id);
+	bool pod; /* root of this daemon's pod may ask it: the kubelet's plugin needs it */
 };
 
 static const struct route routes[] = {
-	{"GET", "/v1/version", false, get_version},
-	{"GET", "/v1/gpus", false, get_gpus},
-	{"GET", "/v1/sessions", false, api_get_sessions},
-	{"POST", "/v1/sessions", false, api_post_session},
+	{"GET", "/v1/version", false, get_version, .pod = true},
+	{"GET", "/v1/gpus", false, get_gpus, .pod = true},
+	{"GET", "/v1/sessions", false, api_get_sessions, .pod = true},
+	{"POST", "/v1/sessions", false, api_post_session, .pod = true},
 	{"POST", "/v1/commands", false, api_post_command},
 	{"POST", "/v1/upgrade", false, post_upgrade},
 	{"POST", "/v1/explain", false, api_post_explain},
@@ -91,8 +92,8 @@ static const struct route routes[] = {
 	{"PATCH", "/v1/quotas/group/", true, api_patch_group_quota},
 	{"DELETE", "/v1/quotas/user/", true, api_delete_user_quota},
 	{"DELETE", "/v1/quotas/group/", true, api_delete_group_quota},
-	{"GET", "/v1/mig", false, api_get_mig},
-	{"PUT", "/v1/mig/roles", false, api_put_mig_roles},
+	{"GET", "/v1/mig", false, api_get_mig, .pod = true},
+	{"PUT", "/v1/mig/roles", false, api_put_mig_roles, .pod = true},
 	{"POST", "/v1/mig/gc", false, api_post_mig_gc},
 	{"GET", "/v1/timeslicing", false, api_get_slicing},
 	{"PUT", "/v1/timeslicing", false, api_put_slicing},
@@ -111,7 +112,7 @@ static const struct route routes[] = {
 	{"DELETE", "/v1/jobs/", true, api_delete_job},
 	{"GET", SESSIONS_PREFIX, true, api_get_session},
 	{"PATCH", SESSIONS_PREFIX, true, api_patch_session},
-	{"DELETE", SESSIONS_PREFIX, true, api_delete_session},
+	{"DELETE", SESSIONS_PREFIX, true, api_delete_session, .pod = true},
 };
 
 static bool route_matches(const struct route *route, const char *path)
@@ -130,22 +131,18 @@ static bool is_of_queues(const char *path)
 }
 
 /* Root of a container may look at what everybody may. It has nothing of its own here: sessions and
- * jobs would be root's, as the kernel knows no other user ID of it. */
-static bool may_ask(const struct call *call)
+ * jobs would be root's, as the kernel knows no other user ID of it. Root of the daemon's own pod
+ * has what the table says. */
+static bool may_ask(const struct call *call, const struct route *route)
 {
-	return !uid_is_bounded_root(call->peer.uid) || !strcmp(call->method, "GET");
+	return call->peer.of_pod
+		       ? route->pod
+		       : !uid_is_bounded_root(call->peer.uid) || !strcmp(call->method, "GET");
 }
 
 void api_handle(struct call *call)
 {
 	bool known = false, whole = false;
-
-	if (!may_ask(call)) {
-		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
-			      "this is root of a container, which lacks the capabilities or the "
-			      "user namespace of the host's root; ask as another user");
-		return;
-	}
 
 	for (size_t i = 0; i < ARRAY_SIZE(routes); i++) {
 		/* A word that is a path of its own is no ID. */
@@ -155,6 +152,13 @@ void api_handle(struct call *call)
 		whole |= !routes[i].takes_id;
 		if (strcmp(routes[i].method, call->method) != 0)
 			continue;
+		if (!may_ask(call, &routes[i])) {
+			answer_failed(
+				call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+				"this is root of a container, which lacks the capabilities or "
+				"the user namespace of the host's root; ask as another user");
+			return;
+		}
 		if (!call->node->queues && is_of_queues(routes[i].path)) {
 			call_reply_error(call, MHD_HTTP_SERVICE_UNAVAILABLE,
 					 &call->node->queues_error);

@@ -40,10 +40,10 @@ json_t *handover_peer(const struct peer *peer)
 
 	for (unsigned i = 0; i < peer->groups.count; i++)
 		json_array_append_new(groups, json_integer((json_int_t)peer->groups.gid[i]));
-	return json_pack("{s:i, s:I, s:I, s:I, s:o, s:b}", "pid", (int)peer->process.pid,
+	return json_pack("{s:i, s:I, s:I, s:I, s:o, s:b, s:b}", "pid", (int)peer->process.pid,
 			 "start_time", (json_int_t)peer->process.birth, "uid",
 			 (json_int_t)peer->uid, "gid", (json_int_t)peer->gid, "groups", groups,
-			 "admin", peer->admin);
+			 "admin", peer->admin, "of_pod", peer->of_pod);
 }
 
 void handover_add(struct handover *h, const char *key, json_t *value)
@@ -173,6 +173,7 @@ bool handover_take_peer(const json_t *from, struct peer *ret)
 		.uid = (uid_t)json_integer_value(uid),
 		.gid = (gid_t)json_integer_value(json_object_get(from, "gid")),
 		.admin = json_is_true(json_object_get(from, "admin")),
+		.of_pod = json_is_true(json_object_get(from, "of_pod")),
 	};
 	const json_t *groups = json_object_get(from, "groups"), *gid;
 	size_t i;

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/host_root.h"
 #include "daemon/host/bounded_root.h"
+#include "daemon/host/pod.h"
 
 struct watched;
 
@@ -111,7 +112,7 @@ static int peer_pidfd(int fd, pid_t pid)
 /* Its process is looked at, and has to be there afterwards: its PID is no other's until then. */
 static uid_t uid_of(const struct ucred *credentials)
 {
-	if (credentials->uid != 0 || host_root_is(credentials->pid))
+	if (credentials->uid != 0 || host_root_is(credentials->pid) || pod_has(credentials->pid))
 		return credentials->uid;
 	return bounded_root_of(credentials->pid);
 }
@@ -160,6 +161,7 @@ int peer_identify(int fd, struct peer *ret)
 		.process = process,
 		.uid = uid,
 		.gid = credentials.gid,
+		.of_pod = uid == 0 && !host_root_is(credentials.pid),
 	};
 	groups_read(fd, &ret->groups);
 	ret->admin = is_admin(ret);

@@ -15,10 +15,13 @@ struct peer {
 	gid_t gid;
 	struct groups groups; /* without that one */
 	bool admin;           /* root of the host, or a member of group `carve` */
+	bool of_pod; /* root of another container of the daemon's pod (pod.h): user 0 here, and
+			an administrator, for what the kubelet's plugin asks alone */
 };
 
-/* The user who connected, by the kernel: 0 for root of the host alone. Root of a container has a
- * number of its own (host/bounded_root.h). (uid_t)-1: nobody connected. */
+/* The user who connected, by the kernel: 0 for root of the host, and of the daemon's own pod. Root
+ * of any other container has a number of its own (host/bounded_root.h). (uid_t)-1: nobody
+ * connected. */
 uid_t peer_uid(int fd);
 /* Reads the peer's credentials, as the kernel noted them when it connected. Returns 0 or -errno;
  * -ESRCH where the process has ended since, or is in a PID namespace that this one does not see.

@@ -170,6 +170,8 @@ static void become(const struct node *node, int memfd)
 	args[count++] = (char *)node->runtime.dir;
 	if (node->options.system)
 		args[count++] = "--system";
+	if (node->options.pod)
+		args[count++] = "--pod";
 	if (node->options.idle_exit_ns) {
 		snprintf(idle, sizeof(idle), "%.9f", (double)node->options.idle_exit_ns / 1e9);
 		args[count++] = "--idle-exit";
