@@ -57,7 +57,10 @@ SCHEMAS = {
         "tolerations": [{"operator": one_of("Exists", "Equal")}],
         "restartPolicy": one_of("Never", "Always", "OnFailure"), "nodeSelector": MapOf(of=TEXT),
         "containers!": [{"name!": LABEL, "image": TEXT, "command": [TEXT], "args": [TEXT], "env": [{"name!": TEXT, "value": TEXT}],
-                         "resources": {"limits": MapOf(of=ANY), "requests": MapOf(of=ANY)}}]}}),
+                         "resources": {"limits": MapOf(of=ANY), "requests": MapOf(of=ANY)},
+                         "securityContext": {"runAsNonRoot": FLAG, "runAsUser": int, "allowPrivilegeEscalation": FLAG,
+                                             "readOnlyRootFilesystem": FLAG, "capabilities": {"add": [TEXT], "drop": [TEXT]},
+                                             "seccompProfile": {"type!": one_of("RuntimeDefault", "Unconfined", "Localhost")}}}]}}),
 }
 
 

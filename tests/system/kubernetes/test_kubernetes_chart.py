@@ -186,7 +186,7 @@ def test_values_reach_what_they_are_for(objects):
     assert node["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == 2 and controller["replicas"] == 3
     plugin = next(c for c in spec["containers"] if c["name"] == "plugin")
     assert plugin["command"][-4:] == ["--kubelet-dir", "/data/kubelet", "--replicas", "4"]
-    assert {"/data/kubelet/plugins", "/data/kubelet/plugins_registry"} <= {m["mountPath"] for m in plugin["volumeMounts"]}
+    assert {"/data/kubelet/plugins/gpu.carve.dev", "/data/kubelet/plugins_registry"} <= {m["mountPath"] for m in plugin["volumeMounts"]}
 
 
 @pytest.mark.parametrize("renderer", RENDERERS)

@@ -82,7 +82,9 @@ def test_programs_in_manifests_take_their_options(objects):
     for o in objects:
         if o["kind"] in ("DaemonSet", "Deployment"):
             for container in o["spec"]["template"]["spec"]["containers"]:
-                assert all(not word.startswith("--") or word in text for word in container["command"])
+                words = container["command"]
+                own = next(n for n, word in enumerate(words) if word in ("carved", "carve-kubernetes"))
+                assert all(not word.startswith("--") or word in text for word in words[own:])
 
 
 def test_only_the_nodes_pods_see_the_hosts_processes(objects):
@@ -153,7 +155,7 @@ def test_a_nodes_files_are_put_on_the_host_beside_those_that_run(objects, instal
 
     def start():
         for container in node["spec"]["template"]["spec"]["initContainers"]:
-            done = run([word.replace("/usr/", f"{installed}/").replace("/var/lib/carve", str(tmp_path))
+            done = run([word.replace("/usr/", f"{installed}/").replace("/var/lib/carve-node", str(tmp_path))
                         for word in container["command"]])
             assert done.returncode == 0, done.stderr
     start()

@@ -8,6 +8,7 @@ pytest.importorskip("grpc", reason="needs python3-grpcio")
 
 from cluster import GIB, Cluster
 from conftest import BUILD, clean_env, wait_until
+from pod_security import restricted_faults
 
 PODS = "/api/v1/namespaces/runai-reservation/pods"
 OPTIONS = ("--reserve-namespace", "runai-reservation", "--reserve-image", "carve", "--reserve-label", "app=runai-reservation")
@@ -39,6 +40,7 @@ class DevicePlugin:
     def start(self, path, pod):
         [container] = pod["spec"]["containers"]
         assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"} and pod["spec"]["nodeName"] == "n1"
+        assert restricted_faults(pod["spec"]) == []
         if not self.free:
             self.api.put(path, {**pod, "status": {"phase": "Failed", "reason": "UnexpectedAdmissionError"}})
             return

@@ -20,6 +20,7 @@
 #define PAUSE_NS 300000000L
 #define PODS_MAX ((size_t)2 * RESERVE_GPUS_MAX)
 #define PATH_SIZE 512
+#define NOBODY 65534
 
 /* ---- deciding ----------------------------------------------------------------------------- */
 
@@ -84,15 +85,20 @@ static json_t *pod_build(const struct reserve *reserve, const char *name)
 		json_object_setn_new(labels, reserve->label, (size_t)(value - reserve->label),
 				     json_string(value + 1));
 	/* Its node is named, so no scheduler decides, and each counts it. It ends at once: it has
-	 * nothing to finish. */
+	 * nothing to finish. It has no rights, as a namespace that enforces "restricted" wants it.
+	 */
+	json_t *rights = json_pack("{s:b, s:i, s:b, s:b, s:{s:[s]}, s:{s:s}}", "runAsNonRoot", 1,
+				   "runAsUser", NOBODY, "allowPrivilegeEscalation", 0,
+				   "readOnlyRootFilesystem", 1, "capabilities", "drop", "ALL",
+				   "seccompProfile", "type", "RuntimeDefault");
 	return json_pack("{s:s, s:s, s:{s:s, s:o}, s:{s:s, s:s, s:i, s:b, s:[{s:s}], "
-			 "s:[{s:s, s:s, s:[ss], s:{s:{s:s}}}]}}",
+			 "s:[{s:s, s:s, s:[ss], s:{s:{s:s}}, s:o}]}}",
 			 "apiVersion", "v1", "kind", "Pod", "metadata", "name", name, "labels",
 			 labels, "spec", "nodeName", reserve->node, "restartPolicy", "Always",
 			 "terminationGracePeriodSeconds", 0, "automountServiceAccountToken", 0,
 			 "tolerations", "operator", "Exists", "containers", "name", "reservation",
 			 "image", reserve->image, "command", "carve-kubernetes", "hold",
-			 "resources", "limits", reserve->resource, "1");
+			 "resources", "limits", reserve->resource, "1", "securityContext", rights);
 }
 
 static int pod_make(struct reserve *reserve, struct error *err)
