@@ -116,7 +116,7 @@ def test_a_request_that_was_passed_often_is_next_after_a_restart_too(daemon):
     assert back.answer.status == 201
 
 
-def test_who_asks_for_a_request_again_takes_it_from_the_call_before(daemon):
+def test_a_call_for_a_request_that_waits_takes_it_from_the_call_before(daemon):
     full = daemon.grant(vram="80")
     (id,), (before,) = wait_in_line(daemon, 1, vram="40")
     again = Lost(daemon, id=id, vram="40", wait_for=600)
