@@ -96,19 +96,21 @@ def played(docker):
 
 
 @contextlib.contextmanager
-def docker_engine(wrap=lambda host: ()):
+def docker_engine(wrap=lambda host: (), driver=None, hooked=True):
     """`wrap` gives the words before dockerd's, which has been told of carve's hook."""
     if os.environ.get("CARVE_TEST_GPU") or os.geteuid() != 0 or not BUSYBOX:
         pytest.skip("needs a simulated host, root and busybox")
     if not shutil.which("dockerd", path=PATH) or not shutil.which("docker", path=PATH):
         pytest.skip("needs dockerd and docker")
     with tempfile.TemporaryDirectory(prefix="dk-", ignore_cleanup_errors=True) as directory:
-        made = Docker(Host("h100-80gb:2"), pathlib.Path(directory))
+        made = Docker(Host("h100-80gb:2", driver), pathlib.Path(directory))
         made.wrap = wrap(made.host)
         try:
             # Its environment is the hook's.
-            done = made.host.carve("hook", "install", "--docker-dir", directory)
-            assert done.returncode == 0, done.stderr
+            (made.directory / "daemon.json").write_text("{}")
+            if hooked:
+                done = made.host.carve("hook", "install", "--docker-dir", directory)
+                assert done.returncode == 0, done.stderr
             made.read_cdi()
             if not made.start():
                 pytest.skip("dockerd does not start here")

@@ -41,6 +41,12 @@
 /* How long, and how often, a process of a container is looked for while its client starts it. */
 #define ADMIT_LOOKS 500
 #define ADMIT_EVERY_MS 20
+/* A daemon that is away when a container is told to it: a minute, asked every 0.2 s. */
+#define ADMIT_TRIES 300
+#define ADMIT_PAUSE_MS 200
+/* A container between two runs is looked at after twice this time, then ever later. */
+#define BETWEEN_MS 50
+#define BETWEEN_MOST_MS 2000
 /* A container that was restarted by its policy is seen running within these looks. */
 #define ENDED_LOOKS 4
 #define ENDED_EVERY_MS 1000
@@ -243,21 +249,67 @@ static pid_t process_appears(const struct container_watch *w, int client)
 	return pid;
 }
 
+/* `error`: the client's standard error. One that nobody reads at present is not waited for. */
+static void line_tell(int error, const char *text)
+{
+	struct pollfd writable = {.fd = error, .events = POLLOUT};
+
+	if (poll(&writable, 1, 0) == 1 && writable.revents == POLLOUT)
+		/* A terminal's line may begin anywhere, as its client has it in raw mode. */
+		(void)dprintf(error, isatty(error) ? "\r\n%s\r\n" : "%s\n", text);
+}
+
+/* A release by force ends all that is in the session: this process, as far as the daemon knows.
+ */
+static void container_stop(const struct container_watch *w)
+{
+	char cid[CID_SIZE], said[128];
+	const char *const stop[] = {"stop", "-t", "0", cid, NULL};
+
+	if (cid_read(w, cid))
+		(void)runtime_ask(&w->runtime, said, sizeof(said), stop);
+}
+
 /* Users in a container of root's are in its slice as they are in the container's mount namespace:
  * the daemon is told of a process there. With podman carve-hook tells it, too, before anything
  * runs. With docker a program waits for it (front/attach.c). */
-static void users_admit(const struct container_watch *w, struct process_id process)
+static int users_admit(const struct container_watch *w, struct process_id process,
+		       struct error *err)
 {
-	struct error ignored;
 	json_t *body = json_pack("{s:s, s:i, s:I}", "session", w->session, "pid", (int)process.pid,
 				 "birth", (json_int_t)process.birth);
 
-	(void)client_call(w->client, "POST", "/v1/commands", body, NULL, NULL, &ignored);
+	int rc = client_call(w->client, "POST", "/v1/commands", body, NULL, NULL, err);
+
 	json_decref(body);
+	return rc;
+}
+
+/* A container that the daemon does not take has no limit of the driver's, and is stopped. A daemon
+ * that is away is waited for while the container lives. `error` is the client's standard error. */
+static void users_admit_or_stop(const struct container_watch *w, struct process_id process,
+				int error)
+{
+	struct error err = {0};
+	struct process_id now;
+	char text[sizeof(err.message) + 64];
+	int rc = users_admit(w, process, &err);
+
+	for (int i = 0; i < ADMIT_TRIES && rc == -EXIT_CODE_UNREACHABLE; i++) {
+		poll(NULL, 0, ADMIT_PAUSE_MS);
+		rc = users_admit(w, process, &err);
+	}
+	if (rc == 0 || process_identify(process.pid, &now) < 0 || now.birth != process.birth)
+		return;
+	snprintf(text, sizeof(text), "carve: the container is stopped: %s", err.message);
+	if (error >= 0)
+		line_tell(error, text);
+	container_stop(w);
 }
 
 /* docker's client says nothing of the process until it is asked, which would be too late. */
-static void users_admit_early(const struct container_watch *w, int client, const char *cid)
+static void users_admit_early(const struct container_watch *w, int client, const char *cid,
+			      int error)
 {
 	struct process_id process = {0};
 
@@ -265,11 +317,10 @@ static void users_admit_early(const struct container_watch *w, int client, const
 		if (!(process = process_find(cid)).pid && client_ends(client, ADMIT_EVERY_MS))
 			break;
 	if (process.pid)
-		users_admit(w, process);
+		users_admit_or_stop(w, process, error);
 }
 
-/* False: it is gone already, or nobody knows it. A runtime's `wait` would do, too, but is a process
- * of many megabytes for as long as the container lives. */
+/* False: it is gone already, or nobody knows it. */
 static bool process_wait(pid_t pid)
 {
 	cleanup_close int fd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
@@ -295,17 +346,17 @@ static enum container_state state_settled(const struct container_watch *w, const
 	return state;
 }
 
-/* Until it is gone, or has stopped and its policy does not restart it: returns which. */
+/* Until it is gone, or has stopped and its policy does not restart it: returns which. *error, the
+ * client's standard error, is closed once the daemon has taken the container. */
 static enum container_state container_wait(const struct container_watch *w, int client,
-					   const char *cid)
+					   const char *cid, int *error)
 {
-	const char *const wait[] = {"wait", cid, NULL};
 	enum container_state state = CONTAINER_RUNNING;
-	pid_t pid = process_appears(w, client), ended = 0;
-	char said[128];
+	int between_ms = BETWEEN_MS;
+	pid_t pid = process_appears(w, client);
 
 	if (!pid && geteuid() == 0)
-		users_admit_early(w, client, cid);
+		users_admit_early(w, client, cid, *error);
 	if (!pid) {
 		(void)client_ends(client, CLIENT_START_MS);
 		state = state_settled(w, cid, &pid);
@@ -315,13 +366,14 @@ static enum container_state container_wait(const struct container_watch *w, int 
 
 		stopped_tell(w, false);
 		if (geteuid() == 0 && pid > 0 && process_identify(pid, &process) == 0)
-			users_admit(w, process);
-		/* One that ended before it was looked at is most often not started again, and its
-		 * client is just ending. */
-		if (!process_wait(pid) && (pid <= 0 || pid == ended))
-			(void)runtime_ask(&w->runtime, said, sizeof(said), wait);
+			users_admit_or_stop(w, process, *error);
+		close_fd(error);
+		/* Between two runs docker names the process that has ended, or none. Its `wait`
+		 * would last as long as the next process, which nobody would tell the daemon of. */
+		between_ms = process_wait(pid) ? BETWEEN_MS : MIN(2 * between_ms, BETWEEN_MOST_MS);
+		if (between_ms > BETWEEN_MS)
+			(void)poll(NULL, 0, between_ms);
 		stopped_tell(w, true);
-		ended = pid;
 		(void)client_ends(client, CLIENT_END_MS);
 		state = state_settled(w, cid, &pid);
 	}
@@ -332,16 +384,6 @@ static void session_give(const struct container_watch *w)
 {
 	if (w->one_off)
 		session_give_back(w->client, w->session);
-}
-
-/* `error`: the client's standard error. One that nobody reads at present is not waited for. */
-static void line_tell(int error, const char *text)
-{
-	struct pollfd writable = {.fd = error, .events = POLLOUT};
-
-	if (poll(&writable, 1, 0) == 1 && writable.revents == POLLOUT)
-		/* A terminal's line may begin anywhere, as its client has it in raw mode. */
-		(void)dprintf(error, isatty(error) ? "\r\n%s\r\n" : "%s\n", text);
 }
 
 /* A client says nothing of why its container was stopped, or which of its processes were ended. */
@@ -358,17 +400,6 @@ static void end_tell(const struct container_watch *w, int error)
 	if (session_killed_text(w->before, session, killed))
 		line_tell(error, killed);
 	json_decref(session);
-}
-
-/* A release by force ends all that is in the session: this process, as far as the daemon knows.
- */
-static void container_stop(const struct container_watch *w)
-{
-	char cid[CID_SIZE], said[128];
-	const char *const stop[] = {"stop", "-t", "0", cid, NULL};
-
-	if (cid_read(w, cid))
-		(void)runtime_ask(&w->runtime, said, sizeof(said), stop);
 }
 
 /* The signals that watch_until_end() reads. */
@@ -443,13 +474,12 @@ _Noreturn static void watch(const struct container_watch *w, int client, int err
 	if (waiter == 0) {
 		enum container_state state = CONTAINER_GONE;
 
-		close_fd(&error);
 		sigprocmask(SIG_SETMASK, &before, NULL);
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (container_appears(w, client, cid)) {
 			/* For the case that nobody is left to do so at its end. */
 			container_dir_keep(w->dir, &w->runtime, cid);
-			state = container_wait(w, client, cid);
+			state = container_wait(w, client, cid, &error);
 		}
 		_exit(state == CONTAINER_GONE ? EXIT_CODE_OK : EXIT_CODE_FAILED);
 	}

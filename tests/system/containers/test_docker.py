@@ -12,7 +12,7 @@ import subprocess
 import pytest
 
 from conftest import BUILD, open_to_others, wait_until
-from docker_host import IMAGE, docker, engine, played  # noqa: F401: fixtures
+from docker_host import IMAGE, docker, docker_engine, engine, played  # noqa: F401: fixtures
 from podman_host import CARVE
 
 pytestmark = pytest.mark.xdist_group("docker")
@@ -173,6 +173,21 @@ def test_every_user_of_a_container_is_in_its_slice(docker, open_daemon):
         assert docker.docker("restart", "-t", "0", "nine").returncode == 0
     docker.docker("rm", "-f", "nine")
     docker.nothing_is_left()
+
+
+@pytest.mark.long
+def test_a_container_that_starts_again_without_the_drivers_limit_is_stopped():
+    """The daemon hears of its new process when that runs: nothing else binds what goes round the front."""
+    with docker_engine(driver="615", hooked=False) as docker:
+        assert docker.host.carve_json("gpu", "list")[0]["backend"] == "cgroup"
+        assert docker.carve("--vram", "4", "-d", "--name", "ten", IMAGE, "sleep", "1000").returncode == 0
+        wait_until(lambda: len(docker.sessions()[0]["command_pids"]) == 2)
+        fault = ["sim", "fault", "nvml", "--call", "nvmlDeviceSetMemoryLimits_v1"]
+        assert docker.host.carve(*fault, "--delay", "13").returncode == 0
+        assert docker.docker("restart", "-t", "0", "ten").returncode == 0
+        wait_until(lambda: docker.docker("inspect", "-f", "{{.State.Status}}", "ten").stdout.strip() == "exited")
+        assert docker.host.carve(*fault, "--clear").returncode == 0
+        docker.nothing_is_left()
 
 
 @pytest.mark.long
