@@ -13,7 +13,7 @@
 int cgroup_of_process(struct process_id process, char ret[static LIMITS_PATH_SIZE]);
 /* The processes in it, not below it. -E2BIG: more than `max`. */
 int cgroup_processes(const char *cgroup, pid_t *list, size_t max, size_t *ret_count);
-/* Makes a session's cgroup, called CGROUP_SESSION..., below the one that the process is in, where
- * there is none, and puts the process there. 0, also where it is there; -EROFS, -EACCES, -EBUSY:
- * not here; -ESRCH. */
+/* Puts a process into the cgroup of its session, called CGROUP_SESSION..., below the one that it is
+ * in. Makes that cgroup where there is none. Returns 0, also where the process is there already, or
+ * -errno; -EROFS, -EACCES, -EBUSY: not here. */
 int cgroup_session_enter(struct process_id process, const char *session);

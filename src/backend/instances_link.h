@@ -1,5 +1,5 @@
-/* What instances.c calls where the warden makes the driver's calls. Each waits for the answer, and
- * is made by a thread that is not the loop's. */
+/* The calls of instances.c where the warden makes those of the driver. Each waits for the answer,
+ * and is made by a thread that is not the loop's. */
 #pragma once
 
 #include "backend/instances.h"

@@ -25,7 +25,7 @@ struct warden_child {
 	int fd;
 	const struct warden_room *room;
 	struct warden_message *request; /* a busy one's; NULL: its worker is gone */
-	uint32_t owner;                 /* whose request that is */
+	uint32_t owner;                 /* the request's */
 	uint64_t idle_ns;               /* CLOCK_MONOTONIC, since when it is idle */
 };
 

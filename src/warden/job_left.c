@@ -2,7 +2,7 @@
  *
  * A user decides how many cgroups a job leaves (cgroup.max.descendants at most), and how many jobs
  * end at one moment. So the removal is done in steps of JOBS_STEP_NS, one step between two
- * requests of the worker. Whoever asks for something meanwhile waits for one step at most. Owners
+ * requests of the worker. A request that comes meanwhile waits for one step at most. Owners
  * take turns: what is removed of one job of an owner at a time is followed by a job of the next
  * owner.
  *

@@ -129,8 +129,8 @@ void jobs_left_step(struct jobs_place *place);
 int jobs_left_wait_ms(const struct jobs_place *place);
 
 struct pollfd;
-/* What there is to do between requests, in bounded steps: answers shims that ask, has the register
- * on the disk, and removes cgroups. `fds`: as permits_poll() set them, after poll(). */
+/* Does the work between requests, in bounded steps: answers shims that ask, has the register on the
+ * disk, and removes cgroups. `fds`: as permits_poll() set them, after poll(). */
 void jobs_step(struct jobs_place *place, const struct pollfd *fds, unsigned count);
 /* When that is due, in ms; -1: not before a shim asks. */
 int jobs_wait_ms(const struct jobs_place *place);

@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "backend/cgroup_limits.h"
@@ -81,12 +82,31 @@ static int cgroup_path_of(uint64_t number, char ret[static LIMITS_PATH_SIZE])
 	return strncmp(ret, root, length) == 0 && ret[length] == '/' ? 0 : -EINVAL;
 }
 
+/* Whether this process may open a cgroup by its number. In a container it may not, as a rule. */
+static int numbers_probe(void)
+{
+	char path[LIMITS_PATH_SIZE];
+	struct stat st;
+	int rc = cgroup_of(0, path, sizeof(path));
+
+	if (rc == 0 && stat(path, &st) < 0)
+		rc = -errno;
+	if (rc == 0)
+		rc = cgroup_path_of(st.st_ino, path);
+	/* The root itself is nobody's. */
+	return rc == -EINVAL ? 0 : rc;
+}
+
 int warden_run_limit_probe(struct warden_place *place, const struct warden_message *request,
 			   struct warden_result *ret)
 {
 	int rc = driver_open();
 
-	return driver_close(rc < 0 ? rc : limits_probe(limits));
+	if (rc == 0)
+		rc = limits_probe(limits);
+	if (rc == 0)
+		rc = numbers_probe();
+	return driver_close(rc);
 }
 
 int warden_run_limit_put(struct warden_place *place, const struct warden_message *request,

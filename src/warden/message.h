@@ -7,7 +7,7 @@
 
 struct warden_message {
 	struct warden_message *next;
-	int fd[WARDEN_DESCRIPTORS_MAX]; /* what goes along, first ones first; -1: nothing */
+	int fd[WARDEN_DESCRIPTORS_MAX]; /* descriptors that go along, first ones first; -1: none */
 	struct warden_head head;
 	_Alignas(8) unsigned char data[WARDEN_SIZE_MAX]; /* directly behind the head */
 };

@@ -2,9 +2,9 @@
  * operations run in one child at a time, which opens NVML when it is first needed.
  *
  * The record (mig_record.h) says which instances the warden made. An instance is written there
- * before it is made, and only if no other is at its place, so what the record names is the warden's
- * own also where a process died in between. A list that lacks an instance takes it out: whoever
- * makes one there later is not the warden. */
+ * before it is made, and only if no other is at its place. So the record names only instances of
+ * the warden's, also where a process died in between. A list that lacks an instance takes it out of
+ * the record: another one that comes there later is not the warden's. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

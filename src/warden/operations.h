@@ -9,7 +9,7 @@
 
 struct warden_message;
 
-/* What an operation says. */
+/* The result of an operation. */
 struct warden_result {
 	int fd; /* goes along; -1: nothing */
 	_Alignas(8) unsigned char data[WARDEN_SIZE_MAX];

@@ -1,4 +1,4 @@
-/* What processes of the warden's are: their names, descriptors and rights. libc only. */
+/* Names, descriptors and rights of the warden's processes. It needs libc only. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* What the operations do: each is a function of operations.c's table, and is called only with a
+/* The functions of the operations, for the table in operations.c. Each is called only with a
  * request whose size and values were checked. */
 #pragma once
 

@@ -3,8 +3,8 @@
  * runs here, or is given to a child process. The answer leaves in the message that the request came
  * in. All is one thread; nothing here blocks.
  *
- * A worker that hangs up, or sends what is no request, is forgotten with all that it asked for:
- * requests that wait are dropped, and the answers of children that still work are nobody's. */
+ * A worker that hangs up, or sends something that is no request, is forgotten with all its
+ * requests. The answers of children that still work go to nobody. */
 #include "warden/warden.h"
 
 #include <errno.h>
@@ -73,7 +73,7 @@ void warden_link(struct warden *w, int link_fd)
 {
 	worker_forget(w);
 	w->link_fd = link_fd;
-	/* What root had the directory hold before the worker began. */
+	/* Root made it hold what it holds, before the worker began. */
 	warden_place_remember(&w->place);
 }
 

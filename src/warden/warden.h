@@ -19,7 +19,7 @@ struct warden;
 #define WARDEN_ID_FIRST 60706u
 #define WARDEN_ID_LAST 60737u
 
-/* What the warden knows of itself; nothing of it comes from a worker. */
+/* The warden's own knowledge; nothing of it comes from a worker. */
 struct warden_place {
 	int dir_fd; /* the runtime directory, root's */
 	/* The warden's real user while it acts for another, who could else signal it: nobody's but
@@ -42,8 +42,8 @@ bool warden_is_linked(const struct warden *warden);
 
 /* The most descriptors that a warden waits for. */
 #define WARDEN_POLLS_MAX 1041u
-/* What to wait for: fills in at most WARDEN_POLLS_MAX of `ret`, and lowers *timeout_ms (as of
- * poll(); -1: none) where the warden has something to do by then. Returns their number. */
+/* Fills in the descriptors to wait for, at most WARDEN_POLLS_MAX of `ret`. Lowers *timeout_ms (as
+ * of poll(); -1: none) where the warden has something to do by then. Returns their number. */
 unsigned warden_poll_fill(struct warden *warden, struct pollfd *ret, int *timeout_ms);
 /* After poll(): does what there is to do, in bounded steps. `fds`: the same ones. */
 void warden_poll_run(struct warden *warden, const struct pollfd *fds, unsigned count);

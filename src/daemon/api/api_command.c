@@ -24,11 +24,11 @@
 struct binding {
 	struct binding *next;
 	struct call *call;
-	uint64_t number; /* of the limit; 0: none is waited for yet */
+	uint64_t number; /* the limit's; 0: none is waited for yet */
 	uint64_t naming; /* the warden's; 0: it is not asked, or has answered */
 	char session[STORE_ID_SIZE];
 	struct process_id process;
-	bool instead; /* of the caller, who leaves the session */
+	bool instead; /* the caller leaves the session for it */
 };
 
 /* A process of the caller's own: its end may be the session's. */

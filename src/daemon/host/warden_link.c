@@ -1,6 +1,6 @@
-/* Where a request is, from warden_link_ask() to its answer: first with its owner (struct
- * warden_asking), until the owner's turn comes and the socket has room; then among those that were
- * sent, until an answer has its number. Owners who have nothing to send are in no list.
+/* A request is first with its owner (struct warden_asking). When the owner's turn comes and the
+ * socket has room, it goes among the sent ones. It stays there until an answer has its number. An
+ * owner without requests is in no list.
  *
  * Threads of the pool call: a thread puts its call (on its stack) into a list under the lock, wakes
  * the loop and waits for the condition. The loop asks in its name, and the callback fills in the
@@ -42,8 +42,9 @@ struct warden_asked {
 struct warden_asking {
 	struct warden_asking *next;
 	uid_t id;
-	size_t sent, waiting, with_fds; /* of its requests; `with_fds`: of those that wait */
-	bool listed;                    /* it is in the line of owners */
+	/* Numbers of its requests. The last one is that of requests that wait with descriptors. */
+	size_t sent, waiting, with_fds;
+	bool listed; /* it is in the line of owners */
 	struct warden_asked *first, **end;
 };
 

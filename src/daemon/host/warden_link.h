@@ -28,25 +28,25 @@ struct warden_link {
 	void *context;
 	uint64_t number;
 	struct warden_asking *first, *last; /* owners who have asked, in turns */
-	struct warden_asked *sent;          /* whose answers are due, oldest first */
+	struct warden_asked *sent;          /* their answers are due; the oldest is first */
 	size_t sent_count;
 	bool full; /* the socket has no room */
 	pthread_mutex_t lock;
 	pthread_cond_t answered;
-	struct warden_call *calls; /* of threads that wait; under the lock */
+	struct warden_call *calls; /* threads wait for them; under the lock */
 	bool stopped;              /* no calls any more; under the lock */
 };
 
-/* What became of a request: 0 and what the answer says, or -errno; -EPIPE: the warden is gone. A
+/* Tells the end of a request: 0 and what the answer says, or -errno; -EPIPE: the warden is gone. A
  * descriptor that came along is closed afterwards, unless the callback takes it (steal_fd()). */
 typedef void (*warden_cb)(void *context, int rc, const void *answer, int *fd);
 
 struct warden_question {
 	enum warden_operation operation;
 	uid_t owner;         /* in whose turn it is done */
-	const void *request; /* of `size` bytes */
+	const void *request; /* it has `size` bytes */
 	size_t size;
-	size_t answer_size;              /* of an answer without an error */
+	size_t answer_size;              /* an answer without an error has so many bytes */
 	int fds[WARDEN_DESCRIPTORS_MAX]; /* `fd_count` of them go along; copied */
 	unsigned fd_count;
 	uint64_t patience_ns; /* the time for the answer, which is -ETIMEDOUT then; 0: any time */
