@@ -128,8 +128,8 @@ _Static_assert(sizeof(struct warden_started) == 16, "warden ABI");
 _Static_assert(sizeof(struct warden_job_files) == 8, "warden ABI");
 _Static_assert(sizeof(struct warden_job_limits) == 16, "warden ABI");
 
-bool warden_vouch_fits(const struct warden_vouch *request);
-bool warden_job_fits(const struct warden_job *request);
-bool warden_job_files_fits(const struct warden_job_files *request);
-bool warden_job_remove_fits(const struct warden_job_remove *request);
-bool warden_job_over_fits(const struct warden_job_over *request);
+bool warden_vouch_fits(const void *request);
+bool warden_job_fits(const void *request);
+bool warden_job_files_fits(const void *request);
+bool warden_job_remove_fits(const void *request);
+bool warden_job_over_fits(const void *request);

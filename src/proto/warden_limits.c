@@ -7,8 +7,10 @@
 /* More GPUs than any host has. */
 #define GPU_MOST 256u
 
-bool warden_limit_fits(const struct warden_limit *r)
+bool warden_limit_fits(const void *request)
 {
+	const struct warden_limit *r = request;
+
 	return r->cgroup && r->gpu < GPU_MOST && !r->reserved;
 }
 
@@ -28,7 +30,9 @@ static bool is_session(const char id[static LIMITS_SESSION_SIZE])
 	return true;
 }
 
-bool warden_limit_entry_fits(const struct warden_limit_entry *r)
+bool warden_limit_entry_fits(const void *request)
 {
+	const struct warden_limit_entry *r = request;
+
 	return warden_names_process(r->pid, r->birth) && !r->reserved && is_session(r->session);
 }

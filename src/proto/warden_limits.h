@@ -37,5 +37,5 @@ _Static_assert(sizeof(struct warden_limit) == 24, "warden ABI");
 _Static_assert(sizeof(struct warden_limit_entry) == 32, "warden ABI");
 _Static_assert(sizeof(struct warden_limit_leave) == 8, "warden ABI");
 
-bool warden_limit_fits(const struct warden_limit *request);
-bool warden_limit_entry_fits(const struct warden_limit_entry *request);
+bool warden_limit_fits(const void *request);
+bool warden_limit_entry_fits(const void *request);

@@ -58,7 +58,7 @@ _Static_assert(sizeof(struct warden_mig_kind) == 80, "warden ABI");
 _Static_assert(sizeof(struct warden_mig_kinds) == 2568, "warden ABI");
 
 /* A GPU, and nothing else. */
-bool warden_mig_names_gpu(const struct warden_mig *request);
+bool warden_mig_names_gpu(const void *request);
 /* A place within a GPU. */
-bool warden_mig_names_place(const struct warden_mig *request);
-bool warden_mig_wanted_fits(const struct warden_mig_wanted *request);
+bool warden_mig_names_place(const void *request);
+bool warden_mig_wanted_fits(const void *request);

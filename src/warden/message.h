@@ -3,9 +3,11 @@
 
 #include <sys/types.h>
 
+#include "core/turns.h"
 #include "proto/warden.h"
 
 struct warden_message {
+	struct turn turn; /* a request's that waits; it is first */
 	struct warden_message *next;
 	int fd[WARDEN_DESCRIPTORS_MAX]; /* descriptors that go along, first ones first; -1: none */
 	struct warden_head head;

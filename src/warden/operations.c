@@ -45,56 +45,6 @@ static bool nothing_fits(const void *data)
 	return true;
 }
 
-static bool gpu_fits(const void *data)
-{
-	return warden_mig_names_gpu(data);
-}
-
-static bool place_fits(const void *data)
-{
-	return warden_mig_names_place(data);
-}
-
-static bool list_fits(const void *data)
-{
-	return warden_mig_wanted_fits(data);
-}
-
-static bool limit_fits(const void *data)
-{
-	return warden_limit_fits(data);
-}
-
-static bool limit_entry_fits(const void *data)
-{
-	return warden_limit_entry_fits(data);
-}
-
-static bool vouch_fits(const void *data)
-{
-	return warden_vouch_fits(data);
-}
-
-static bool job_fits(const void *data)
-{
-	return warden_job_fits(data);
-}
-
-static bool job_files_fits(const void *data)
-{
-	return warden_job_files_fits(data);
-}
-
-static bool job_remove_fits(const void *data)
-{
-	return warden_job_remove_fits(data);
-}
-
-static bool job_over_fits(const void *data)
-{
-	return warden_job_over_fits(data);
-}
-
 /* ---- mount namespaces --------------------------------------------------------------------- */
 
 static int namespace_hold(struct warden_place *place, const struct warden_message *request,
@@ -138,101 +88,51 @@ static const struct warden_room limits_room = {
 
 /* All that the warden does. docs/security.md has a line for each, too. */
 static const struct warden_operation_entry table[] = {
-	[WARDEN_SIGNAL] = {.name = "signal",
-			   .size = sizeof(struct warden_signal),
-			   .fits = signal_fits,
-			   .run = warden_run_signal},
-	[WARDEN_NAMESPACE_LOOK] = {.name = "namespace-look",
-				   .size = sizeof(struct warden_process),
-				   .answer_size = sizeof(struct warden_namespace),
-				   .fits = process_fits,
-				   .run = namespace_look},
-	[WARDEN_NAMESPACE_HOLD] = {.name = "namespace-hold",
-				   .size = sizeof(struct warden_process),
-				   .answer_size = sizeof(struct warden_namespace),
-				   .fits = process_fits,
-				   .run = namespace_hold},
-	[WARDEN_FILE] = {.name = "file",
-			 .size = sizeof(struct warden_file),
-			 .fits = file_fits,
-			 .run = warden_run_file},
-	[WARDEN_LEAVE] = {.name = "leave", .fits = nothing_fits, .run = warden_run_leave},
-	[WARDEN_MIG_KINDS] = {.name = "mig-kinds",
-			      .size = sizeof(struct warden_mig),
-			      .answer_size = sizeof(struct warden_mig_kinds),
-			      .room = &mig_room,
-			      .fits = gpu_fits,
-			      .run = warden_run_mig_kinds},
-	[WARDEN_MIG_LIST] = {.name = "mig-list",
-			     .size = sizeof(struct warden_mig_wanted),
-			     .answer_size = sizeof(struct warden_mig_list),
-			     .room = &mig_room,
-			     .fits = list_fits,
-			     .run = warden_run_mig_list},
-	[WARDEN_MIG_MAKE] = {.name = "mig-make",
-			     .size = sizeof(struct warden_mig),
-			     .answer_size = sizeof(struct warden_mig_list),
-			     .room = &mig_room,
-			     .fits = place_fits,
-			     .run = warden_run_mig_make},
-	[WARDEN_MIG_REMOVE] = {.name = "mig-remove",
-			       .size = sizeof(struct warden_mig),
-			       .room = &mig_room,
-			       .fits = place_fits,
-			       .run = warden_run_mig_remove},
-	[WARDEN_MIG_MODE] = {.name = "mig-mode",
-			     .size = sizeof(struct warden_mig),
-			     .room = &mig_room,
-			     .fits = gpu_fits,
-			     .run = warden_run_mig_mode},
-	[WARDEN_LIMIT_PROBE] = {.name = "limit-probe",
-				.room = &limits_room,
-				.fits = nothing_fits,
-				.run = warden_run_limit_probe},
-	[WARDEN_LIMIT_PUT] = {.name = "limit-put",
-			      .size = sizeof(struct warden_limit),
-			      .room = &limits_room,
-			      .fits = limit_fits,
-			      .run = warden_run_limit_put},
-	[WARDEN_LIMIT_ENTER] = {.name = "limit-enter",
-				.size = sizeof(struct warden_limit_entry),
-				.room = &limits_room,
-				.fits = limit_entry_fits,
-				.run = warden_run_limit_enter},
-	[WARDEN_LIMIT_LEAVE] = {.name = "limit-leave",
-				.size = sizeof(struct warden_limit_leave),
-				.room = &limits_room,
-				.fits = nothing_fits,
-				.run = warden_run_limit_leave},
-	[WARDEN_JOB_VOUCH] = {.name = "job-vouch",
-			      .size = sizeof(struct warden_vouch),
-			      .answer_size = sizeof(struct warrant),
-			      .descriptors = 2,
-			      .fits = vouch_fits,
-			      .run = warden_run_job_vouch},
-	[WARDEN_JOB_START] = {.name = "job-start",
-			      .size = sizeof(struct warden_job),
-			      .answer_size = sizeof(struct warden_started),
-			      .descriptors = 1,
-			      .fits = job_fits,
-			      .run = warden_run_job_start},
-	[WARDEN_JOB_END] = {.name = "job-end",
-			    .size = sizeof(struct warden_job),
-			    .fits = job_fits,
-			    .run = warden_run_job_end},
-	[WARDEN_JOB_FILES] = {.name = "job-files",
-			      .size = sizeof(struct warden_job_files),
-			      .answer_size = sizeof(struct warden_job_limits),
-			      .fits = job_files_fits,
-			      .run = warden_run_job_files},
-	[WARDEN_JOB_REMOVE] = {.name = "job-remove",
-			       .size = sizeof(struct warden_job_remove),
-			       .fits = job_remove_fits,
-			       .run = warden_run_job_remove},
-	[WARDEN_JOB_OVER] = {.name = "job-over",
-			     .size = sizeof(struct warden_job_over),
-			     .fits = job_over_fits,
-			     .run = warden_run_job_over},
+#define NOTHING 0
+#define SIZE(type) (uint16_t)sizeof(struct type)
+#define OPERATION(number, request, answer, fds, where, check, function) \
+	[WARDEN_##number] = {.size = request,                           \
+			     .answer_size = answer,                     \
+			     .descriptors = fds,                        \
+			     .room = where,                             \
+			     .fits = check,                             \
+			     .run = function}
+	OPERATION(SIGNAL, SIZE(warden_signal), NOTHING, 0, NULL, signal_fits, warden_run_signal),
+	OPERATION(NAMESPACE_LOOK, SIZE(warden_process), SIZE(warden_namespace), 0, NULL,
+		  process_fits, namespace_look),
+	OPERATION(NAMESPACE_HOLD, SIZE(warden_process), SIZE(warden_namespace), 0, NULL,
+		  process_fits, namespace_hold),
+	OPERATION(FILE, SIZE(warden_file), NOTHING, 0, NULL, file_fits, warden_run_file),
+	OPERATION(LEAVE, NOTHING, NOTHING, 0, NULL, nothing_fits, warden_run_leave),
+	OPERATION(MIG_KINDS, SIZE(warden_mig), SIZE(warden_mig_kinds), 0, &mig_room,
+		  warden_mig_names_gpu, warden_run_mig_kinds),
+	OPERATION(MIG_LIST, SIZE(warden_mig_wanted), SIZE(warden_mig_list), 0, &mig_room,
+		  warden_mig_wanted_fits, warden_run_mig_list),
+	OPERATION(MIG_MAKE, SIZE(warden_mig), SIZE(warden_mig_list), 0, &mig_room,
+		  warden_mig_names_place, warden_run_mig_make),
+	OPERATION(MIG_REMOVE, SIZE(warden_mig), NOTHING, 0, &mig_room, warden_mig_names_place,
+		  warden_run_mig_remove),
+	OPERATION(MIG_MODE, SIZE(warden_mig), NOTHING, 0, &mig_room, warden_mig_names_gpu,
+		  warden_run_mig_mode),
+	OPERATION(LIMIT_PROBE, NOTHING, NOTHING, 0, &limits_room, nothing_fits,
+		  warden_run_limit_probe),
+	OPERATION(LIMIT_PUT, SIZE(warden_limit), NOTHING, 0, &limits_room, warden_limit_fits,
+		  warden_run_limit_put),
+	OPERATION(LIMIT_ENTER, SIZE(warden_limit_entry), NOTHING, 0, &limits_room,
+		  warden_limit_entry_fits, warden_run_limit_enter),
+	OPERATION(LIMIT_LEAVE, SIZE(warden_limit_leave), NOTHING, 0, &limits_room, nothing_fits,
+		  warden_run_limit_leave),
+	OPERATION(JOB_VOUCH, SIZE(warden_vouch), SIZE(warrant), 2, NULL, warden_vouch_fits,
+		  warden_run_job_vouch),
+	OPERATION(JOB_START, SIZE(warden_job), SIZE(warden_started), 1, NULL, warden_job_fits,
+		  warden_run_job_start),
+	OPERATION(JOB_END, SIZE(warden_job), NOTHING, 0, NULL, warden_job_fits, warden_run_job_end),
+	OPERATION(JOB_FILES, SIZE(warden_job_files), SIZE(warden_job_limits), 0, NULL,
+		  warden_job_files_fits, warden_run_job_files),
+	OPERATION(JOB_REMOVE, SIZE(warden_job_remove), NOTHING, 0, NULL, warden_job_remove_fits,
+		  warden_run_job_remove),
+	OPERATION(JOB_OVER, SIZE(warden_job_over), NOTHING, 0, NULL, warden_job_over_fits,
+		  warden_run_job_over),
 };
 
 const struct warden_operation_entry *warden_operation_find(uint16_t operation)

@@ -22,15 +22,16 @@ struct warden_room {
 	unsigned most, most_of_owner; /* processes that work at a time */
 };
 
+/* Does it: 0 or -errno. */
+typedef int warden_run(struct warden_place *place, const struct warden_message *request,
+		       struct warden_result *ret);
+
 struct warden_operation_entry {
-	const char *name;
 	uint16_t size, answer_size;
 	uint8_t descriptors;            /* that come along */
 	const struct warden_room *room; /* NULL: it never blocks, and runs on the warden's loop */
 	bool (*fits)(const void *data); /* the request's values are allowed */
-	/* 0 or -errno. */
-	int (*run)(struct warden_place *place, const struct warden_message *request,
-		   struct warden_result *ret);
+	warden_run *run;
 };
 
 /* NULL: there is no such operation. */

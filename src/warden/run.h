@@ -5,43 +5,15 @@
 #include "warden/operations.h"
 
 /* signal.c */
-int warden_run_signal(struct warden_place *place, const struct warden_message *request,
-		      struct warden_result *ret);
+warden_run warden_run_signal;
 /* files.c */
-int warden_run_file(struct warden_place *place, const struct warden_message *request,
-		    struct warden_result *ret);
-int warden_run_leave(struct warden_place *place, const struct warden_message *request,
-		     struct warden_result *ret);
+warden_run warden_run_file, warden_run_leave;
 /* mig.c, in a child */
-int warden_run_mig_kinds(struct warden_place *place, const struct warden_message *request,
-			 struct warden_result *ret);
-int warden_run_mig_list(struct warden_place *place, const struct warden_message *request,
-			struct warden_result *ret);
-int warden_run_mig_make(struct warden_place *place, const struct warden_message *request,
-			struct warden_result *ret);
-int warden_run_mig_remove(struct warden_place *place, const struct warden_message *request,
-			  struct warden_result *ret);
-int warden_run_mig_mode(struct warden_place *place, const struct warden_message *request,
-			struct warden_result *ret);
+warden_run warden_run_mig_kinds, warden_run_mig_list, warden_run_mig_make, warden_run_mig_remove,
+	warden_run_mig_mode;
 /* limits.c, in a child */
-int warden_run_limit_probe(struct warden_place *place, const struct warden_message *request,
-			   struct warden_result *ret);
-int warden_run_limit_put(struct warden_place *place, const struct warden_message *request,
-			 struct warden_result *ret);
-int warden_run_limit_enter(struct warden_place *place, const struct warden_message *request,
-			   struct warden_result *ret);
-int warden_run_limit_leave(struct warden_place *place, const struct warden_message *request,
-			   struct warden_result *ret);
+warden_run warden_run_limit_probe, warden_run_limit_put, warden_run_limit_enter,
+	warden_run_limit_leave;
 /* jobs.c; -EOPNOTSUPP where this warden starts no jobs */
-int warden_run_job_vouch(struct warden_place *place, const struct warden_message *request,
-			 struct warden_result *ret);
-int warden_run_job_start(struct warden_place *place, const struct warden_message *request,
-			 struct warden_result *ret);
-int warden_run_job_end(struct warden_place *place, const struct warden_message *request,
-		       struct warden_result *ret);
-int warden_run_job_files(struct warden_place *place, const struct warden_message *request,
-			 struct warden_result *ret);
-int warden_run_job_remove(struct warden_place *place, const struct warden_message *request,
-			  struct warden_result *ret);
-int warden_run_job_over(struct warden_place *place, const struct warden_message *request,
-			struct warden_result *ret);
+warden_run warden_run_job_vouch, warden_run_job_start, warden_run_job_end, warden_run_job_files,
+	warden_run_job_remove, warden_run_job_over;

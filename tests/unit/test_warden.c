@@ -125,7 +125,7 @@ static void test_requests_of_one_kind_keep_their_order(void **state)
 	assert_int_equal(warden_turns_add(&turns, request_of(ALICE, WARDEN_LEAVE, 1)), 0);
 	assert_int_equal(warden_turns_add(&turns, request_of(ALICE, WARDEN_FILE, 2)), 0);
 	assert_int_equal(warden_turns_add(&turns, request_of(ALICE, WARDEN_LEAVE, 3)), 0);
-	/* The first one may not begin: neither does the third, but the second does. */
+	/* No request of the first one's kind may begin now: neither does the third. */
 	assert_int_equal(next_number(&turns, WARDEN_LEAVE), 2);
 	assert_int_equal(next_number(&turns, WARDEN_LEAVE), 0);
 	assert_int_equal(next_number(&turns, 0), 1);

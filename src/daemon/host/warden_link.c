@@ -1,6 +1,5 @@
-/* A request is first with its owner (struct warden_asking). When the owner's turn comes and the
- * socket has room, it goes among the sent ones. It stays there until an answer has its number. An
- * owner without requests is in no list.
+/* A request waits first (core/turns.h). When its owner's turn comes and the socket has room, it is
+ * sent, and stays among the sent ones until an answer has its number.
  *
  * Threads of the pool call: a thread puts its call (on its stack) into a list under the lock, wakes
  * the loop and waits for the condition. The loop asks in its name, and the callback fills in the
@@ -24,8 +23,8 @@
 #define LEAVE_PATIENCE_MS 1000
 
 struct warden_asked {
+	struct turn turn; /* in the line of requests that wait; it is first */
 	struct warden_asked *next;
-	struct warden_asking *owner;
 	warden_cb cb; /* NULL: it is forgotten */
 	void (*drop)(void *context);
 	void *context;
@@ -37,15 +36,6 @@ struct warden_asked {
 		struct warden_head head;
 		unsigned char data[];
 	} message;
-};
-
-struct warden_asking {
-	struct warden_asking *next;
-	uid_t id;
-	/* Numbers of its requests. The last one is that of requests that wait with descriptors. */
-	size_t sent, waiting, with_fds;
-	bool listed; /* it is in the line of owners */
-	struct warden_asked *first, **end;
 };
 
 struct warden_call {
@@ -70,43 +60,14 @@ static void asked_free(struct warden_asked *asked)
 	free(asked);
 }
 
-static void owner_append(struct warden_link *l, struct warden_asking *owner)
+static struct warden_asked *waiting_first(const struct warden_link *l)
 {
-	owner->next = NULL;
-	*(l->last ? &l->last->next : &l->first) = owner;
-	l->last = owner;
-	owner->listed = true;
+	return (struct warden_asked *)l->waiting.first;
 }
 
-/* An owner with requests that were sent has no place in the line if none of them waits. */
-static struct warden_asking *owner_find(const struct warden_link *l, uid_t id)
+static struct warden_asked *waiting_next(const struct warden_asked *asked)
 {
-	for (struct warden_asking *owner = l->first; owner; owner = owner->next)
-		if (owner->id == id)
-			return owner;
-	for (const struct warden_asked *asked = l->sent; asked; asked = asked->next)
-		if (asked->owner->id == id)
-			return asked->owner;
-	return NULL;
-}
-
-static struct warden_asking *owner_get(struct warden_link *l, uid_t id)
-{
-	struct warden_asking *owner = owner_find(l, id);
-
-	if (!owner && (owner = calloc(1, sizeof(*owner)))) {
-		owner->id = id;
-		owner->end = &owner->first;
-	}
-	if (owner && !owner->listed)
-		owner_append(l, owner);
-	return owner;
-}
-
-static void owner_check(struct warden_asking *owner)
-{
-	if (!owner->listed && !owner->sent && !owner->first)
-		free(owner);
+	return (struct warden_asked *)asked->turn.next;
 }
 
 /* ---- sending ------------------------------------------------------------------------------ */
@@ -131,62 +92,57 @@ static int asked_send(const struct warden_link *l, const struct warden_asked *as
 				count);
 }
 
+static bool has_sent_enough(const struct warden_link *l, uid_t owner)
+{
+	size_t count = 0;
+
+	for (const struct warden_asked *asked = l->sent; asked; asked = asked->next)
+		count += asked->turn.user == owner;
+	return count >= WARDEN_WAITING_OWNER;
+}
+
+/* The first request whose owner has room at the warden. Requests of one owner mostly follow each
+ * other, so that few owners are counted. */
+static struct warden_asked *waiting_due(const struct warden_link *l)
+{
+	struct warden_asked *asked = waiting_first(l);
+	const struct warden_asked *full = NULL;
+
+	for (; asked; asked = waiting_next(asked)) {
+		if (full && full->turn.user == asked->turn.user)
+			continue;
+		if (!has_sent_enough(l, asked->turn.user))
+			return asked;
+		full = asked;
+	}
+	return NULL;
+}
+
 static void sent_add(struct warden_link *l, struct warden_asked *asked)
 {
 	struct warden_asked **end = &l->sent;
 
+	turns_remove(&l->waiting, &asked->turn);
+	turns_pass(&l->waiting, asked->turn.user);
 	while (*end)
 		end = &(*end)->next;
 	asked->next = NULL;
 	*end = asked;
 	asked->sent_ns = now_monotonic_ns();
 	l->sent_count++;
-	asked->owner->sent++;
-	asked->owner->waiting--;
-	asked->owner->with_fds -= asked->fd[0] >= 0;
 	for (unsigned i = 0; i < WARDEN_DESCRIPTORS_MAX; i++)
 		close_fd(&asked->fd[i]);
 }
 
-/* The first owner in the line leaves it, and goes to its end if it has more to send. */
-static void owner_turned(struct warden_link *l)
-{
-	struct warden_asking *owner = l->first;
-
-	l->first = owner->next;
-	if (!l->first)
-		l->last = NULL;
-	owner->listed = false;
-	if (owner->first)
-		owner_append(l, owner);
-	else
-		owner_check(owner);
-}
-
 static void requests_send(struct warden_link *l)
 {
-	size_t passed = 0, owners = 0;
+	struct warden_asked *asked;
 
-	for (const struct warden_asking *owner = l->first; owner; owner = owner->next)
-		owners++;
 	l->full = false;
-	while (l->first && passed < owners && l->sent_count < WARDEN_WAITING_ALL && !l->full) {
-		struct warden_asking *owner = l->first;
-		struct warden_asked *asked = owner->first;
-
-		if (!asked || owner->sent >= WARDEN_WAITING_OWNER) {
-			passed++;
-		} else if (asked_send(l, asked) == 0) {
-			owner->first = asked->next;
-			if (!owner->first)
-				owner->end = &owner->first;
+	while (l->sent_count < WARDEN_WAITING_ALL && !l->full && (asked = waiting_due(l))) {
+		l->full = asked_send(l, asked) < 0;
+		if (!l->full)
 			sent_add(l, asked);
-			passed = 0;
-		} else {
-			l->full = true;
-			break;
-		}
-		owner_turned(l);
 	}
 	events_want(l);
 }
@@ -204,8 +160,6 @@ static void answer_take(struct warden_link *l, const struct answer *answer, size
 		return;
 	*at = asked->next;
 	l->sent_count--;
-	asked->owner->sent--;
-	owner_check(asked->owner);
 	bool fits = warden_answer_fits(&answer->head, size, asked->answer_size);
 	int rc = fits ? -answer->head.error : -EPROTO;
 	if (asked->cb)
@@ -218,18 +172,8 @@ static void all_fail(struct warden_link *l)
 {
 	int none = -1;
 
-	while (l->first) {
-		struct warden_asking *owner = l->first;
-		struct warden_asked *asked = owner->first;
-
-		if (asked) {
-			owner->first = asked->next;
-			if (!owner->first)
-				owner->end = &owner->first;
-			sent_add(l, asked);
-		}
-		owner_turned(l);
-	}
+	while (waiting_first(l))
+		sent_add(l, waiting_first(l));
 	while (l->sent) {
 		struct answer answer = {.head = {.magic = WARDEN_MAGIC,
 						 .number = l->sent->message.head.number,
@@ -308,54 +252,52 @@ static struct warden_asked *asked_make(struct warden_link *l, const struct warde
 	return asked;
 }
 
-static bool has_room(const struct warden_asking *owner, const struct warden_asked *asked)
+/* Whether the owner may have one more request that waits, with or without descriptors. */
+static bool has_room(const struct warden_link *l, uid_t owner, bool with_fds)
 {
-	return asked->fd[0] >= 0 ? owner->with_fds < WARDEN_LINK_OWNER_FDS_MAX
-				 : owner->waiting - owner->with_fds < WARDEN_LINK_OWNER_MAX;
+	size_t count = 0;
+
+	for (const struct warden_asked *asked = waiting_first(l); asked;
+	     asked = waiting_next(asked))
+		count += asked->turn.user == owner && (asked->fd[0] >= 0) == with_fds;
+	return count < (with_fds ? WARDEN_LINK_OWNER_FDS_MAX : WARDEN_LINK_OWNER_MAX);
 }
 
 uint64_t warden_link_ask(struct warden_link *l, const struct warden_question *q, warden_cb cb,
 			 void (*drop)(void *context), void *context)
 {
-	struct warden_asked *asked = l->fd < 0 ? NULL : asked_make(l, q);
-	struct warden_asking *owner = asked ? owner_get(l, q->owner) : NULL;
+	bool may = l->fd >= 0 && has_room(l, q->owner, q->fd_count > 0);
+	struct warden_asked *asked = may ? asked_make(l, q) : NULL;
 
-	if (!owner || !has_room(owner, asked)) {
-		if (asked)
-			asked_free(asked);
+	if (!asked)
 		return 0;
-	}
-	owner->waiting++;
-	owner->with_fds += asked->fd[0] >= 0;
 	if (q->patience_ns)
 		asked->until_ns = now_monotonic_ns() + q->patience_ns;
 	uint64_t number = asked->message.head.number;
-	asked->owner = owner;
 	asked->cb = cb;
 	asked->drop = drop;
 	asked->context = context;
-	*owner->end = asked;
-	owner->end = &asked->next;
+	turns_add(&l->waiting, &asked->turn, q->owner);
 	if (!l->full)
 		requests_send(l);
 	return number;
 }
 
 /* Number 0: all of them. */
-static void forget_in(struct warden_asked *list, uint64_t number)
+static void forget_one(struct warden_asked *asked, uint64_t number)
 {
-	for (; list; list = list->next)
-		if (list->cb && (!number || list->message.head.number == number)) {
-			list->cb = NULL;
-			list->drop(list->context);
-		}
+	if (!asked->cb || (number && asked->message.head.number != number))
+		return;
+	asked->cb = NULL;
+	asked->drop(asked->context);
 }
 
 static void forget(struct warden_link *l, uint64_t number)
 {
-	forget_in(l->sent, number);
-	for (struct warden_asking *owner = l->first; owner; owner = owner->next)
-		forget_in(owner->first, number);
+	for (struct warden_asked *asked = l->sent; asked; asked = asked->next)
+		forget_one(asked, number);
+	for (struct warden_asked *asked = waiting_first(l); asked; asked = waiting_next(asked))
+		forget_one(asked, number);
 }
 
 void warden_link_forget(struct warden_link *l, uint64_t number)
@@ -364,20 +306,20 @@ void warden_link_forget(struct warden_link *l, uint64_t number)
 		forget(l, number);
 }
 
-static struct warden_asked *late_in(struct warden_asked *list, uint64_t now)
+static bool is_late(const struct warden_asked *asked, uint64_t now)
 {
-	while (list && (!list->cb || !list->until_ns || now < list->until_ns))
-		list = list->next;
-	return list;
+	return asked->cb && asked->until_ns && now >= asked->until_ns;
 }
 
 static struct warden_asked *late_find(const struct warden_link *l, uint64_t now)
 {
-	struct warden_asked *late = late_in(l->sent, now);
-
-	for (const struct warden_asking *owner = l->first; owner && !late; owner = owner->next)
-		late = late_in(owner->first, now);
-	return late;
+	for (struct warden_asked *asked = l->sent; asked; asked = asked->next)
+		if (is_late(asked, now))
+			return asked;
+	for (struct warden_asked *asked = waiting_first(l); asked; asked = waiting_next(asked))
+		if (is_late(asked, now))
+			return asked;
+	return NULL;
 }
 
 /* A request that fails here may still be done, and its answer is nobody's then. Callbacks may ask

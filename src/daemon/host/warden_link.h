@@ -13,10 +13,10 @@
 #include <sys/types.h>
 #include <uv.h>
 
+#include "core/turns.h"
 #include "proto/warden.h"
 
 struct warden_asked;
-struct warden_asking;
 struct warden_call;
 
 struct warden_link {
@@ -27,8 +27,8 @@ struct warden_link {
 	void (*on_ended)(void *context);
 	void *context;
 	uint64_t number;
-	struct warden_asking *first, *last; /* owners who have asked, in turns */
-	struct warden_asked *sent;          /* their answers are due; the oldest is first */
+	struct turns waiting;      /* requests that were not sent, in turns by owner */
+	struct warden_asked *sent; /* their answers are due; the oldest is first */
 	size_t sent_count;
 	bool full; /* the socket has no room */
 	pthread_mutex_t lock;
