@@ -234,5 +234,5 @@ def test_the_service_is_enabled_and_not_its_sockets_alone(tmp_path):
     assert "start carved.service" in lines and "disable --quiet --now carved.socket carved-attach.socket carved.service" in lines
     assert "stop --quiet carve-warden.service" in lines
     # The warden comes last: the daemon is started anew with it.
-    assert lines.index("try-restart carve-warden.service") > lines.index("start carved.service")
+    assert lines.index("try-restart carve-warden.service carved.service") > lines.index("start carved.service")
     assert lines[-1] == "systemd", lines  # nothing else is left in /run
