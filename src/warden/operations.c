@@ -79,10 +79,11 @@ static const struct warden_room mig_room = {
 	.name = "carve-mig", .capabilities = 1u << CAP_SYS_ADMIN, .most = 1, .most_of_owner = 1};
 
 /* The driver asks for SYS_ADMIN. A cgroup is opened by its number with DAC_READ_SEARCH, and one is
- * made in a user's with DAC_OVERRIDE. */
+ * made in a user's with DAC_OVERRIDE. SYS_PTRACE shows what a process of root's is. */
 static const struct warden_room limits_room = {
 	.name = "carve-limits",
-	.capabilities = 1u << CAP_SYS_ADMIN | 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH,
+	.capabilities = 1u << CAP_SYS_ADMIN | 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH |
+			1u << CAP_SYS_PTRACE,
 	.most = 2,
 	.most_of_owner = 1};
 

@@ -2,10 +2,15 @@
  * request whose size and values were checked. */
 #pragma once
 
+#include <sys/types.h>
+
 #include "warden/operations.h"
 
 /* signal.c */
 warden_run warden_run_signal;
+/* Whether a process of root's is in a slice: by its environment when it was started, or by the
+ * files of its mount namespace. Other users could make the reader wait. 0 or -EPERM. */
+int warden_slice_check(pid_t pid);
 /* files.c */
 warden_run warden_run_file, warden_run_leave;
 /* mig.c, in a child */

@@ -57,9 +57,7 @@ static bool namespace_says_so(pid_t pid)
 	return false;
 }
 
-/* Whether this process of root's is in a slice: by its environment when it was started, or by the
- * files of its mount namespace. */
-static int is_in_slice(pid_t pid)
+int warden_slice_check(pid_t pid)
 {
 	return environment_says_so(pid) || namespace_says_so(pid) ? 0 : -EPERM;
 }
@@ -87,7 +85,7 @@ static int root_acts_as(pid_t pid, uid_t *ret)
 {
 	int rc = user_of(pid, ret);
 
-	return rc < 0 || *ret ? rc : is_in_slice(pid);
+	return rc < 0 || *ret ? rc : warden_slice_check(pid);
 }
 
 /* The C library's functions would do it for all threads; here there is one, and no time to lose. */

@@ -375,6 +375,14 @@ def test_a_broken_worker_reaches_no_other_cgroup(lab):
         for name in (b"", b"s-", b"../../x", b"s-../x", b"s-abcdefghijklmn", b"x-abcdef", b"s-abc\0/x"):
             data = struct.pack("<QiI16s", birth(os.getpid()), os.getpid(), 0, name)
             assert broken.ask(LIMIT_ENTER, data)[0] == errno.EINVAL
+        # Root's own processes are moved nowhere, unless they are in a slice.
+        with subprocess.Popen(["sleep", "1000"]) as target:
+            was = pathlib.Path(f"/proc/{target.pid}/cgroup").read_text()
+            data = struct.pack("<QiI16s", birth(target.pid), target.pid, 0, b"s-abcdef")
+            wait_until(lambda: pathlib.Path(f"/proc/{target.pid}/comm").read_text() == "sleep\n")
+            assert broken.ask(LIMIT_ENTER, data)[0] == errno.EPERM
+            assert pathlib.Path(f"/proc/{target.pid}/cgroup").read_text() == was
+            target.kill()
     finally:
         broken.end()
         other.rmdir()
