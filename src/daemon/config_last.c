@@ -35,15 +35,12 @@ int config_last_keep(const char *path, const char *dir)
 	return file_replace(last, temporary, text, (size_t)size, 0600);
 }
 
-int config_last_look(const char *path, const char *dir)
+bool config_last_missing(bool kept, const char *dir)
 {
 	char last[PATH_MAX];
 
 	snprintf(last, sizeof(last), "%s/" LAST_NAME, dir);
-	if (access(last, F_OK) == 0)
-		return 0;
-	int rc = config_last_keep(path, dir);
-	return rc < 0 ? rc : 1;
+	return kept && access(last, F_OK) < 0;
 }
 
 static int last_read(const char *last, struct config *ret, struct stat *st)

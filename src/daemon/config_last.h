@@ -3,13 +3,15 @@
  */
 #pragma once
 
+#include <stdbool.h>
+
 struct config;
 struct error;
 
 /* Copies the file, if it is right still. 0 or -errno: the copy in `dir` is as it was. */
 int config_last_keep(const char *path, const char *dir);
-/* Makes that copy anew where somebody removed it. 1: made; 0: it is there; or -errno. */
-int config_last_look(const char *path, const char *dir);
+/* Whether somebody removed the copy, if it was `kept`. */
+bool config_last_missing(bool kept, const char *dir);
 /* Reads the copy. If another user may have written it (the worker's, read by root), no place in it
  * is believed: state_dir is as in config_default. Returns 0; negative where there is none, *ret as
  * it was. */

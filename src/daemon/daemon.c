@@ -19,15 +19,20 @@
 #include "base/units.h"
 #include "daemon/config_last.h"
 #include "daemon/gpu/probe.h"
-#include "daemon/host/handover.h"
 #include "daemon/host/limited.h"
 #include "daemon/host/log.h"
 #include "daemon/host/pod.h"
 #include "daemon/host/runtime.h"
+#include "daemon/host/supervisor.h"
 #include "daemon/node.h"
 #include "daemon/purge.h"
+#include "daemon/separate.h"
 #include "daemon/serve.h"
+#include "daemon/supervisor/supervise.h"
 #include "daemon/upgrade/upgrade.h"
+
+/* The supervisor has another name, so that `pkill carved` means the daemon. */
+#define PROCESS_NAME "carved"
 
 // NOLINTBEGIN(concurrency-mt-unsafe): all of this runs before there are threads.
 
@@ -297,86 +302,101 @@ static void log_take_up(const struct runtime *runtime)
 
 /* ---- the whole --------------------------------------------------------------------------- */
 
-/* The descriptors of the last program are this one's, its log too. */
-static bool handover_begin(struct node *node)
-{
-	static char path[PATH_MAX];
-
-	node->handover = handover_find();
-	if (node->handover && !runtime_take_over(&node->runtime, node->handover)) {
-		handover_free(node->handover);
-		node->handover = NULL;
-	}
-	const json_t *log = node->handover ? json_object_get(node->handover->root, "log") : NULL;
-	if (json_is_string(log)) {
-		snprintf(path, sizeof(path), "%s", json_string_value(log));
-		(void)log_to_file(path);
-	}
-	return node->handover != NULL;
-}
-
-/* A system daemon files claims on GPUs, where it is told to or was by the program before it; others
- * take names. */
-static void claims_begin(struct node *node)
-{
-	struct claims *claims = &node->pool.claims;
-
-	claims->stays = !strcmp(node->runtime.dir, RUNTIME_DIR_SYSTEM);
-	if (node->handover && !claims->system) {
-		bool stays = claims->stays;
-
-		(void)claims_take_over(claims, node->handover);
-		claims->stays = stays;
-	}
-}
-
 /* Root's system daemon becomes a worker with a warden; any other serves as it is. */
 static int rights_settle(struct node *node, struct error *err)
 {
 	privileges_init(&node->privileges, -1);
-	launcher_take_over(&node->launcher, node->handover);
-	if (node->handover)
-		privileges_take_over(&node->privileges, node->handover);
-	if (separate_wanted(node) && !privileges_guarded(&node->privileges))
-		return separate(node, node->options.user, err);
-	node->separation.separated =
-		node->options.system && geteuid() != 0 && privileges_guarded(&node->privileges);
-	/* The program before it had it so, which an exec ends. */
-	if (node->separation.separated)
-		prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-	return 0;
+	node->launcher = (struct launcher){0};
+	return separate_wanted(node) ? separate(node, node->options.user, err) : 0;
 }
 
-static int serve(struct node *node, bool background, struct error *err)
+/* The daemon proper, under a supervisor. */
+static int serve(struct node *node, struct error *err)
 {
-	if (!node->handover) {
-		if (runtime_lock(&node->runtime, node->options.system, node->options.config_path,
-				 err) < 0)
-			return EXIT_CODE_FAILED;
-		node_start_note(node);
-	}
-	int rc = background ? background_enter(&node->runtime) : 0;
-	if (!background)
-		log_take_up(&node->runtime);
-	if (rc < 0) {
-		error_set(err, EXIT_CODE_FAILED, "cannot write %s/carved.log: %s",
-			  node->runtime.dir, strerrordesc_np(-rc));
+	prctl(PR_SET_NAME, PROCESS_NAME, 0, 0, 0);
+	supervisor_follow();
+	if (runtime_lock_daemon(&node->runtime, node->options.system, node->options.config_path,
+				err) < 0)
 		return EXIT_CODE_FAILED;
-	}
+	if (!node->runtime.lock_is_supervisors)
+		node_start_note(node);
+	log_take_up(&node->runtime);
 	limited_log();
 	if (rights_settle(node, err) < 0)
 		return EXIT_CODE_FAILED;
-	claims_begin(node);
+	/* A system daemon files claims on GPUs; others take names. */
+	node->pool.claims.stays = !strcmp(node->runtime.dir, RUNTIME_DIR_SYSTEM);
 	int code = serve_run(node, err);
-	privileges_leave(&node->privileges, !node->runtime.handed_over);
+	privileges_leave(&node->privileges);
 	runtime_leave(&node->runtime);
 	return code;
 }
 
-static int serve_in_background(struct node *node)
+static int serve_supervised(struct node *node)
+{
+	char text[sizeof(((struct error *)NULL)->message) * 2];
+	struct error err = {0};
+	int code = serve(node, &err);
+
+	if (!err.message[0])
+		return code;
+	/* Whoever started the supervisor may read it there. */
+	snprintf(text, sizeof(text), "STATUS=%s%s%s", err.message, err.hint[0] ? "; " : "",
+		 err.hint);
+	supervisor_tell(text);
+	return fail(&err);
+}
+
+/* ---- the supervisor ---------------------------------------------------------------------- */
+
+static struct supervise supervise_of(struct node *node, char **argv)
+{
+	return (struct supervise){
+		.runtime = &node->runtime,
+		.start = {.system = node->options.system,
+			  .config = node->options.config_path,
+			  .state_dir = node->options.state_dir,
+			  .user = node->options.user,
+			  .idle_exit_ns = node->options.idle_exit_ns},
+		.argv = argv,
+		.ready_fd = -1,
+		.words_fd = -1,
+	};
+}
+
+static int supervise_in_foreground(struct node *node, char **argv)
+{
+	struct supervise supervise = supervise_of(node, argv);
+	struct error err = {0};
+
+	log_take_up(&node->runtime);
+	/* After it became another program, the number is another descriptor's. */
+	if (node->runtime.lock_fd < 0)
+		supervise.ready_fd = node->options.ready_fd;
+	int code = supervise_run(&supervise, &err);
+	return err.message[0] ? fail(&err) : code;
+}
+
+/* What it has to say until the first worker serves is written to the pipe. */
+static int supervise_as_child(struct node *node, char **argv, int fd)
+{
+	struct supervise supervise = supervise_of(node, argv);
+	struct error err = {0};
+
+	setsid();
+	supervise.ready_fd = fd;
+	supervise.words_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	supervise.begin = background_enter;
+	int code = supervise_run(&supervise, &err);
+	if (err.message[0])
+		dprintf(supervise.words_fd, "carved: %s%s%s\n", err.message,
+			err.hint[0] ? "; " : "", err.hint);
+	return code;
+}
+
+static int supervise_in_background(struct node *node, char **argv)
 {
 	int ends[2];
-	struct error err = {0};
 
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return EXIT_CODE_FAILED;
@@ -388,13 +408,7 @@ static int serve_in_background(struct node *node)
 		return background_wait(ends[0]);
 	}
 	close(ends[0]);
-	setsid();
-	int words = fcntl(ends[1], F_DUPFD_CLOEXEC, 3);
-	node->options.ready_fd = ends[1];
-	int code = serve(node, true, &err);
-	if (err.message[0])
-		dprintf(words, "carved: %s%s%s\n", err.message, err.hint[0] ? "; " : "", err.hint);
-	return code;
+	return supervise_as_child(node, argv, ends[1]);
 }
 
 /* 0 or -1 with errno. */
@@ -551,7 +565,7 @@ static void options_take(const struct arguments *args, struct node *node)
 }
 
 /* Serves, or prepares for a daemon that will. An exit code. */
-static int node_begin(struct arguments *args, struct node *node)
+static int node_begin(struct arguments *args, struct node *node, char **argv)
 {
 	struct error err = {0};
 	int code;
@@ -571,12 +585,12 @@ static int node_begin(struct arguments *args, struct node *node)
 	signal(SIGPIPE, SIG_IGN);
 	if (limited_descriptors_raise(&err) < 0)
 		return fail(&err);
-	if (handover_begin(node))
-		args->foreground = true;
-	if (!args->foreground)
-		return serve_in_background(node);
-	code = serve(node, false, &err);
-	return err.message[0] ? fail(&err) : code;
+	if (supervisor_keeps())
+		return serve_supervised(node);
+	runtime_continue(&node->runtime);
+	if (args->foreground || node->runtime.lock_fd >= 0)
+		return supervise_in_foreground(node, argv);
+	return supervise_in_background(node, argv);
 }
 
 int daemon_main(int argc, char **argv)
@@ -595,6 +609,7 @@ int daemon_main(int argc, char **argv)
 	if (argc > 1 && !strcmp(argv[1], "--kubernetes"))
 		return kubernetes_exec(argv);
 	leave_slice(argv);
+	supervisor_begin();
 	leave_cuda_settings();
 	if (!arguments_parse(argc, argv, &args, &code))
 		return code;
@@ -611,7 +626,7 @@ int daemon_main(int argc, char **argv)
 		return fail(&err);
 	if (args.takeover)
 		return takeover(&args, &node);
-	return node_begin(&args, &node);
+	return node_begin(&args, &node, argv);
 }
 
 // NOLINTEND(concurrency-mt-unsafe)

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "daemon/config.h"
+#include "daemon/files.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/gpu/probe.h"
 #include "daemon/host/fair.h"
@@ -20,14 +21,12 @@
 #include "daemon/settle/settling.h"
 #include "daemon/slicing/slicing.h"
 #include "daemon/store/state.h"
-#include "daemon/vanished.h"
 #include "daemon/waiting/quotas.h"
 #include "daemon/waiting/waiting.h"
 
 struct attach_server;
 struct binding;
 struct fresh;
-struct handover;
 struct http_server;
 struct leases;
 struct mig;
@@ -44,7 +43,7 @@ struct node_options {
 	const char *config_path; /* NULL: none */
 	const char *state_dir;   /* that was named; NULL: none */
 	const char *user;        /* likewise, whom a system daemon becomes */
-	int ready_fd;            /* gets one byte when the sockets listen; -1: none */
+	int ready_fd;            /* for the supervisor; -1: none */
 };
 
 struct node {
@@ -65,11 +64,9 @@ struct node {
 	struct privileges privileges;
 	struct launcher launcher;
 	struct separation separation;
-	struct handover *handover; /* the state that the last program left, until it is taken up;
-				      NULL: none */
-	struct vanished vanished;
-	unsigned devices;        /* loaded when the service started (devices.h) */
+	struct files files;
 	struct upgrade *upgrade; /* NULL: none is asked for */
+	unsigned devices;        /* loaded when the service started (devices.h) */
 	/* Inventory, context costs and a sample without the probe's memory are in: requests are
 	 * decided. */
 	bool ready;
@@ -93,7 +90,8 @@ struct node {
 	struct http_server *http;
 	uv_prepare_t prepare; /* runs what was put off, before the loop sleeps */
 	uv_timer_t tick;
-	uv_poll_t sole; /* a second daemon asks for the files (sole.h) */
+	uv_poll_t control; /* orders of the supervisor, */
+	int control_fd;    /* from here; -1: they come as signals */
 	uv_signal_t on_term, on_int, on_hup;
 	int64_t clock_ahead; /* for clock_step() */
 	uint64_t tick_ms;
@@ -102,6 +100,10 @@ struct node {
 	bool stopping;
 	int exit_code;
 };
+
+/* Ends this process at once, so that its supervisor starts the next one; `renews`: as the program
+ * that is installed by then. */
+_Noreturn void node_restart(struct node *node, const char *why, bool renews);
 
 /* For the rooms that still take the daemon as a whole. */
 static inline struct node *node_of(const struct session *session)

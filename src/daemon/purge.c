@@ -38,6 +38,8 @@ static const char *const runtime_names[] = {
 	"carved.sock",
 	"attach.sock",
 	WARDEN_SOCKET,
+	"notify.sock",
+	"descriptors.sock",
 	"start",
 	".start.new",
 	"carved.log",
@@ -69,7 +71,6 @@ static const char *const state_names[] = {
 	NULL,
 };
 static const char *const containers_names[] = {"attach.sock", "fresh", NULL};
-static const char *const keeper_names[] = {"socket", NULL};
 static const char *const jobs_names[] = {"key", "key.new", "rights", "rights.new", NULL};
 static const char *const lock_names[] = {LOCK, NULL};
 
@@ -339,7 +340,6 @@ static void state_remove(const struct purge *p, int state)
 static void runtime_remove(const struct purge *p, int runtime)
 {
 	below_remove(p, runtime, "containers", containers_names);
-	below_remove(p, runtime, "keeper", keeper_names);
 	names_remove(runtime, runtime_names);
 }
 

@@ -22,8 +22,8 @@
 #include "base/file.h"
 #include "daemon/gpu/claims.h"
 #include "daemon/host/filter.h"
-#include "daemon/host/keep_keeper.h"
 #include "daemon/host/log.h"
+#include "daemon/host/supervisor.h"
 #include "daemon/node.h"
 #include "daemon/warden_make.h"
 #include "warden/warden.h"
@@ -113,7 +113,6 @@ enum obstacle {
 	OBSTACLE_NONE,
 	OBSTACLE_USER,
 	OBSTACLE_PROC,
-	OBSTACLE_KEEPER,
 	OBSTACLE_DRIVER,
 };
 
@@ -128,14 +127,10 @@ static bool driver_starts(void)
 /* In a child, as the worker. */
 static enum obstacle obstacle_find(const struct worker *w)
 {
-	char path[PATH_MAX];
-
 	if (worker_become(w) < 0)
 		return OBSTACLE_USER;
 	if (access("/proc/1/stat", R_OK) < 0)
 		return OBSTACLE_PROC;
-	if (keeper_program(path) < 0)
-		return OBSTACLE_KEEPER;
 	return driver_starts() ? OBSTACLE_NONE : OBSTACLE_DRIVER;
 }
 
@@ -157,9 +152,6 @@ static const char *obstacle_text(enum obstacle obstacle)
 		       "would become, or its service's unit is an older one, and a restart helps";
 	case OBSTACLE_PROC:
 		return "/proc hides others' processes (hidepid), and it has to see who lives";
-	case OBSTACLE_KEEPER:
-		return "the user that it would become cannot run carve-keeper, where this carved "
-		       "is";
 	case OBSTACLE_DRIVER:
 		return "the driver does not start for the user that it would become: its files, or "
 		       "the simulated host's, are root's alone";
@@ -197,26 +189,12 @@ static int log_give(const struct worker *w)
 	return 0;
 }
 
-static int keeper_dir_give(const struct runtime *runtime, const struct worker *w)
-{
-	char path[PATH_MAX];
-
-	runtime_path(runtime, KEEP_DIR, path, sizeof(path));
-	if (mkdir(path, 0700) < 0 && errno != EEXIST)
-		return -errno;
-	return state_directory_give(path, w->uid, w->gid);
-}
-
 static int directories_make(struct node *node, const struct worker *w, struct error *err)
 {
 	int rc = state_prepare(&node->state, &node->runtime, w->uid, w->gid, err);
 
 	if (rc < 0)
 		return rc;
-	rc = keeper_dir_give(&node->runtime, w);
-	if (rc < 0)
-		return error_set(err, EXIT_CODE_FAILED, "cannot prepare %s for user %u: %s",
-				 node->runtime.dir, w->uid, strerrordesc_np(-rc));
 	rc = claims_open(&node->pool.claims, w->uid);
 	if (rc < 0)
 		log_event(LOG_WARNING, "claims.failed dir=" CLAIMS_DIR " error=\"%s\"",
@@ -272,6 +250,7 @@ static int rights_drop(const struct worker *w)
 		(void)prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);
 	(void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
 	int rc = worker_become(w);
+	supervisor_follow();
 	if (rc == 0 && syscall(SYS_capset, &header, none) < 0)
 		rc = -errno;
 	if (rc == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)

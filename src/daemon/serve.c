@@ -14,17 +14,15 @@
 #include "daemon/api/api.h"
 #include "daemon/api/fresh.h"
 #include "daemon/api/http.h"
-#include "daemon/api/http_handover.h"
 #include "daemon/attach/attach.h"
 #include "daemon/config_last.h"
+#include "daemon/files.h"
 #include "daemon/gpu/gpu_state.h"
 #include "daemon/host/devices.h"
-#include "daemon/host/handover.h"
 #include "daemon/host/log.h"
 #include "daemon/host/names.h"
 #include "daemon/host/owner.h"
 #include "daemon/host/rights.h"
-#include "daemon/host/sole.h"
 #include "daemon/host/supervisor.h"
 #include "daemon/lease/leases.h"
 #include "daemon/mig/mig.h"
@@ -39,9 +37,9 @@
 #include "daemon/slicing/slicing.h"
 #include "daemon/slicing/usage.h"
 #include "daemon/store/store.h"
+#include "daemon/supervisor/supervise.h"
 #include "daemon/upgrade/takeover.h"
 #include "daemon/upgrade/upgrade.h"
-#include "daemon/vanished.h"
 #include "daemon/waiting/quotas.h"
 #include "daemon/waiting/waiting.h"
 
@@ -86,7 +84,7 @@ static void node_stop(struct node *node, const char *why)
 	usage_stop(steal_ptr(&node->usage));
 	close_handle(&node->prepare);
 	close_handle(&node->tick);
-	close_handle(&node->sole);
+	close_handle(&node->control);
 	close_handle(&node->sessions.reap);
 	close_handle(&node->settling.quiesce_timer);
 	close_handle(&node->on_term);
@@ -94,6 +92,14 @@ static void node_stop(struct node *node, const char *why)
 	close_handle(&node->on_hup);
 	/* Claims are handles of the loop; a sample that still runs reads none of them. */
 	pool_unclaim(&node->pool);
+}
+
+void node_restart(struct node *node, const char *why, bool renews)
+{
+	log_event(LOG_WARNING, "carved.restarts reason=\"%s\"", why);
+	keep_flush(&node->keep);
+	/* As if it were killed: there is one way back. */
+	_exit(renews ? SUPERVISE_RENEW : EXIT_CODE_FAILED);
 }
 
 static void node_fail(struct node *node, const char *what)
@@ -107,7 +113,7 @@ static void on_warden_ended(void *context)
 	struct node *node = context;
 
 	log_event(LOG_ERROR, "warden.ended");
-	node_fail(node, "its warden ended");
+	node_restart(node, "its warden ended", false);
 }
 
 /* ---- steps by the clock ------------------------------------------------------------------ */
@@ -192,30 +198,11 @@ static bool node_idle(const struct node *node)
 	       !attach_connections(node->attach);
 }
 
-/* A supervisor starts a system daemon anew for that, in a directory of its making. */
-static void files_stop(struct node *node, const char *why)
-{
-	if (privileges_guarded(&node->privileges) || supervisor_keeps())
-		node->exit_code = EXIT_CODE_FAILED;
-	node_stop(node, why);
-}
-
-/* A second daemon was started, and finds this one: a command may have found no socket. */
-static void on_second(uv_poll_t *poll, int status, int events)
-{
-	struct node *node = poll->data;
-	cleanup_close int fd = sole_accept(node->runtime.sole_fd);
-	const char *stop = fd < 0 || !node->http ? NULL : vanished_tick(node);
-
-	if (stop)
-		files_stop(node, stop);
-}
-
 /* A service may not open the nodes of a module that came after it had started; one that systemd
  * starts anew may. It waits for calls that a restart would end. */
 static const char *devices_look(const struct node *node)
 {
-	if (!privileges_guarded(&node->privileges) || !supervisor_keeps() || node->waiting.first ||
+	if (!privileges_guarded(&node->privileges) || node->waiting.first ||
 	    !(devices_loaded() & ~node->devices))
 		return NULL;
 	return "the driver's module was loaded after the service had started";
@@ -232,7 +219,6 @@ static void second_tick(struct node *node, uint64_t now)
 	gpu_states_look(&node->pool);
 	owner_refresh(&node->loop);
 	takeover_accounts_look(node);
-	keep_tick(&node->keep);
 	mig_tick(node->mig);
 	cgroups_tick(node->sessions.cgroups);
 	attach_tick(node->attach);
@@ -251,11 +237,13 @@ static void second_tick(struct node *node, uint64_t now)
 	}
 	pool_look_for_driver(&node->pool);
 	launcher_tick(&node->launcher);
-	const char *stop = vanished_tick(node);
+	const char *stop = files_look(node);
 	if (!stop)
 		stop = devices_look(node);
 	if (stop)
-		files_stop(node, stop);
+		node_restart(node, stop, false);
+	if (files_are_unwanted(node))
+		node_stop(node, "its directory was removed");
 	else if (node->options.idle_exit_ns &&
 		 now - MAX(node->busy_ns, attach_heard_ns(node->attach)) >=
 			 node->options.idle_exit_ns)
@@ -299,25 +287,13 @@ static void on_prepare(uv_prepare_t *prepare)
 	if (node->waiting.dirty && node->ready)
 		waiting_run(&node->waiting);
 	queues_run(node->queues);
-	uint64_t wanted = node->waiting.first || node->sessions.timed_count || upgrade_pending(node)
-				  ? TICK_BUSY_MS
-				  : TICK_IDLE_MS;
+	uint64_t wanted =
+		node->waiting.first || node->sessions.timed_count ? TICK_BUSY_MS : TICK_IDLE_MS;
 	if (wanted != node->tick_ms)
 		tick_set(node, wanted);
 	http_prepare(node->http);
 	usage_prepare(node->usage);
 	names_look(&node->loop);
-	upgrade_run(node);
-}
-
-/* Connections and calls that the last program left go on here. */
-static void handover_take_up(struct node *node)
-{
-	attach_take_over(node->attach, node->handover);
-	http_take_over(node->http, node->handover);
-	handover_free(steal_ptr(&node->handover));
-	node->pool.handover = NULL;
-	log_event(LOG_INFO, "carved.taken_over version=%s", CARVE_VERSION);
 }
 
 /* ---- calls of the pool ------------------------------------------------------------------- */
@@ -464,8 +440,6 @@ static int node_open(struct node *node, struct error *err)
 		rc = http_server_start(node, node->runtime.http_fd, on_call, &node->http);
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "cannot serve: %s", strerrordesc_np(-rc));
-	if (node->handover)
-		handover_take_up(node);
 	uv_prepare_start(&node->prepare, on_prepare);
 	node->tick_ms = TICK_IDLE_MS;
 	uv_timer_start(&node->tick, on_tick, TICK_IDLE_MS, TICK_IDLE_MS);
@@ -483,17 +457,13 @@ static uint64_t clock_lag(const void *arg, uint64_t now_ns)
 	return lag;
 }
 
-/* If that fails, it is not tried all the time. */
-#define RENEW_PAUSE_NS 60000000000ull
-
 /* A driver that came after the daemon had started. */
 static void on_driver(void *arg)
 {
 	struct node *node = arg;
 
 	log_event(LOG_INFO, "gpu.found count=%zu", node->pool.found_count);
-	node->pool.look_ns = now_monotonic_ns() + RENEW_PAUSE_NS;
-	upgrade_renew(node);
+	node_restart(node, "the driver has GPUs now", false);
 }
 
 static void on_inventory(void *arg)
@@ -512,13 +482,10 @@ static void on_inventory(void *arg)
 	int rc = usage_start(&node->slicing, &node->usage);
 	if (rc < 0)
 		log_event(LOG_ERROR, "gpu.unmeasured error=\"%s\"", strerrordesc_np(-rc));
+	files_begin(node);
 	log_event(LOG_INFO, "carved.listening dir=%s state=%s version=%s", node->runtime.dir,
 		  node->state.dir, CARVE_VERSION);
 	supervisor_tell("READY=1");
-	if (node->options.ready_fd >= 0) {
-		(void)write_all(node->options.ready_fd, "R", 1);
-		close_fd(&node->options.ready_fd);
-	}
 	probe_start(&node->probe, &node->loop, &node->pool, node->store, on_costs, node);
 }
 
@@ -592,8 +559,34 @@ static void on_reload(uv_signal_t *handle, int number)
 	slicing_reload(&node->slicing);
 }
 
+/* An order of carve's own supervisor. */
+static void on_order(uv_poll_t *poll, int status, int events)
+{
+	struct node *node = poll->data;
+	char order;
+
+	while (read(node->control_fd, &order, 1) == 1) {
+		if (order == SUPERVISOR_ORDER_STOP)
+			node_stop(node, "SIGTERM");
+		else if (order == SUPERVISOR_ORDER_RELOAD)
+			on_reload(&node->on_hup, SIGHUP);
+		/* Files were removed: databases are left to the next daemon first. */
+		else if (order == SUPERVISOR_ORDER_RESTART)
+			node_restart(node, files_look(node) ?: "its supervisor made files anew",
+				     false);
+		if (node->stopping)
+			return;
+	}
+}
+
 static void handles_init(struct node *node)
 {
+	node->control_fd = supervisor_socket(SUPERVISOR_CONTROL);
+	if (node->control_fd >= 0 &&
+	    uv_poll_init(&node->loop, &node->control, node->control_fd) == 0) {
+		node->control.data = node;
+		uv_poll_start(&node->control, UV_READABLE, on_order);
+	}
 	uv_prepare_init(&node->loop, &node->prepare);
 	uv_timer_init(&node->loop, &node->tick);
 	uv_signal_init(&node->loop, &node->on_term);
@@ -601,11 +594,6 @@ static void handles_init(struct node *node)
 	uv_signal_init(&node->loop, &node->on_hup);
 	node->prepare.data = node->tick.data = node;
 	node->on_term.data = node->on_int.data = node->on_hup.data = node;
-	if (node->runtime.sole_fd >= 0 &&
-	    uv_poll_init(&node->loop, &node->sole, node->runtime.sole_fd) == 0) {
-		node->sole.data = node;
-		uv_poll_start(&node->sole, UV_READABLE, on_second);
-	}
 	uv_signal_start(&node->on_term, on_signal, SIGTERM);
 	uv_signal_start(&node->on_int, on_signal, SIGINT);
 	uv_signal_start(&node->on_hup, on_reload, SIGHUP);
@@ -639,10 +627,12 @@ int serve_run(struct node *node, struct error *err)
 {
 	api_upgrade_with(upgrade_post);
 	node->started = now_realtime_ns();
-	node->devices = devices_at_start(node->handover);
+	node->devices = devices_loaded();
 	(void)clock_step(&node->clock_ahead, node->started, now_boottime_ns());
 	node->busy_ns = now_monotonic_ns();
-	if (state_open(&node->state, &node->runtime, node->handover, &node->store, err) < 0)
+	keep_begin(&node->keep);
+	files_note_take(node);
+	if (state_open(&node->state, &node->runtime, &node->keep, &node->store, err) < 0)
 		return EXIT_CODE_FAILED;
 	store_keep_history(node->store, node->config.history_sessions,
 			   node->config.history_per_minute);
@@ -662,13 +652,14 @@ int serve_run(struct node *node, struct error *err)
 	uv_loop_init(&node->loop);
 	sessions_init(node);
 	handles_init(node);
-	keep_start(&node->keep, &node->loop, node->runtime.dir, !node->handover, takeover_keep_all,
-		   node);
+	rc = keep_start(&node->keep, &node->loop);
+	if (rc < 0)
+		node_fail(node, strerrordesc_np(-rc));
 	rc = privileges_start(&node->privileges, &node->loop, on_warden_ended, node);
 	if (rc < 0)
 		node_fail(node, strerrordesc_np(-rc));
 	launcher_begin(&node->launcher, &node->privileges.warden);
-	node->pool.handover = node->handover;
+	node->pool.keep = &node->keep;
 	node->pool.store = node->store;
 	node->pool.on_inventory = on_inventory;
 	node->pool.on_driver = on_driver;

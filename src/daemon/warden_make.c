@@ -123,7 +123,7 @@ int warden_make(const struct warden_making *m, struct launcher *l, int *ret_link
 
 	l->service = l->there = link_fd >= 0;
 	/* systemd starts both, and this process has few rights there. */
-	if (link_fd < 0 && supervisor_keeps())
+	if (link_fd < 0 && supervisor_keeps() && !supervisor_is_own())
 		return error_set(err, EXIT_CODE_FAILED,
 				 "carve-warden.service, which does what takes root's rights, does "
 				 "not answer: %s",

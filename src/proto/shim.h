@@ -30,9 +30,6 @@
 #define SHIM_ASKS 'a'
 #define SHIM_MAY 'm'
 #define SHIM_PROGRAM "carve-shim"
-/* Starts the user's own daemon again where that is killed. Behind it is the path of the daemon's
- * attach socket, and SHIM_GO_FD is a pipe that the daemon holds: the process ends with it. */
-#define SHIM_REVIVE "--revive"
 
 enum shim_task {
 	SHIM_TASK_JOB = 1,

@@ -25,12 +25,6 @@
 /* Shims of one daemon look one after the other, so that one starts it and the others find it. */
 #define REVIVE_APART_NS 5000000ull
 #define REVIVE_PLACES 20
-/* A daemon that has let go of its pipe is gone so soon, or serves. */
-#define GUARD_LOOKS 100
-#define GUARD_LOOK_MS 50
-#define GUARD_ENDING_MS 2000
-/* The number of starts of a daemon that does not come. */
-#define GUARD_TRIES 20
 
 static void runtime_of(const struct shim *shim, char buf[static PATH_MAX])
 {
@@ -149,54 +143,4 @@ void shim_daemon_ended(struct shim *shim)
 	close_fd(&shim->daemon);
 	shim->revive_ns =
 		now_monotonic_ns() + (uint64_t)(getpid() % REVIVE_PLACES) * REVIVE_APART_NS;
-}
-
-/* ---- without a job ------------------------------------------------------------------------ */
-
-/* One that was killed lets go of its descriptors one after the other, and its socket may be the
- * last of them. */
-static bool goes_on(pid_t pid)
-{
-	struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
-	bool alive = end.fd >= 0 && poll(&end, 1, GUARD_ENDING_MS) == 0;
-
-	close_fd(&end.fd);
-	return alive;
-}
-
-/* True: it was killed, and nobody has started another one. */
-static bool killed_await(const struct shim *shim)
-{
-	for (int i = 0; i < GUARD_LOOKS; i++) {
-		pid_t pid = daemon_ask(shim);
-
-		if (shim_host_is_gone() || (pid > 0 && goes_on(pid)))
-			return false; /* it became another program, or needs this process no more */
-		if (pid == 0 && daemon_was_killed(shim))
-			return true;
-		(void)poll(NULL, 0, GUARD_LOOK_MS);
-	}
-	return false;
-}
-
-void shim_daemon_guard(const struct shim *shim)
-{
-	struct pollfd pipe = {.fd = SHIM_GO_FD};
-	uint64_t since = now_monotonic_ns();
-
-	while (poll(&pipe, 1, -1) < 0)
-		if (errno != EINTR)
-			return;
-	bool killed = killed_await(shim);
-	for (int i = 0; killed && i < GUARD_TRIES; i++) {
-		uint64_t lasted = now_monotonic_ns() - since;
-
-		if (lasted < REVIVE_EVERY_NS)
-			(void)poll(NULL, 0, (int)((REVIVE_EVERY_NS - lasted) / 1000000 + 1));
-		since = now_monotonic_ns();
-		/* A command or a job's shim may have been first. */
-		killed = daemon_ask(shim) == 0 && daemon_was_killed(shim);
-		if (killed)
-			shim_daemon_revive(shim);
-	}
 }

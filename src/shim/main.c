@@ -31,7 +31,6 @@ static const char help[] =
 	"carve-shim - holds one job of a queue for carved, and outlives it\n"
 	"\n"
 	"usage: carve-shim DIR NAME SOCKET     started by carved, with descriptors 3 to 5\n"
-	"       carve-shim " SHIM_REVIVE " SOCKET     starts a user's carved again that is killed\n"
 	"       carve-shim --help | --version\n"
 	"\n"
 	"example: pgrep -a carve-shim     lists the shims that run\n";
@@ -520,18 +519,6 @@ static int hook_become(struct shim *shim)
 	return EXIT_CODE_FAILED;
 }
 
-/* Nobody's child, so that the daemon need not wait for it, nor the next one know of it. */
-static int reviver_become(struct shim *shim, const char *attach)
-{
-	prctl(PR_SET_NAME, "carve-shim", 0, 0, 0);
-	pid_t child = fork();
-	if (child)
-		return child < 0 ? EXIT_CODE_FAILED : EXIT_CODE_OK;
-	shim->spec.attach = attach;
-	shim_daemon_guard(shim);
-	return EXIT_CODE_OK;
-}
-
 int main(int argc, char **argv)
 {
 	struct shim shim = {.next_ns = UINT64_MAX, .revive_ns = UINT64_MAX, .daemon = -1};
@@ -544,8 +531,6 @@ int main(int argc, char **argv)
 		puts("carve-shim " CARVE_VERSION);
 		return EXIT_CODE_OK;
 	}
-	if (argc == 3 && !strcmp(argv[1], SHIM_REVIVE))
-		return reviver_become(&shim, argv[2]);
 	if (argc != 4 || fcntl(SHIM_SPEC_FD, F_GETFD) < 0 || fcntl(SHIM_GO_FD, F_GETFD) < 0 ||
 	    fcntl(SHIM_DIR_FD, F_GETFD) < 0) {
 		fputs("carve-shim: it is started by carved; see carve-shim --help\n", stderr);

@@ -61,9 +61,6 @@ bool shim_daemon_is_unreachable(const struct shim *shim);
  * has to attach. */
 void shim_daemon_look(struct shim *shim);
 void shim_daemon_ended(struct shim *shim);
-/* Waits until the daemon has let go of the pipe SHIM_GO_FD, and starts the next one if it was
- * killed. It uses only spec.attach and the mask of signals of the shim. */
-void shim_daemon_guard(const struct shim *shim);
 /* A simulated host ends with all that is on it, and its directory goes. Set for every program
  * there. */
 bool shim_host_is_gone(void);

@@ -52,7 +52,7 @@ class BrokenWorker:
     """Stops the worker, so that answers come here, and has its end of the link."""
 
     def __init__(self, lab, warden):
-        self.worker = lab.daemon.pid
+        self.worker = lab.worker()
         os.kill(self.worker, signal.SIGSTOP)
         peers, ends = socket_peers(), set(inodes(warden).values())
         at, = [fd for fd, inode in inodes(self.worker).items() if peers.get(inode) in ends]

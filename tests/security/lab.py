@@ -14,7 +14,7 @@ import tempfile
 import time
 
 from cgroups import MOUNT, cgroup_of, pids_cgroup
-from conftest import BUILD, clean_env, run, wait_until
+from conftest import BUILD, clean_env, process_ended, run, wait_until
 
 CARVE = BUILD / "carve"
 CARVED = BUILD / "carved"
@@ -111,6 +111,11 @@ class Lab:
         log.close()
         assert os.read(read, 1) == b"R", self.log()
         os.close(read)
+        self.first = self.worker()
+
+    def serves_still(self):
+        """Whether the process that served first does: no other one had to follow on it."""
+        return self.daemon.poll() is None and self.worker() == self.first
 
     def log(self):
         return (self.dir / "log").read_text()
@@ -129,9 +134,26 @@ class Lab:
                 found.append(int(entry.name))
         return found
 
+    def worker(self):
+        """The process that serves, which the kernel names for the socket."""
+        def listening():
+            pid = peer_of(self.runtime / "carved.sock")[0]
+            return pid if pid != self.daemon.pid and not process_ended(pid) else None
+
+        return wait_until(listening)
+
+    def supervisor(self):
+        """The process that starts the other one again."""
+        return self.daemon.pid
+
     def kill_daemon(self):
-        """kill -9 of the process that was started."""
-        self.daemon.kill()
+        """kill -9 of the process that serves; its supervisor is told to end before it starts another one."""
+        pid = self.worker()
+        self.daemon.send_signal(signal.SIGSTOP)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: process_ended(pid))
+        self.daemon.terminate()
+        self.daemon.send_signal(signal.SIGCONT)
         self.daemon.wait()
 
     def restart(self):

@@ -21,14 +21,14 @@ ROW = 500  # of 512 connections
 
 @pytest.mark.attack("8", "hundreds of connections that wait to be accepted before another user's")
 def test_connections_are_opened_in_turns(lab):
-    os.kill(lab.daemon.pid, signal.SIGSTOP)
+    os.kill(lab.worker(), signal.SIGSTOP)
     try:
         mallory = lab.python(MALLORY, ENQUEUES, ROW, method=lab.popen)
         assert mallory.stdout.readline() == "asked\n", mallory.communicate()
         alice = lab.python(ALICE, ENQUEUES, 1, method=lab.popen)
         assert alice.stdout.readline() == "asked\n", alice.communicate()
     finally:
-        os.kill(lab.daemon.pid, signal.SIGCONT)
+        os.kill(lab.worker(), signal.SIGCONT)
     alices, = json.loads(alice.stdout.readline())
     before = sum(id < alices for id in json.loads(mallory.stdout.readline()))
     assert before < ROW / 2, f"{before} of {ROW} connections were answered before Alice's"
@@ -70,12 +70,12 @@ def test_requests_that_need_the_launcher_wait_without_descriptors(lab, kind):
     if "{job}" in path:
         job = lab.carve(MALLORY, "enqueue", "--queue", "none", "--hold", "--", "true", cwd=lab.home(MALLORY)).stdout.strip()
         path = path.format(job=job)
-    os.kill(lab.daemon.pid, signal.SIGSTOP)
+    os.kill(lab.worker(), signal.SIGSTOP)
     try:
         mallory = lab.python(MALLORY, ASKS, ROW, method, path, json.dumps(body), method=lab.popen)
         assert mallory.stdout.readline() == "asked\n", mallory.communicate()
     finally:
-        os.kill(lab.daemon.pid, signal.SIGCONT)
+        os.kill(lab.worker(), signal.SIGCONT)
     most = 0
     while mallory.poll() is None:
         most = max(most, texts_held(lab.daemon))

@@ -127,12 +127,12 @@ def test_a_users_daemon_gives_way(lab):
     lab.start()
     wait_until(lambda: private.gpu()["held_by"])
     holder = private.gpu()["held_by"]
-    assert (holder["pid"], holder["system"]) == (lab.daemon.pid, True)
+    assert (holder["pid"], holder["system"]) == (lab.worker(), True)
     assert private.gpu()["available_bytes"] == 0
     done = private.carve("run", "--ephemeral", "--vram", "1", "true")
-    assert done.returncode == 125 and f"the system daemon has it (process {lab.daemon.pid} of " in done.stderr
+    assert done.returncode == 125 and f"the system daemon has it (process {lab.worker()} of " in done.stderr
     assert "use the system daemon" in done.stderr
-    assert re.search(rf"GPU 0 is the system daemon's \(process {lab.daemon.pid} of \w+\): leave out",
+    assert re.search(rf"GPU 0 is the system daemon's \(process {lab.worker()} of \w+\): leave out",
                      private.carve("gpu", "list").stdout)
     assert "gpu.left" in private.log.read_text()
     # The session without processes has ended with its reason.
@@ -202,7 +202,7 @@ def test_a_claim_that_was_cleaned_away_is_filed_again(lab):
     path, = [directory / uuid for directory in CLAIMS.iterdir() if (directory / uuid).exists()]
     path.unlink()
     wait_until(path.exists)
-    assert int(path.read_text().split()[0]) == lab.daemon.pid
+    assert int(path.read_text().split()[0]) == lab.worker()
 
 
 def test_two_system_daemons_do_not_share_a_gpu(lab):
@@ -212,9 +212,9 @@ def test_two_system_daemons_do_not_share_a_gpu(lab):
     wait_until(path.exists)
     env = {"CARVE_HOST": str(path)}
     gpu, = lab.carve_json(ALICE, "gpu", "list", env=env)
-    assert (gpu["held_by"]["pid"], gpu["held_by"]["system"]) == (lab.daemon.pid, False)
+    assert (gpu["held_by"]["pid"], gpu["held_by"]["system"]) == (lab.worker(), False)
     done = lab.carve(ALICE, "run", "--vram", "1", "true", env=env)
-    assert done.returncode == 125 and f"held by another daemon (process {lab.daemon.pid} of " in done.stderr
+    assert done.returncode == 125 and f"held by another daemon (process {lab.worker()} of " in done.stderr
     lab.kill_daemon()
     wait_until(lambda: lab.carve_json(ALICE, "gpu", "list", env=env)[0]["held_by"] is None)
     second.terminate()
@@ -230,8 +230,8 @@ def test_claims_stay_over_an_upgrade(lab):
     done = lab.run(ROOT, CARVED, "--system", "--runtime-dir", lab.runtime, "--takeover")
     assert done.returncode == 0, done.stderr
     uuid = uuid_of(lab)
-    assert [int((d / uuid).read_text().split()[0]) for d in CLAIMS.iterdir() if (d / uuid).exists()] == [lab.daemon.pid]
-    assert private.gpu()["held_by"]["pid"] == lab.daemon.pid
+    assert [int((d / uuid).read_text().split()[0]) for d in CLAIMS.iterdir() if (d / uuid).exists()] == [lab.worker()]
+    assert private.gpu()["held_by"]["pid"] == lab.worker()
     assert lab.carve(ALICE, "run", "--vram", "1", "true").returncode == 0
 
 

@@ -253,12 +253,12 @@ def test_a_hook_whose_helper_is_killed_says_so(lab):
     """At its first question to the daemon, which is stopped."""
     bundle = lab.dir / "bundle"
     (bundle / "root").mkdir(parents=True)
-    os.kill(lab.daemon.pid, signal.SIGSTOP)
+    os.kill(lab.worker(), signal.SIGSTOP)
     try:
         hook = Hook(lab, bundle, {"root": {"path": "root"}, "annotations": {"carve.vram": "2GiB"}})
         helper, = wait_until(hook.helpers)
         os.kill(helper, signal.SIGKILL)
         _, said = hook.output(PATIENCE)
     finally:
-        os.kill(lab.daemon.pid, signal.SIGCONT)
+        os.kill(lab.worker(), signal.SIGCONT)
     assert hook.process.returncode == 1 and said == "carve-hook: the process that does its work was ended\n", said

@@ -51,11 +51,11 @@ def test_nobody_waits_for_a_job_that_its_user_stops(jobs):
     attack = lab.python(mallory, STOPS, 7, method=lab.popen)
     assert attack.stdout.readline() == "begun\n"
     slowest = 0
-    while attack.poll() is None and lab.daemon.poll() is None:
+    while attack.poll() is None and lab.serves_still():
         began = time.monotonic()
         assert lab.carve(ALICE, "gpu", "list").returncode == 0
         slowest = max(slowest, time.monotonic() - began)
-    assert lab.daemon.poll() is None, lab.log()[-2000:]
+    assert lab.serves_still(), lab.log()[-2000:]
     assert "job.started" in lab.log()
     # The daemon waits 5 s for its launcher: nothing that a user does takes that long.
     assert slowest < 3, slowest
@@ -518,7 +518,7 @@ def test_jobs_that_cannot_start_hold_up_nobody(jobs, name, most):
         assert jobs.output(BOB, "id", "-u", queue=queue).strip() == str(BOB)
     # As many starts as a job's waiting time between two allows, which doubles.
     tries = lab.log().count("job.not_started") + lab.log().count("job.again")
-    assert tries < 600 and lab.daemon.poll() is None
+    assert tries < 600 and lab.serves_still()
 
 
 # As many changes as are kept, and all of them once more, in parts.

@@ -85,7 +85,7 @@ def test_a_job_that_starts_is_not_its_users_yet(lab, how):
     assert jobs.output(BOB, "id", "-u").strip() == str(BOB)
     wait_until(lambda: attack.poll() is not None)
     assert jobs.output(BOB, "id", "-u").strip() == str(BOB)
-    assert lab.daemon.poll() is None and warden.poll() is None
+    assert lab.serves_still() and warden.poll() is None
     # Once the process is its user's, it may be killed before it has said that it began. That costs this job alone.
     assert how == "kill" or "job.not_started" not in lab.log()
 
@@ -142,7 +142,7 @@ def test_a_fork_bomb_fills_its_own_job_alone(make_lab, tmp_path):
     assert lab.carve_json(ROOT, "check")["daemon"]["job_tasks_of"] == "job"
     assert lab.carve(ALICE, "job", "cancel", bomb).returncode == 0
     assert jobs.ended(ALICE, bomb)["state"] == "cancelled"
-    assert lab.daemon.poll() is None and "launcher.tasks_of_user" not in lab.log()
+    assert lab.serves_still() and "launcher.tasks_of_user" not in lab.log()
 
 
 @pytest.mark.skipif(not tasks_can_be_limited(), reason="no cgroup with the controller pids can be made here")
@@ -185,7 +185,7 @@ def test_without_the_pids_controller_a_fork_bomb_fills_its_users_limit(make_lab,
     assert lab.carve(ALICE, "job", "cancel", bomb).returncode == 0
     assert jobs.ended(ALICE, bomb)["state"] == "cancelled"
     assert jobs.output(ALICE, "bash", "-c", "ulimit -Hu").strip() == str(TASKS_OF_USER)
-    assert lab.daemon.poll() is None
+    assert lab.serves_still()
 
 
 def test_jobs_are_beside_a_launcher_that_has_a_cgroup_of_its_own(lab):

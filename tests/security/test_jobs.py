@@ -133,7 +133,7 @@ def processes(lab, name):
             status = (entry / "status").read_text()
         except OSError:
             continue
-        if re.search(rf"^Name:\t{name}$", status, re.M) and f"\nPPid:\t{lab.daemon.pid}\n" in status:
+        if re.search(rf"^Name:\t{name}$", status, re.M) and f"\nPPid:\t{lab.worker()}\n" in status:
             found.append(int(entry.name))
     return found
 
@@ -475,7 +475,7 @@ def test_a_killed_system_daemon_is_started_with_its_arguments(make_lab, who):
         start, text = lab.runtime / "start", (lab.runtime / "start").read_text()
         start.unlink()
         wait_until(lambda: start.exists() and start.read_text() == text)
-        first = lab.daemon.pid
+        first = lab.worker()
         if who == "command":
             shim = parent_of(next(pid for pid in processes_called("sleep") if parent_is(pid, "carve-shim", lab)))
             os.kill(shim, signal.SIGSTOP)

@@ -7,7 +7,7 @@ def test_users_are_separate(lab):
         assert lab.run(uid, "id", "-u").stdout.strip() == str(uid)
         assert lab.run(uid, "ls", lab.home(uid)).returncode == 0
     assert lab.run(MALLORY, "ls", lab.home(ALICE)).returncode != 0
-    assert lab.run(MALLORY, "kill", "-0", str(lab.daemon.pid)).returncode != 0
+    assert lab.run(MALLORY, "kill", "-0", str(lab.worker())).returncode != 0
 
 
 def test_the_system_daemon_serves_each_user(lab):

@@ -262,7 +262,7 @@ def test_no_program_begins_where_the_part_that_sets_limits_is_killed(lab, around
     os.kill(part(lab), signal.SIGKILL)
     out, error = waiting.communicate()
     assert waiting.returncode == REFUSED and not out, out + error
-    assert lab.daemon.poll() is None
+    assert lab.serves_still()
     slow_limits(lab, 0)
     assert is_bound(run(lab, ALICE, slice_of(around)))
 

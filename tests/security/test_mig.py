@@ -24,7 +24,7 @@ def test_a_separated_daemon_makes_instances_for_users(make_lab):
     # The daemon's own process is not root's: what makes instances for it is.
     users = {pathlib.Path(f"/proc/{pid}/comm").read_text().strip(): pathlib.Path(f"/proc/{pid}").stat().st_uid
              for pid in lab.daemon_pids()}
-    assert pathlib.Path(f"/proc/{lab.daemon.pid}/status").read_text().split("Uid:")[1].split()[0] != "0", users
+    assert pathlib.Path(f"/proc/{lab.worker()}/status").read_text().split("Uid:")[1].split()[0] != "0", users
     for user, profile in ((ALICE, "1g.10gb"), (BOB, "3g.40gb")):
         assert lab.carve(user, "session", "request", "--mig-profile", profile).returncode == 0
         assert lab.carve_json(user, "session", "show")["mig_profile"] == profile
@@ -69,7 +69,7 @@ def test_the_daemon_outlives_the_process_that_makes_instances(make_lab):
     pid, = [pid for pid in processes_called("carve-mig") if parent_of(pid) == warden]
     os.kill(pid, signal.SIGKILL)
     asked.wait(60)
-    assert lab.daemon.poll() is None
+    assert lab.serves_still()
     assert lab.carve_json(ALICE, "session", "show")["gpus"][0]["instance"] == before["gpus"][0]["instance"]
     assert lab.carve(BOB, "run", "--ephemeral", "--mig-profile", "3g.40gb", "--", "true").returncode == 0
 
@@ -87,7 +87,7 @@ def test_work_that_a_killed_process_left_half_done_is_put_right(make_lab, tmp_pa
     token.touch()
     words = ["--mig-profile", "1g.10gb", "--gpus", "3"] if point in ("mig.half_made", "mig.made") else ["--mig-profile", "7g.80gb"]
     lab.carve(ALICE, "session", "request", *words)
-    assert not token.exists() and lab.daemon.poll() is None
+    assert not token.exists() and lab.serves_still()
     lab.carve(ALICE, "session", "release")
     wait_until(lambda: {i["state"] for i in lab.carve_json(ROOT, "mig", "list")} <= {"idle"})
     assert lab.carve(ALICE, "run", "--ephemeral", "--mig-profile", "7g.80gb", "--", "true").returncode == 0
@@ -95,8 +95,8 @@ def test_work_that_a_killed_process_left_half_done_is_put_right(make_lab, tmp_pa
     wait_until(lambda: not lab.carve_json(ROOT, "mig", "list"))
 
 
-def test_an_upgrade_waits_until_an_instance_is_made(make_lab):
-    """Else the next program would take the answer about it for that to its own first question."""
+def test_an_upgrade_while_an_instance_is_made(make_lab):
+    """The warden ends with its worker. The next one puts right what was half done, and the client asks again by its ID."""
     lab = make_lab("h100-80gb+mig")
     assert lab.carve(ROOT, "node", "set-role", "--dynamic-mig-enabled").returncode == 0
     assert lab.host.carve("sim", "fault", "mig-time", "--delay", "500ms").returncode == 0
@@ -105,5 +105,5 @@ def test_an_upgrade_waits_until_an_instance_is_made(make_lab):
     upgrade(lab)
     assert asked.wait(60) == 0
     assert lab.carve_json(ALICE, "session", "show")["mig_profile"] == "1g.10gb"
-    assert [i["state"] for i in lab.carve_json(ROOT, "mig", "list")] == ["busy"]
     assert lab.carve(BOB, "run", "--mig-profile", "1g.10gb", "--", "true").returncode == 0
+    assert "busy" in [i["state"] for i in lab.carve_json(ROOT, "mig", "list")]

@@ -11,7 +11,6 @@ import subprocess
 import pytest
 
 from conftest import BUILD, rest_long, wait_until
-from daemon_client import keepers
 
 from .lab import ALICE, BOB, EXAMPLES, GIB, MALLORY, MIB, ROOT
 
@@ -129,7 +128,7 @@ def test_a_restart_opens_nothing_of_other_processes(lab, tmp_path):
     calls = trace.read_text()
     assert "carved.sock" in calls
     touched = set(re.findall(r'"/proc/\d+/([^"]*)"', calls))
-    assert touched <= {"stat", "task"}, touched
+    assert touched <= {"stat", "task", "cgroup", "gid_map", "ns/user", "projid_map", "uid_map"}, touched
     assert not re.search(r"^\d+ +f?chmod(at)?\(.*/proc/", calls, re.M)
 
 
@@ -233,28 +232,106 @@ sys.stdin.read()
         assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.attack("14", "a user at the keeper's socket, or in the place of it")
-def test_nobody_gets_at_the_keeper(lab):
+def kept_of(lab):
+    """A session with a program in it, whose ledger the supervisor keeps."""
     session = lab.carve_json(ALICE, "session", "request", "--vram", "2")["id"]
     hog = lab.popen(ALICE, BUILD / "carve", "run", EXAMPLES / "hog", "600")
     wait_until(lambda: lab.carve_json(ALICE, "session", "show", session)["pids"])
-    keeper, = wait_until(lambda: keepers(lab.runtime))
+    return session, hog
+
+
+@pytest.mark.attack("14", "a user at the supervisor: its socket for notices, its files, its processes")
+def test_nobody_gets_at_the_supervisor(lab):
+    session, hog = kept_of(lab)
     done = lab.python(MALLORY, r"""
 import signal, socket
-place = LAB["runtime"] + "/keeper"
+place = LAB["runtime"]
 def tries(what, *args):
     try: what(*args)
     except OSError as e: print(e.errno)
     else: print("done", what)
-tries(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect, place + "/socket")
-tries(os.listdir, place)
-tries(os.unlink, place + "/socket")
-tries(os.rename, place, place + "2")
-tries(os.symlink, "/tmp", LAB["runtime"] + "/keeper2")
+tries(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).connect, place + "/notify.sock")
+tries(os.unlink, place + "/notify.sock")
+tries(os.rename, place + "/notify.sock", place + "/other")
+tries(os.symlink, "/tmp", place + "/descriptors.sock")
+for pid in sys.argv[1:]:
+    tries(os.kill, int(pid), signal.SIGKILL)
+    tries(os.listdir, f"/proc/{pid}/fd")
+""", lab.supervisor(), lab.worker())
+    assert "done" not in done.stdout and len(done.stdout.split()) == 8, done.stdout + done.stderr
+    lab.restart()
+    assert lab.carve_json(ALICE, "session", "show", session)["ledger"] == "open"
+    hog.terminate()
+    hog.wait(60)
+
+
+@pytest.mark.attack("14", "the descriptors that a supervisor left which ended in order")
+def test_nobody_gets_what_a_supervisor_left(lab):
+    session, hog = kept_of(lab)
+    lab.daemon.terminate()
+    lab.daemon.wait(60)
+    keeper, = wait_until(lambda: [p for p in lab.daemon_pids() if pathlib.Path(f"/proc/{p}/comm").read_text() == "carve-keeper\n"])
+    done = lab.python(MALLORY, r"""
+import signal, socket
+def tries(what, *args):
+    try: what(*args)
+    except OSError as e: print(e.errno)
+    else: print("done", what)
+tries(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect, LAB["runtime"] + "/descriptors.sock")
+tries(os.unlink, LAB["runtime"] + "/descriptors.sock")
 tries(os.kill, int(sys.argv[1]), signal.SIGKILL)
 tries(os.listdir, f"/proc/{sys.argv[1]}/fd")
 """, keeper)
-    assert "done" not in done.stdout and len(done.stdout.split()) == 7, done.stdout + done.stderr
+    assert "done" not in done.stdout and len(done.stdout.split()) == 4, done.stdout + done.stderr
+    # Somebody whom an administrator let in there by mistake gets nothing either.
+    os.chmod(lab.runtime / "descriptors.sock", 0o666)
+    done = lab.python(MALLORY, r"""
+import socket
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.connect(LAB["runtime"] + "/descriptors.sock")
+print(socket.recv_fds(s, 100, 4)[:2])
+""")
+    assert done.stdout == "(b'', [])\n", done.stdout + done.stderr
+    lab.start()
+    assert lab.carve_json(ALICE, "session", "show", session)["ledger"] == "open"
+    hog.terminate()
+    hog.wait(60)
+
+
+@pytest.mark.attack("14", "the worker itself, broken, at its supervisor: it says what no worker says")
+def test_a_broken_worker_gains_nothing_of_its_supervisor(lab):
+    """Its notices are read from its own connection, by a process that takes it over (root plays it)."""
+    session, hog = kept_of(lab)
+    worker, supervisor = lab.worker(), lab.supervisor()
+    fds = len(os.listdir(f"/proc/{supervisor}/fd"))
+    done = lab.run(ROOT, "/usr/bin/python3", "-c", r"""
+import ctypes, os, random, socket, sys
+worker = int(sys.argv[1])
+libc = ctypes.CDLL(None, use_errno=True)
+pidfd = os.pidfd_open(worker)
+links = {int(n): os.readlink(f"/proc/{worker}/fd/{n}") for n in os.listdir(f"/proc/{worker}/fd")}
+path = sys.argv[2]
+found = []
+for n in links:
+    if not links[n].startswith("socket:"): continue
+    fd = libc.syscall(438, pidfd, n, 0)
+    if fd < 0: continue
+    s = socket.socket(fileno=fd)
+    try: peer = s.getpeername()
+    except OSError: continue
+    if peer == path: found.append(s)
+assert found, links
+dice = random.Random(3)
+for i in range(300):
+    text = bytes(dice.randrange(256) for _ in range(dice.randint(1, 900))) if i % 2 else         dice.choice([b"FDSTORE=1\nFDNAME=../../etc/passwd", b"FDSTORE=1\nFDNAME=" + b"a" * 300, b"FDSTORE=1", b"MAINPID=1\nREADY=1",
+                     b"STATUS=" + b"[31m" * 50, b"FDSTOREREMOVE=1\nFDNAME=none.such"])
+    try: socket.send_fds(found[0], [text], [0] * dice.randint(0, 3))
+    except BlockingIOError: pass
+print("sent")
+""", worker, lab.runtime / "notify.sock")
+    assert done.stdout == "sent\n", done.stderr
+    assert lab.serves_still()
+    wait_until(lambda: len(os.listdir(f"/proc/{supervisor}/fd")) <= fds)
     lab.restart()
     assert lab.carve_json(ALICE, "session", "show", session)["ledger"] == "open"
     hog.terminate()

@@ -148,7 +148,7 @@ def test_all_attacks_in_turn_leave_the_daemon_as_it_was(lab):
     print("longest request of another user beside each attack, ms:",
           ", ".join(f"{name} {value:.0f}" for name, value in worst.items()))
     print(f"{len(rounds)} rounds of {len(ATTACKS)} attacks; most held during an attack: {most / MIB:.1f} MiB")
-    assert lab.daemon.poll() is None
+    assert lab.serves_still()
     assert [s["id"] for s in lab.carve_json(ALICE, "session", "list") if s["owner"]] == []
     assert lab.carve_json(BOB, "session", "show", slice_of_bobs)["state"] == "active"
     first, last = sum(rounds[0].values()), sum(rounds[-1].values())

@@ -121,4 +121,4 @@ def test_uses_of_a_socket_delay_nobody(lab, how):
 
 
 def descriptors_of(lab):
-    return len(os.listdir(f"/proc/{lab.daemon.pid}/fd"))
+    return len(os.listdir(f"/proc/{lab.worker()}/fd"))

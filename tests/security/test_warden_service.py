@@ -128,7 +128,7 @@ def test_the_warden_serves_the_worker_alone(service):
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:
         other.connect(str(lab.runtime / "warden.sock"))
         assert Jobs(lab).output(ALICE, "id", "-u").strip() == str(ALICE)
-    assert lab.daemon.poll() is None
+    assert lab.serves_still()
 
 
 def test_jobs_whose_key_was_lost_end_with_a_reason_and_hold_up_none(lab):

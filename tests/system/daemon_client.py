@@ -1,16 +1,15 @@
 """carved alone, over a driver that says what a file says: what the tests of the daemon share."""
+import http.client
 import json
 import os
 import pathlib
 import shutil
 import signal
-import socket
-import struct
 import subprocess
 import tempfile
 
 from attach_client import *
-from conftest import BUILD, clean_env, wait_until
+from conftest import BUILD, clean_env, process_ended, wait_until
 from unix_http import UnixConnection
 
 MIB = 1 << 20
@@ -30,7 +29,7 @@ class Answer:
 class Daemon:
     """A carved of its own, with a fake driver. `gpus`: [(total, reserved, outside, name)]."""
 
-    def __init__(self, gpus=((80 * GIB, 0, 0, "Fake H100"),), args=(), dir=None):
+    def __init__(self, gpus=((80 * GIB, 0, 0, "Fake H100"),), args=(), dir=None, program=BUILD / "carved"):
         self.dir = pathlib.Path(dir or tempfile.mkdtemp(prefix="carved-test-"))
         self.runtime = self.dir / "run"
         self.gpus, self.processes, self.busy, self.failing = list(gpus), [], [], False
@@ -41,7 +40,9 @@ class Daemon:
         if "--system" in self.args:
             self.dir.chmod(0o755)  # where root starts it, it becomes another user, who has to read the driver's state
         self.write_state()
-        self.process = None
+        self.program = program
+        self.process = None  # the supervisor
+        self.worker = None
         self.start()
 
     def write_state(self):
@@ -61,39 +62,85 @@ class Daemon:
                           "LD_LIBRARY_PATH": str(BUILD / "tests/programs/fake_nvml")})
 
     def start(self, wait=True):
+        self.started = list(map(str, self.args))
         log = open(self.dir / "log", "a")
         read, write = os.pipe()
         self.process = subprocess.Popen(
-            [BUILD / "carved", "--runtime-dir", self.runtime, "--foreground", "--ready-fd",
+            [self.program, "--runtime-dir", self.runtime, "--foreground", "--ready-fd",
              str(write), *self.args], env=self.env(), stdin=subprocess.DEVNULL, stderr=log,
             pass_fds=[write])
         os.close(write)
         log.close()
         if wait:
             assert os.read(read, 1) == b"R", self.log()
+            self.wait_for_worker()
         os.close(read)
+
+    def wait_for_worker(self, but=None):
+        """Until a worker serves, other than `but`."""
+        def asked():
+            try:
+                pid = self.call("GET", "/v1/version").json["pid"]
+            except (OSError, http.client.HTTPException):
+                return None
+            return pid if pid != but else None
+
+        self.worker = wait_until(asked)
+        return self.worker
+
+    @property
+    def pid(self):
+        """The worker's: the process that serves, and that another one follows on."""
+        if not self.worker or process_ended(self.worker):
+            self.wait_for_worker(self.worker)
+        return self.worker
 
     def log(self):
         return (self.dir / "log").read_text()
 
     def kill(self):
+        """The worker is killed, and none follows on it until start(): its supervisor is told to end."""
+        if self.process.poll() is not None:
+            return
+        pid = self.pid
+        self.process.send_signal(signal.SIGSTOP)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: process_ended(pid))
+        self.stop()
+
+    def stop(self):
+        """The supervisor is told to end, and its worker with it."""
+        self.process.terminate()
+        self.process.send_signal(signal.SIGCONT)
+        assert self.process.wait(60) == 0, self.log()
+
+    def lose(self):
+        """The supervisor is killed, and its worker with it: nothing is kept."""
+        pid = self.pid
         self.process.kill()
         self.process.wait()
+        wait_until(lambda: process_ended(pid))
 
     def reload(self):
         self.process.send_signal(signal.SIGHUP)
 
     def restart(self):
-        self.kill()
-        self.start()
+        """The worker is killed, and another one follows on it."""
+        if self.process.poll() is not None or self.started != list(map(str, self.args)):
+            self.kill()
+            return self.start()
+        pid = self.pid
+        os.kill(pid, signal.SIGKILL)
+        return self.wait_for_worker(pid)
 
     def close(self):
         if self.process.poll() is None:
             self.process.terminate()
+            self.process.send_signal(signal.SIGCONT)
             try:
                 code = self.process.wait(60)
             except subprocess.TimeoutExpired:
-                self.kill()
+                self.process.kill()
                 raise
             assert code == 0, self.log()
         shutil.rmtree(self.dir, ignore_errors=True)
@@ -138,64 +185,10 @@ class Daemon:
         return self.call("GET", "/v1/gpus").json[index]
 
 
-class Keeper:
-    """The keeper of a daemon's directory (src/proto/keep.h), as another program of the same user may speak to it."""
-
-    MAGIC, PUT, DROP, LIST, HELD, END, REFUSED = 0x5045454b, 1, 2, 3, 4, 5, 6
-
-    def __init__(self, runtime):
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.settimeout(20)
-        self.socket.connect(str(pathlib.Path(runtime) / "keeper" / "socket"))
-
-    def send(self, op, name="", fds=(), version=1):
-        message = struct.pack("<IHHiI48s", self.MAGIC, version, op, 0, 0, name.encode())
-        socket.send_fds(self.socket, [message], fds)
-
-    def receive(self):
-        """(op, error, name, descriptors); None where it hung up."""
-        data, fds, _, _ = socket.recv_fds(self.socket, 128, 4)
-        if not data:
-            return None
-        _, _, op, error, _, name = struct.unpack("<IHHiI48s", data)
-        return op, error, name.rstrip(b"\0").decode(), fds
-
-    def held(self):
-        """Names and descriptors, which are the caller's."""
-        self.send(self.LIST)
-        found = {}
-        while (answer := self.receive())[0] != self.END:
-            found[answer[2]] = answer[3][0]
-        return found
-
-    def names(self):
-        held = self.held()
-        for fd in held.values():
-            os.close(fd)
-        return sorted(held)
-
-    def close(self):
-        self.socket.close()
-
-
-def keepers(runtime):
-    """PIDs of the keepers of a directory, without processes that are about to become one's parent and end."""
-    found = []
-    for entry in pathlib.Path("/proc").iterdir():
-        try:
-            line = (entry / "cmdline").read_bytes().split(b"\0")
-            if line[0].endswith(b"carve-keeper") and line[1].decode() == f"{runtime}/keeper" and \
-                    os.getsid(int(entry.name)) == int(entry.name):
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
-
-
 def wait_gone(pid):
     wait_until(lambda: not pathlib.Path(f"/proc/{pid}").exists())
 
 
 __all__ = ["Daemon", "Attached", "Ledger", "UnixConnection", "attach_message", "MIB", "GIB", "WORKLOAD", "COMMAND", "SETTLE",
            "OBSERVE", "RESUME", "SWEEP", "OK", "NO_SESSION", "NOT_PERMITTED", "FULL", "VERSION", "MALFORMED",
-           "FAILED", "Keeper", "keepers", "signal", "wait_until", "wait_gone"]
+           "FAILED", "signal", "wait_until", "wait_gone"]

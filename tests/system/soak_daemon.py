@@ -273,10 +273,10 @@ def kills(count, seed=None, report=lambda text: None):
 # ---- a million pairs ----
 
 def figures(daemon):
-    status = pathlib.Path(f"/proc/{daemon.process.pid}/status").read_text()
+    status = pathlib.Path(f"/proc/{daemon.pid}/status").read_text()
     rss = next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmRSS"))
     disk = sum(f.stat().st_size for f in daemon.runtime.glob("carve.db*"))
-    return rss, disk, len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+    return rss, disk, len(os.listdir(f"/proc/{daemon.pid}/fd"))
 
 
 def load(daemon, pairs, rate=2000):

@@ -1,4 +1,4 @@
-"""A running daemon becomes another program."""
+"""A running daemon is followed by the program that is installed by then."""
 import subprocess
 
 from conftest import BUILD
@@ -15,4 +15,6 @@ def upgrade(daemon):
     assert done.returncode == 0, done.stderr + daemon.log()
     after = daemon.call("GET", "/v1/version").json
     assert done.stdout == f"carved {after['version']} runs now, as process {after['pid']}\n"
-    assert after["pid"] == before["pid"] == daemon.process.pid and after["started"] > before["started"]
+    assert after["pid"] != before["pid"] and after["started"] > before["started"]
+    assert daemon.process.poll() is None
+    daemon.worker = after["pid"]

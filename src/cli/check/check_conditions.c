@@ -540,28 +540,19 @@ static void check_disk(const struct check_input *in, struct finding *f)
 static void check_files(const struct check_input *in, struct finding *f)
 {
 	const json_t *vanished = json_object_get(in->daemon, "vanished");
-	const char *error = session_text(vanished, "error");
 	uint64_t made = session_number(vanished, "made_anew");
 
 	find(f, OK, "the daemon's files are where it made them");
 	if (!json_is_object(vanished))
 		return;
-	if (*error)
-		find(f, PROBLEM, "a file of the daemon's was removed, and %s", error);
-	else
-		find(f, NOTE,
-		     "the daemon's files in %s were removed, and made anew: %" PRIu64
-		     " so far, the last one %s at %s",
-		     in->runtime ? in->runtime : "its directory", made,
-		     session_text(vanished, "file"), session_text(vanished, "at"));
+	find(f, NOTE,
+	     "the daemon's files in %s were removed, and made anew: %" PRIu64
+	     " so far, the last one %s at %s",
+	     in->runtime ? in->runtime : "its directory", made, session_text(vanished, "file"),
+	     session_text(vanished, "at"));
 	const char *dot = strrchr(session_text(vanished, "file"), '.');
-	if (*error && json_is_true(json_object_get(in->daemon, "system")))
-		advise(f, "as root: systemctl restart carved.service, which makes its directories "
-			  "anew; sessions that are in no database by then are forgotten");
-	else if (*error)
-		advise(f, "end the daemon, and have a carve command start it again");
-	else if (dot && !strcmp(dot, ".sock") && exists("/run/systemd/system") && in->runtime &&
-		 !strcmp(in->runtime, RUNTIME_DIR_SYSTEM))
+	if (dot && !strcmp(dot, ".sock") && exists("/run/systemd/system") && in->runtime &&
+	    !strcmp(in->runtime, RUNTIME_DIR_SYSTEM))
 		advise(f, "exempt this directory from what cleans there; then, as root: systemctl "
 			  "restart carved.socket carved-attach.socket (sessions go on)");
 	else

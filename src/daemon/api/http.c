@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -84,9 +85,7 @@ int http_connection_fd(struct MHD_Connection *connection)
 
 int call_socket(const struct call *call)
 {
-	const struct http_call *c = (const struct http_call *)call;
-
-	return c->connection ? http_connection_fd(c->connection) : c->fd;
+	return http_connection_fd(((const struct http_call *)call)->connection);
 }
 
 static void watch_start(struct http_call *c)
@@ -176,8 +175,6 @@ void http_call_free(struct http_call *c)
 	turn_free(c);
 	if (c->response)
 		MHD_destroy_response(c->response);
-	close_fd(&c->fd);
-	json_decref(c->taken);
 	body_drop(c);
 	free(c);
 }
@@ -189,8 +186,6 @@ const char *call_argument(struct call *call, const char *name)
 	const char *value = NULL;
 	size_t size;
 
-	if (!http_call(call)->connection)
-		return http_taken_argument(http_call(call), name);
 	if (MHD_lookup_connection_value_n(http_call(call)->connection, MHD_GET_ARGUMENT_KIND, name,
 					  strlen(name), &value, &size) == MHD_NO)
 		return NULL;
@@ -231,7 +226,7 @@ static void answer_read(struct http_server *server, struct http_connection *open
 static char *answer_count(struct http_call *c, char *text)
 {
 	struct http_server *server = c->call.node->http;
-	struct http_connection *open = c->connection ? connection_of(c->connection) : NULL;
+	struct http_connection *open = connection_of(c->connection);
 	size_t size = text ? strlen(text) : 0;
 	unsigned kib = (unsigned)MIN(size / 1024 + 1, UINT_MAX);
 
@@ -276,13 +271,6 @@ void call_reply_text(struct call *call, unsigned status, char *text)
 		text = strdup(
 			"{\"error\":{\"code\":1,\"message\":\"out of memory\",\"hint\":\"\"}}");
 	}
-	if (!c->connection) {
-		undefer(c);
-		http_taken_answer(c, status, text);
-		c->next = call->node->http->spent;
-		call->node->http->spent = c;
-		return;
-	}
 	c->status = status;
 	c->response = MHD_create_response_from_buffer(text ? strlen(text) : 0, text,
 						      MHD_RESPMEM_MUST_FREE);
@@ -303,15 +291,6 @@ void call_reply_error(struct call *call, unsigned status, const struct error *er
 
 /* ---- libmicrohttpd's callbacks ----------------------------------------------------------- */
 
-/* Whether the client waits for the connection's end behind the answer. */
-static bool client_closes(struct MHD_Connection *connection, const char *version)
-{
-	const char *wish = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
-						       MHD_HTTP_HEADER_CONNECTION);
-
-	return strcmp(version, MHD_HTTP_VERSION_1_1) != 0 || (wish && strcasestr(wish, "close"));
-}
-
 static struct http_call *call_open(struct http_server *server, struct MHD_Connection *connection,
 				   const char *url, const char *method, const char *version)
 {
@@ -320,8 +299,6 @@ static struct http_call *call_open(struct http_server *server, struct MHD_Connec
 	if (!c)
 		return NULL;
 	c->connection = connection;
-	c->fd = -1;
-	c->closes = client_closes(connection, version);
 	c->call.node = server->node;
 	c->call.method = method;
 	c->call.path = url;
@@ -493,8 +470,7 @@ static struct http_connection *connection_begin(struct http_server *server,
 	int fd = http_connection_fd(connection);
 
 	if (!open || !crowd_enter(&server->crowd, peer_uid(fd), &open->owner)) {
-		/* A connection from before an upgrade, or one that a taken call leaves. The library
-		 * finds it ended. */
+		/* The library finds it ended. */
 		on_too_many(server, fd);
 		rights_drain(fd);
 		free(open);
@@ -538,7 +514,14 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **s
 /* Its first words, if they are there, are read in the same turn. */
 static void on_arrival(void *arg, int fd)
 {
-	http_connection_adopt(arg, fd);
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct http_server *server = arg;
+
+	/* Closes it where that fails. */
+	if (MHD_add_connection(server->mhd, fd, (struct sockaddr *)&address, sizeof(address)) !=
+	    MHD_YES)
+		log_event(LOG_WARNING, "http.connection_lost error=\"%s\"", strerrordesc_np(errno));
+	server->resumed = true; /* something may be there to be read already */
 	http_reading_first(fd);
 }
 
@@ -565,7 +548,6 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *arg, const char *
 
 void http_tick(struct http_server *server)
 {
-	http_sendings_look(server, false);
 	arrivals_go_on(&server->arrivals);
 	/* A line about those is this second's. */
 	server->logged = server->unlogged > 0;
@@ -599,12 +581,6 @@ void http_prepare(struct http_server *server)
 	bool again = fair_waits(turns) || server->resumed;
 
 	(void)fair_run(turns);
-	while (server->spent) {
-		struct http_call *c = server->spent;
-
-		server->spent = c->next;
-		http_call_free(c);
-	}
 	/* Driven from outside, it is not woken by MHD_resume_connection(). */
 	while (server->resumed) {
 		server->resumed = false;
@@ -665,7 +641,7 @@ int http_server_start(struct node *node, int fd, call_answer answer, struct http
 	return 0;
 }
 
-void http_server_release(struct http_server *server)
+static void http_server_release(struct http_server *server)
 {
 	if (--server->open_handles)
 		return;
@@ -702,7 +678,6 @@ void http_server_stop(struct http_server *server)
 	http_reading_end();
 	http_prepare(server); /* sends what was just answered */
 	server->stopping = true;
-	http_sendings_look(server, true);
 	arrivals_end(&server->arrivals, on_closed);
 	uv_close((uv_handle_t *)&server->poll, on_closed);
 	uv_close((uv_handle_t *)&server->timer, on_closed);

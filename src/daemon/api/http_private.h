@@ -1,7 +1,6 @@
 /* Shared by the files of the HTTP server. */
 #pragma once
 
-#include <jansson.h>
 #include <microhttpd.h>
 #include <stdbool.h>
 #include <uv.h>
@@ -36,12 +35,9 @@ struct http_server {
 	struct crowd bodies;  /* KiB of bodies of requests that were not answered yet */
 	struct http_connection *open;
 	struct http_call *deferred; /* calls whose answer comes later */
-	struct http_call *spent;    /* those of the last program that have theirs, to be freed */
 	unsigned calls, deferred_count;
 	bool logged;       /* libmicrohttpd had its line of this second */
 	unsigned unlogged; /* and others since */
-	struct http_sending
-		*sendings; /* answers of the last program's calls that are not out yet */
 	bool stopping;
 	bool resumed;         /* some have theirs; libmicrohttpd has not seen it */
 	uv_idle_t more_calls; /* runs while calls stand in lines: the loop does not sleep */
@@ -50,9 +46,7 @@ struct http_server {
 struct http_call {
 	struct call call;                  /* first, so that one is the other */
 	struct http_call *next, *previous; /* server->deferred */
-	struct MHD_Connection *connection; /* NULL: it was taken over, */
-	int fd;                            /* and is answered on this descriptor */
-	json_t *taken;                     /* the values into which `call` points then */
+	struct MHD_Connection *connection;
 	char *buffer;
 	size_t received;   /* bytes of body, kept or not */
 	unsigned body_kib; /* the size of the kept bodies, as counted */
@@ -61,7 +55,6 @@ struct http_call {
 	struct MHD_Response *response;
 	unsigned status;
 	bool dispatched, deferred;
-	bool closes; /* the client reads its answer to the end of the connection */
 	void (*on_gone)(struct call *call);
 	struct fair_work turn; /* while it waits for its user's: what answers it then */
 	call_answer answer;
@@ -77,14 +70,3 @@ static inline struct http_call *http_call(struct call *call)
 
 int http_connection_fd(struct MHD_Connection *connection);
 void http_call_free(struct http_call *call);
-
-/* Answers a call that was taken over, with JSON text that becomes the function's. */
-void http_taken_answer(struct http_call *c, unsigned status, char *text);
-/* One of open_handles is closed: the last one ends the server. */
-void http_server_release(struct http_server *server);
-/* Gives up on those answers that were not taken for too long, or on all. */
-void http_sendings_look(struct http_server *server, bool all);
-/* A query argument of such a call, as call_argument(). */
-const char *http_taken_argument(const struct http_call *c, const char *name);
-/* libmicrohttpd goes on with a connection between two requests. The descriptor becomes its. */
-void http_connection_adopt(struct http_server *server, int fd);

@@ -59,13 +59,12 @@ static json_t *shortcomings_json(const struct node *node)
 }
 
 /* Files of the daemon's own that somebody removed. */
-static json_t *vanished_json(const struct vanished *vanished)
+static json_t *removed_json(const struct files_removed *removed)
 {
-	if (!vanished->count && !vanished->failing)
+	if (!removed->count)
 		return json_null();
-	return json_pack("{s:i, s:s, s:o, s:o}", "made_anew", (int)vanished->count, "file",
-			 vanished->file, "at", view_time(vanished->at), "error",
-			 vanished->failing ? json_string(vanished->error) : json_null());
+	return json_pack("{s:i, s:s, s:o}", "made_anew", (int)removed->count, "file", removed->file,
+			 "at", view_time(removed->at));
 }
 
 /* Null: no launcher has answered yet, or jobs are the daemon's own user's. */
@@ -93,7 +92,7 @@ json_t *view_version(const struct node *node)
 		pool->state == POOL_NO_GPU ? pool->why.message : "", "limited",
 		shortcomings_json(node), "limited_notes", limited_notes(), "config_error",
 		*node->config_wrong ? json_string(node->config_wrong) : json_null(), "vanished",
-		vanished_json(&node->vanished), "job_tasks", job_tasks_json(&node->launcher),
+		removed_json(&node->files.removed), "job_tasks", job_tasks_json(&node->launcher),
 		"job_tasks_of", job_tasks_of_json(&node->launcher), "launcher_silent_s",
 		(int)launcher_slow_s(&node->launcher));
 }

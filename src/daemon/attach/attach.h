@@ -7,7 +7,6 @@
 struct attach_connection;
 struct attach_server;
 struct fair;
-struct handover;
 struct sessions;
 
 /* Serves the listening SOCK_SEQPACKET socket `fd`, which becomes the server's. Users take `turns`,
@@ -35,8 +34,5 @@ void attach_hang_up(struct attach_connection *connection);
 void attach_swept(struct attach_server *server);
 /* A sample is in: answers those who asked to be settled. */
 void attach_sampled(struct attach_server *server);
-/* All connections are left to the next program, and taken up from the last one. */
-void attach_hand_over(struct attach_server *server, struct handover *handover);
-void attach_take_over(struct attach_server *server, struct handover *handover);
 /* Ends connections that have said nothing for too long. Called about once a second. */
 void attach_tick(struct attach_server *server);

@@ -18,7 +18,6 @@
 #include "backend/installed.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "daemon/host/handover.h"
 #include "daemon/host/log.h"
 
 #define LOCK "lock"
@@ -130,51 +129,13 @@ int claims_open(struct claims *claims, uid_t owner)
 	return 0;
 }
 
-static bool directory_is_there(const struct claims *claims)
+bool claims_gone(const struct claims *claims)
 {
 	char path[64];
 
 	/* It serves as the owner of its directory. */
 	snprintf(path, sizeof(path), CLAIMS_DIR "/%u", (unsigned)geteuid());
-	return file_is_at(claims->dir_fd, path);
-}
-
-int claims_look(struct claims *claims)
-{
-	struct claims anew;
-
-	if (!claims->system || directory_is_there(claims))
-		return 0;
-	int rc = claims_open(&anew, geteuid());
-	if (rc < 0)
-		return rc;
-	anew.stays = claims->stays;
-	claims_close(claims);
-	*claims = anew;
-	return 1;
-}
-
-bool claims_take_over(struct claims *claims, struct handover *h)
-{
-	const json_t *place = json_object_get(h->root, "claims_place");
-
-	cleanup_close int dir = handover_take(h, json_object_get(place, "dir"));
-	cleanup_close int lock = handover_take(h, json_object_get(place, "lock"));
-
-	*claims = (struct claims){0};
-	if (dir < 0 || lock < 0)
-		return false;
-	*claims = (struct claims){
-		.system = true, .dir_fd = steal_fd(&dir), .lock_fd = steal_fd(&lock)};
-	return true;
-}
-
-void claims_hand_over(const struct claims *claims, struct handover *h)
-{
-	if (claims->system)
-		json_object_set_new(h->root, "claims_place",
-				    json_pack("{s:o, s:o}", "dir", handover_fd(h, claims->dir_fd),
-					      "lock", handover_fd(h, claims->lock_fd)));
+	return claims->system && !file_is_at(claims->dir_fd, path);
 }
 
 void claims_close(struct claims *claims)
@@ -310,7 +271,8 @@ void claim_inherit(uv_loop_t *loop, struct claim *claim, int name_fd)
 {
 	uv_poll_t *poll = calloc(1, sizeof(*poll));
 
-	if (!poll || uv_poll_init(loop, poll, name_fd) < 0) {
+	/* Who asks for the owner is told of the process that listened last. */
+	if (!poll || listen(name_fd, NAME_BACKLOG) < 0 || uv_poll_init(loop, poll, name_fd) < 0) {
 		free(poll);
 		close_fd(&name_fd);
 		return;
@@ -342,8 +304,7 @@ static void name_take(uv_loop_t *loop, struct claim *claim, const char *uuid)
 	cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	claim->state = CLAIM_OTHERS;
-	if (fd >= 0 && bind(fd, (struct sockaddr *)&address, size) == 0 &&
-	    listen(fd, NAME_BACKLOG) == 0)
+	if (fd >= 0 && bind(fd, (struct sockaddr *)&address, size) == 0)
 		claim_inherit(loop, claim, steal_fd(&fd));
 	else
 		holder_ask(claim, &address, size);

@@ -24,8 +24,6 @@
 
 #include "daemon/host/peer.h"
 
-struct handover;
-
 #define CLAIMS_DIR "/run/carve-claims"
 
 enum claim_state {
@@ -62,12 +60,8 @@ bool claim_parse(const char *text, struct process_id *ret);
  * root; what comes later needs no rights but to write there. The caller sets `stays`. 0 or -errno:
  * it takes names then. */
 int claims_open(struct claims *claims, uid_t owner);
-/* The same by what the last program left (handover.h, "claims_place"). False: it left nothing. */
-bool claims_take_over(struct claims *claims, struct handover *handover);
-void claims_hand_over(const struct claims *claims, struct handover *handover);
-/* Whether its directory is still where other daemons look; makes it anew, which root alone may. 1:
- * made; 0: it is there, or it files none; or -errno. */
-int claims_look(struct claims *claims);
+/* Whether its directory is not any more where other daemons look. */
+bool claims_gone(const struct claims *claims);
 void claims_close(struct claims *claims);
 
 /* A claim that nobody looked after yet. */

@@ -1,5 +1,7 @@
 #include "daemon/gpu/pool.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -8,7 +10,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/gpu/known.h"
-#include "daemon/host/handover.h"
+#include "daemon/host/keep.h"
 #include "daemon/host/log.h"
 #include "daemon/host/peer.h"
 
@@ -22,32 +24,11 @@
 
 /* ---- one daemon a GPU -------------------------------------------------------------------- */
 
-/* The name that the last program left; -1: none. */
-static int name_left(struct pool *pool, const char *uuid_text)
+static void claim_part(const struct pool_gpu *gpu, char ret[static SUPERVISOR_NAME_SIZE])
 {
-	const json_t *claims =
-		pool->handover ? json_object_get(pool->handover->root, "claims") : NULL;
-	size_t i;
-	json_t *claim;
-
-	json_array_foreach(claims, i, claim)
-	{
-		const char *uuid = json_string_value(json_object_get(claim, "uuid"));
-
-		if (uuid && !strcmp(uuid, uuid_text))
-			return handover_take(pool->handover, json_object_get(claim, "fd"));
-	}
-	return -1;
-}
-
-void pool_hand_over(const struct pool *pool, struct handover *h)
-{
-	claims_hand_over(&pool->claims, h);
-	for (uint32_t i = 0; i < pool->count; i++)
-		if (pool->gpu[i].claim.name_fd >= 0)
-			handover_add(h, "claims",
-				     json_pack("{s:s, s:o}", "uuid", pool->gpu[i].info.uuid_text,
-					       "fd", handover_fd(h, pool->gpu[i].claim.name_fd)));
+	snprintf(ret, SUPERVISOR_NAME_SIZE, "%s", gpu->info.uuid_text);
+	for (char *c = ret; *c; c++)
+		*c = (char)tolower((unsigned char)*c);
 }
 
 static void claim_tell(const struct pool_gpu *gpu)
@@ -77,10 +58,36 @@ static void claim_tell(const struct pool_gpu *gpu)
 	}
 }
 
+/* The supervisor keeps the names, too: no other daemon gets a GPU while this one is started anew.
+ */
+static void claim_keep(struct pool *pool, const struct pool_gpu *gpu, bool had)
+{
+	char part[SUPERVISOR_NAME_SIZE];
+	bool has = gpu->claim.name_fd >= 0;
+
+	claim_part(gpu, part);
+	if (has && !had)
+		keep_put(pool->keep, SUPERVISOR_CLAIM, part, gpu->claim.name_fd);
+	if (had && !has)
+		keep_drop(pool->keep, SUPERVISOR_CLAIM, part);
+}
+
 static bool gpu_claim(struct pool *pool, struct pool_gpu *gpu)
 {
-	return claim_update(&pool->claims, pool->loop, &gpu->claim, gpu->info.uuid_text,
-			    gpus_are_simulated(pool->gpus));
+	bool had = gpu->claim.name_fd >= 0;
+	bool changed = claim_update(&pool->claims, pool->loop, &gpu->claim, gpu->info.uuid_text,
+				    gpus_are_simulated(pool->gpus));
+
+	claim_keep(pool, gpu, had);
+	return changed;
+}
+
+static void gpu_unclaim(struct pool *pool, struct pool_gpu *gpu)
+{
+	bool had = gpu->claim.name_fd >= 0;
+
+	claim_release(&pool->claims, &gpu->claim, gpu->info.uuid_text);
+	claim_keep(pool, gpu, had);
 }
 
 bool pool_claim(struct pool *pool, bool all)
@@ -122,7 +129,7 @@ bool pool_gpu_is_left(const struct pool_gpu *gpu)
 void pool_unclaim(struct pool *pool)
 {
 	for (uint32_t i = 0; i < pool->count; i++)
-		claim_release(&pool->claims, &pool->gpu[i].claim, pool->gpu[i].info.uuid_text);
+		gpu_unclaim(pool, &pool->gpu[i]);
 }
 
 /* ---- samples ----------------------------------------------------------------------------- */
@@ -177,7 +184,7 @@ static void unread_follow(struct pool *pool, struct pool_gpu *gpu, const struct 
 		  gpu->info.uuid_text);
 	bool same = !strcmp(gpu->info.uuid_text, found->uuid_text);
 	if (!same)
-		claim_release(&pool->claims, &gpu->claim, gpu->info.uuid_text);
+		gpu_unclaim(pool, gpu);
 	gpu->info = *found;
 	known_keep(pool->store, found);
 	if (same)
@@ -267,9 +274,11 @@ static void gpu_claim_patiently(struct pool *pool, struct pool_gpu *gpu)
 {
 	struct timespec pause = {.tv_nsec = CLAIM_PAUSE_NS};
 	struct claim *claim = &gpu->claim;
-	int left = name_left(pool, gpu->info.uuid_text);
+	char part[SUPERVISOR_NAME_SIZE];
 
-	/* The name of an older version, whose system daemons took names, too. */
+	claim_part(gpu, part);
+	int left = keep_take(pool->keep, SUPERVISOR_CLAIM, part);
+	/* It took names until root made it a system daemon. */
 	if (left >= 0 && pool->claims.system)
 		close_fd(&left);
 	if (left >= 0)

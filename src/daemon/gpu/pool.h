@@ -19,7 +19,7 @@
 #include "daemon/gpu/gpu_state.h"
 #include "daemon/gpu/unlisted.h"
 
-struct handover;
+struct keep;
 struct store;
 
 enum pool_state {
@@ -74,10 +74,10 @@ typedef void (*pool_cb)(void *arg);
 
 struct pool {
 	uv_loop_t *loop;
-	struct handover *handover; /* where claims may come from; NULL: none */
-	struct claims claims;      /* opened before pool_start() */
-	uint64_t claimed_ns;       /* CLOCK_MONOTONIC: when all claims were looked at; or 0 */
-	struct store *store;       /* likewise; remembers GPUs for when they are lost */
+	struct keep *keep;    /* has the names that own GPUs */
+	struct claims claims; /* opened before pool_start() */
+	uint64_t claimed_ns;  /* CLOCK_MONOTONIC: when all claims were looked at; or 0 */
+	struct store *store;  /* likewise; remembers GPUs for when they are lost */
 	struct gpus *gpus;
 	enum pool_state state;
 	struct error why;
@@ -112,8 +112,6 @@ int pool_start(struct pool *pool, uv_loop_t *loop);
 void pool_look_for_driver(struct pool *pool);
 /* Gives the GPUs up: others may claim them. */
 void pool_unclaim(struct pool *pool);
-/* Leaves the claims to the next program. */
-void pool_hand_over(const struct pool *pool, struct handover *handover);
 /* Closes the driver. The loop must have ended. */
 void pool_close(struct pool *pool);
 

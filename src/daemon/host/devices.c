@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "daemon/host/handover.h"
 
 /* Some 1 KiB on most hosts. */
 #define TEXT_SIZE 16384
@@ -24,17 +23,4 @@ unsigned devices_loaded(void)
 		loaded |= strcmp(name + 1, "nvidia-uvm") ? DEVICE_GPUS : DEVICE_UVM;
 	}
 	return loaded;
-}
-
-unsigned devices_at_start(const struct handover *handover)
-{
-	const json_t *left = handover ? json_object_get(handover->root, "devices") : NULL;
-
-	/* An earlier version left none. */
-	return json_is_integer(left) ? (unsigned)json_integer_value(left) : devices_loaded();
-}
-
-void devices_hand_over(unsigned at_start, struct handover *handover)
-{
-	json_object_set_new(handover->root, "devices", json_integer(at_start));
 }

@@ -8,11 +8,5 @@ enum device_bits {
 	DEVICE_UVM = 1u << 1,  /* nvidia-uvm, which CUDA needs beside it */
 };
 
-struct handover;
-
 /* Those that are loaded now. */
 unsigned devices_loaded(void);
-/* Those that were loaded when the service started: an upgrade leaves the service as it is. NULL: it
- * has just started. */
-unsigned devices_at_start(const struct handover *handover);
-void devices_hand_over(unsigned at_start, struct handover *handover);

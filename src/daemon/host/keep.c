@@ -2,103 +2,72 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "daemon/host/keep_keeper.h"
 #include "daemon/host/log.h"
-#include "daemon/host/supervisor.h"
 
-/* A keeper that ends again and again is started this often at most. */
-#define START_PAUSE_NS 1000000000ull
+#define FLUSH_MS 200
 
 struct kept {
 	struct kept *next;
-	char name[KEEP_NAME_SIZE];
-	int fd;
+	char name[SUPERVISOR_NAME_SIZE];
+	int fd; /* -1: the supervisor's alone */
 };
 
 struct keep_sending {
 	struct keep_sending *next;
-	struct keep_message message;
+	char text[SUPERVISOR_NAME_SIZE + 64];
 	int fd; /* its own; -1: none goes along */
 };
 
-static void name_make(char ret[static KEEP_NAME_SIZE], const char *session, const char *part)
+static void name_make(char ret[static SUPERVISOR_NAME_SIZE], const char *owner, const char *part)
 {
-	snprintf(ret, KEEP_NAME_SIZE, "%s.%s", session, part);
+	snprintf(ret, SUPERVISOR_NAME_SIZE, "%s.%s", owner, part);
 }
 
-/* ---- descriptors that were kept ---------------------------------------------------------- */
+/* ---- lists of names ----------------------------------------------------------------------- */
 
-static void found_add(void *arg, const char *name, int fd)
+static struct kept *list_add(struct kept **list, const char *name, int fd)
 {
-	struct keep *keep = arg;
 	struct kept *kept = calloc(1, sizeof(*kept));
 
-	if (!kept) {
-		close(fd);
-		return;
-	}
+	if (!kept)
+		return NULL;
 	snprintf(kept->name, sizeof(kept->name), "%s", name);
 	kept->fd = fd;
-	kept->next = keep->found;
-	keep->found = kept;
+	kept->next = *list;
+	*list = kept;
+	return kept;
 }
 
-/* Its sockets have other names. */
-static void supervised_add(void *arg, const char *name, int fd)
+/* The place in the list that leads to this name, or to the end. */
+static struct kept **list_find(struct kept **list, const char *name)
 {
-	if (strchr(name, '.') && strlen(name) < KEEP_NAME_SIZE)
-		found_add(arg, name, fd);
+	while (*list && strcmp((*list)->name, name) != 0)
+		list = &(*list)->next;
+	return list;
 }
 
-int keep_take(struct keep *keep, const char *session, const char *part)
+/* Takes the first one out: its descriptor. */
+static int list_remove(struct kept **at)
 {
-	char name[KEEP_NAME_SIZE];
+	struct kept *kept = *at;
+	int fd = kept->fd;
 
-	name_make(name, session, part);
-	for (struct kept **at = &keep->found; *at; at = &(*at)->next) {
-		struct kept *kept = *at;
-		int fd = kept->fd;
-
-		if (strcmp(kept->name, name) != 0)
-			continue;
-		*at = kept->next;
-		free(kept);
-		return fd;
-	}
-	return -1;
+	*at = kept->next;
+	free(kept);
+	return fd;
 }
 
-/* ---- sending ----------------------------------------------------------------------------- */
+/* ---- sending ------------------------------------------------------------------------------ */
 
-/* In the supervisor's words. */
-static int supervisor_send(const struct keep_message *message, int fd)
-{
-	char text[KEEP_NAME_SIZE + 64];
-
-	snprintf(text, sizeof(text), "%s=1\nFDNAME=%s%s",
-		 message->op == KEEP_PUT ? "FDSTORE" : "FDSTOREREMOVE", message->name,
-		 message->op == KEEP_PUT ? "\nFDPOLL=0" : "");
-	return supervisor_tell_with(text, fd);
-}
-
-static int send_now(const struct keep *keep, const struct keep_message *message, int fd)
-{
-	return keep->state == KEEP_SUPERVISED ? supervisor_send(message, fd)
-					      : keeper_send(keep->fd, message, fd);
-}
-
-/* The other side has too much to do, or too many descriptors are under way. */
+/* The supervisor has too much to do, or too many descriptors are under way. */
 static bool is_busy(int rc)
 {
 	return rc == -EAGAIN || rc == -ETOOMANYREFS || rc == -ENOBUFS;
@@ -115,266 +84,179 @@ static void sending_free_first(struct keep *keep)
 	free(s);
 }
 
-static void queue_clear(struct keep *keep)
+static void send_failed(const char *text, int rc)
 {
-	while (keep->first)
-		sending_free_first(keep);
+	log_event(LOG_WARNING, "ledger.not_kept message=\"%s\" error=\"%s\"", text,
+		  strerrordesc_np(-rc));
 }
 
-static void events_want(struct keep *keep);
+static void on_writable(uv_poll_t *poll, int status, int events);
 
 static void queue_send(struct keep *keep)
 {
 	while (keep->first) {
-		int rc = send_now(keep, &keep->first->message, keep->first->fd);
+		int rc = supervisor_tell_with(keep->first->text, keep->first->fd);
 
 		if (is_busy(rc))
 			break;
 		if (rc < 0)
-			log_event(LOG_WARNING, "ledger.not_kept name=%s error=\"%s\"",
-				  keep->first->message.name, strerrordesc_np(-rc));
+			send_failed(keep->first->text, rc);
 		sending_free_first(keep);
 	}
-	events_want(keep);
+	if (keep->poll && keep->first)
+		uv_poll_start(keep->poll, UV_WRITABLE, on_writable);
+	else if (keep->poll)
+		uv_poll_stop(keep->poll);
 }
 
-static void queue_add(struct keep *keep, const struct keep_message *message, int fd)
+static void on_writable(uv_poll_t *poll, int status, int events)
+{
+	queue_send(poll->data);
+}
+
+/* `format` takes the name. */
+static void message_send(struct keep *keep, const char *what, const char *name, int fd)
 {
 	struct keep_sending *s = calloc(1, sizeof(*s));
 
 	if (!s)
 		return;
-	s->message = *message;
+	snprintf(s->text, sizeof(s->text), "%s\nFDNAME=%s", what, name);
+	int rc = keep->first ? -EAGAIN : supervisor_tell_with(s->text, fd);
+	if (!is_busy(rc)) {
+		if (rc < 0)
+			send_failed(s->text, rc);
+		free(s);
+		return;
+	}
 	s->fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
 	*keep->last = s;
 	keep->last = &s->next;
-	events_want(keep);
+	queue_send(keep);
 }
 
-static void message_send(struct keep *keep, const struct keep_message *message, int fd)
+static void name_forget(struct keep *keep, const char *name)
 {
-	int rc = keep->first ? -EAGAIN : send_now(keep, message, fd);
+	struct kept **at = list_find(&keep->sent, name);
 
-	if (is_busy(rc))
-		queue_add(keep, message, fd);
-	else if (rc < 0 && rc != -EPIPE && rc != -ECONNRESET)
-		log_event(LOG_WARNING, "ledger.not_kept name=%s error=\"%s\"", message->name,
-			  strerrordesc_np(-rc));
+	if (!*at)
+		return;
+	(void)list_remove(at);
+	keep->bytes -= strlen(name) + 1;
+	message_send(keep, "FDSTOREREMOVE=1", name, -1);
 }
 
-/* ---- the keeper -------------------------------------------------------------------------- */
+/* ---- the whole ---------------------------------------------------------------------------- */
+
+/* Sockets have names without a dot. */
+static void found_add(void *arg, const char *name, int fd)
+{
+	struct keep *keep = arg;
+
+	if (!strchr(name, '.') || strlen(name) >= SUPERVISOR_NAME_SIZE)
+		return;
+	if (!list_add(&keep->found, name, fd)) {
+		close(fd);
+		return;
+	}
+	if (list_add(&keep->sent, name, -1))
+		keep->bytes += strlen(name) + 1;
+}
+
+void keep_begin(struct keep *keep)
+{
+	*keep = (struct keep){0};
+	keep->last = &keep->first;
+	supervisor_descriptors(found_add, keep);
+}
+
+int keep_start(struct keep *keep, uv_loop_t *loop)
+{
+	uv_poll_t *poll = calloc(1, sizeof(*poll));
+	int rc = poll ? uv_poll_init(loop, poll, supervisor_fd()) : -ENOMEM;
+
+	if (rc < 0) {
+		free(poll);
+		return rc;
+	}
+	poll->data = keep;
+	keep->poll = poll;
+	queue_send(keep);
+	return 0;
+}
+
+int keep_take(struct keep *keep, const char *owner, const char *part)
+{
+	char name[SUPERVISOR_NAME_SIZE];
+
+	name_make(name, owner, part);
+	struct kept **at = list_find(&keep->found, name);
+	return *at ? list_remove(at) : -1;
+}
+
+void keep_taken(struct keep *keep)
+{
+	char name[SUPERVISOR_NAME_SIZE];
+
+	while (keep->found) {
+		snprintf(name, sizeof(name), "%s", keep->found->name);
+		close(list_remove(&keep->found));
+		name_forget(keep, name);
+	}
+}
+
+void keep_put(struct keep *keep, const char *owner, const char *part, int fd)
+{
+	char name[SUPERVISOR_NAME_SIZE];
+	size_t bytes;
+
+	if (fd < 0)
+		return;
+	name_make(name, owner, part);
+	bytes = strlen(name) + 1;
+	/* systemd would keep both. */
+	name_forget(keep, name);
+	if (keep->bytes + bytes > SUPERVISOR_NAMES_MAX) {
+		send_failed(name, -ENOSPC);
+		return;
+	}
+	if (!list_add(&keep->sent, name, -1))
+		return;
+	keep->bytes += bytes;
+	/* FDPOLL=0: a descriptor that hangs up stays. */
+	message_send(keep, "FDSTORE=1\nFDPOLL=0", name, fd);
+}
+
+void keep_drop(struct keep *keep, const char *owner, const char *part)
+{
+	char name[SUPERVISOR_NAME_SIZE];
+
+	name_make(name, owner, part);
+	name_forget(keep, name);
+}
+
+void keep_flush(struct keep *keep)
+{
+	struct pollfd writable = {.fd = supervisor_fd(), .events = POLLOUT};
+
+	while (keep->first && poll(&writable, 1, FLUSH_MS) > 0)
+		queue_send(keep);
+}
 
 static void handle_free(uv_handle_t *handle)
 {
 	free(handle);
 }
 
-static void disconnect(struct keep *keep)
-{
-	if (keep->poll)
-		uv_close((uv_handle_t *)steal_ptr(&keep->poll), handle_free);
-	close_fd(&keep->fd);
-	queue_clear(keep);
-}
-
-/* Whether the next daemon would find the keeper. */
-static bool can_be_found(const struct keep *keep)
-{
-	return keep->socket && keeper_socket(keep->dir) == keep->socket;
-}
-
-static void put_all_again(struct keep *keep)
-{
-	keep->state = KEEP_NONE;
-	keep->put_all(keep->arg);
-}
-
-static bool may_start(const struct keep *keep)
-{
-	return !keep->started_ns || now_monotonic_ns() - keep->started_ns >= START_PAUSE_NS;
-}
-
-static void on_keeper(uv_poll_t *poll, int status, int events)
-{
-	struct keep *keep = poll->data;
-	struct keep_message message;
-	int fd = -1, rc = keeper_receive(keep->fd, &message, &fd);
-
-	close_fd(&fd);
-	if (rc == 0 && message.op == KEEP_REFUSED)
-		log_event(LOG_WARNING, "ledger.not_kept name=%s error=\"%s\"", message.name,
-			  strerrordesc_np(message.error));
-	if (rc == 0 || rc == -EAGAIN) {
-		queue_send(keep);
-		return;
-	}
-	log_event(LOG_WARNING, "keeper.ended");
-	keep->removed |= !can_be_found(keep);
-	disconnect(keep);
-	keep->state = KEEP_LOST;
-	if (may_start(keep))
-		put_all_again(keep);
-}
-
-/* Whether it takes more is an event while something is to be sent. The supervisor's are tried again
- * by the clock. */
-static void events_want(struct keep *keep)
-{
-	if (keep->poll)
-		uv_poll_start(keep->poll, UV_READABLE | (keep->first ? UV_WRITABLE : 0), on_keeper);
-}
-
-/* The descriptor becomes the keep's. */
-static bool connected(struct keep *keep, int fd)
-{
-	uv_poll_t *poll = calloc(1, sizeof(*poll));
-
-	if (!poll || uv_poll_init(keep->loop, poll, fd) < 0) {
-		free(poll);
-		close(fd);
-		return false;
-	}
-	poll->data = keep;
-	keep->poll = poll;
-	keep->fd = fd;
-	keep->socket = keeper_socket(keep->dir);
-	keep->state = KEEP_CONNECTED;
-	events_want(keep);
-	return true;
-}
-
-/* Whether there is somebody to send to; starts a keeper if need be. */
-static bool is_reachable(struct keep *keep)
-{
-	if (keep->state == KEEP_SUPERVISED || keep->state == KEEP_CONNECTED)
-		return true;
-	if (!may_start(keep)) {
-		keep->state = KEEP_LOST;
-		return false;
-	}
-	keep->started_ns = now_monotonic_ns();
-	int fd = keeper_spawn(keep->loop, keep->dir);
-	if (fd >= 0 && connected(keep, fd))
-		return true;
-	log_event(LOG_WARNING, "keeper.failed dir=%s error=\"%s\"", keep->dir,
-		  strerrordesc_np(fd < 0 ? -fd : ENOMEM));
-	keep->state = KEEP_LOST;
-	return false;
-}
-
-/* ---- the whole --------------------------------------------------------------------------- */
-
-void keep_start(struct keep *keep, uv_loop_t *loop, const char *runtime_dir, bool anew,
-		void (*put_all)(void *arg), void *arg)
-{
-	*keep = (struct keep){.state = KEEP_NONE, .loop = loop, .fd = -1};
-	keep->last = &keep->first;
-	keep->put_all = put_all;
-	keep->arg = arg;
-	snprintf(keep->dir, sizeof(keep->dir), "%s/" KEEP_DIR, runtime_dir);
-	if (supervisor_keeps()) {
-		keep->state = KEEP_SUPERVISED;
-		if (anew)
-			supervisor_descriptors(supervised_add, keep);
-		return;
-	}
-	int fd = keeper_connect(keep->dir);
-	int rc = fd >= 0 && anew ? keeper_list(fd, found_add, keep) : 0;
-	if (rc < 0) {
-		log_event(LOG_ERROR, "keeper.silent dir=%s error=\"%s\"", keep->dir,
-			  strerrordesc_np(-rc));
-		close_fd(&fd);
-	}
-	if (fd >= 0)
-		(void)connected(keep, fd);
-}
-
-void keep_put(struct keep *keep, const char *session, const char *part, int fd)
-{
-	char name[KEEP_NAME_SIZE];
-
-	if (fd < 0 || !is_reachable(keep))
-		return;
-	name_make(name, session, part);
-	struct keep_message message = keep_message_make(KEEP_PUT, name);
-	message_send(keep, &message, fd);
-}
-
-static void drop_name(struct keep *keep, const char *name)
-{
-	struct keep_message message = keep_message_make(KEEP_DROP, name);
-
-	if (keep->state == KEEP_SUPERVISED || keep->state == KEEP_CONNECTED)
-		message_send(keep, &message, -1);
-}
-
-void keep_drop(struct keep *keep, const char *session, const char *part)
-{
-	char name[KEEP_NAME_SIZE];
-
-	name_make(name, session, part);
-	drop_name(keep, name);
-}
-
-void keep_taken(struct keep *keep)
-{
-	while (keep->found) {
-		struct kept *kept = keep->found;
-
-		keep->found = kept->next;
-		drop_name(keep, kept->name);
-		close(kept->fd);
-		free(kept);
-	}
-}
-
-void keep_tick(struct keep *keep)
-{
-	if (keep->state == KEEP_LOST && may_start(keep))
-		put_all_again(keep);
-	if (keep->first)
-		queue_send(keep);
-}
-
-/* A removed socket is there again: it is told once. */
-static bool removed_once(struct keep *keep)
-{
-	bool removed = keep->removed;
-
-	keep->removed = false;
-	return removed;
-}
-
-int keep_look(struct keep *keep)
-{
-	if (keep->state != KEEP_CONNECTED)
-		return 0;
-	if (can_be_found(keep))
-		return removed_once(keep);
-	keep->removed = true;
-	/* It is done with the next look. */
-	if (!may_start(keep))
-		return 0;
-	/* The keeper that was stays until the other one is there. */
-	int rc = keeper_dir_make(keep->dir);
-	if (rc < 0)
-		return rc;
-	disconnect(keep);
-	keep->state = KEEP_NONE;
-	if (!is_reachable(keep))
-		return -EIO;
-	keep->put_all(keep->arg);
-	return can_be_found(keep) ? removed_once(keep) : 0;
-}
-
 void keep_stop(struct keep *keep)
 {
-	while (keep->found) {
-		struct kept *kept = keep->found;
-
-		keep->found = kept->next;
-		close(kept->fd);
-		free(kept);
-	}
-	disconnect(keep);
+	keep_flush(keep);
+	while (keep->found)
+		close(list_remove(&keep->found));
+	while (keep->sent)
+		(void)list_remove(&keep->sent);
+	while (keep->first)
+		sending_free_first(keep);
+	if (keep->poll)
+		uv_close((uv_handle_t *)steal_ptr(&keep->poll), handle_free);
 }

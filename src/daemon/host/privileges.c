@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "daemon/host/handover.h"
+#include "base/macros.h"
+#include "daemon/host/log.h"
 
 /* ---- its life ---------------------------------------------------------------------------- */
 
@@ -29,20 +30,9 @@ void privileges_stop(struct privileges *p)
 	warden_link_stop(&p->warden);
 }
 
-void privileges_leave(struct privileges *p, bool sockets)
+void privileges_leave(struct privileges *p)
 {
-	warden_link_close(&p->warden, sockets);
-}
-
-void privileges_hand_over(const struct privileges *p, struct handover *h)
-{
-	if (p->warden.fd >= 0)
-		json_object_set_new(h->root, "warden", handover_fd(h, p->warden.fd));
-}
-
-void privileges_take_over(struct privileges *p, struct handover *h)
-{
-	privileges_init(p, handover_take(h, json_object_get(h->root, "warden")));
+	warden_link_close(&p->warden, false);
 }
 
 bool privileges_guarded(const struct privileges *p)

@@ -13,8 +13,6 @@
 #include "daemon/host/warden_link.h"
 #include "proto/warden.h"
 
-struct handover;
-
 struct privileges {
 	struct warden_link warden;
 };
@@ -27,12 +25,8 @@ int privileges_start(struct privileges *privileges, uv_loop_t *loop,
 		     void (*on_ended)(void *context), void *context);
 /* The loop ends: no more answers. */
 void privileges_stop(struct privileges *privileges);
-/* The daemon ends, and its warden with it; `sockets`: which removes those of the runtime directory.
- */
-void privileges_leave(struct privileges *privileges, bool sockets);
-/* Leaves the link to the next program; and takes it up. */
-void privileges_hand_over(const struct privileges *privileges, struct handover *handover);
-void privileges_take_over(struct privileges *privileges, struct handover *handover);
+/* The daemon ends, and its warden with it. */
+void privileges_leave(struct privileges *privileges);
 /* Whether there is a warden. */
 bool privileges_guarded(const struct privileges *privileges);
 /* Has the warden do something in nobody's turn, and waits for its answer; by a thread of the pool.

@@ -16,7 +16,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "daemon/host/handover.h"
 #include "daemon/host/log.h"
 #include "daemon/host/sole.h"
 #include "daemon/host/supervisor.h"
@@ -100,18 +99,6 @@ int runtime_lock_dir(const char *dir, const char *does, struct error *err)
 	return steal_fd(&fd);
 }
 
-void runtime_hand_over(const struct runtime *runtime, struct handover *h)
-{
-	json_t *to =
-		json_pack("{s:o, s:o, s:o, s:b}", "lock", handover_fd(h, runtime->lock_fd), "http",
-			  handover_fd(h, runtime->http_fd), "attach",
-			  handover_fd(h, runtime->attach_fd), "supervised", runtime->handed_over);
-
-	if (runtime->sole_fd >= 0)
-		json_object_set_new(to, "sole", handover_fd(h, runtime->sole_fd));
-	json_object_set_new(h->root, "runtime", to);
-}
-
 static const char *const file_names[RUNTIME_FILES] = {
 	[RUNTIME_LOCK] = "lock",
 	[RUNTIME_ATTACH] = "attach.sock",
@@ -148,33 +135,6 @@ static void dir_hold(struct runtime *runtime)
 	runtime->dir_fd = open(runtime->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (runtime->dir_fd >= 0)
 		(void)flock(runtime->dir_fd, LOCK_SH | LOCK_NB);
-}
-
-bool runtime_take_over(struct runtime *runtime, struct handover *h)
-{
-	const json_t *from = json_object_get(h->root, "runtime");
-	struct error ignored;
-
-	runtime->lock_fd = handover_take(h, json_object_get(from, "lock"));
-	runtime->http_fd = handover_take(h, json_object_get(from, "http"));
-	runtime->attach_fd = handover_take(h, json_object_get(from, "attach"));
-	runtime->handed_over = json_is_true(json_object_get(from, "supervised"));
-	if (runtime->lock_fd >= 0 && runtime->http_fd >= 0 && runtime->attach_fd >= 0) {
-		runtime->inode[RUNTIME_LOCK] = file_inode(runtime, RUNTIME_LOCK);
-		dir_hold(runtime);
-		/* An earlier version noted nothing. */
-		runtime->start_noted = true;
-		runtime->start_noted = !runtime_start_missing(runtime);
-		/* An earlier version took no name. */
-		runtime->sole_fd = handover_take(h, json_object_get(from, "sole"));
-		if (runtime->sole_fd < 0)
-			(void)sole_take(runtime->dir, &runtime->sole_fd, &ignored);
-		return true;
-	}
-	close_fd(&runtime->lock_fd);
-	close_fd(&runtime->http_fd);
-	close_fd(&runtime->attach_fd);
-	return false;
 }
 
 /* Without it the next daemon would have other settings: that is no reason not to serve. */
@@ -255,6 +215,23 @@ static int dir_make(const struct runtime *runtime, bool system, struct error *er
 	return 0;
 }
 
+/* The lock that carve's own supervisor has. False: there is no such supervisor. */
+static bool lock_receive(struct runtime *runtime)
+{
+	struct stat st;
+
+	runtime->lock_fd = supervisor_socket(SUPERVISOR_LOCK);
+	runtime->lock_is_supervisors = runtime->lock_fd >= 0 && fstat(runtime->lock_fd, &st) == 0;
+	if (runtime->lock_is_supervisors)
+		runtime->inode[RUNTIME_LOCK] = st.st_ino;
+	return runtime->lock_is_supervisors;
+}
+
+int runtime_lock_daemon(struct runtime *runtime, bool system, const char *config, struct error *err)
+{
+	return lock_receive(runtime) ? 0 : runtime_lock(runtime, system, config, err);
+}
+
 int runtime_lock(struct runtime *runtime, bool system, const char *config, struct error *err)
 {
 	if (dir_make(runtime, system, err) < 0 ||
@@ -266,18 +243,6 @@ int runtime_lock(struct runtime *runtime, bool system, const char *config, struc
 	runtime->inode[RUNTIME_LOCK] = file_inode(runtime, RUNTIME_LOCK);
 	successor_note(runtime->lock_fd, system, config);
 	dir_hold(runtime);
-	return 0;
-}
-
-int runtime_lock_again(struct runtime *runtime, bool system, const char *config, struct error *err)
-{
-	int before = runtime->lock_fd;
-
-	if (runtime_lock(runtime, system, config, err) < 0) {
-		runtime->lock_fd = before;
-		return -1;
-	}
-	close_fd(&before);
 	return 0;
 }
 
@@ -297,13 +262,29 @@ static int socket_listen(const struct runtime *runtime, const char *name, int ty
 	return steal_fd(&fd);
 }
 
-/* The process that began to listen at a socket: at this one, or at the one it is connected to. */
-static pid_t listener_of(int fd)
+/* The process that listened last at a socket: at this one, or at the one it is connected to. */
+static struct ucred listening_at(int fd)
 {
-	struct ucred peer = {0};
+	struct ucred peer;
 	socklen_t size = sizeof(peer);
 
-	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : -1;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+		peer = (struct ucred){.pid = -1, .uid = (uid_t)-1};
+	return peer;
+}
+
+static pid_t listener_of(int fd)
+{
+	return listening_at(fd).pid;
+}
+
+/* Clients that are told of a listener hear of the process that serves, and not of its supervisor.
+ * The user has to stay: they believe root's sockets. */
+static int socket_name_as_own(int fd)
+{
+	if (listening_at(fd).uid == geteuid())
+		(void)listen(fd, LISTEN_BACKLOG);
+	return fd;
 }
 
 enum listens { LISTENS_NOBODY, LISTENS_SOMEBODY, LISTENS_KNOWN };
@@ -354,38 +335,6 @@ static void orphan_note(struct runtime *runtime, enum runtime_file file, int fd)
 			  strerrordesc_np(-rc));
 }
 
-static int lock_adopt(struct runtime *runtime, int fd, const char *config, struct error *err)
-{
-	char pid[16];
-	int n = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
-
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-		close_fd(&fd);
-		return error_set(err, EXIT_CODE_FAILED, "another daemon has locked %s",
-				 runtime->dir);
-	}
-	if (ftruncate(fd, 0) == 0 && write_all(fd, pid, (size_t)n) == 0)
-		successor_note(fd, true, config);
-	close_fd(&runtime->lock_fd);
-	runtime->lock_fd = fd;
-	return 0;
-}
-
-int runtime_adopt(struct runtime *runtime, enum runtime_file file, int fd, const char *config,
-		  struct error *err)
-{
-	if (file == RUNTIME_LOCK && lock_adopt(runtime, fd, config, err) < 0)
-		return -1;
-	if (file == RUNTIME_ATTACH)
-		runtime->attach_fd = fd;
-	else if (file == RUNTIME_HTTP)
-		runtime->http_fd = fd;
-	runtime->inode[file] = file_inode(runtime, file);
-	orphan_note(runtime, file, fd);
-	dir_hold(runtime);
-	return 0;
-}
-
 /* A supervisor's, whose file may have been removed since it made that: it would hand the socket
  * over that nobody can reach for ever. Then it is the one that the last daemon made, or a new one.
  */
@@ -402,15 +351,15 @@ static int socket_get(struct runtime *runtime, int handed, enum runtime_file fil
 	if (listens != LISTENS_NOBODY && !is_kept) {
 		if (kept >= 0)
 			kept_forget(file);
-		return steal_fd(&owned);
+		return socket_name_as_own(steal_fd(&owned));
 	}
 	if (handed >= 0) {
-		runtime->orphaned |= 1u << file;
+		runtime->orphaned |= (unsigned)!is_kept << file;
 		log_event(LOG_WARNING, "runtime.vanished file=%s made=%s", file_names[file],
 			  is_kept ? "earlier" : "anew");
 	}
 	if (is_kept)
-		return steal_fd(&kept);
+		return socket_name_as_own(steal_fd(&kept));
 	int fd = socket_listen(runtime, file_names[file], type, mode, err);
 	if (fd >= 0)
 		orphan_note(runtime, file, fd);
@@ -436,6 +385,11 @@ static int sockets_make(struct runtime *runtime, bool system, struct error *err)
 	}
 	runtime->http_fd = socket_get(runtime, http, RUNTIME_HTTP, SOCK_STREAM, mode, err);
 	return runtime->http_fd < 0 ? -1 : 0;
+}
+
+static int *socket_of(struct runtime *runtime, enum runtime_file file)
+{
+	return file == RUNTIME_HTTP ? &runtime->http_fd : &runtime->attach_fd;
 }
 
 static int containers_make(const struct runtime *runtime)
@@ -464,13 +418,6 @@ bool runtime_containers_there(const struct runtime *runtime)
 	return stat(path, &st) == 0 && st.st_ino == file_inode(runtime, RUNTIME_ATTACH);
 }
 
-int runtime_containers_again(const struct runtime *runtime, struct error *err)
-{
-	int rc = containers_make(runtime);
-
-	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "%s", strerrordesc_np(-rc)) : 1;
-}
-
 int runtime_listen(struct runtime *runtime, bool system, struct error *err)
 {
 	if (runtime->http_fd < 0) {
@@ -487,38 +434,74 @@ int runtime_listen(struct runtime *runtime, bool system, struct error *err)
 	return 0;
 }
 
-int runtime_listen_again(struct runtime *runtime, enum runtime_file file, bool system,
-			 struct error *err)
-{
-	bool http = file == RUNTIME_HTTP;
+/* ---- the supervisor's part --------------------------------------------------------------- */
 
-	if (dir_make(runtime, system, err) < 0)
-		return -1;
-	int fd = socket_listen(runtime, file_names[file], http ? SOCK_STREAM : SOCK_SEQPACKET,
-			       system ? 0666 : 0600, err);
-	if (fd < 0)
-		return -1;
-	*(http ? &runtime->http_fd : &runtime->attach_fd) = fd;
-	orphan_note(runtime, file, fd);
-	runtime->inode[file] = file_inode(runtime, file);
-	if (!http)
-		containers_begin(runtime);
-	return fd;
+int runtime_hold(struct runtime *runtime, bool system, const char *config, struct error *err)
+{
+	bool made = false;
+
+	if (runtime->lock_fd < 0 || runtime_look(runtime, RUNTIME_LOCK) != RUNTIME_THERE) {
+		int before = runtime->lock_fd;
+
+		if (runtime_lock(runtime, system, config, err) < 0) {
+			runtime->lock_fd = before;
+			return -1;
+		}
+		close_fd(&before);
+		made = true;
+	}
+	for (enum runtime_file file = RUNTIME_ATTACH; file <= RUNTIME_HTTP; file++) {
+		int *fd = socket_of(runtime, file);
+
+		if (*fd >= 0 &&
+		    (runtime->handed_over || runtime_look(runtime, file) == RUNTIME_THERE))
+			continue;
+		close_fd(fd);
+		*fd = socket_listen(runtime, file_names[file],
+				    file == RUNTIME_HTTP ? SOCK_STREAM : SOCK_SEQPACKET,
+				    system ? 0666 : 0600, err);
+		if (*fd < 0)
+			return -1;
+		runtime->inode[file] = file_inode(runtime, file);
+		made = true;
+	}
+	return made;
+}
+
+void runtime_continue(struct runtime *runtime)
+{
+	int sockets = supervisor_socket(SUPERVISOR_ATTACH);
+
+	runtime->lock_fd = supervisor_socket(RUNTIME_LOCK_HELD);
+	runtime->sole_fd = supervisor_socket(RUNTIME_SOLE);
+	runtime->attach_fd = sockets;
+	runtime->http_fd = supervisor_socket(SUPERVISOR_HTTP);
+	runtime->handed_over = sockets >= 0 && runtime->lock_fd < 0;
+	/* A file that is missing by now is to be missed: no inode has that number. */
+	for (enum runtime_file file = 0; runtime->lock_fd >= 0 && file < RUNTIME_FILES; file++)
+		runtime->inode[file] = file_inode(runtime, file) ?: (ino_t)-1;
+	if (runtime->lock_fd >= 0)
+		dir_hold(runtime);
+	runtime->start_noted = runtime->lock_fd >= 0;
+}
+
+void runtime_end(struct runtime *runtime)
+{
+	char path[128];
+
+	/* Sockets of a supervisor above this one go on listening for the next daemon. */
+	for (enum runtime_file file = RUNTIME_ATTACH; file <= RUNTIME_HTTP; file++)
+		if (!runtime->handed_over && runtime->inode[file] &&
+		    runtime_look(runtime, file) != RUNTIME_REPLACED) {
+			runtime_path(runtime, file_names[file], path, sizeof(path));
+			unlink(path);
+		}
+	runtime_leave(runtime);
 }
 
 void runtime_leave(struct runtime *runtime)
 {
-	char path[128];
-
-	/* Sockets of a supervisor go on listening for the next daemon. */
-	if (runtime->inode[RUNTIME_HTTP] && !runtime->handed_over &&
-	    runtime_look(runtime, RUNTIME_HTTP) != RUNTIME_REPLACED) {
-		runtime_path(runtime, file_names[RUNTIME_HTTP], path, sizeof(path));
-		unlink(path);
-		runtime_path(runtime, file_names[RUNTIME_ATTACH], path, sizeof(path));
-		unlink(path);
-	}
-	if (runtime->lock_fd >= 0)
+	if (runtime->lock_fd >= 0 && !runtime->lock_is_supervisors)
 		(void)!ftruncate(runtime->lock_fd, 0);
 	close_fd(&runtime->lock_fd);
 	close_fd(&runtime->dir_fd);

@@ -10,7 +10,6 @@
 #include "backend/installed.h"
 
 struct error;
-struct handover;
 
 /* Files that commands and the next daemon look for. The order is that in which they are made. */
 enum runtime_file { RUNTIME_LOCK, RUNTIME_ATTACH, RUNTIME_HTTP, RUNTIME_FILES };
@@ -22,18 +21,18 @@ struct runtime {
 	int sole_fd;            /* its name (sole.h), or -1 */
 	int http_fd, attach_fd; /* listening */
 	bool handed_over;       /* they are a supervisor's */
-	/* Those of its sockets whose files were removed, a bit each (enum runtime_file): it hands
-	 * them over at each start, and nobody can reach them. */
+	bool lock_is_supervisors;
+	/* Those of its sockets whose files were removed, and which this start has made anew: a bit
+	 * each (enum runtime_file). */
 	unsigned orphaned;
 	int dir_fd;       /* holds a shared lock: systemd-tmpfiles cleans no such directory */
 	bool start_noted; /* this daemon, or the program before it, has noted its options */
 	ino_t inode[RUNTIME_FILES]; /* to notice when one is removed or replaced; 0: none yet */
 };
 
-/* Leaves lock and sockets to the next program. */
-void runtime_hand_over(const struct runtime *runtime, struct handover *handover);
-/* Takes up what the last program left. False: it is not all there. */
-bool runtime_take_over(struct runtime *runtime, struct handover *handover);
+/* The names under which a supervisor that becomes another program leaves them to itself. */
+#define RUNTIME_LOCK_HELD "held-lock"
+#define RUNTIME_SOLE "held-name"
 
 /* Chooses the directory: `wanted`, or NULL: /run/carve as root, else installed_user_dir(). 0 or
  * negative with *err. */
@@ -49,6 +48,9 @@ int runtime_lock_dir(const char *dir, const char *does, struct error *err);
  * be started. It has a line "system" for the system's, and a line "config PATH" (absolute) where
  * `config` is not NULL. */
 int runtime_lock(struct runtime *runtime, bool system, const char *config, struct error *err);
+/* Does the same for a daemon, where its supervisor has not done so. */
+int runtime_lock_daemon(struct runtime *runtime, bool system, const char *config,
+			struct error *err);
 /* The options of a daemon; NULL and 0 where one was not named. */
 struct runtime_start {
 	bool system;
@@ -68,22 +70,19 @@ int runtime_listen(struct runtime *runtime, bool system, struct error *err);
 /* Whether a file is still the one that was made. */
 enum runtime_found runtime_look(const struct runtime *runtime, enum runtime_file file);
 const char *runtime_file_name(enum runtime_file file);
-/* Makes a socket's file anew, and the directory, too. The descriptor, which is `runtime`'s as well,
- * or negative with *err. */
-int runtime_listen_again(struct runtime *runtime, enum runtime_file file, bool system,
-			 struct error *err);
-/* Takes up such a file that the warden has made: the descriptor becomes `runtime`'s. 0, or negative
- * with *err, and it is closed. */
-int runtime_adopt(struct runtime *runtime, enum runtime_file file, int fd, const char *config,
-		  struct error *err);
-/* Likewise the lock's. Until then another daemon could have taken the directory: negative with *err
- * where one has. */
-int runtime_lock_again(struct runtime *runtime, bool system, const char *config, struct error *err);
-/* Whether what containers get is the attach socket of now; and makes it so. 1: made; or negative
- * with *err. */
+/* Whether what containers get is the attach socket of now. */
 bool runtime_containers_there(const struct runtime *runtime);
-int runtime_containers_again(const struct runtime *runtime, struct error *err);
-/* Removes the socket files, closes the lock. The listening descriptors have other owners by now. */
+/* Closes the lock. The listening descriptors have other owners by now. */
 void runtime_leave(struct runtime *runtime);
+
+/* For a supervisor: makes what is missing of the directory, the lock and the two sockets, at the
+ * start and whenever files were removed. 1: made; 0: nothing was missing; negative with *err, where
+ * another daemon has the directory. */
+int runtime_hold(struct runtime *runtime, bool system, const char *config, struct error *err);
+/* For a supervisor: takes up what it left to itself before it became this program, or the sockets
+ * that a supervisor above it has. Those two are told apart by the lock. */
+void runtime_continue(struct runtime *runtime);
+/* For a supervisor that ends for good: also removes the files of its sockets. */
+void runtime_end(struct runtime *runtime);
 /* DIR/NAME */
 void runtime_path(const struct runtime *runtime, const char *name, char *buf, size_t size);

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "daemon/host/handover.h"
 #include "daemon/host/log.h"
 #include "daemon/host/owner.h"
 
@@ -83,20 +82,6 @@ void launcher_tick(struct launcher *l)
 	warden_link_tick(l->warden);
 	slow_tell(l);
 	greet(l);
-}
-
-void launcher_hand_over(const struct launcher *l, struct handover *h)
-{
-	json_object_set_new(h->root, "launcher", json_boolean(l->there));
-	json_object_set_new(h->root, "launcher_service", json_boolean(l->service));
-}
-
-void launcher_take_over(struct launcher *l, struct handover *h)
-{
-	*l = (struct launcher){
-		.there = h && json_is_true(json_object_get(h->root, "launcher")),
-		.service = h && json_is_true(json_object_get(h->root, "launcher_service")),
-	};
 }
 
 /* ---- asking ------------------------------------------------------------------------------- */

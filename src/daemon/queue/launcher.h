@@ -11,8 +11,6 @@
 #include "daemon/host/warden_link.h"
 #include "proto/warden_jobs.h"
 
-struct handover;
-
 struct launcher {
 	struct warden_link *warden;
 	bool there;              /* the warden starts jobs */
@@ -75,6 +73,3 @@ int launcher_over(struct launcher *launcher, uint64_t first, uint32_t count, war
 		  void *arg, uint64_t *ret);
 /* The answer is nobody's. Takes 0. */
 void launcher_forget(struct launcher *launcher, uint64_t asked);
-
-void launcher_hand_over(const struct launcher *launcher, struct handover *handover);
-void launcher_take_over(struct launcher *launcher, struct handover *handover);

@@ -164,11 +164,8 @@ void queues_kick(struct queues *q);
 /* Before the loop sleeps: writes what was enqueued, and starts what can start. */
 void queues_run(struct queues *q);
 void queues_tick(struct queues *q);
-/* Makes anew what somebody removed of the queues' files: of their database, and directories of jobs
- * that run. Returns 1 where it made some; 0 where nothing is missing, or there are no queues; or
- * -errno. In *ret_name is the name, in static memory. */
-int queues_database_look(struct queues *q, const char **ret_name);
-int queues_directories_look(struct queues *q, const char **ret_name);
+/* Whether somebody removed a file of the queues' database, whose name is returned, else NULL. */
+const char *queues_database_missing(const struct queues *q);
 /* As database_copy(). */
 int queues_database_copy(const struct queues *q);
 /* Whether the daemon is needed: an agent is there, or a job runs. */

@@ -502,7 +502,6 @@ int agent_start(struct queues *q, const struct agent *wanted, struct agent **ret
 	agent_insert(q, agent);
 	agents_save(agent);
 	agent_hooks_save(q);
-	queue_reviver_look(q);
 	log_event(LOG_INFO, "agent.started id=%s uid=%u queues=%u", agent->id, agent->uid,
 		  agent->queue_count);
 	*ret = agent;

@@ -207,7 +207,6 @@ struct queues *queues_start(const struct queues_host *host, struct error *err)
 		return NULL;
 	}
 	q->host = *host;
-	q->reviver.pipe = -1;
 	(void)!getrandom(&q->seed, sizeof(q->seed), GRND_NONBLOCK);
 	crowd_begin_any(&q->crowd, *q->host.living_jobs);
 	q->pending.as_they_come = q->ending.as_they_come = true;
@@ -217,7 +216,6 @@ struct queues *queues_start(const struct queues_host *host, struct error *err)
 	places_find_all(q);
 	if (queues_open(q, err) == 0) {
 		jobs_take_up(q);
-		queue_reviver_look(q);
 		return q;
 	}
 	log_event(LOG_ERROR, "queue.unusable error=\"%s\"", err->message);
@@ -235,7 +233,6 @@ void queues_stop(struct queues *q)
 {
 	if (!q)
 		return;
-	queue_reviver_end(q);
 	queues_settle(q);
 	queue_records_settle(q);
 	queue_records_tidy(q, TIDIED_AT_END);

@@ -222,8 +222,8 @@ struct queues {
 	uint64_t events; /* the number of the last one */
 	int64_t changes; /* the last number of an end that hooks are told of, also on disk */
 	bool told;       /* listeners have not heard of it */
-	/* The launcher was asked for a directory of jobs' files, and what came of it: as
-	 * queues_directories_look() returns it. */
+	/* The warden was asked for a directory of jobs' files, and what came of the last one: 0
+	 * or -errno. */
 	uint64_t files_asked;
 	int files_made;
 	bool owes; /* hooks are to be told of more ends that are on disk */
@@ -231,12 +231,6 @@ struct queues {
 	bool dirty;
 	uint64_t mig_changes; /* those that were decided on */
 	uint64_t sample;      /* jobs that wait for newer figures wait for this sample */
-	struct {
-		int pipe;                      /* which it waits for; -1: there is none */
-		struct process_watch *starter; /* the process that leaves it behind */
-		pid_t starter_pid;
-		uint64_t at_ns; /* when it was started; 0: never */
-	} reviver;
 	char boot[STORE_BOOT_SIZE];
 	struct queue_overs overs;
 	char dir[PATH_MAX / 2];       /* has the files of jobs of this process's own user */
@@ -416,15 +410,8 @@ int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, ward
 /* The shim of that answer. 0 or -errno: `rc`, or the answer is wrong. */
 int shim_of_answer(int rc, const void *reply, int fd, struct process_id *ret);
 
-/* Starts the program of shims with descriptors SHIM_SPEC_FD and SHIM_DIR_FD (-1: without) and
- * SHIM_GO_FD, which are copies of these. 0 or -errno. */
-int shim_spawn_with(const struct queues *q, char **argv, int spec, int go, int dir, pid_t *ret);
-
-/* ---- queue_reviver.c */
-/* Has a process there that starts a user's own daemon again, while an agent is. Each second. */
-void queue_reviver_look(struct queues *q);
-/* Lets it go. */
-void queue_reviver_end(struct queues *q);
+/* Makes the directories of jobs that run, where somebody removed them. Each second. */
+void queue_directories_look(struct queues *q);
 
 /* ---- queue_run.c */
 /* Judges a start that failed, of a job that waits again. `agent` is needed for -EACCES alone. */

@@ -543,10 +543,9 @@ void queue_store_freed(void *arg)
 	q->told = true; /* requests about agents wait for it */
 }
 
-int queues_database_look(struct queues *q, const char **ret_name)
+const char *queues_database_missing(const struct queues *q)
 {
-	*ret_name = q && q->store ? job_store_missing(q->store) : NULL;
-	return *ret_name ? job_store_look(q->store) : 0;
+	return q && q->store ? job_store_missing(q->store) : NULL;
 }
 
 int queues_database_copy(const struct queues *q)
@@ -580,7 +579,7 @@ void queues_tick(struct queues *q)
 		return;
 	q->crowd.most = *q->host.living_jobs; /* it may have been read again */
 	queue_overs_tell(q);
-	queue_reviver_look(q);
+	queue_directories_look(q);
 	queue_waits_retry(q);
 	queue_records_sync(q);
 	queue_records_tidy(q, TIDIED_AT_TICK);

@@ -47,18 +47,17 @@ static void on_files(void *arg, int rc, const void *reply, int *fd)
 	struct queues *q = arg;
 
 	q->files_asked = 0;
-	q->files_made = rc < 0 ? rc : 1;
+	q->files_made = MIN(rc, 0);
 }
 
-/* A launcher's are root's: what comes of it is seen by the next look. */
+/* A launcher's are root's: what comes of it is seen by the next look. Returns 0 or -errno. */
 static int directory_make_anew(struct queues *q, uid_t uid)
 {
 	char path[PATH_MAX];
 
 	if (launcher_is_there(q->host.launcher))
 		return launcher_files(q->host.launcher, uid, on_files, q, &q->files_asked);
-	int rc = directory_make(q, uid, path);
-	return rc < 0 ? rc : 1;
+	return directory_make(q, uid, path);
 }
 
 /* The user of a job that runs whose directory is missing; (uid_t)-1: nobody. */
@@ -78,18 +77,21 @@ static uid_t directory_missing(const struct queues *q)
 
 /* Users' directories are there from the start of their first job on. Without a launcher that start
  * makes the directory of all, too. */
-int queues_directories_look(struct queues *q, const char **ret_name)
+void queue_directories_look(struct queues *q)
 {
-	if (!q || q->files_asked)
-		return 0;
-	*ret_name = "jobs";
-	int made = q->files_made;
-	q->files_made = 0;
+	if (q->files_asked)
+		return;
 	bool all = launcher_is_there(q->host.launcher) && access(q->users_dir, F_OK) < 0 &&
 		   errno == ENOENT;
 	uid_t uid = all ? (uid_t)-1 : directory_missing(q);
-	int rc = all || uid != (uid_t)-1 ? directory_make_anew(q, uid) : 0;
-	return made ? made : rc;
+	if (!all && uid == (uid_t)-1)
+		return;
+	int rc = directory_make_anew(q, uid);
+	if (rc == q->files_made)
+		return; /* that it fails is said once */
+	q->files_made = rc;
+	log_event(LOG_WARNING, "runtime.vanished file=jobs error=\"%s\"",
+		  rc < 0 ? strerrordesc_np(-rc) : "");
 }
 
 /* ---- the shim's orders -------------------------------------------------------------------- */
@@ -177,21 +179,25 @@ static int job_memfd(const struct job *job, const struct agent *agent,
 
 /* ---- the shim ----------------------------------------------------------------------------- */
 
-int shim_spawn_with(const struct queues *q, char **argv, int spec, int go, int dir, pid_t *ret)
+static int spawn(const struct queues *q, const char *dir, const char *name, int spec, int go,
+		 pid_t *ret)
 {
+	char *argv[] = {(char *)q->shim, (char *)dir, (char *)name, (char *)q->attach, NULL};
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attributes;
 	sigset_t all, none;
+	cleanup_close int opened = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	cleanup_close int dir_fd = opened < 0 ? -1 : fcntl(opened, F_DUPFD_CLOEXEC, SHIM_FDS_FROM);
 
+	if (dir_fd < 0)
+		return -errno;
 	sigfillset(&all);
 	sigemptyset(&none);
 	posix_spawn_file_actions_init(&files);
 	posix_spawnattr_init(&attributes);
-	if (spec >= 0)
-		posix_spawn_file_actions_adddup2(&files, spec, SHIM_SPEC_FD);
+	posix_spawn_file_actions_adddup2(&files, spec, SHIM_SPEC_FD);
 	posix_spawn_file_actions_adddup2(&files, go, SHIM_GO_FD);
-	if (dir >= 0)
-		posix_spawn_file_actions_adddup2(&files, dir, SHIM_DIR_FD);
+	posix_spawn_file_actions_adddup2(&files, dir_fd, SHIM_DIR_FD);
 	posix_spawnattr_setsigmask(&attributes, &none);
 	posix_spawnattr_setsigdefault(&attributes, &all);
 	/* A signal to the daemon's session or group does not reach the job. */
@@ -201,16 +207,6 @@ int shim_spawn_with(const struct queues *q, char **argv, int spec, int go, int d
 	posix_spawn_file_actions_destroy(&files);
 	posix_spawnattr_destroy(&attributes);
 	return -rc;
-}
-
-static int spawn(const struct queues *q, const char *dir, const char *name, int spec, int go,
-		 pid_t *ret)
-{
-	char *argv[] = {(char *)q->shim, (char *)dir, (char *)name, (char *)q->attach, NULL};
-	cleanup_close int opened = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	cleanup_close int dir_fd = opened < 0 ? -1 : fcntl(opened, F_DUPFD_CLOEXEC, SHIM_FDS_FROM);
-
-	return dir_fd < 0 ? -errno : shim_spawn_with(q, argv, spec, go, dir_fd, ret);
 }
 
 /* As this process's own child. */

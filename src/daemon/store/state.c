@@ -19,19 +19,19 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/trust.h"
-#include "daemon/host/handover.h"
+#include "daemon/host/keep.h"
 #include "daemon/host/log.h"
 #include "daemon/host/runtime.h"
-#include "daemon/host/supervisor.h"
 #include "daemon/store/state_jobs.h"
 #include "daemon/store/store.h"
 #include "proto/warden_jobs.h"
 #include "warden/warden.h"
 
 #define DATABASE "carve.db"
-/* Names as the keep has them, which drops what was not taken from it (keep_taken()). */
-#define COPY_OF_SESSIONS "database.sessions"
-#define COPY_OF_JOBS "database.jobs"
+/* Names of the copies, as the keep has them. */
+#define COPIES "database"
+#define COPY_OF_SESSIONS "sessions"
+#define COPY_OF_JOBS "jobs"
 
 /* ---- where ------------------------------------------------------------------------------- */
 
@@ -253,39 +253,26 @@ static int move(struct state *state, const struct runtime *runtime, const char *
 	return 0;
 }
 
-/* Takes the lock of `dir`, unless the last program left it. */
-static int lock_take(const struct runtime *runtime, const char *dir, struct handover *handover,
-		     int *ret_fd, struct error *err)
+static int lock_take(const struct runtime *runtime, const char *dir, int *ret_fd, struct error *err)
 {
-	const json_t *left = handover ? json_object_get(handover->root, "state") : NULL;
-	const char *of = json_string_value(json_object_get(left, "dir"));
-
-	if (!strcmp(dir, runtime->dir))
-		return 0;
-	int fd = of && !strcmp(of, dir) ? handover_take(handover, json_object_get(left, "lock"))
-					: -1;
-	if (fd < 0)
-		return dir_take(dir, ret_fd, err);
-	*ret_fd = fd;
-	return 0;
+	return strcmp(dir, runtime->dir) != 0 ? dir_take(dir, ret_fd, err) : 0;
 }
 
 /* Settles state->dir: the wanted one, with what is elsewhere. */
-static int place(struct state *state, const struct runtime *runtime, struct handover *handover,
-		 struct error *err)
+static int place(struct state *state, const struct runtime *runtime, struct error *err)
 {
 	char from[PATH_MAX / 2];
 	bool any = current_dir(runtime, from);
 
 	snprintf(state->dir, sizeof(state->dir), "%s", state->wanted);
-	int rc = lock_take(runtime, state->dir, handover, &state->lock_fd, err);
+	int rc = lock_take(runtime, state->dir, &state->lock_fd, err);
 	if (rc < 0)
 		return rc;
 	if (!any || !strcmp(from, state->dir))
 		return strcmp(state->dir, runtime->dir) != 0 ? link_set(runtime, state->dir, err)
 							     : 0;
 	cleanup_close int lock = -1;
-	rc = lock_take(runtime, from, handover, &lock, err);
+	rc = lock_take(runtime, from, &lock, err);
 	return rc < 0 ? rc : move(state, runtime, from, err);
 }
 
@@ -297,8 +284,7 @@ static void stay_tell(struct state *state, const char *dir, const struct error *
 }
 
 /* A service's sandbox, for one, is that of the unit with which it was started. */
-static int stay(struct state *state, const struct runtime *runtime, struct handover *handover,
-		struct error *err)
+static int stay(struct state *state, const struct runtime *runtime, struct error *err)
 {
 	struct error why = *err;
 
@@ -306,7 +292,7 @@ static int stay(struct state *state, const struct runtime *runtime, struct hando
 	if (!current_dir(runtime, state->dir) || !strcmp(state->dir, state->wanted))
 		return -1;
 	*err = (struct error){0};
-	int rc = lock_take(runtime, state->dir, handover, &state->lock_fd, err);
+	int rc = lock_take(runtime, state->dir, &state->lock_fd, err);
 	if (rc == 0)
 		stay_tell(state, state->dir, &why);
 	return rc;
@@ -417,7 +403,7 @@ static int bring(struct state *state, const struct runtime *runtime, const char 
 				 from, state->wanted, strerrordesc_np(-rc));
 	/* Only root writes there. */
 	if (!strcmp(from, runtime->dir)) {
-		rc = place(state, runtime, NULL, err);
+		rc = place(state, runtime, err);
 		close_fd(&state->lock_fd);
 		return rc < 0 ? rc : give(state->wanted, uid, gid, err);
 	}
@@ -501,37 +487,43 @@ static int copy_write(int copy, const char *path)
 	return 0;
 }
 
-/* The keep closes the descriptor, and has the supervisor forget it. */
-static void copy_restore(const struct state *state, const char *name, const char *file)
+/* A copy is newer than what the removal has left of the database's files. */
+static void copy_restore(const struct state *state, struct keep *keep, const char *part,
+			 const char *file)
 {
-	char path[PATH_MAX];
-	int copy = supervisor_socket(name);
+	static const char *const beside[] = {"-wal", "-shm"};
+	char path[PATH_MAX], other[PATH_MAX + 8];
+	cleanup_close int copy = keep_take(keep, COPIES, part);
 
 	snprintf(path, sizeof(path), "%s/%s", state->dir, file);
-	if (copy < 0 || access(path, F_OK) == 0)
+	if (copy < 0)
 		return;
+	for (size_t i = 0; i < ARRAY_SIZE(beside); i++) {
+		snprintf(other, sizeof(other), "%s%s", path, beside[i]);
+		(void)unlink(other);
+	}
 	int rc = copy_write(copy, path);
 	log_event(rc < 0 ? LOG_ERROR : LOG_WARNING, "state.restored file=%s error=\"%s\"", file,
 		  rc < 0 ? strerrordesc_np(-rc) : "");
+	/* From here on the file is newer. */
+	keep_drop(keep, COPIES, part);
+	keep_flush(keep);
 }
 
-int state_open(struct state *state, const struct runtime *runtime, struct handover *handover,
+int state_open(struct state *state, const struct runtime *runtime, struct keep *keep,
 	       struct store **ret, struct error *err)
 {
 	char path[PATH_MAX];
 	struct store_boot boot;
 	unsigned ended = 0;
-	int rc = place(state, runtime, handover, err);
+	int rc = place(state, runtime, err);
 
-	if (rc < 0 && (handover || !state->named))
-		rc = stay(state, runtime, handover, err);
+	if (rc < 0 && !state->named)
+		rc = stay(state, runtime, err);
 	if (rc < 0)
 		return rc;
-	/* After an upgrade those numbers are other descriptors. */
-	if (!handover) {
-		copy_restore(state, COPY_OF_SESSIONS, DATABASE);
-		copy_restore(state, COPY_OF_JOBS, "queue.db");
-	}
+	copy_restore(state, keep, COPY_OF_SESSIONS, DATABASE);
+	copy_restore(state, keep, COPY_OF_JOBS, "queue.db");
 	database_path(state->dir, path);
 	rc = store_open(ret, path, strcmp(state->dir, runtime->dir) != 0, err);
 	if (rc < 0)
@@ -563,40 +555,20 @@ static bool lock_is_there(const struct state *state)
 	return file_is_at(state->lock_fd, path);
 }
 
-int state_lock_look(struct state *state, const struct runtime *runtime, struct error *err)
-{
-	int lock = -1;
+/* ---- files that were removed ------------------------------------------------------------- */
 
+bool state_lock_missing(const struct state *state, const struct runtime *runtime)
+{
 	/* All of it may be the runtime directory's. */
-	if (!strcmp(state->dir, runtime->dir) || lock_is_there(state))
-		return 0;
-	if (dir_take(state->dir, &lock, err) < 0)
-		return -1;
-	close_fd(&state->lock_fd);
-	state->lock_fd = lock;
-	return 1;
+	return strcmp(state->dir, runtime->dir) != 0 && !lock_is_there(state);
 }
 
-bool state_gone(const struct state *state)
+int state_leave_copies(struct keep *keep, int sessions_fd, int jobs_fd)
 {
-	return access(state->dir, F_OK) < 0 && errno == ENOENT;
-}
-
-/* ---- copies for the next daemon ----------------------------------------------------------- */
-
-static int copy_leave(const char *name, int fd)
-{
-	char text[64];
-
-	snprintf(text, sizeof(text), "FDSTORE=1\nFDNAME=%s\nFDPOLL=0", name);
-	return fd < 0 ? 0 : supervisor_tell_with(text, fd);
-}
-
-int state_leave_copies(int sessions_fd, int jobs_fd)
-{
-	int rc = copy_leave(COPY_OF_SESSIONS, sessions_fd);
-
-	return rc < 0 ? rc : copy_leave(COPY_OF_JOBS, jobs_fd);
+	keep_put(keep, COPIES, COPY_OF_SESSIONS, sessions_fd);
+	keep_put(keep, COPIES, COPY_OF_JOBS, jobs_fd);
+	keep_flush(keep);
+	return keep->first ? -EAGAIN : 0;
 }
 
 bool state_link_missing(const struct state *state, const struct runtime *runtime)
@@ -604,11 +576,6 @@ bool state_link_missing(const struct state *state, const struct runtime *runtime
 	char target[PATH_MAX / 2];
 
 	return strcmp(state->dir, runtime->dir) != 0 && !linked_dir(runtime, target);
-}
-
-int state_link_again(const struct state *state, const struct runtime *runtime, struct error *err)
-{
-	return link_set(runtime, state->dir, err) < 0 ? -1 : 1;
 }
 
 int state_check(const struct state *state, const struct runtime *runtime, struct error *err)
@@ -627,12 +594,4 @@ int state_check(const struct state *state, const struct runtime *runtime, struct
 void state_close(struct state *state)
 {
 	close_fd(&state->lock_fd);
-}
-
-void state_hand_over(const struct state *state, struct handover *h)
-{
-	if (state->lock_fd >= 0)
-		json_object_set_new(h->root, "state",
-				    json_pack("{s:s, s:o}", "dir", state->dir, "lock",
-					      handover_fd(h, state->lock_fd)));
 }

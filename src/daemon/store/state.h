@@ -14,7 +14,7 @@
 #include <sys/types.h>
 
 struct error;
-struct handover;
+struct keep;
 struct runtime;
 struct store;
 
@@ -35,10 +35,10 @@ struct state {
 int state_choose(struct state *state, const struct runtime *runtime, const char *named,
 		 const char *configured, struct error *err);
 /* Opens the database there, moved from where it was if need be. Sessions of before the host's
- * restart are ended in it. `handover` (or NULL) may have the lock. A database that is elsewhere and
- * cannot be moved stays there, which is logged: a wrong file stops no service, and no upgrade. But
- * who names a directory by the option is refused. */
-int state_open(struct state *state, const struct runtime *runtime, struct handover *handover,
+ * restart are ended in it. A database that is elsewhere and cannot be moved stays there, which is
+ * logged: a wrong file stops no service, and no upgrade. But who names a directory by the option is
+ * refused. */
+int state_open(struct state *state, const struct runtime *runtime, struct keep *keep,
 	       struct store **ret, struct error *err);
 /* Why the open database cannot be read, as store_explain(). */
 void state_explain(const struct state *state, int rc, struct error *err);
@@ -54,17 +54,10 @@ int state_prepare(struct state *state, const struct runtime *runtime, uid_t uid,
 /* Gives a directory, and what of a database is in it, to a user. 0 or -errno; -EPERM: it, or a
  * file, may be another's. */
 int state_directory_give(const char *dir, uid_t uid, gid_t gid);
-/* Makes anew what somebody removed: the directory and its lock; or the link in the runtime
- * directory. 1: made; 0: nothing is missing; negative with *err. */
-int state_lock_look(struct state *state, const struct runtime *runtime, struct error *err);
-/* Whether the directory is not there. */
-bool state_gone(const struct state *state);
-/* Used where it is gone for good, as a service's sandbox cannot make it. Leaves copies of the
- * databases (a negative one: there is none) to the supervisor, for state_open() of the next daemon.
- * 0 or -errno. */
-int state_leave_copies(int sessions_fd, int jobs_fd);
+/* Whether somebody removed the directory or its lock; or the link in the runtime directory. */
+bool state_lock_missing(const struct state *state, const struct runtime *runtime);
 bool state_link_missing(const struct state *state, const struct runtime *runtime);
-int state_link_again(const struct state *state, const struct runtime *runtime, struct error *err);
+/* Leaves copies of the databases (a negative one: there is none) to the next daemon, whose
+ * state_open() puts them in place of what is left of the files. 0 or -errno. */
+int state_leave_copies(struct keep *keep, int sessions_fd, int jobs_fd);
 void state_close(struct state *state);
-/* Leaves the lock to the next program. */
-void state_hand_over(const struct state *state, struct handover *handover);

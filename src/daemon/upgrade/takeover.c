@@ -7,7 +7,6 @@
 
 #include "base/file.h"
 #include "base/macros.h"
-#include "daemon/host/handover.h"
 #include "daemon/host/keep.h"
 #include "daemon/host/log.h"
 #include "daemon/lease/leases.h"
@@ -63,16 +62,6 @@ void takeover_forget_namespace(const struct holder *holder)
 		keep_drop(&node_of(holder->session)->keep, holder->session->record.id, part);
 }
 
-void takeover_keep_all(void *node)
-{
-	((struct node *)node)->accounts_kept = false;
-	for (const struct session *s = ((struct node *)node)->sessions.first; s; s = s->next) {
-		takeover_keep(s);
-		for (const struct holder *h = s->holders; h; h = h->next)
-			takeover_keep_namespace(h);
-	}
-}
-
 void takeover_forget(const struct session *s)
 {
 	static const char *const parts[] = {PART_LIMITS, PART_VIEW, PART_LEDGER, PART_WAKE};
@@ -81,24 +70,6 @@ void takeover_forget(const struct session *s)
 		keep_drop(&node_of(s)->keep, s->record.id, parts[i]);
 	for (const struct holder *h = s->holders; h; h = h->next)
 		takeover_forget_namespace(h);
-}
-
-/* Left by the last program, in its handover. */
-static int namespace_left(struct session *s, const struct process_id *process)
-{
-	struct handover *h = node_of(s)->handover;
-	size_t i;
-	json_t *item;
-
-	json_array_foreach(json_object_get(h->root, "namespaces"), i, item)
-	{
-		const char *id = json_string_value(json_object_get(item, "session"));
-
-		if (id && !strcmp(id, s->record.id) &&
-		    json_integer_value(json_object_get(item, "pid")) == process->pid)
-			return handover_take(h, json_object_get(item, "fd"));
-	}
-	return -1;
 }
 
 /* ---- sessions of the store --------------------------------------------------------------- */
@@ -118,9 +89,7 @@ static int namespace_take(struct session *s, const struct process_id *process, u
 	struct stat st;
 
 	snprintf(part, sizeof(part), "mount.%d", (int)process->pid);
-	cleanup_close int fd = node_of(s)->handover
-				       ? namespace_left(s, process)
-				       : keep_take(&node_of(s)->keep, s->record.id, part);
+	cleanup_close int fd = keep_take(&node_of(s)->keep, s->record.id, part);
 	return fd >= 0 && number && fstat(fd, &st) == 0 && st.st_ino == number ? steal_fd(&fd) : -1;
 }
 
@@ -188,107 +157,6 @@ static void kept_take(struct session *s)
 		close_fd(&wake);
 }
 
-/* ---- ledgers that were left over an upgrade ----------------------------------------------- */
-
-static void namespaces_leave(const struct session *s, struct handover *h)
-{
-	for (const struct holder *holder = s->holders; holder; holder = holder->next)
-		if (holder->mount_fd >= 0)
-			handover_add(h, "namespaces",
-				     json_pack("{s:s, s:i, s:o}", "session", s->record.id, "pid",
-					       (int)holder->process.pid, "fd",
-					       handover_fd(h, holder->mount_fd)));
-}
-
-void takeover_leave(const struct node *node, struct handover *h)
-{
-	if (node->accounts_fd >= 0)
-		handover_add(h, "accounts", handover_fd(h, node->accounts_fd));
-	for (const struct session *s = node->sessions.first; s; s = s->next) {
-		handover_add(h, "sessions",
-			     json_pack("{s:s, s:I}", "id", s->record.id, "counted_from",
-				       (json_int_t)s->counted_from));
-		namespaces_leave(s, h);
-		if (!books_exist(&s->books))
-			continue;
-		json_t *books = json_pack("{s:s, s:o, s:o, s:o}", "session", s->record.id,
-					  "limits_rw", handover_fd(h, s->books.limits_rw_fd),
-					  "limits", handover_fd(h, s->books.limits_fd), "ledger",
-					  handover_fd(h, s->books.ledger_fd));
-		if (s->lease)
-			json_object_set_new(books, "wake",
-					    handover_fd(h, leases_wake_fd(s->lease)));
-		handover_add(h, "books", books);
-	}
-}
-
-static struct session *session_named_by(const struct node *node, const json_t *id)
-{
-	return json_is_string(id) ? session_find(&node->sessions, json_string_value(id)) : NULL;
-}
-
-static void left_take(struct node *node, const json_t *from)
-{
-	struct handover *h = node->handover;
-	struct session *s = session_named_by(node, json_object_get(from, "session"));
-	struct books_fds fds = {
-		.limits_rw = handover_take(h, json_object_get(from, "limits_rw")),
-		.limits = handover_take(h, json_object_get(from, "limits")),
-		.ledger = handover_take(h, json_object_get(from, "ledger")),
-	};
-	cleanup_close int wake = handover_take(h, json_object_get(from, "wake"));
-
-	if (fds.limits_rw < 0)
-		fds.limits_rw = books_limits_open(fds.limits);
-	if (!s || books_exist(&s->books)) {
-		close_fd(&fds.limits_rw);
-		close_fd(&fds.limits);
-		close_fd(&fds.ledger);
-		return;
-	}
-	books_take(s, &fds, steal_fd(&wake));
-}
-
-static void sessions_take_all(struct node *node)
-{
-	size_t i;
-	json_t *item;
-
-	json_array_foreach(json_object_get(node->handover->root, "sessions"), i, item)
-	{
-		struct session *s = session_named_by(node, json_object_get(item, "id"));
-		json_int_t from = json_integer_value(json_object_get(item, "counted_from"));
-
-		if (s && from >= s->record.created)
-			s->counted_from = from;
-	}
-}
-
-/* An earlier version, as root, did not put down who attached. The handover tells who is connected.
- */
-static void attached_put_down(struct node *node, const json_t *from)
-{
-	struct session *s = session_named_by(node, json_object_get(from, "session"));
-	json_int_t slot = json_integer_value(json_object_get(from, "slot"));
-	struct peer peer;
-
-	if (s && slot > 0 && slot < LEDGER_SLOTS_MAX &&
-	    handover_take_peer(json_object_get(from, "peer"), &peer))
-		(void)store_attached_put(node->store, s->record.id, (uint32_t)slot, &peer.process);
-}
-
-static void left_take_all(struct node *node)
-{
-	size_t i;
-	json_t *item;
-
-	sessions_take_all(node);
-	json_array_foreach(json_object_get(node->handover->root, "books"), i, item)
-		left_take(node, item);
-	json_array_foreach(json_object_get(node->handover->root, "attached"), i, item)
-		attached_put_down(node, item);
-}
-
 /* ---- processes --------------------------------------------------------------------------- */
 
 /* The process in each slot, as the daemon put it down when they attached. */
@@ -329,9 +197,7 @@ static void slots_resume(struct session *s, const struct roster *roster)
 	/* A resize may have been cut off between the store and the ledger. */
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)
 		s->books.limits->gpu[i].limit_bytes = s->record.gpu[i].bytes;
-	/* Over an upgrade the connections stay: there is nothing for the processes to resume. */
-	if (!node_of(s)->handover)
-		s->books.limits->generation++;
+	s->books.limits->generation++;
 	slicing_tell(s);
 }
 
@@ -367,14 +233,10 @@ static int processes_resume(struct session *s)
 /* Before the GPUs' modes are known. Without accounts turns begin anew with each daemon. */
 void takeover_accounts(struct node *node)
 {
-	const json_t *left =
-		node->handover
-			? json_array_get(json_object_get(node->handover->root, "accounts"), 0)
-			: NULL;
-	int fd = node->handover ? handover_take(node->handover, left)
-				: keep_take(&node->keep, ACCOUNTS, PART_ACCOUNTS);
+	int fd = keep_take(&node->keep, ACCOUNTS, PART_ACCOUNTS);
 
 	node->accounts_fd = leases_accounts(node->leases, fd);
+	node->accounts_kept = fd >= 0 && node->accounts_fd == fd;
 	if (node->accounts_fd < 0)
 		log_event(LOG_WARNING, "leases.not_kept error=\"%s\"",
 			  strerrordesc_np(-node->accounts_fd));
@@ -407,17 +269,13 @@ int takeover_run(struct node *node)
 		rc = store_sessions_each(node->store, false, 0, restore_one, node);
 	if (rc < 0)
 		return rc;
-	if (node->handover)
-		left_take_all(node);
-	for (struct session *s = node->sessions.first; s && !node->handover; s = s->next)
+	for (struct session *s = node->sessions.first; s; s = s->next)
 		kept_take(s);
 	keep_taken(&node->keep);
 	for (struct session *s = node->sessions.first; rc == 0 && s; s = s->next)
 		rc = processes_resume(s);
 	if (rc < 0)
 		return rc;
-	if (node->handover)
-		takeover_keep_all(node);
 	orphans_resume(&node->settling);
 	for (struct session *s = node->sessions.first, *next; s; s = next) {
 		next = s->next;

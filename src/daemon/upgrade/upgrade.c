@@ -1,50 +1,31 @@
 #include "daemon/upgrade/upgrade.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <microhttpd.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/macros.h"
 #include "daemon/api/answer.h"
 #include "daemon/api/http.h"
-#include "daemon/api/http_handover.h"
-#include "daemon/attach/attach.h"
 #include "daemon/host/child.h"
-#include "daemon/host/devices.h"
-#include "daemon/host/handover.h"
 #include "daemon/host/log.h"
-#include "daemon/mig/mig.h"
 #include "daemon/node.h"
-#include "daemon/session/session.h"
-#include "daemon/settle/cgroups.h"
-#include "daemon/settle/settle.h"
-#include "daemon/slicing/slicing.h"
-#include "daemon/store/store.h"
-#include "daemon/upgrade/takeover.h"
 
 /* How long the new program may think whether it can. */
 #define CHECK_TIMEOUT_MS 10000
-/* Calls that are still half received after this time are cut off. */
-#define PATIENCE_NS 5000000000ull
 
 struct upgrade {
 	struct node *node;
 	struct call *call; /* the call that asked; NULL: it is gone */
 	char program[PATH_MAX];
 	struct child check;
-	bool checking;
-	bool checked; /* it can: to be done at the next good moment */
 	bool stopped; /* the daemon stops */
-	uint64_t since_ns;
 };
 
 static void upgrade_free(struct upgrade *u)
@@ -75,16 +56,12 @@ static void on_check_ended(struct child *check)
 {
 	struct upgrade *u = check->arg;
 
-	u->checking = false;
 	if (u->stopped) {
 		free(u);
 		return;
 	}
-	if (check->status == 0 && !strcmp(check->text, UPGRADE_CHECKED)) {
-		u->checked = true;
-		u->since_ns = now_monotonic_ns();
-		return;
-	}
+	if (check->status == 0 && !strcmp(check->text, UPGRADE_CHECKED))
+		node_restart(u->node, "an upgrade was asked for", true);
 	check->text[strcspn(check->text, "\n")] = '\0';
 	give_up(u, "%.300s cannot take over: %.200s", u->program,
 		check->text[0]                   ? check->text
@@ -100,7 +77,7 @@ static void check_spawn(struct upgrade *u)
 			  (char *)node->runtime.dir};
 	size_t count = 5;
 
-	snprintf(version, sizeof(version), "%d", HANDOVER_VERSION);
+	snprintf(version, sizeof(version), "%d", UPGRADE_VERSION);
 	if (node->options.config_path) {
 		snprintf(config, sizeof(config), "%s", node->options.config_path);
 		args[count++] = "--config";
@@ -110,151 +87,22 @@ static void check_spawn(struct upgrade *u)
 		args[count++] = "--state-dir";
 		args[count++] = (char *)node->options.state_dir;
 	}
-	u->checking = true;
 	u->check.arg = u;
 	(void)child_start(&u->check, (uv_loop_t *)&node->loop, u->program, args, CHECK_TIMEOUT_MS,
 			  on_check_ended);
 }
 
-/* ---- becoming it -------------------------------------------------------------------------- */
-
-bool upgrade_pending(const struct node *node)
-{
-	return node->upgrade && node->upgrade->checked;
-}
-
-static bool any_ending(const struct node *node)
-{
-	const struct session *s = node->sessions.timed_count ? node->sessions.first : NULL;
-
-	while (s && s->state == SESSION_ACTIVE)
-		s = s->next;
-	return s != NULL;
-}
-
-/* Nothing is under way that the next program would not know of. */
-static bool good_moment(const struct node *node)
-{
-	bool impatient = now_monotonic_ns() - node->upgrade->since_ns > PATIENCE_NS;
-
-	return node->ready && !node->probe.running && mig_is_quiet(node->mig) &&
-	       cgroups_are_quiet(node->sessions.cgroups) && !store_has_unrecorded(node->store) &&
-	       (impatient || (!any_ending(node) && http_quiet(node->http)));
-}
-
-static struct handover *leave_all(struct node *node)
-{
-	struct handover *h = handover_new();
-
-	if (!h)
-		return NULL;
-	runtime_hand_over(&node->runtime, h);
-	state_hand_over(&node->state, h);
-	pool_hand_over(&node->pool, h);
-	takeover_leave(node, h);
-	privileges_hand_over(&node->privileges, h);
-	launcher_hand_over(&node->launcher, h);
-	devices_hand_over(node->devices, h);
-	attach_hand_over(node->attach, h);
-	http_hand_over(node->http, h, node->upgrade->call);
-	if (log_path())
-		json_object_set_new(h->root, "log", json_string(log_path()));
-	return h;
-}
-
-static void become(const struct node *node, int memfd)
-{
-	char number[16], idle[32], *args[20] = {"carved", "--foreground", "--runtime-dir"};
-	size_t count = 3;
-
-	args[count++] = (char *)node->runtime.dir;
-	if (node->options.system)
-		args[count++] = "--system";
-	if (node->options.pod)
-		args[count++] = "--pod";
-	if (node->options.idle_exit_ns) {
-		snprintf(idle, sizeof(idle), "%.9f", (double)node->options.idle_exit_ns / 1e9);
-		args[count++] = "--idle-exit";
-		args[count++] = idle;
-	}
-	if (node->options.config_path) {
-		args[count++] = "--config";
-		args[count++] = (char *)node->options.config_path;
-	}
-	if (node->options.state_dir) {
-		args[count++] = "--state-dir";
-		args[count++] = (char *)node->options.state_dir;
-	}
-	if (node->options.user) {
-		args[count++] = "--user";
-		args[count++] = (char *)node->options.user;
-	}
-	snprintf(number, sizeof(number), "%d", memfd);
-	/* NOLINTBEGIN(concurrency-mt-unsafe): the loop's thread is the only one that looks at it */
-	setenv(HANDOVER_ENV, number, 1);
-	/* Until the next program takes it up, a wish to reload must not end it. */
-	signal(SIGHUP, SIG_IGN);
-	execv(node->upgrade->program, args);
-	unsetenv(HANDOVER_ENV);
-	/* NOLINTEND(concurrency-mt-unsafe) */
-}
-
-void upgrade_run(struct node *node)
-{
-	if (!upgrade_pending(node) || node->stopping || !good_moment(node))
-		return;
-	struct upgrade *u = node->upgrade;
-	struct handover *h = leave_all(node);
-	int memfd = h ? handover_seal(h) : -ENOMEM;
-	if (memfd >= 0) {
-		log_event(LOG_INFO, "upgrade.begun program=%s", u->program);
-		slicing_unsay(&node->slicing);
-		settle_unsay(&node->settling);
-		become(node, memfd);
-		settle_say(&node->settling);
-		slicing_say(&node->slicing);
-	}
-	int rc = memfd < 0 ? memfd : -errno;
-	close_fd(&memfd);
-	(void)close_range(STDERR_FILENO + 1, ~0u, CLOSE_RANGE_CLOEXEC);
-	if (h) {
-		json_decref(h->root);
-		free(h);
-	}
-	uv_signal_start(&node->on_hup, node->on_hup.signal_cb, SIGHUP);
-	give_up(u, "%.300s cannot be run: %s", u->program, strerrordesc_np(-rc));
-}
-
 void upgrade_stop(struct node *node)
 {
-	struct upgrade *u = node->upgrade;
+	struct upgrade *u = steal_ptr(&node->upgrade);
 
 	if (!u)
 		return;
-	node->upgrade = NULL;
 	u->stopped = true;
-	if (u->checking)
-		child_kill(&u->check);
-	else
-		free(u);
+	child_kill(&u->check);
 }
 
 /* ---- the call that asks ------------------------------------------------------------------- */
-
-void upgrade_renew(struct node *node)
-{
-	struct upgrade *u = node->upgrade || node->stopping ? NULL : calloc(1, sizeof(*u));
-
-	if (!u)
-		return;
-	u->node = node;
-	if (child_program("carved", u->program) < 0) {
-		free(u);
-		return;
-	}
-	node->upgrade = u;
-	check_spawn(u);
-}
 
 static void on_gone(struct call *call)
 {
@@ -278,11 +126,25 @@ static int body_read(struct call *call, char program[static PATH_MAX], struct er
 				 "the body takes 'program', the absolute path of a carved");
 }
 
+/* The supervisor starts this daemon's own program anew, and no other: its path may have another
+ * program by now. */
+static bool program_is_own(const char *program, char ret[static PATH_MAX])
+{
+	static const char removed[] = " (deleted)";
+	ssize_t n = readlink("/proc/self/exe", ret, PATH_MAX - 1);
+
+	ret[n > 0 ? n : 0] = '\0';
+	char *end = strstr(ret, removed);
+	if (end && !end[sizeof(removed) - 1])
+		*end = '\0';
+	return !strcmp(program, ret);
+}
+
 void upgrade_post(struct call *call, const char *id)
 {
 	struct node *node = call->node;
 	struct error err = {0};
-	char program[PATH_MAX];
+	char program[PATH_MAX], own[PATH_MAX];
 
 	if (call->peer.uid != 0 && call->peer.uid != geteuid()) {
 		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
@@ -291,6 +153,14 @@ void upgrade_post(struct call *call, const char *id)
 	}
 	if (body_read(call, program, &err) < 0) {
 		call_reply_error(call, answer_status(&err), &err);
+		return;
+	}
+	if (!program_is_own(program, own)) {
+		error_set(&err, EXIT_CODE_FAILED,
+			  "the daemon is started from %.300s, not from %.300s", own, program);
+		error_hint(&err, "install the new program there, or end the daemon and start the "
+				 "other one: sessions survive it");
+		call_reply_error(call, MHD_HTTP_CONFLICT, &err);
 		return;
 	}
 	if (node->upgrade) {

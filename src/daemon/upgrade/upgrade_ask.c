@@ -9,24 +9,26 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/trust.h"
-#include "daemon/host/handover.h"
 #include "daemon/node.h"
 #include "daemon/upgrade/upgrade.h"
 
-/* The daemon's own patience is below it: the check, the calls under way, the start. */
+/* The daemon's own patience is below it: the check, the start. */
 #define ANSWER_PATIENCE_S 60
 #define ANSWER_SIZE 65536
+#define LOOK_PAUSE_NS 20000000L
 
 int upgrade_check(const char *version, const struct node *node, struct error *err)
 {
-	if (strtol(version, NULL, 10) != HANDOVER_VERSION) {
+	if (strtol(version, NULL, 10) != UPGRADE_VERSION) {
 		error_set(err, EXIT_CODE_FAILED,
-			  "carved %s does not know what a daemon with handover %s leaves",
+			  "carved %s does not follow on a daemon that asks for takeover %s",
 			  CARVE_VERSION, version);
 		error_hint(err, "end that daemon and start this one: sessions survive it");
 		return EXIT_CODE_FAILED;
@@ -70,21 +72,21 @@ static int daemon_connect(const char *dir, struct error *err)
 	return -1;
 }
 
-/* One POST over the connection. The answer's JSON, or NULL; *ret_status is HTTP's. */
-static json_t *post(int fd, const char *path, const json_t *body, long *ret_status)
+/* One call over a connection of its own. The answer's JSON, or NULL; *ret_status is HTTP's, 0 where
+ * the daemon did not answer. */
+static json_t *ask(int fd, const char *method, const char *path, const char *text, long *ret_status)
 {
-	cleanup_free char *text = json_dumps(body, JSON_COMPACT);
 	static char answer[ANSWER_SIZE];
 	char head[256];
 	size_t length = 0;
 	ssize_t n = 0;
 
-	if (!text)
-		return NULL;
 	int size = snprintf(head, sizeof(head),
-			    "POST %s HTTP/1.1\r\nHost: carve\r\nConnection: close\r\n"
+			    "%s %s HTTP/1.1\r\nHost: carve\r\nConnection: close\r\n"
 			    "Content-Length: %zu\r\n\r\n",
-			    path, strlen(text));
+			    method, path, strlen(text));
+	*ret_status = 0;
+	memset(answer, 0, sizeof(answer));
 	if (write_all(fd, head, (size_t)size) < 0 || write_all(fd, text, strlen(text)) < 0)
 		return NULL;
 	while (length < ANSWER_SIZE - 1 &&
@@ -95,32 +97,63 @@ static json_t *post(int fd, const char *path, const json_t *body, long *ret_stat
 	return content ? json_loads(content + 4, 0, NULL) : NULL;
 }
 
-static int answer_tell(json_t *answer, long status, struct error *err)
+/* The daemon that serves now: its PID, and its version as text. 0: none answers; -1: *err. */
+static pid_t daemon_now(const char *dir, char *version, size_t size, struct error *err)
+{
+	cleanup_close int fd = daemon_connect(dir, err);
+	long status;
+
+	if (fd < 0)
+		return -1;
+	json_t *answer = ask(fd, "GET", "/v1/version", "", &status);
+	const char *text = json_string_value(json_object_get(answer, "version"));
+	pid_t pid = (pid_t)json_integer_value(json_object_get(answer, "pid"));
+	snprintf(version, size, "%s", text ? text : "");
+	json_decref(answer);
+	return text ? pid : 0;
+}
+
+static int refusal_take(const json_t *answer, long status, struct error *err)
 {
 	const json_t *error = json_object_get(answer, "error");
 	const char *message = json_string_value(json_object_get(error, "message"));
 	const char *hint = json_string_value(json_object_get(error, "hint"));
-	const char *version = json_string_value(json_object_get(answer, "version"));
 
-	if (status == 200 && version) {
-		printf("carved %s runs now, as process %d\n", version,
-		       (int)json_integer_value(json_object_get(answer, "pid")));
-		return EXIT_CODE_OK;
-	}
 	if (status == 404) {
 		error_set(err, EXIT_CODE_FAILED, "the daemon is too old to be upgraded in place");
 		error_hint(err, "end it and start this one: sessions survive it");
 		return EXIT_CODE_FAILED;
 	}
-	error_set(err, EXIT_CODE_FAILED, "%s",
-		  message ? message : "the daemon ended while it was asked; its log says more");
+	error_set(err, EXIT_CODE_FAILED, "%s", message ? message : "the daemon said nothing clear");
 	error_hint(err, "%s", hint ? hint : "");
 	return (int)json_integer_value(json_object_get(error, "code")) ?: EXIT_CODE_FAILED;
 }
 
+/* Waits until another process serves than `before`. */
+static int successor_await(const char *dir, pid_t before, struct error *err)
+{
+	uint64_t until = now_monotonic_ns() + ANSWER_PATIENCE_S * 1000000000ull;
+	char version[64];
+
+	while (now_monotonic_ns() < until) {
+		struct error ignored = {0};
+		pid_t now = daemon_now(dir, version, sizeof(version), &ignored);
+
+		if (now > 0 && now != before) {
+			printf("carved %s runs now, as process %d\n", version, (int)now);
+			return EXIT_CODE_OK;
+		}
+		nanosleep(&(struct timespec){.tv_nsec = LOOK_PAUSE_NS}, NULL);
+	}
+	error_set(err, EXIT_CODE_FAILED,
+		  "the daemon ended, and the next one does not serve; its "
+		  "log says more");
+	return EXIT_CODE_FAILED;
+}
+
 int upgrade_ask(const char *dir, struct error *err)
 {
-	char program[PATH_MAX];
+	char program[PATH_MAX], version[64];
 	long status = 0;
 	ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
 
@@ -129,12 +162,16 @@ int upgrade_ask(const char *dir, struct error *err)
 				 strerrordesc_np(errno)),
 		       EXIT_CODE_FAILED;
 	program[n] = '\0';
+	pid_t before = daemon_now(dir, version, sizeof(version), err);
+	if (before < 0)
+		return err->code;
 	cleanup_close int fd = daemon_connect(dir, err);
 	if (fd < 0)
 		return err->code;
 	json_t *body = json_pack("{s:s}", "program", program);
-	json_t *answer = post(fd, "/v1/upgrade", body, &status);
-	int code = answer_tell(answer, status, err);
+	cleanup_free char *text = json_dumps(body, JSON_COMPACT);
+	json_t *answer = ask(fd, "POST", "/v1/upgrade", text ? text : "", &status);
+	int code = status ? refusal_take(answer, status, err) : successor_await(dir, before, err);
 
 	json_decref(body);
 	json_decref(answer);

@@ -99,7 +99,7 @@ def test_each_gpu_in_the_wrong_mode_is_named(make_daemon, tmp_path):
 
 def test_another_daemon_has_the_gpu(make_daemon, tmp_path):
     daemon = make_daemon(gpus=[(80 * GIB, 0, 0, "Fake H100")] * 16)
-    owner = daemon.process.pid
+    owner = daemon.pid
     read, write = os.pipe()
     other = subprocess.Popen([BUILD / "carved", "--runtime-dir", tmp_path / "second", "--ready-fd", str(write)],
                              env=daemon.env(), stderr=subprocess.DEVNULL, pass_fds=[write])

@@ -88,7 +88,7 @@ def test_random_messages(daemon):
         a = Attached(daemon)
         a.send(bytes(message[:dice.randint(0, 80)]))
         a.close()
-    assert daemon.call("GET", "/v1/version").json["pid"] == daemon.process.pid
+    assert daemon.call("GET", "/v1/version").json["pid"] == daemon.pid
     # Some were still good, and this process lives.
     assert set(daemon.show(session)["pids"]) <= {os.getpid()}
 
@@ -123,14 +123,14 @@ def test_descriptors_that_a_client_sends_are_refused(daemon, name, kind):
 def test_descriptors_that_a_client_sends_are_dropped(old_kernel_daemon):
     daemon = old_kernel_daemon
     session = daemon.grant(vram="4")["id"]
-    count = len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+    count = len(os.listdir(f"/proc/{daemon.pid}/fd"))
     a = Attached(daemon)
     for _ in range(20):
         socket.send_fds(a.socket, [attach_message(OBSERVE, session)], [0, 1, 2])
         assert a.receive()[0] == OK
     # The connection, the limits as the daemon has them and as others do, the ledger, what wakes the lease thread, and the
     # connection to the keeper.
-    wait_until(lambda: len(os.listdir(f"/proc/{daemon.process.pid}/fd")) <= count + 6)
+    wait_until(lambda: len(os.listdir(f"/proc/{daemon.pid}/fd")) <= count + 6)
     a.close()
 
 
@@ -561,7 +561,7 @@ def test_descriptors_that_are_no_ledger_are_left_alone(old_kernel_daemon, tmp_pa
     file.chmod(0o640)
     shown = [os.open(file, os.O_PATH), os.open(file, os.O_RDONLY), os.open("/dev/null", os.O_RDONLY), os.pipe()[0],
              os.memfd_create(f"carve-limits:{session}", os.MFD_ALLOW_SEALING)]
-    before = len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+    before = len(os.listdir(f"/proc/{daemon.pid}/fd"))
     for kind in (RESUME, SETTLE, OBSERVE):
         for one in shown:
             a = Attached(daemon)
@@ -569,7 +569,7 @@ def test_descriptors_that_are_no_ledger_are_left_alone(old_kernel_daemon, tmp_pa
             assert a.receive()[0] == (OK if kind == OBSERVE else MALFORMED)
             a.close()
     assert file.stat().st_mode & 0o777 == 0o640
-    wait_until(lambda: len(os.listdir(f"/proc/{daemon.process.pid}/fd")) <= before + 6)  # its ledger and keeper, no more
+    wait_until(lambda: len(os.listdir(f"/proc/{daemon.pid}/fd")) <= before + 6)  # its ledger and keeper, no more
     for fd in shown:
         os.close(fd)
 
@@ -579,7 +579,7 @@ def test_descriptors_in_empty_messages_are_closed(old_kernel_daemon):
     daemon = old_kernel_daemon
 
     def held():
-        return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+        return len(os.listdir(f"/proc/{daemon.pid}/fd"))
 
     assert daemon.call("GET", "/v1/version").status == 200
     before = held()

@@ -17,7 +17,7 @@ from programs import SOURCES
 
 def test_version_and_gpus(daemon):
     version = daemon.call("GET", "/v1/version").json
-    assert version["pid"] == daemon.process.pid
+    assert version["pid"] == daemon.pid
     assert version["driver_version"] == "550.0.fake" and version["system"] is False
     gpu = daemon.gpu()
     assert gpu["memory_bytes"] == gpu["available_bytes"] == 80 * GIB

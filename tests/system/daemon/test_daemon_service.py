@@ -266,14 +266,19 @@ def claims_of(unserved, request):
 
 
 @pytest.mark.parametrize("claims_of", ["games"], indirect=True)
-def test_a_service_whose_directory_of_claims_vanished_ends_to_be_started_anew(claims_of):
-    """Only root can make it. Without it users' daemons would have the same GPUs."""
+def test_a_daemon_whose_directory_of_claims_vanished_is_started_anew(claims_of):
+    """Only root can make it, as ExecStartPre= does. Without it users' daemons would have the same GPUs."""
     host, place, claims, serve = claims_of
-    daemon = serve(FDSTORE="64", NOTIFY_SOCKET="@carve-test-nobody")
-    shutil.rmtree(claims)
-    assert daemon.wait(60) != 0
-    assert "its directory of claims on GPUs was removed" in (place.parent / "service.log").read_text()
-    stop(serve(FDSTORE="64", NOTIFY_SOCKET="@carve-test-nobody"))
+    daemon = serve()
+    try:
+        before = host.daemon_pid()
+        shutil.rmtree(claims)
+        wait_until(lambda: host.daemon_pid() != before)
+        assert "runtime.vanished file=/run/carve-claims" in (place.parent / "service.log").read_text()
+        told = host.carve("check").stdout
+        assert "removed" in told and "/run/carve-claims" in told
+    finally:
+        stop(daemon)
 
 
 def serve_without(host, place, module):
@@ -285,63 +290,23 @@ def serve_without(host, place, module):
     before = ["unshare", "-m", "--propagation", "private", "sh", "-c", f'mount --bind {devices} /proc/devices && exec "$@"', "sh"]
 
     def serve():
-        return serve_confined(host, place, env={"FDSTORE": "64", "NOTIFY_SOCKET": "@carve-test-nobody"}, before=before)
+        return serve_confined(host, place, before=before)
 
     return serve, lambda: devices.write_text("\n".join(lines))
 
 
-def assert_ends_for_the_module(daemon, place):
-    assert daemon.wait(60) != 0
-    assert "module was loaded after the service had started" in (place.parent / "service.log").read_text()
-
-
 @pytest.mark.parametrize("module", ["nvidia", "nvidia-uvm"])
-def test_a_service_ends_to_be_started_anew_where_a_module_of_the_driver_comes_later(unserved, module):
+def test_a_daemon_is_started_anew_where_a_module_of_the_driver_comes_later(unserved, module):
     """systemd looks up which device nodes a service may open when it starts that."""
     host, place = unserved
     serve, load = serve_without(host, place, module)
     daemon = serve()
-    granted = host.carve_json("session", "request", "--vram", "1")["id"]
-    load()
-    assert_ends_for_the_module(daemon, place)
-    daemon = serve()
     try:
-        assert [s["id"] for s in host.carve_json("session", "list")] == [granted]
-    finally:
-        stop(daemon)
-
-
-def test_a_service_that_was_upgraded_ends_for_a_module_that_came_before_the_upgrade(unserved):
-    """An upgrade gives the service no other device nodes. A request that waits keeps the daemon from ending before it."""
-    host, place = unserved
-    serve, load = serve_without(host, place, "nvidia-uvm")
-    daemon = serve()
-    host.carve_json("session", "request", "--vram", "60GiB")
-    waiter = host.popen([BUILD / "carve", "run", "--ephemeral", "--vram", "60GiB", "--wait-for", "600", "true"],
-                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_until(lambda: len(host.carve_json("session", "list")) == 2)
+        granted, before = host.carve_json("session", "request", "--vram", "1")["id"], host.daemon_pid()
         load()
-        done = host.run([BUILD / "carved", "--runtime-dir", place, "--takeover"])
-        assert done.returncode == 0 and daemon.poll() is None, done.stderr
-    finally:
-        waiter.kill()
-        waiter.wait()
-    assert_ends_for_the_module(daemon, place)
-
-
-@pytest.mark.parametrize("claims_of", ["news"], indirect=True)
-def test_a_system_daemon_without_its_directory_of_claims_says_so(claims_of):
-    host, place, claims, serve = claims_of
-    daemon = serve()
-    try:
-        shutil.rmtree(claims)
-        wait_until(lambda: "runtime.vanished file=/run/carve-claims" in (place.parent / "service.log").read_text())
-        assert daemon.poll() is None
-        told = host.carve("check").stdout
-        assert "/run/carve-claims cannot be made anew" in told
-        # No carve command starts a system daemon.
-        assert "systemctl restart carved.service" in told and "have a carve command start it" not in told
+        wait_until(lambda: host.daemon_pid() != before)
+        assert "module was loaded after the service had started" in (place.parent / "service.log").read_text()
+        assert [s["id"] for s in host.carve_json("session", "list")] == [granted]
     finally:
         stop(daemon)
 
@@ -412,21 +377,22 @@ def test_systemd_makes_the_user_of_the_daemon(tmp_path):
 
 def test_with_the_units_rights_it_does_all_that_it_must(confined, examples):
     """Grants, learns, watches, takes ledgers back after its death, ends processes of others; its lease thread is first."""
-    host, daemon, place = confined
-    status = pathlib.Path(f"/proc/{daemon.pid}/status").read_text()
+    host, _, place = confined
+    daemon = host.daemon_pid()
+    status = pathlib.Path(f"/proc/{daemon}/status").read_text()
     assert "NoNewPrivs:\t1" in status
     assert {int(c, 16) for c in re.findall(r"Cap\w+:\s*(\S+)", status)} == {0}
     assert re.search(r"Uid:\s*(\S+)", status)[1] != "0" and "Seccomp:\t2" in status
-    assert not [p for p in children(daemon.pid) if (p / "comm").read_text() == "carve-warden\n"]  # it is another service
+    assert not [p for p in children(daemon) if (p / "comm").read_text() == "carve-warden\n"]  # it is another service
     threads = {(t / "comm").read_text().strip(): int((t / "stat").read_text().rsplit(") ", 1)[1].split()[16])
-               for t in pathlib.Path(f"/proc/{daemon.pid}/task").iterdir()}
+               for t in pathlib.Path(f"/proc/{daemon}/task").iterdir()}
     assert threads["leases"] == (-10 if limited() else 0)
     hog = host.popen([BUILD / "carve", "run", "--ephemeral", "--vram", "2", examples / "hog", "600"])
     session = wait_until(lambda: [s for s in host.carve_json("session", "list") if s["pids"]])[0]
     # Its program is replaced, with the same rights.
     done = host.run([BUILD / "carved", "--runtime-dir", place, "--takeover"])
     assert done.returncode == 0, done.stderr
-    rights = pathlib.Path(f"/proc/{daemon.pid}/status").read_text()
+    rights = pathlib.Path(f"/proc/{host.daemon_pid()}/status").read_text()
     assert {int(c, 16) for c in re.findall(r"Cap\w+:\s*(\S+)", rights)} == {0}
     assert host.carve_json("session", "show", session["id"])["pids"] == session["pids"]
     done = host.carve("session", "release", "--force", session["id"])

@@ -52,7 +52,13 @@ class Shell:
         return found
 
     def daemon(self):
-        return int((self.runtime / "lock").read_text().split()[0])
+        """The worker: a child of the process that has the lock."""
+        def worker():
+            supervisor = int((self.runtime / "lock").read_text().split()[0])
+            found = pathlib.Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+            return int(found[0]) if found else None
+
+        return wait_until(worker)
 
     def log(self):
         return (self.runtime / "carved.log").read_text()
@@ -271,12 +277,12 @@ def test_all_parts_take_a_file_that_may_not_grow_for_a_full_disk(host):
     job = json.loads(host.carve("enqueue", "--json", "--queue", "q", "--", "sleep", "1000").stdout)["id"]
     directory = host.env["CARVE_RUNTIME_DIR"]
     holder = host.popen([CARVE, "run", "--vram", "4", REACH, "path", "libcuda.so.1", str(64 * MIB)], stdin=-1)
-    assert [holder.stdout.readline(), holder.stdout.readline()][1] == "holds\n"  # the keeper runs from now on
+    assert [holder.stdout.readline(), holder.stdout.readline()][1] == "holds\n"
     wait_until(lambda: host.carve_json("job", "show", job)["state"] == "running")
     # Until then a child of the shim's has its name, and the signal as usual.
     wait_until(lambda: any(words == b"sleep\x001000\x00" for words in commands_of_children(processes_of(directory).get("carve-shim"))))
     parts = processes_of(directory)
-    assert {"carved", "carve-keeper", "carve-shim"} <= set(parts), parts
+    assert {"carved", "carve-shim"} <= set(parts), parts
     assert {name for name in parts if name.startswith("carve") and not ignores(parts[name], signal.SIGXFSZ)} == set()
     children = pathlib.Path(f"/proc/{parts['carve-shim']}/task/{parts['carve-shim']}/children").read_text().split()
     sleeping, = [int(p) for p in children if pathlib.Path(f"/proc/{p}/comm").read_text() == "sleep\n"]
@@ -331,7 +337,7 @@ def test_affinity_of_a_daemon_that_was_started_by_hand_is_named(make_daemon):
         os.sched_setaffinity(0, usual)
     words = f"it may run on 1 of {len(usual)} CPUs only (taskset)"
     assert words in notes() and f'carved.limited what="{words}"' in daemon.log()
-    assert os.sched_getaffinity(daemon.process.pid) == {min(usual)}
+    assert os.sched_getaffinity(daemon.pid) == {min(usual)}
 
 
 def hostile():

@@ -251,7 +251,7 @@ def test_one_daemon_keeps_its_sessions_in_one_place(durable, make_daemon, state)
     other = make_daemon()
     other.kill()
     other.args = ["--state-dir", state]
-    refused(other, f"a carved (pid {durable.process.pid}) keeps its sessions in {state} already")
+    refused(other, f"a carved (pid {durable.pid}) keeps its sessions in {state} already")
     other.args = []
     other.start()
     upgrade(durable)  # which keeps the lock
@@ -410,6 +410,16 @@ def test_a_system_that_cannot_be_written_is_told(tmp_path):
                                 "and history are kept there; name another with --state-dir DIR\n"), done.stderr
 
 
+def answers(runtime):
+    """Whether a worker serves there: the supervisor listens before."""
+    try:
+        connection = UnixConnection(runtime / "carved.sock")
+        connection.request("GET", "/v1/version")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+
+
 def test_a_users_is_where_xdg_says(tmp_path, daemon):
     """Of each host, as homes may be shared; where nothing is said, in the runtime directory."""
     env = dict(daemon.env(), XDG_RUNTIME_DIR=str(tmp_path), XDG_STATE_HOME=str(tmp_path / "state"))
@@ -419,7 +429,7 @@ def test_a_users_is_where_xdg_says(tmp_path, daemon):
         daemon.kill()
         process = subprocess.Popen([BUILD / "carved", "--runtime-dir", usual, "--foreground"], env=dict(env, **more),
                                    stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        wait_until((usual / "carved.sock").exists)
+        wait_until(lambda: answers(usual))
         process.terminate()
         process.communicate(timeout=60)
         assert process.returncode == 0
@@ -451,7 +461,7 @@ def test_a_users_is_not_where_another_user_can_change_it(tmp_path, daemon, how):
     daemon.kill()
     process = subprocess.Popen([BUILD / "carved", "--runtime-dir", usual, "--foreground"], env=env, stdin=subprocess.DEVNULL,
                                stderr=subprocess.PIPE, text=True)
-    wait_until((usual / "carved.sock").exists)
+    wait_until(lambda: answers(usual))
     process.terminate()
     process.communicate(timeout=60)
     assert (usual / "carve.db").is_file() and not (usual / "carve.db").is_symlink() and not any(theirs.glob("state/*"))

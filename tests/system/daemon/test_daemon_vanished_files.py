@@ -9,7 +9,6 @@ import tempfile
 import pytest
 
 from conftest import BUILD, ON_GPU, Host, rest_long, wait_until
-from daemon_client import keepers
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="needs a simulated host")
 
@@ -17,13 +16,13 @@ USER = str(os.getuid())
 # The files to remove, by directory, and their names in the log. A state directory of its own, so that all there is exists.
 RUNTIME = {"lock": "lock", "attach.sock": "attach.sock", "carved.sock": "carved.sock", "carved.log": "carved.log",
            "carve.db": "carve.db", "carved.json.last": "carved.json.last", "start": "start",
-           "containers": "containers", "containers/attach.sock": "containers",
-           "keeper": "keeper/socket", "keeper/socket": "keeper/socket"}
+           "containers": "containers", "containers/attach.sock": "containers"}
+# The supervisor's socket for notices, which its worker is connected to: nobody misses the file.
+OF_SUPERVISOR = {"notify.sock"}
 STATE = {"lock": "state_dir/lock", "carved.json.last": "carved.json.last",
          **{name: name for name in ("carve.db", "carve.db-wal", "carve.db-shm", "carve.db-ends",
                                     "queue.db", "queue.db-wal", "queue.db-shm")},
          "jobs": "jobs", f"jobs/{USER}": "jobs"}
-KEEPER = {"keeper", "keeper/socket"}
 # Of a file that is still there by its first name.
 SECOND_NAMES = {"containers/attach.sock"}
 # Of a job that runs: its shim makes the record anew when it ends; its program has the output open.
@@ -46,7 +45,7 @@ class Served:
         self.host.carve_json("agent", "--detached", "--gpus", "all", "--queue", "half")
         done = self.host.carve("enqueue", "--queue", "half", "--vram", "4", "--", "sleep", "infinity")
         assert done.returncode == 0, done.stderr
-        wait_until(lambda: OF_JOBS <= entries(self.state) and KEEPER <= entries(self.runtime))
+        wait_until(lambda: OF_JOBS <= entries(self.state))
 
     def log(self):
         return (self.runtime / "carved.log").read_text() if (self.runtime / "carved.log").exists() else ""
@@ -83,14 +82,14 @@ def entries(directory):
 
 
 def test_the_lists_have_all_that_the_daemon_makes(served):
-    assert entries(served.runtime) == set(RUNTIME)
+    assert entries(served.runtime) == set(RUNTIME) | OF_SUPERVISOR
     assert entries(served.state) - OF_JOBS == set(STATE)
 
 
 @pytest.mark.parametrize("place, name", rest_long([("runtime", name) for name in RUNTIME], 5) + rest_long([("state", name) for name in STATE], 5))
 def test_removed_files_are_made_anew_and_logged(served, place, name):
     path = getattr(served, place) / name
-    told = f"runtime.vanished file={(RUNTIME if place == 'runtime' else STATE)[name]} made=anew"
+    told = f"runtime.vanished file={(RUNTIME if place == 'runtime' else STATE)[name]} " + ("error=" if name.startswith("jobs") else "made=anew")
     before, count = inode(path), served.log().count(told)
     assert before
     # The number of its inode is not to be given to the next file.
@@ -105,23 +104,10 @@ def test_removed_files_are_made_anew_and_logged(served, place, name):
     os.close(held)
     assert served.session in served.sessions()
     found = served.finding()
-    assert found["state"] == "note" and told.split("=")[1].split()[0] in found["message"], found
+    assert name.startswith("jobs") or found["state"] == "note" and told.split("=")[1].split()[0] in found["message"], found
     # The file in its place is the daemon's own, and at work.
     if name == "containers":
         wait_until(lambda: (path / "attach.sock").samefile(served.runtime / "attach.sock"))
-    if name == "keeper":
-        wait_until(lambda: (path / "socket").exists())
-
-
-def test_a_removed_socket_of_the_keeper_is_told_where_the_keeper_ends_too(served):
-    told = "runtime.vanished file=keeper/socket made=anew"
-    count = served.log().count(told)
-    [keeper] = keepers(served.runtime)
-    (served.runtime / "keeper/socket").unlink()
-    os.kill(keeper, signal.SIGKILL)
-    wait_until(lambda: served.log().count(told) == count + 1)
-    wait_until(lambda: (served.runtime / "keeper/socket").exists())
-    assert served.session in served.sessions()
 
 
 def test_the_log_of_a_daemon_that_a_command_started_is_made_anew(host):

@@ -63,25 +63,16 @@ class Queues:
         found, = [q for q in self.host.carve_json("queue", "list") if q["name"] == name]
         return found
 
-    def revivers(self):
-        """Processes that start a daemon of this host's anew."""
-        words = f"--revive\0{self.host.env['CARVE_RUNTIME_DIR']}/attach.sock\0".encode()
-        return [int(p.parent.name) for p in pathlib.Path("/proc").glob("[0-9]*/cmdline") if words in _bytes_of(p)]
-
-    def stop_revivers(self):
-        """From now on nobody but a command or the shim of a running job starts the next daemon. To be killed when the daemon has ended."""
-        stopped = self.revivers()
-        for reviver in stopped:
-            os.kill(reviver, signal.SIGSTOP)
-        return stopped
-
     def kill_daemon(self):
-        """Likewise. Returns its process ID."""
-        pid, stopped = self.host.daemon_pid(), self.stop_revivers()
+        """kill -9, with the supervisor told to end: the next command starts a daemon. Returns the process ID that it had."""
+        lock = pathlib.Path(self.host.env["CARVE_RUNTIME_DIR"], "lock")
+        pid, supervisor = self.host.daemon_pid(), int(lock.read_text().split()[0])
+        os.kill(supervisor, signal.SIGSTOP)
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: process_ended(pid))
-        for reviver in stopped:
-            os.kill(reviver, signal.SIGKILL)
+        os.kill(supervisor, signal.SIGTERM)
+        os.kill(supervisor, signal.SIGCONT)
+        wait_until(lambda: process_ended(supervisor))
         return pid
 
     def gate(self, name="gate"):
@@ -96,13 +87,6 @@ class Queues:
             os.mkfifo(path)
         self.gates.append(open(path, "r+b", buffering=0))
         self.gates[-1].write(b"\n" * GATE_LINES)
-
-
-def _bytes_of(path):
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
 
 
 @pytest.fixture

@@ -288,13 +288,16 @@ def test_an_end_that_the_database_lost_is_known_by_its_record(queues, armed):
     db.close()
     before.close()
     pid = queues.host.daemon_pid()
-    wait_until(queues.revivers)
-    stopped = queues.stop_revivers()
+    supervisor = int((state / "lock").read_text().split()[0])
+    os.kill(supervisor, signal.SIGSTOP)
     token.touch()
-    queues.host.carve("agent", "--resume")
+    resuming = queues.host.popen([CARVE, "agent", "--resume"])
     wait_until(lambda: not token.exists() and process_ended(pid))
-    for reviver in stopped:
-        os.kill(reviver, signal.SIGKILL)
+    for number in (signal.SIGTERM, signal.SIGCONT):
+        os.kill(supervisor, number)
+    wait_until(lambda: process_ended(supervisor))
+    resuming.kill()
+    resuming.wait()
     for name in ("queue.db-wal", "queue.db-shm"):
         (state / name).unlink(missing_ok=True)
     (state / "before").rename(state / "queue.db")
@@ -574,88 +577,28 @@ printf 'no newline at the end'""")
     assert queues.host.run(["sh", "-c", f"{CARVE} job logs {id} | cmp - {tee}"]).returncode == 0
 
 
-def test_the_queue_goes_on_where_nobody_starts_the_next_daemon(queues):
-    """A detached agent's daemon dies: the job that runs then sees to the next one, which starts the jobs that wait."""
-    queues.agent("half=0.5,max=1")
-    queues.witnessed(queues.gate())
-    waiting = queues.witnessed()
-    wait_until(lambda: len(queues.runs()) == 1)
-    pid = queues.host.daemon_pid()
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: process_ended(pid))
-    queues.open_gate()
-    wait_until(lambda: len(queues.runs(waiting)) == 2)
-
-
 def test_a_daemon_that_is_killed_while_no_job_runs_is_started_again(queues):
-    """Jobs wait for a time, and no command comes: only the agent is there to want a daemon."""
+    """Jobs wait for a time, and no command comes: its supervisor alone sees to it."""
     queues.agent("half=0.5")
     id = queues.witnessed(options=["--begin", "now+5s"])
-    wait_until(queues.revivers)
     for _ in range(2):  # the next daemon is as safe
-        pid, lock = queues.host.daemon_pid(), pathlib.Path(queues.host.env["CARVE_RUNTIME_DIR"], "lock")
-        os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: lock.read_text().split()[:1] not in ([], [str(pid)]) and queues.revivers())
+        os.kill(queues.host.daemon_pid(), signal.SIGKILL)
     wait_until(lambda: len(queues.runs(id)) == 2)
 
 
-def test_a_daemon_that_is_killed_just_after_a_job_ended_is_started_again(queues, tmp_path):
-    """The job's shim has found the daemon alive, and is gone."""
+def test_the_queue_goes_on_where_nobody_starts_the_next_daemon(queues, tmp_path):
+    """It is killed with a job that runs, and just after that one has ended."""
     token = tmp_path / "token"
     queues.host.env["CARVE_KILL_POINT"] = f"end.read:{token}"
-    queues.agent("half=0.5")
+    queues.agent("half=0.5,max=1")
     first = queues.witnessed(queues.gate())
     waiting = [queues.witnessed(options=["--after", first]) for _ in range(2)]
+    wait_until(lambda: len(queues.runs()) == 1)
+    os.kill(queues.host.daemon_pid(), signal.SIGKILL)
     token.touch()
     queues.open_gate()
     wait_until(lambda: all(len(queues.runs(id)) == 2 for id in waiting))
     assert not token.exists()
-
-
-PIDFD_GETFD = 438
-
-
-def listener_of(pid, path):
-    """This process's own descriptor of the socket at which another one listens there."""
-    pidfd = os.pidfd_open(pid)
-    for fd in os.listdir(f"/proc/{pid}/fd"):
-        if os.readlink(f"/proc/{pid}/fd/{fd}").startswith("socket:"):
-            taken = socket.socket(fileno=ctypes.CDLL(None).syscall(PIDFD_GETFD, pidfd, int(fd), 0))
-            if taken.family == socket.AF_UNIX and taken.getsockname() == path and taken.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                os.close(pidfd)
-                return taken
-            taken.close()
-    raise AssertionError(f"nobody listens at {path}")
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="takes a descriptor of the daemon's")
-def test_a_killed_daemon_whose_socket_is_the_last_to_close_is_started_again(queues):
-    """The kernel closes its pipe to the reviver at some moment of its end, and its socket at another."""
-    queues.agent("half=0.5")
-    wait_until(queues.revivers)
-    pid = queues.host.daemon_pid()
-    held = listener_of(pid, queues.host.env["CARVE_RUNTIME_DIR"] + "/attach.sock")
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: process_ended(pid))
-    held.settimeout(PATIENCE)
-    asking, _ = held.accept()  # the reviver, which sees a daemon's socket
-    asking.close()
-    held.close()
-    lock = pathlib.Path(queues.host.env["CARVE_RUNTIME_DIR"], "lock")
-    wait_until(lambda: lock.read_text().split()[:1] not in ([], [str(pid)]))
-
-
-def test_a_daemon_that_ends_in_order_or_has_no_agent_is_not_started_again(queues):
-    agent = queues.agent("half=0.5")
-    wait_until(queues.revivers)
-    queues.host.carve("agent", "--stop", agent["id"])
-    wait_until(lambda: not queues.revivers())
-    queues.agent("half=0.5")
-    wait_until(queues.revivers)
-    pid = queues.host.daemon_pid()
-    os.kill(pid, signal.SIGTERM)
-    wait_until(lambda: process_ended(pid) and not queues.revivers())
-    assert not pathlib.Path(queues.host.env["CARVE_RUNTIME_DIR"], "lock").read_text()
 
 
 def test_a_process_that_a_job_starts_without_a_daemon_has_its_slice(queues, programs, examples):

@@ -1,0 +1,525 @@
+/* The supervisor's loop. It waits in poll() for five things: a signal, a notice of the worker, a
+ * second daemon that asks for the files (host/sole.h), the time of the next start, and the events
+ * of whatever is plugged in.
+ *
+ *   state      event                          becomes
+ *   RUNNING    the worker ended, status 0     ENDED
+ *              the worker ended otherwise     PAUSED, until the time that pace.h says
+ *              it never served: first start   ENDED, with its status
+ *              SIGTERM, SIGINT                STOPPING: the worker is told to end
+ *   PAUSED     it is time                     RUNNING
+ *              SIGTERM, SIGINT                ENDED
+ *   STOPPING   the worker ended               ENDED
+ *
+ * Notices of a worker are read before its end is: what it had stored when it was killed is kept.
+ * A notice counts only where the kernel says that the worker sent it. The worker's socket for
+ * notices is a file that only this user can open; a worker that gives its rights up has connected
+ * before.
+ *
+ * Nothing here waits for the worker, and nothing that the worker says names a file. */
+#include "daemon/supervisor/supervise.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/macros.h"
+#include "daemon/host/log.h"
+#include "daemon/host/sole.h"
+#include "daemon/host/supervisor.h"
+#include "daemon/supervisor/hoard.h"
+#include "daemon/supervisor/notice.h"
+#include "daemon/supervisor/pace.h"
+#include "daemon/supervisor/worker.h"
+
+#define PROCESS_NAME "carve-supervise"
+#define NOTIFY_FILE "notify.sock"
+/* As the unit has it (FileDescriptorStoreMax=). */
+#define STORED_MOST 65536u
+/* Of the descriptors that may be open, so many are left for moving them to a worker. */
+#define STORED_PART 4
+
+enum state { STATE_RUNNING, STATE_PAUSED, STATE_STOPPING, STATE_ENDED };
+
+struct supervisor {
+	struct supervise *given;
+	struct runtime *runtime;
+	struct hoard hoard;
+	enum state state;
+	int signal_fd, notify_fd;
+	int control_fd; /* to the worker */
+	pid_t worker;   /* 0: none */
+	struct pace pace;
+	uint64_t started_ns, next_ns;
+	bool serves;    /* this worker has said so */
+	bool continues; /* some worker has: the daemon is not given up any more */
+	int code;       /* once it has ended */
+	char status[NOTICE_STATUS_SIZE];
+	char program[PATH_MAX]; /* the path of this program when it started; "": not known */
+};
+
+static void notify_path(const struct supervisor *s, struct sockaddr_un *ret)
+{
+	*ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+	runtime_path(s->runtime, NOTIFY_FILE, ret->sun_path, sizeof(ret->sun_path));
+}
+
+/* A new one for each worker: what an earlier one said counts no more. 0 or -errno. */
+static int notify_listen(struct supervisor *s)
+{
+	struct sockaddr_un address;
+	int on = 1;
+	cleanup_close int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	notify_path(s, &address);
+	(void)unlink(address.sun_path);
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 ||
+	    bind(fd, (const struct sockaddr *)&address, sizeof(address)) < 0 ||
+	    chmod(address.sun_path, 0600) < 0)
+		return -errno;
+	close_fd(&s->notify_fd);
+	s->notify_fd = steal_fd(&fd);
+	return 0;
+}
+
+/* ---- notices ------------------------------------------------------------------------------ */
+
+static void served(struct supervisor *s)
+{
+	s->serves = s->continues = true;
+	if (s->given->ready_fd >= 0)
+		(void)write_all(s->given->ready_fd, "R", 1);
+	close_fd(&s->given->ready_fd);
+	close_fd(&s->given->words_fd);
+}
+
+static void notice_obey(struct supervisor *s, const struct notice *notice, int *fd)
+{
+	if (notice->removes)
+		hoard_drop(&s->hoard, notice->name);
+	if (notice->stores && *fd >= 0) {
+		int rc = hoard_put(&s->hoard, notice->name, *fd);
+
+		if (rc == 0)
+			*fd = -1;
+		else
+			log_event(LOG_WARNING, "supervisor.not_kept name=%s error=\"%s\"",
+				  notice->name, strerrordesc_np(-rc));
+	}
+	if (*notice->status)
+		memcpy(s->status, notice->status, sizeof(s->status));
+	if (notice->ready && !s->serves)
+		served(s);
+	/* A supervisor above this one hears of the daemon as of a service of its own. */
+	if (notice->ready)
+		supervisor_tell("READY=1");
+	if (notice->watchdog)
+		supervisor_tell("WATCHDOG=1");
+	if (notice->stopping)
+		supervisor_tell("STOPPING=1");
+}
+
+/* The control data of a notice: who sent it, and one descriptor at most. */
+struct sender {
+	pid_t pid;
+	int fd;
+};
+
+static void sender_read(struct msghdr *message, struct sender *ret)
+{
+	struct ucred peer;
+
+	*ret = (struct sender){.fd = -1};
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
+		if (c->cmsg_level != SOL_SOCKET)
+			continue;
+		if (c->cmsg_type == SCM_CREDENTIALS && c->cmsg_len == CMSG_LEN(sizeof(peer))) {
+			memcpy(&peer, CMSG_DATA(c), sizeof(peer));
+			ret->pid = peer.pid;
+		}
+		if (c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; i++) {
+			close_fd(&ret->fd);
+			memcpy(&ret->fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+		}
+	}
+}
+
+/* False: there is none. */
+static bool notice_take(struct supervisor *s)
+{
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(sizeof(int))];
+	} control;
+	char text[NOTICE_SIZE];
+	struct iovec part = {.iov_base = text, .iov_len = sizeof(text)};
+	struct msghdr message = {.msg_iov = &part,
+				 .msg_iovlen = 1,
+				 .msg_control = &control,
+				 .msg_controllen = sizeof(control)};
+	struct notice notice;
+	struct sender sender;
+
+	ssize_t n = recvmsg(s->notify_fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	if (n < 0)
+		return false;
+	sender_read(&message, &sender);
+	if (sender.pid == s->worker && s->worker && !(message.msg_flags & MSG_TRUNC) &&
+	    notice_read(text, (size_t)n, &notice))
+		notice_obey(s, &notice, &sender.fd);
+	close_fd(&sender.fd);
+	return true;
+}
+
+static void notices_take(struct supervisor *s)
+{
+	while (notice_take(s))
+		;
+}
+
+/* ---- the worker --------------------------------------------------------------------------- */
+
+/* Orders the worker has by a pipe: the supervisor may have no right to signal it. */
+static void order(struct supervisor *s, char letter)
+{
+	(void)!write(s->control_fd, &letter, 1);
+}
+
+static void pause_for(struct supervisor *s, uint64_t wait_ns)
+{
+	s->state = STATE_PAUSED;
+	s->next_ns = now_monotonic_ns() + wait_ns;
+}
+
+static void ended_for_good(struct supervisor *s, int code)
+{
+	s->state = STATE_ENDED;
+	s->code = code;
+}
+
+/* Makes what was removed of the directory; another daemon may have taken its place. */
+static int files_hold(struct supervisor *s, struct error *err)
+{
+	const struct runtime_start *start = &s->given->start;
+
+	(void)log_look();
+	int rc = runtime_hold(s->runtime, start->system, start->config, err);
+	if (rc < 0)
+		return rc;
+	if (rc > 0 || runtime_start_missing(s->runtime))
+		runtime_start_note(s->runtime, start);
+	return rc;
+}
+
+/* The worker sees which file it is, and has no hold of the lock. */
+static int lock_show(const struct runtime *runtime)
+{
+	char path[PATH_MAX];
+
+	runtime_path(runtime, "lock", path, sizeof(path));
+	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+static int control_make(struct supervisor *s, int *ret_end)
+{
+	int ends[2];
+
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+		return -errno;
+	close_fd(&s->control_fd);
+	s->control_fd = ends[1];
+	*ret_end = ends[0];
+	return 0;
+}
+
+static void worker_start(struct supervisor *s)
+{
+	struct sockaddr_un notify;
+	struct error err = {0};
+
+	if (files_hold(s, &err) < 0) {
+		log_event(LOG_ERROR, "supervisor.gives_up error=\"%s\"", err.message);
+		snprintf(s->status, sizeof(s->status), "%.500s", err.message);
+		ended_for_good(s, EXIT_CODE_FAILED);
+		return;
+	}
+	cleanup_close int lock = lock_show(s->runtime), control = -1;
+	int rc = lock < 0 ? lock : notify_listen(s);
+	if (rc == 0)
+		rc = control_make(s, &control);
+	notify_path(s, &notify);
+	if (rc == 0)
+		rc = worker_fork(&(struct worker_start){
+			.argv = s->given->argv,
+			.notify = notify.sun_path,
+			.lock_fd = lock,
+			.control_fd = control,
+			.attach_fd = s->runtime->attach_fd,
+			.http_fd = s->runtime->http_fd,
+			.hoard = &s->hoard,
+			.supervisor = getpid(),
+		});
+	s->started_ns = now_monotonic_ns();
+	s->serves = false;
+	s->status[0] = '\0';
+	if (rc < 0) {
+		log_event(LOG_ERROR, "supervisor.no_worker error=\"%s\"", strerrordesc_np(-rc));
+		pause_for(s, pace_ended(&s->pace, 0, false));
+		return;
+	}
+	s->worker = rc;
+	s->state = STATE_RUNNING;
+}
+
+/* Becomes the program that has the path of this one now. Returns where it cannot. */
+static void renew(struct supervisor *s)
+{
+	const struct worker_descriptor first[] = {
+		{RUNTIME_LOCK_HELD, s->runtime->lock_fd},
+		{SUPERVISOR_ATTACH, s->runtime->attach_fd},
+		{SUPERVISOR_HTTP, s->runtime->http_fd},
+		{RUNTIME_SOLE, s->runtime->sole_fd}, /* last: there may be none */
+	};
+	size_t count = ARRAY_SIZE(first) - (s->runtime->sole_fd < 0);
+	const char *address = supervisor_address();
+	sigset_t none;
+
+	if (!*s->program || access(s->program, X_OK) < 0)
+		return;
+	log_event(LOG_INFO, "supervisor.renewed program=%s", s->program);
+	if (address)
+		setenv("NOTIFY_SOCKET", address, 1); // NOLINT(concurrency-mt-unsafe)
+	/* From here on the descriptors have other numbers. */
+	if (worker_descriptors_pass(first, count, &s->hoard) < 0)
+		_exit(EXIT_CODE_FAILED);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	execv(s->program, s->given->argv);
+	execv("/proc/self/exe", s->given->argv);
+	_exit(EXIT_CODE_FAILED);
+}
+
+static void worker_ended(struct supervisor *s, int status)
+{
+	uint64_t lived_ns = now_monotonic_ns() - s->started_ns;
+	int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+	bool stopping = s->state == STATE_STOPPING;
+
+	s->worker = 0;
+	if (code == 0 || stopping) {
+		ended_for_good(s, MAX(code, 0));
+		return;
+	}
+	/* Whoever started the daemon reads why it does not start. */
+	if (code > 0 && !s->continues) {
+		ended_for_good(s, code);
+		return;
+	}
+	if (code >= 0)
+		log_event(LOG_WARNING, "worker.ended status=%d", code);
+	else
+		log_event(LOG_WARNING, "worker.ended signal=%d", WTERMSIG(status));
+	if (code == SUPERVISE_RENEW)
+		renew(s);
+	pause_for(s, code == SUPERVISE_RENEW ? 0 : pace_ended(&s->pace, lived_ns, s->serves));
+}
+
+/* Also children that are not the worker's: in a container this is the first process. */
+static void children_reap(struct supervisor *s)
+{
+	siginfo_t ended = {0};
+	int status;
+
+	while (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid) {
+		pid_t pid = ended.si_pid;
+
+		/* Before its number may be another's. */
+		if (pid == s->worker)
+			notices_take(s);
+		if (waitpid(pid, &status, 0) == pid && pid == s->worker)
+			worker_ended(s, status);
+		ended.si_pid = 0;
+	}
+}
+
+/* ---- events ------------------------------------------------------------------------------- */
+
+static void stop(struct supervisor *s)
+{
+	if (s->state == STATE_RUNNING) {
+		s->state = STATE_STOPPING;
+		order(s, SUPERVISOR_ORDER_STOP);
+	} else if (s->state == STATE_PAUSED) {
+		ended_for_good(s, EXIT_CODE_OK);
+	}
+}
+
+static void signals_take(struct supervisor *s)
+{
+	struct signalfd_siginfo info;
+
+	while (read(s->signal_fd, &info, sizeof(info)) == sizeof(info)) {
+		if (info.ssi_signo == SIGCHLD)
+			children_reap(s);
+		else if (info.ssi_signo == SIGHUP)
+			order(s, SUPERVISOR_ORDER_RELOAD);
+		else if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT)
+			stop(s);
+	}
+}
+
+/* A second daemon was started, and finds this one: a command may have found no socket. */
+static void second_take(struct supervisor *s)
+{
+	struct error err = {0};
+	cleanup_close int fd = sole_accept(s->runtime->sole_fd);
+
+	if (fd < 0 || files_hold(s, &err) <= 0)
+		return;
+	/* The worker is to have the new sockets. */
+	order(s, SUPERVISOR_ORDER_RESTART);
+}
+
+static int time_left_ms(const struct supervisor *s)
+{
+	uint64_t now = now_monotonic_ns();
+
+	if (s->state != STATE_PAUSED)
+		return -1;
+	return s->next_ns > now ? (int)((s->next_ns - now) / 1000000) + 1 : 0;
+}
+
+static void turn(struct supervisor *s)
+{
+	struct pollfd fds[] = {
+		{.fd = s->signal_fd, .events = POLLIN},
+		{.fd = s->notify_fd, .events = POLLIN},
+		{.fd = s->runtime->sole_fd, .events = POLLIN},
+	};
+
+	if (poll(fds, ARRAY_SIZE(fds), time_left_ms(s)) < 0)
+		return;
+	if (fds[1].revents)
+		notices_take(s);
+	if (fds[0].revents)
+		signals_take(s);
+	if (fds[2].revents)
+		second_take(s);
+	if (s->state == STATE_PAUSED && now_monotonic_ns() >= s->next_ns)
+		worker_start(s);
+}
+
+/* ---- the whole ---------------------------------------------------------------------------- */
+
+static void continued_take(void *arg, const char *name, int fd)
+{
+	if (!strchr(name, '.'))
+		return;
+	if (hoard_put(arg, name, fd) < 0)
+		close(fd);
+}
+
+static void hoard_begin(struct supervisor *s)
+{
+	struct rlimit limit = {.rlim_cur = 1024};
+
+	(void)getrlimit(RLIMIT_NOFILE, &limit);
+	s->hoard.most = MIN((size_t)limit.rlim_cur / STORED_PART, STORED_MOST);
+	supervisor_descriptors(continued_take, &s->hoard);
+	if (!s->continues) {
+		size_t count = hoard_take(&s->hoard, s->runtime->dir);
+
+		s->continues = count > 0;
+		if (count)
+			log_event(LOG_INFO, "supervisor.taken_back descriptors=%zu", count);
+	}
+}
+
+static int signals_begin(struct supervisor *s)
+{
+	sigset_t mask;
+
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGCHLD);
+	sigaddset(&mask, SIGTERM);
+	sigaddset(&mask, SIGINT);
+	sigaddset(&mask, SIGHUP);
+	sigprocmask(SIG_BLOCK, &mask, NULL);
+	s->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+	return s->signal_fd < 0 ? -errno : 0;
+}
+
+/* Lets go of all that is not for the next supervisor. */
+static void end(struct supervisor *s)
+{
+	struct sockaddr_un notify;
+
+	if (s->code && s->given->words_fd >= 0)
+		dprintf(s->given->words_fd, "carved: %s\n",
+			*s->status ? s->status : "it ended while it started");
+	notify_path(s, &notify);
+	(void)unlink(notify.sun_path);
+	close_fd(&s->runtime->attach_fd);
+	close_fd(&s->runtime->http_fd);
+	hoard_drop_of(&s->hoard, SUPERVISOR_CLAIM);
+	/* Before the lock is free: the next supervisor looks for it at once. */
+	int rc = hoard_leave(&s->hoard, s->runtime->dir);
+	if (rc < 0)
+		log_event(LOG_WARNING, "supervisor.not_left error=\"%s\"", strerrordesc_np(-rc));
+	hoard_free(&s->hoard);
+	runtime_end(s->runtime);
+}
+
+int supervise_run(struct supervise *given, struct error *err)
+{
+	struct supervisor s = {
+		.given = given,
+		.runtime = given->runtime,
+		.notify_fd = -1,
+		.control_fd = -1,
+		.continues = given->runtime->lock_fd >= 0,
+	};
+	int rc = files_hold(&s, err);
+
+	if (rc < 0)
+		return EXIT_CODE_FAILED;
+	rc = given->begin ? given->begin(s.runtime) : 0;
+	if (rc == 0)
+		rc = signals_begin(&s);
+	if (rc < 0) {
+		error_set(err, EXIT_CODE_FAILED, "cannot serve %s: %s", s.runtime->dir,
+			  strerrordesc_np(-rc));
+		runtime_end(s.runtime);
+		return EXIT_CODE_FAILED;
+	}
+	ssize_t n = readlink("/proc/self/exe", s.program, sizeof(s.program) - 1);
+	s.program[MAX(n, 0)] = '\0';
+	prctl(PR_SET_NAME, PROCESS_NAME, 0, 0, 0);
+	/* Its descriptors are the daemon's: processes of the same user do not get at them by
+	 * ptrace. */
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	hoard_begin(&s);
+	worker_start(&s);
+	while (s.state != STATE_ENDED)
+		turn(&s);
+	end(&s);
+	return s.code;
+}
