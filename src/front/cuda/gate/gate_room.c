@@ -19,6 +19,8 @@
 #define STALL_NS_HELPED 1000000ull
 /* Work that will be done so soon is as good as done: about what this thread takes to hear of it. */
 #define SOON_NS 500000ull
+/* A launch that takes longer does not pass for the moment in which a drain opens the gate. */
+#define LONG_NS 50000000ull
 #define ROOM_NAP_NS 20000ull
 #define ROOM_NAP_NS_MOST 160000ull
 
@@ -124,10 +126,10 @@ void gate_room_make(struct gate *g, struct gate_local *l, const struct gate_lane
 	struct gate_room *room = gate_room(g, l, lane);
 	uint64_t bound, nap = ROOM_NAP_NS, counted;
 	struct gate_flight f;
-	bool fits;
+	bool fits, ahead = false, is_long = unknown || ns > LONG_NS;
 
-	/* Over a closed gate what is unknown goes on waiting. */
-	if (!unknown)
+	/* Over a closed gate something long goes on waiting. */
+	if (!is_long)
 		room->stall.since = 0;
 	gate_lanes_count_own(g, l, false);
 	for (;;) {
@@ -142,17 +144,19 @@ void gate_room_make(struct gate *g, struct gate_local *l, const struct gate_lane
 		if (passes_stalled(room, &f, counted, ns, unknown, bound, now) ||
 		    (nap == ROOM_NAP_NS_MOST && room_for_host(g, room, ns, unknown, f.sum)))
 			return;
-		if (!unknown && ends_soon(room, f.sum, now, bound))
+		if (!unknown && ends_soon(room, f.sum, now, bound)) {
+			ahead = true;
 			break;
+		}
 		gate_nap(nap);
 		nap = MIN(nap * 2, ROOM_NAP_NS_MOST);
 	}
 	if (fits)
 		room->stall.since = 0;
 	/* The gate closed meanwhile. When it is open again, maybe for a moment because this work
-	 * seems to wait for another launch, that may be just what is needed. Nobody knows how long
-	 * something unknown takes: it looks for room again. */
-	if (!fits && unknown) {
+	 * seems to wait for another launch, that may be just what is needed. Something long looks
+	 * for room again: the turn would be outstayed by as much each time. */
+	if (!fits && is_long && !ahead) {
 		room->ns = 0;
 		return;
 	}
