@@ -47,7 +47,7 @@ _Static_assert(sizeof(struct warrant) == 1208, "warrant ABI");
 
 /* Jobs of a text, and attempts of a job. */
 #define WARDEN_COUNT_MAX (1u << 20)
-#define WARDEN_ATTEMPTS_MAX 65534u
+#define WARDEN_ATTEMPTS_MAX 32766u
 #define WARDEN_OVER_MAX 256u
 /* The directory of users' jobs is beside the daemon's state directory, as that is the worker's to
  * rename things in: its path with this behind. */

@@ -55,7 +55,8 @@ void permits_run(struct permits *p, struct rights *rights,
 			p->permit[kept++] = *permit;
 			continue;
 		}
-		if (spent && permit->asks)
+		if (spent && permit->asks &&
+		    rights_let(rights, permit->number, permit->attempt) == 0)
 			(void)send(permit->fd, &may, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 		close_fd(&permit->fd);
 	}

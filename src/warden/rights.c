@@ -1,14 +1,26 @@
 /* The register's file: a head of one page, a bit for each page of rights, and the pages themselves,
  * from RIGHTS_AT on. A right is two bytes: 0 (nothing was let run), the number of an attempt, or
- * OVER. Before a page becomes a hole its bit is on the disk, as a hole reads as zeros. */
+ * OVER. Before a page becomes a hole its bit is on the disk, as a hole reads as zeros.
+ *
+ * An attempt is noted with the bit ASKED, and is on the disk so before it is let run. The bit is
+ * taken away when the word goes out, in the kernel's memory alone, which outlives this process but
+ * not the machine's boot. So the next process that finds the bit in the same boot knows that the
+ * word never went out, and takes the attempt back. After another boot nobody knows, and the attempt
+ * stays spent. The head says which boot it was. The file is locked while a process has it open, so
+ * an attempt is taken back from a process that is gone. */
 #include "warden/rights.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/macros.h"
 
@@ -18,6 +30,11 @@
 #define VERSION 1u
 #define PAGE 4096u
 #define OVER UINT16_MAX
+#define ASKED ((uint16_t)1 << 15)
+#define BOOT_SIZE 40
+/* Longer than a write to a slow disk. */
+#define LOCK_PATIENCE_NS 10000000000ull
+#define LOCK_EVERY_MS 5
 #define PAGE_RIGHTS (PAGE / sizeof(uint16_t))
 #define BITS_AT PAGE
 #define RIGHTS_AT ((off_t)1 << 30)
@@ -29,7 +46,10 @@
 struct head {
 	uint32_t magic, version;
 	uint64_t reserved;
+	char boot[BOOT_SIZE];
 };
+
+_Static_assert((RIGHTS_ATTEMPTS_MAX | ASKED) < OVER, "an attempt and its bit");
 
 static int put(const struct rights *r, const void *data, size_t size, off_t at)
 {
@@ -82,6 +102,8 @@ static int right_get(const struct rights *r, uint64_t number, uint16_t *ret)
 		*ret = OVER;
 	else if (rc == 0)
 		rc = get(r, ret, sizeof(*ret), right_at(number));
+	if (rc == 0 && *ret != OVER)
+		*ret &= (uint16_t)~ASKED;
 	return rc;
 }
 
@@ -96,8 +118,8 @@ int rights_issue(struct rights *r, uint32_t count, uint64_t *ret_first)
 	if (count > NUMBER_MAX - r->next)
 		return -EOVERFLOW;
 	if (r->next + count > r->reserved) {
-		struct head head = {MAGIC, VERSION, r->next + count + RESERVE};
-		int rc = put(r, &head, sizeof(head), 0);
+		struct head head = {MAGIC, VERSION, r->next + count + RESERVE, {0}};
+		int rc = put(r, &head, offsetof(struct head, boot), 0);
 
 		if (rc == 0 && fdatasync(r->fd) < 0)
 			rc = -errno;
@@ -124,9 +146,20 @@ int rights_check(const struct rights *r, uint64_t number, uint32_t attempt, bool
 
 int rights_spend(struct rights *r, uint64_t number, uint32_t attempt)
 {
+	uint16_t last = 0;
 	int rc = rights_check(r, number, attempt, true);
 
-	return rc < 0 ? rc : right_put(r, number, (uint16_t)attempt);
+	if (rc == 0)
+		rc = right_get(r, number, &last);
+	/* It was let run before, and stays so. */
+	if (rc < 0 || last == attempt)
+		return rc;
+	return right_put(r, number, (uint16_t)attempt | ASKED);
+}
+
+int rights_let(struct rights *r, uint64_t number, uint32_t attempt)
+{
+	return right_put(r, number, (uint16_t)attempt);
 }
 
 /* All rights of the page are over. */
@@ -180,13 +213,29 @@ int rights_sync(struct rights *r)
 
 /* ---- the file ----------------------------------------------------------------------------- */
 
+/* A warden that was told to end may still write what it lets run. */
+static int lock_take(int fd)
+{
+	uint64_t until = now_monotonic_ns() + LOCK_PATIENCE_NS;
+
+	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		if (errno != EWOULDBLOCK || now_monotonic_ns() > until)
+			return -errno;
+		(void)poll(NULL, 0, LOCK_EVERY_MS);
+	}
+	return 0;
+}
+
 static int file_open(int dir_fd)
 {
 	struct stat st;
 	cleanup_close int fd = openat(dir_fd, FILE_NAME, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	int rc = fd < 0 ? -errno : lock_take(fd);
 
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return -errno;
+	if (rc == 0 && fstat(fd, &st) < 0)
+		rc = -errno;
+	if (rc < 0)
+		return rc;
 	if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 077 || st.st_nlink != 1)
 		return -EPERM;
 	return steal_fd(&fd);
@@ -195,10 +244,11 @@ static int file_open(int dir_fd)
 static int fresh_make(int dir_fd)
 {
 	(void)unlinkat(dir_fd, FILE_FRESH, 0);
-	int fd = openat(dir_fd, FILE_FRESH, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-			0600);
+	cleanup_close int fd = openat(dir_fd, FILE_FRESH,
+				      O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int rc = fd < 0 ? -errno : lock_take(fd);
 
-	return fd < 0 ? -errno : fd;
+	return rc < 0 ? rc : steal_fd(&fd);
 }
 
 static int fresh_place(int dir_fd, int fd)
@@ -208,9 +258,46 @@ static int fresh_place(int dir_fd, int fd)
 	return fsync(dir_fd) < 0 ? -errno : 0;
 }
 
+/* The pages that are no holes, whose attempts with ASKED count by this. */
+static int page_settle(const struct rights *r, off_t at, bool same_boot)
+{
+	uint16_t page[PAGE_RIGHTS];
+	bool changed = false;
+	int rc = get(r, page, sizeof(page), at);
+
+	for (size_t i = 0; rc == 0 && i < PAGE_RIGHTS; i++)
+		if (page[i] != OVER && page[i] & ASKED) {
+			page[i] = (uint16_t)((page[i] & ~ASKED) - same_boot);
+			changed = true;
+		}
+	return rc == 0 && changed ? put(r, page, sizeof(page), at) : rc;
+}
+
+static int rights_settle(struct rights *r, struct head *head)
+{
+	char boot[BOOT_SIZE] = {0};
+	ssize_t n = file_read("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
+	bool same_boot = n > 0 && memcmp(boot, head->boot, sizeof(boot)) == 0;
+	off_t at = RIGHTS_AT;
+	int rc = n < 0 ? (int)n : 0;
+
+	while (rc == 0 && (at = lseek(r->fd, at, SEEK_DATA)) >= 0) {
+		at -= at % (off_t)PAGE;
+		rc = page_settle(r, at, same_boot);
+		at += PAGE;
+	}
+	if (rc == 0 && errno != ENXIO)
+		rc = -errno;
+	if (rc < 0 || same_boot)
+		return rc;
+	memcpy(head->boot, boot, sizeof(boot));
+	rc = put(r, head, sizeof(*head), 0);
+	return rc < 0 ? rc : rights_sync(r);
+}
+
 int rights_open(struct rights *r, int dir_fd, bool *ret_fresh)
 {
-	struct head head = {MAGIC, VERSION, 0};
+	struct head head = {MAGIC, VERSION, 0, {0}};
 	cleanup_close int fd = file_open(dir_fd);
 	bool fresh = fd == -ENOENT;
 	int rc = 0;
@@ -226,6 +313,8 @@ int rights_open(struct rights *r, int dir_fd, bool *ret_fresh)
 	if (rc == 0 &&
 	    (head.magic != MAGIC || head.version != VERSION || head.reserved > NUMBER_MAX))
 		rc = -EUCLEAN;
+	if (rc == 0)
+		rc = rights_settle(r, &head);
 	if (rc < 0)
 		return rc;
 	/* Numbers up to there may be in warrants. */

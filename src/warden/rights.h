@@ -8,14 +8,14 @@
  * over is a hole, and its bit says so. So rights that may still be used take a page, and 2,048
  * rights that may not take a bit.
  *
- * One process, the warden, has the file open. */
+ * One process, the warden, has the file open; another one waits for its end. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
 /* A right's attempts have numbers from 1 to this one. */
-#define RIGHTS_ATTEMPTS_MAX 65534u /* WARDEN_ATTEMPTS_MAX of proto/warden_jobs.h */
+#define RIGHTS_ATTEMPTS_MAX 32766u /* WARDEN_ATTEMPTS_MAX of proto/warden_jobs.h */
 
 struct rights {
 	int fd;
@@ -25,7 +25,8 @@ struct rights {
 };
 
 /* Opens the register in a directory of root's; *ret_fresh: there was none, and what was spent
- * before is not known. 0 or -errno; -EPERM: somebody else may have written it. */
+ * before is not known. 0 or -errno; -EPERM: somebody else may have written it; -EWOULDBLOCK:
+ * another process has it open, and does not end. */
 int rights_open(struct rights *rights, int dir_fd, bool *ret_fresh);
 /* Puts it there again where somebody removed it. 0 or -errno. */
 int rights_keep(struct rights *rights, int dir_fd);
@@ -34,8 +35,11 @@ int rights_issue(struct rights *rights, uint32_t count, uint64_t *ret_first);
 /* Whether this attempt may be let run: 0; -EKEYEXPIRED: it was, or a later one, or all is over; or
  * -errno. `again`: the last one that was let run may be once more. */
 int rights_check(const struct rights *rights, uint64_t number, uint32_t attempt, bool again);
-/* Notes that it is let run. It counts once rights_sync() has returned 0. 0 or -errno. */
+/* Notes that it is to be let run: after rights_sync() and rights_let(), which both have to return
+ * 0. If this process ends before rights_let() the attempt is not spent, unless the machine went
+ * down meanwhile. 0 or -errno. */
 int rights_spend(struct rights *rights, uint64_t number, uint32_t attempt);
+int rights_let(struct rights *rights, uint64_t number, uint32_t attempt);
 /* No attempt of it is let run any more. */
 int rights_end(struct rights *rights, uint64_t number);
 /* Has it all on the disk. 0 or -errno. */

@@ -3,6 +3,8 @@ import contextlib
 import errno
 import os
 import pathlib
+import shutil
+import signal
 import sqlite3
 import struct
 
@@ -12,7 +14,7 @@ from conftest import wait_until
 
 from .lab import ALICE, BOB, ROOT, as_user
 from .test_jobs import Jobs
-from .test_warden_service import service, warden_start  # noqa: F401
+from .test_warden_service import anew, service, warden_start  # noqa: F401
 from .worker import END, HOOK, OVER, PODS, REMOVE, TASK_HOOK, TASK_POD, Worker, head_of, run_of, text_of
 
 GO = struct.pack("<II32s", 0x4D494853, 0, b"s-abcdef")
@@ -254,6 +256,70 @@ def test_without_the_register_no_warrant_of_before_is_believed(service):  # noqa
     launcher_anew(lab)
     with contextlib.closing(Worker(lab)) as worker:
         assert kept.replay(worker, 0, int(id)) == errno.EKEYREJECTED
+
+
+HELD_US = 60000000  # a write to the disk that the test cuts
+
+
+@contextlib.contextmanager
+def warden_that_asks_the_disk(lab):
+    """A warden that is killed while it waits for the disk to have what it lets run."""
+    lab.warden.kill()
+    lab.warden.wait()
+    anew(lab, before=["strace", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", f"inject=fdatasync:delay_enter={HELD_US}"])
+    yield
+    wait_until(lambda: attempts_asked(lab))
+    os.kill(int(pathlib.Path(f"/proc/{lab.warden.pid}/task/{lab.warden.pid}/children").read_text().split()[0]), signal.SIGKILL)
+    lab.warden.kill()
+    lab.warden.wait()
+
+
+def attempts_asked(lab):
+    """The attempts in the register that are to be let run (src/guard/rights.c)."""
+    with open(lab.runtime / "state-jobs" / "rights", "rb") as register:
+        try:
+            register.seek(os.lseek(register.fileno(), 1 << 30, os.SEEK_DATA))
+        except OSError:
+            return []
+        rights = struct.unpack("<2048H", register.read(4096).ljust(4096, b"\0"))
+    return [right & 0x7FFF for right in rights if right != 0xFFFF and right & 0x8000]
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_a_job_keeps_its_attempt_if_the_warden_is_killed_before_it_lets_it_run(service, attempt):  # noqa: F811
+    lab, jobs = service, Jobs(service)
+    runs, gate = lab.home(ALICE) / "runs", lab.home(ALICE) / "gate"
+    fails = f"while [ ! -e {gate} ]; do sleep 0.02; done; exit 1"
+    id = jobs.enqueue(ALICE, "sh", "-c", f"echo ran >> {runs}; [ $(wc -l < {runs}) = {attempt} ] && exit; {fails}",
+                      options=("--hold", "--retries", "1"))
+    if attempt == 2:
+        assert lab.carve(ALICE, "job", "release", id).returncode == 0
+        wait_until(lambda: runs.exists() and runs.read_text() == "ran\n")
+    with warden_that_asks_the_disk(lab):
+        gate.touch()
+        assert lab.carve(ALICE, "job", "release", id).returncode == 0 or attempt == 2
+    anew(lab)
+    ended = jobs.ended(ALICE, id)
+    assert (ended["state"], ended["attempt"]) == ("done", attempt), ended
+    assert runs.read_text() == "ran\n" * attempt and not attempts_asked(lab)
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+@pytest.mark.attack("3", "a job that may have run before the machine went down")
+def test_an_attempt_that_the_machines_end_cut_is_not_run_again(service):  # noqa: F811
+    lab, jobs = service, Jobs(service)
+    runs = lab.home(ALICE) / "runs"
+    id = jobs.enqueue(ALICE, "sh", "-c", f"echo ran >> {runs}", options=("--hold",))
+    with warden_that_asks_the_disk(lab):
+        assert lab.carve(ALICE, "job", "release", id).returncode == 0
+    with open(lab.runtime / "state-jobs" / "rights", "r+b") as register:
+        register.seek(16)
+        register.write(b"another boot")
+    anew(lab)
+    ended = jobs.ended(ALICE, id)
+    assert ended["state"] == "failed" and "let this attempt, or a later one, run before" in ended["reason"], ended
+    assert not runs.exists()
 
 
 def test_each_retry_has_a_right_of_its_own(service):  # noqa: F811

@@ -1,4 +1,5 @@
 """The warden of a system daemon, forked by it or a service of its own, when things happen to it."""
+import pathlib
 import shutil
 import signal
 import socket
@@ -30,8 +31,13 @@ def warden_start(lab, before=()):
     env.pop("CARVE_RUNTIME_DIR", None)
     warden = subprocess.Popen([*before, CARVED, "--system", "--runtime-dir", lab.runtime, "--warden"], env=env)
     lab.started.append(warden)
-    wait_until((lab.runtime / "warden.sock").exists)
+    wait_until(lambda: listens(lab.runtime / "warden.sock"))
     return warden
+
+
+def listens(path):
+    sockets = [line.split() for line in pathlib.Path("/proc/net/unix").read_text().splitlines()]
+    return any(socket[-1] == str(path) and int(socket[3], 16) & 0x10000 for socket in sockets[1:])
 
 
 @pytest.mark.parametrize("warden", ["lab", "service"])
@@ -63,12 +69,12 @@ def test_the_directory_of_jobs_is_made_anew(request, warden):
     assert jobs.output(BOB, "id", "-u").strip() == str(BOB)
 
 
-def anew(lab):
+def anew(lab, before=()):
     """As systemd does when the warden has ended: it starts that, and the daemon, which has ended with it."""
     assert lab.daemon.wait(30) == 1
     wait_until(lab.can_lock)
     (lab.runtime / "warden.sock").unlink()
-    lab.warden = warden_start(lab)
+    lab.warden = warden_start(lab, before)
     lab.start()
 
 

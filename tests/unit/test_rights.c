@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -64,6 +65,13 @@ static uint64_t issue(uint32_t count)
 	return first;
 }
 
+static void let(uint64_t number, uint32_t attempt)
+{
+	assert_int_equal(rights_spend(&rights, number, attempt), 0);
+	assert_int_equal(rights_sync(&rights), 0);
+	assert_int_equal(rights_let(&rights, number, attempt), 0);
+}
+
 static void an_attempt_is_spent_once(void **state)
 {
 	uint64_t one = issue(1), other = issue(1);
@@ -87,7 +95,7 @@ static void a_restart_forgets_nothing_and_gives_no_number_twice(void **state)
 {
 	uint64_t spent = issue(1), ended = issue(1), fresh = issue(1);
 
-	assert_int_equal(rights_spend(&rights, spent, 2), 0);
+	let(spent, 2);
 	assert_int_equal(rights_end(&rights, ended), 0);
 	restart();
 	assert_int_equal(rights_check(&rights, spent, 2, false), -EKEYEXPIRED);
@@ -116,7 +124,7 @@ static void rights_that_are_over_take_no_room(void **state)
 	for (uint64_t i = first; i < first + 200 * PAGE_RIGHTS; i++)
 		if (i != living)
 			assert_int_equal(rights_end(&rights, i), 0);
-	assert_int_equal(rights_spend(&rights, living, 1), 0);
+	let(living, 1);
 	restart();
 	assert_int_equal(fstat(rights.fd, &st), 0);
 	assert_true(st.st_blocks * 512 <= 64 * 1024);
@@ -133,7 +141,7 @@ static void a_removed_register_is_put_back_with_all_that_is_spent(void **state)
 
 	for (uint64_t i = first; i < first + PAGE_RIGHTS; i++)
 		assert_int_equal(rights_end(&rights, i), 0);
-	assert_int_equal(rights_spend(&rights, first + 2 * PAGE_RIGHTS, 9), 0);
+	let(first + 2 * PAGE_RIGHTS, 9);
 	snprintf(path, sizeof(path), "%s/rights", top);
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(rights_keep(&rights, dir), 0);
@@ -141,6 +149,70 @@ static void a_removed_register_is_put_back_with_all_that_is_spent(void **state)
 	assert_int_equal(rights_check(&rights, first, 1, false), -EKEYEXPIRED);
 	assert_int_equal(rights_check(&rights, first + 2 * PAGE_RIGHTS, 9, false), -EKEYEXPIRED);
 	assert_int_equal(rights_check(&rights, first + 2 * PAGE_RIGHTS, 10, false), 0);
+}
+
+/* The process ended between the note and the word. */
+static void an_attempt_that_was_not_let_run_is_taken_back(void **state)
+{
+	uint64_t one = issue(1), other = issue(1), over = issue(1);
+
+	assert_int_equal(rights_spend(&rights, one, 1), 0);
+	assert_int_equal(rights_check(&rights, one, 1, false), -EKEYEXPIRED);
+	let(other, 3);
+	assert_int_equal(rights_spend(&rights, other, 4), 0);
+	assert_int_equal(rights_spend(&rights, over, 1), 0);
+	assert_int_equal(rights_end(&rights, over), 0);
+	restart();
+	assert_int_equal(rights_check(&rights, one, 1, false), 0);
+	assert_int_equal(rights_check(&rights, other, 3, false), -EKEYEXPIRED);
+	assert_int_equal(rights_check(&rights, other, 4, false), 0);
+	assert_int_equal(rights_check(&rights, over, 1, false), -EKEYEXPIRED);
+	let(one, 1);
+	restart();
+	assert_int_equal(rights_check(&rights, one, 1, false), -EKEYEXPIRED);
+}
+
+/* That of a pod, which is let run once more. */
+static void an_attempt_that_was_let_run_before_is_not_taken_back(void **state)
+{
+	uint64_t one = issue(1);
+
+	let(one, 2);
+	assert_int_equal(rights_spend(&rights, one, 2), 0);
+	restart();
+	assert_int_equal(rights_check(&rights, one, 2, false), -EKEYEXPIRED);
+}
+
+/* What was in the kernel's memory is lost with the boot. */
+static void an_attempt_of_another_boot_is_not_taken_back(void **state)
+{
+	uint64_t one = issue(1);
+	const char boot[] = "another";
+
+	assert_int_equal(rights_spend(&rights, one, 1), 0);
+	assert_int_equal(pwrite(rights.fd, boot, sizeof(boot), 16), sizeof(boot));
+	restart();
+	assert_int_equal(rights_check(&rights, one, 1, false), -EKEYEXPIRED);
+	restart();
+	assert_int_equal(rights_check(&rights, one, 1, false), -EKEYEXPIRED);
+	assert_int_equal(rights_check(&rights, one, 2, false), 0);
+}
+
+/* Else an attempt could be taken back that the other process lets run. */
+static void nobody_else_opens_a_register_that_is_open(void **state)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "%s/rights", top);
+	for (int kept = 0; kept < 2; kept++) {
+		int fd = open(path, O_RDWR | O_CLOEXEC);
+
+		assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), -1);
+		assert_int_equal(errno, EWOULDBLOCK);
+		close_fd(&fd);
+		assert_int_equal(unlink(path), 0);
+		assert_int_equal(rights_keep(&rights, dir), 0);
+	}
 }
 
 static void a_register_that_others_may_write_is_none(void **state)
@@ -151,6 +223,7 @@ static void a_register_that_others_may_write_is_none(void **state)
 
 	snprintf(path, sizeof(path), "%s/rights", top);
 	assert_int_equal(chmod(path, 0660), 0);
+	close_fd(&rights.fd);
 	assert_int_equal(rights_open(&other, dir, &fresh), -EPERM);
 }
 
@@ -165,6 +238,14 @@ int main(void)
 		cmocka_unit_test_setup_teardown(rights_that_are_over_take_no_room, begin, end),
 		cmocka_unit_test_setup_teardown(
 			a_removed_register_is_put_back_with_all_that_is_spent, begin, end),
+		cmocka_unit_test_setup_teardown(an_attempt_that_was_not_let_run_is_taken_back,
+						begin, end),
+		cmocka_unit_test_setup_teardown(
+			an_attempt_that_was_let_run_before_is_not_taken_back, begin, end),
+		cmocka_unit_test_setup_teardown(an_attempt_of_another_boot_is_not_taken_back, begin,
+						end),
+		cmocka_unit_test_setup_teardown(nobody_else_opens_a_register_that_is_open, begin,
+						end),
 		cmocka_unit_test_setup_teardown(a_register_that_others_may_write_is_none, begin,
 						end),
 	};
