@@ -97,18 +97,6 @@ int client_open_running(struct client *ret, const char *host, struct error *err)
 	return rc;
 }
 
-void client_revive(const struct client *client)
-{
-	char dir[CLIENT_PATH_MAX];
-	struct error ignored;
-
-	if (!client->own || runtime_socket_answers(client->socket))
-		return;
-	snprintf(dir, sizeof(dir), "%.*s", (int)(strrchr(client->socket, '/') - client->socket),
-		 client->socket);
-	daemon_start(dir, client->socket, &ignored);
-}
-
 /* A request that was not sent can be sent again. One that broke off may have been carried out: only
  * a request for a session without an ID would then do something else the second time. */
 static bool may_repeat(const struct http_request *request, enum http_reach reach)
@@ -159,9 +147,8 @@ int client_call(const struct client *client, const char *method, const char *pat
 
 	for (int tries = 0; tries < SUCCESSOR_TRIES && rc < 0 && may_repeat(&request, answer.reach);
 	     tries++) {
-		/* A daemon that is just dying may answer its socket once more. */
+		/* Its supervisor starts the next one, and its socket is there meanwhile. */
 		nanosleep(&(struct timespec){.tv_nsec = SUCCESSOR_PAUSE_NS}, NULL);
-		client_revive(client);
 		rc = http_exchange(&request, &answer, err);
 	}
 	if (rc < 0)

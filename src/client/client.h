@@ -44,9 +44,6 @@ int client_call(const struct client *client, const char *method, const char *pat
 int client_session_request(const struct client *client, const json_t *request,
 			   const struct client_patience *patience, json_t **ret, struct error *err);
 
-/* Where no daemon answers any more, starts the next one, if it is the user's own. */
-void client_revive(const struct client *client);
-
 static inline void json_free(json_t **value)
 {
 	json_decref(*value);

@@ -1,4 +1,4 @@
-/* The user's own daemon, which the shim outlives, and starts anew where it was killed. */
+/* The user's own daemon, which the shim outlives. Its supervisor starts it again. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -20,11 +20,8 @@
 #include "base/file.h"
 #include "shim/shim.h"
 
-/* From one start of a daemon to the next: one that ends so often has a reason. */
-#define REVIVE_EVERY_NS 3000000000ull
-/* Shims of one daemon look one after the other, so that one starts it and the others find it. */
-#define REVIVE_APART_NS 5000000ull
-#define REVIVE_PLACES 20
+/* Where no daemon is there, its simulated host may have ended. */
+#define LOOK_EVERY_NS 3000000000ull
 
 static void runtime_of(const struct shim *shim, char buf[static PATH_MAX])
 {
@@ -41,32 +38,6 @@ bool shim_runtime_is_mine(const struct shim *shim)
 
 	runtime_of(shim, runtime);
 	return stat(runtime, &st) == 0 && st.st_uid == geteuid();
-}
-
-void shim_daemon_revive(const struct shim *shim)
-{
-	char dir[PATH_MAX], carve[PATH_MAX + 8], runtime[PATH_MAX];
-
-	runtime_of(shim, runtime);
-	if (!shim_runtime_is_mine(shim))
-		return;
-	pid_t child = executable_dir(dir, sizeof(dir)) == 0 ? fork() : -1;
-
-	if (child != 0) {
-		while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
-			;
-		return;
-	}
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	for (int fd = 0; fd < 3; fd++)
-		(void)dup2(null, fd);
-	pthread_sigmask(SIG_SETMASK, &shim->mask, NULL);
-	// NOLINTNEXTLINE(concurrency-mt-unsafe): a child of one thread
-	setenv("CARVE_RUNTIME_DIR", runtime, 1);
-	snprintf(carve, sizeof(carve), "%s/carve", dir);
-	execl(carve, "carve", "queue", "list", NULL);
-	execlp("carve", "carve", "queue", "list", NULL);
-	_exit(EXIT_CODE_FAILED);
 }
 
 /* The process that serves the attach socket; 0: none does; -1: not known. */
@@ -98,20 +69,6 @@ bool shim_daemon_is_unreachable(const struct shim *shim)
 	return daemon_pid(shim) == 0;
 }
 
-/* One that ends in order leaves its lock's file empty: somebody wants it so. One that is only about
- * to serve has the lock. */
-static bool daemon_was_killed(const struct shim *shim)
-{
-	char runtime[PATH_MAX], lock[PATH_MAX + 8];
-	struct stat st;
-
-	runtime_of(shim, runtime);
-	snprintf(lock, sizeof(lock), "%s/lock", runtime);
-	cleanup_close int fd = open(lock, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	return fd >= 0 && fstat(fd, &st) == 0 && st.st_size > 0 &&
-	       flock(fd, LOCK_SH | LOCK_NB) == 0;
-}
-
 bool shim_host_is_gone(void)
 {
 	const char *host = secure_getenv("SIMGPU_HOST");
@@ -128,19 +85,14 @@ void shim_daemon_look(struct shim *shim)
 		shim_stage_next(shim, now_monotonic_ns());
 	}
 
-	shim->revive_ns = UINT64_MAX;
-	if (pid == 0 && daemon_was_killed(shim)) {
-		shim_daemon_revive(shim);
-		pid = daemon_pid(shim);
-	}
+	shim->look_ns = UINT64_MAX;
 	shim->daemon = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
 	if (shim->daemon < 0)
-		shim->revive_ns = now_monotonic_ns() + REVIVE_EVERY_NS;
+		shim->look_ns = now_monotonic_ns() + LOOK_EVERY_NS;
 }
 
 void shim_daemon_ended(struct shim *shim)
 {
 	close_fd(&shim->daemon);
-	shim->revive_ns =
-		now_monotonic_ns() + (uint64_t)(getpid() % REVIVE_PLACES) * REVIVE_APART_NS;
+	shim->look_ns = now_monotonic_ns() + LOOK_EVERY_NS;
 }

@@ -136,7 +136,8 @@ static int command_fork(struct shim *shim, int *ret_failures)
  * name that lies costs nobody else. */
 static bool is_daemons(pid_t pid)
 {
-	static const char *const names[] = {"carved\n", "carve-keeper\n", "carve-shim\n"};
+	static const char *const names[] = {"carved\n", "carve-supervise\n", "carve-keeper\n",
+					    "carve-shim\n"};
 	char path[32], name[32];
 
 	snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
@@ -252,7 +253,7 @@ static bool command_ended(const struct shim *shim, int *ret_status, struct rusag
 
 static int wait_ms(const struct shim *shim)
 {
-	uint64_t now = now_monotonic_ns(), next = MIN(shim->next_ns, shim->revive_ns);
+	uint64_t now = now_monotonic_ns(), next = MIN(shim->next_ns, shim->look_ns);
 
 	if (next == UINT64_MAX)
 		return -1;
@@ -276,7 +277,7 @@ static bool wait_step(struct shim *shim, int fd)
 		if (fds[1].revents)
 			shim_daemon_ended(shim);
 	}
-	if (now_monotonic_ns() >= shim->revive_ns)
+	if (now_monotonic_ns() >= shim->look_ns)
 		shim_daemon_look(shim);
 	if (now_monotonic_ns() < shim->next_ns)
 		return false;
@@ -491,10 +492,6 @@ static int shim_run(struct shim *shim)
 	if (!exit_record(shim, exit_object(shim, status, &usage, &failure)))
 		return EXIT_CODE_FAILED;
 	kill_point("shim.exit_recorded");
-	/* The daemon that started it died since, and perhaps nobody has needed one: jobs that wait
-	 * for this one's place do. */
-	if (getppid() != shim->parent && shim_daemon_is_unreachable(shim))
-		shim_daemon_revive(shim);
 	return EXIT_CODE_OK;
 }
 
@@ -521,7 +518,7 @@ static int hook_become(struct shim *shim)
 
 int main(int argc, char **argv)
 {
-	struct shim shim = {.next_ns = UINT64_MAX, .revive_ns = UINT64_MAX, .daemon = -1};
+	struct shim shim = {.next_ns = UINT64_MAX, .look_ns = UINT64_MAX, .daemon = -1};
 
 	if (argc == 2 && !strcmp(argv[1], "--help")) {
 		fputs(help, stdout);

@@ -31,7 +31,7 @@ struct shim {
 	int daemon;            /* a pidfd of the user's own daemon; -1: not watched now */
 	char cgroup[PATH_MAX]; /* the cgroup of the job's processes; "": they have none of their own
 				*/
-	uint64_t revive_ns;    /* when a daemon is to be looked for; UINT64_MAX: one is watched */
+	uint64_t look_ns;      /* when a daemon is to be looked for; UINT64_MAX: one is watched */
 };
 
 /* The words of a child that could not become the command. */
@@ -54,11 +54,8 @@ void shim_signals_restore(const struct shim *shim);
 /* ---- daemon.c */
 /* A user's own daemon is started by whoever needs it; a system daemon by root alone. */
 bool shim_runtime_is_mine(const struct shim *shim);
-/* Starts the user's own daemon, by a command of carve. */
-void shim_daemon_revive(const struct shim *shim);
 bool shim_daemon_is_unreachable(const struct shim *shim);
-/* Watches the user's own daemon while the job runs, as `carve run` does: what the job starts later
- * has to attach. */
+/* Watches the user's own daemon while the job runs: the job ends with its simulated host. */
 void shim_daemon_look(struct shim *shim);
 void shim_daemon_ended(struct shim *shim);
 /* A simulated host ends with all that is on it, and its directory goes. Set for every program

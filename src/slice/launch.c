@@ -12,7 +12,6 @@
 #include "base/file.h"
 #include "proto/attach.h"
 #include "slice/driver_find.h"
-#include "slice/launch_daemon.h"
 #include "slice/places.h"
 #include "slice/relay.h"
 #include "slice/slice_env.h"
@@ -45,7 +44,6 @@ static int command_register(const struct launch *launch, struct error *err)
 
 	for (int tries = 0; tries < REGISTER_TRIES && daemon_ended(rc); tries++) {
 		nanosleep(&(struct timespec){.tv_nsec = REGISTER_PAUSE_NS}, NULL);
-		launch->daemon->revive(launch->daemon->context);
 		rc = slice_register(launch->attach, launch->session, 0, &reply);
 	}
 	if (rc == -EAGAIN)
@@ -68,7 +66,7 @@ static void namespace_register(const struct launch *launch)
 {
 	struct attach_reply reply;
 
-	for (int tries = 0; launch->daemon && tries < REGISTER_TRIES; tries++) {
+	for (int tries = 0; launch->registers && tries < REGISTER_TRIES; tries++) {
 		int rc = slice_register(launch->attach, launch->session, ATTACH_FLAG_NAMESPACE,
 					&reply);
 		if (rc < 0 || reply.status != ATTACH_BUSY)
@@ -119,8 +117,8 @@ _Noreturn static void command_become(const struct launch *launch, struct relay *
 {
 	struct failure failure = {0};
 
-	/* First the daemon, which can be started anew only outside of the slice. */
-	if ((!launch->daemon || command_register(launch, &failure.error) == 0) &&
+	/* First the daemon, which then knows of the command before that is in the slice. */
+	if ((!launch->registers || command_register(launch, &failure.error) == 0) &&
 	    slice_enter(launch, &failure) == 0) {
 		relay_end(relay);
 		execvp(launch->argv[0], launch->argv);
@@ -183,20 +181,14 @@ static int command_start_isolated(const struct launch *launch, struct relay *rel
 int launch_run(const struct launch *launch, struct error *err)
 {
 	struct relay relay;
-	const struct launch_daemon *daemon = launch->daemon;
 	pid_t child = -1;
 	int rc = relay_begin(&relay, err);
 
 	if (rc < 0)
 		return rc;
 	rc = command_start_isolated(launch, &relay, &child, err);
-	if (rc == 0) {
-		if (daemon)
-			daemon->begin(daemon->context);
-		rc = relay_wait(&relay, child, daemon);
-		if (daemon)
-			daemon->end(daemon->context);
-	}
+	if (rc == 0)
+		rc = relay_wait(&relay, child);
 	relay_end(&relay);
 	return rc;
 }

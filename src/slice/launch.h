@@ -7,15 +7,13 @@
 
 struct driver_libs;
 struct error;
-struct launch_daemon;
 struct places;
 
 struct launch {
-	char **argv;                        /* NULL-terminated */
-	const char *session;                /* ID of the slice */
-	const char *attach;                 /* the attach socket's path */
-	const struct launch_daemon *daemon; /* is kept running and told of the command; NULL:
-					     * neither, as inside a slice */
+	char **argv;         /* NULL-terminated */
+	const char *session; /* ID of the slice */
+	const char *attach;  /* the attach socket's path */
+	bool registers;      /* the daemon is told of the command; not inside a slice */
 	enum isolation isolation;
 	bool isolation_asked; /* by the user; else what fails makes it ISOLATION_PRELOAD */
 	bool verbose;         /* says so, then */

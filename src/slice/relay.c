@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "slice/launch_daemon.h"
 
 /* Signals that others send. Not those that a fault of this process makes, and not TTIN and TTOU,
  * which the terminal sends to the whole job. The real-time signals come on top. */
@@ -91,27 +90,22 @@ static bool command_ended(pid_t command, bool *stopping, int *ret_status)
 	return false;
 }
 
-int relay_wait(const struct relay *relay, pid_t command, const struct launch_daemon *daemon)
+int relay_wait(const struct relay *relay, pid_t command)
 {
-	struct pollfd fds[] = {{.fd = relay->fd, .events = POLLIN}, {.events = POLLIN}};
+	struct pollfd fd = {.fd = relay->fd, .events = POLLIN};
 	struct signalfd_siginfo info;
 	bool stopping = false;
 	int status;
 
 	for (;;) {
-		fds[1].fd = daemon ? daemon->fd(daemon->context) : -1;
-		if (poll(fds, ARRAY_SIZE(fds), -1) < 0)
+		if (poll(&fd, 1, -1) < 0)
 			continue;
-		if (daemon && fds[1].revents)
-			daemon->ended(daemon->context);
 		if (read(relay->fd, &info, sizeof(info)) != sizeof(info))
 			continue;
 		if (info.ssi_signo == SIGTSTP || info.ssi_signo == SIGCONT)
 			stopping = info.ssi_signo == SIGTSTP;
 		if (info.ssi_signo != SIGCHLD)
 			signal_hand_on(&info, command);
-		else if (daemon)
-			daemon->reap(daemon->context);
 		if (command_ended(command, &stopping, &status))
 			return status;
 	}

@@ -6,7 +6,6 @@
 #include <sys/types.h>
 
 struct error;
-struct launch_daemon;
 
 struct relay {
 	int fd; /* signalfd of what is handed on, and SIGCHLD */
@@ -23,6 +22,5 @@ void relay_prepare(void);
 int relay_begin(struct relay *ret, struct error *err);
 /* Gives them back; in the command's process too, before it becomes the command. */
 void relay_end(struct relay *relay);
-/* Waits until the command ends, and looks after `daemon` (NULL: none) meanwhile. Returns the
- * command's status, 128 + n if signal n ended it. */
-int relay_wait(const struct relay *relay, pid_t command, const struct launch_daemon *daemon);
+/* Waits until the command ends. Returns the command's status, 128 + n if signal n ended it. */
+int relay_wait(const struct relay *relay, pid_t command);

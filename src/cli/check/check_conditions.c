@@ -401,11 +401,14 @@ static void check_versions(const struct check_input *in, struct finding *f)
 	target[n] = '\0';
 	if (!strcmp(target, in->places->daemon))
 		return;
-	if (strstr(target, " (deleted)"))
+	if (strstr(target, " (deleted)")) {
 		find(f, NOTE, "the daemon's program was replaced since it was started");
-	else
+		advise(f, "have the daemon become the present program: carved --takeover");
+	} else {
 		find(f, NOTE, "the daemon runs another build: %.300s", target);
-	advise(f, "have the daemon become the present program: carved --takeover");
+		advise(f, "end it (SIGTERM), and the next carve command starts the present one; "
+			  "sessions survive");
+	}
 }
 
 /* Limits and priorities of the shell that started the daemon, which it could not put back. */

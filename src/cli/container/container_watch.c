@@ -23,7 +23,6 @@
 #include "cli/container/container_dir.h"
 #include "cli/session/session_grant.h"
 #include "client/client.h"
-#include "client/daemon_watch.h"
 #include "client/sessions.h"
 #include "container/container_args.h"
 #include "proto/attach.h"
@@ -419,33 +418,26 @@ static int signals_open(sigset_t *before)
 }
 
 /* Until `waiter` has ended, or somebody ends this. Returns the waiter's status; -1: not known.
- * Meanwhile a user's daemon that is killed is started again, as for a command of `carve run`: what
- * the container starts later has to attach. The client's standard error, `error`, is closed when
+ * The client's standard error, `error`, is closed when
  * the client has ended: who reads it waits for its end. */
 static int watch_until_end(const struct container_watch *w, int signals, pid_t waiter, int client,
 			   int error)
 {
 	int status = -1;
 	struct signalfd_siginfo info;
-	struct daemon_watch daemon;
 	struct attach_reply reply;
 
-	daemon_watch_begin(&daemon, w->client);
 	while (waitpid(waiter, &status, WNOHANG) == 0) {
 		struct pollfd fds[] = {{.fd = signals, .events = POLLIN},
-				       {.fd = daemon_watch_fd(&daemon), .events = POLLIN},
 				       {.fd = error < 0 ? -1 : client, .events = POLLIN}};
 
 		(void)poll(fds, ARRAY_SIZE(fds), -1);
-		if (fds[1].revents)
-			daemon_watch_ended(&daemon);
-		if (fds[2].revents && !fds[0].revents) {
+		if (fds[1].revents && !fds[0].revents) {
 			end_tell(w, error);
 			close_fd(&error);
 		}
 		if (!fds[0].revents || read(signals, &info, sizeof(info)) != sizeof(info))
 			continue;
-		daemon_watch_reap(&daemon);
 		if (info.ssi_signo == SIGNAL_STOPPED || info.ssi_signo == SIGNAL_STARTED)
 			(void)slice_register(
 				w->client->attach, w->session,
@@ -458,7 +450,6 @@ static int watch_until_end(const struct container_watch *w, int signals, pid_t w
 		}
 	}
 	close_fd(&error);
-	daemon_watch_end(&daemon);
 	return status;
 }
 

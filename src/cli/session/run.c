@@ -14,7 +14,6 @@
 #include "cli/session/run_choice.h"
 #include "cli/session/session_grant.h"
 #include "client/client.h"
-#include "client/daemon_watch.h"
 #include "client/sessions.h"
 #include "proto/attach.h"
 #include "slice/driver_find.h"
@@ -366,8 +365,6 @@ static int run_outside(const struct cli *cli, const struct slice_request *reques
 		       const struct launch *base, struct error *err)
 {
 	struct client client;
-	struct daemon_watch watch;
-	struct launch_daemon daemon;
 	struct launch launch = *base;
 	cleanup_run_choice struct run_choice choice = {0};
 	int rc = client_open(&client, cli->value[OPT_HOST], err);
@@ -383,8 +380,7 @@ static int run_outside(const struct cli *cli, const struct slice_request *reques
 	several_warn(&client, choice.session);
 	launch.session = session_text(choice.session, "id");
 	launch.attach = client.attach;
-	daemon = daemon_watch_for_launch(&watch, &client);
-	launch.daemon = &daemon;
+	launch.registers = true;
 	rc = launch_run(&launch, err);
 	finish(cli, &client, &choice);
 	return rc;

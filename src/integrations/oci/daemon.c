@@ -18,12 +18,14 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/macros.h"
 #include "base/trust.h"
 
 #define SOCKET "carved.sock"
 #define ATTACH "attach.sock"
 #define ANSWER_MAX (1u << 20)
 #define AWAY_LOOK_NS 100000000 /* between two looks for a daemon that is away */
+#define CUT_TRIES 10           /* calls in place of one that was cut off: one second */
 
 /* A connection to a daemon that may be believed, or -errno. */
 static int daemon_connect(const char *path, unsigned flags)
@@ -206,14 +208,13 @@ static int daemon_error(const json_t *answer, int status, struct error *err)
 	return -err->code;
 }
 
-int oci_daemon_call(const struct oci_daemon *daemon, const char *method, const char *path,
-		    const json_t *body, json_t **ret, struct error *err)
+/* One call over a connection of its own. 0 or -errno; -ECONNRESET: the daemon ended before it
+ * answered; or, with *err set, what daemon_reach() returns. */
+static int exchange(const struct oci_daemon *daemon, const char *method, const char *path,
+		    const json_t *body, char **ret, size_t *ret_size, struct error *err)
 {
 	const struct timeval patience = {.tv_sec = daemon->patience_s};
 	cleanup_close int fd = daemon_reach(daemon, err);
-	cleanup_free char *text = NULL;
-	size_t size = 0;
-	int status = 0;
 
 	if (fd < 0)
 		return fd;
@@ -221,7 +222,35 @@ int oci_daemon_call(const struct oci_daemon *daemon, const char *method, const c
 	if (rc == 0 && daemon->patience_s)
 		(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	if (rc == 0)
-		rc = answer_read(fd, &text, &size);
+		rc = answer_read(fd, ret, ret_size);
+	return (rc == 0 && !*ret_size) || rc == -EPIPE ? -ECONNRESET : rc;
+}
+
+/* A change that has an ID is made once, however often it is asked for. So is a command's
+ * registration, which names a process. */
+static bool may_repeat(const char *method, const json_t *body)
+{
+	return strcmp(method, "POST") != 0 || json_object_get(body, "id") ||
+	       json_object_get(body, "pid");
+}
+
+int oci_daemon_call(const struct oci_daemon *daemon, const char *method, const char *path,
+		    const json_t *body, json_t **ret, struct error *err)
+{
+	cleanup_free char *text = NULL;
+	size_t size = 0;
+	int status = 0;
+	int rc = exchange(daemon, method, path, body, &text, &size, err);
+
+	/* Its supervisor starts the next one. */
+	for (int tries = 0; rc == -ECONNRESET && tries < CUT_TRIES && may_repeat(method, body);
+	     tries++) {
+		nanosleep(&(struct timespec){.tv_nsec = AWAY_LOOK_NS}, NULL);
+		free(steal_ptr(&text));
+		rc = exchange(daemon, method, path, body, &text, &size, err);
+	}
+	if (err->code)
+		return rc;
 	if (rc == -EAGAIN)
 		return error_set(err, EXIT_CODE_UNREACHABLE,
 				 "the daemon at %s does not answer within %u s", daemon->socket,

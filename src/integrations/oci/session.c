@@ -1,4 +1,5 @@
 #include "integrations/oci/session.h"
+#include <sys/random.h>
 
 #include <limits.h>
 #include <stdio.h>
@@ -196,6 +197,21 @@ int oci_session_lower(const struct oci_session *session, const char *id, struct 
 	return rc;
 }
 
+/* The ID is chosen here: a request whose answer was lost with its daemon gets the session that it
+ * got. Without one the daemon chooses. */
+static void id_choose(json_t *wanted)
+{
+	static const char letters[] = "abcdefghjkmnpqrstuvwxyz23456789";
+	unsigned char random[6];
+	char id[sizeof("s-") + sizeof(random)] = "s-";
+
+	if (getrandom(random, sizeof(random), 0) != sizeof(random))
+		return;
+	for (size_t i = 0; i < sizeof(random); i++)
+		id[2 + i] = letters[random[i] % (sizeof(letters) - 1)];
+	json_object_set_new(wanted, "id", json_string(id));
+}
+
 int oci_session_get(struct oci_session *session, json_t *wanted, struct error *err)
 {
 	const char *joined = json_string_value(json_object_get(wanted, "session"));
@@ -208,6 +224,7 @@ int oci_session_get(struct oci_session *session, json_t *wanted, struct error *e
 		return rc;
 	session->one_off = true;
 	json_object_set_new(wanted, "ephemeral", json_true());
+	id_choose(wanted);
 	rc = oci_daemon_call(&session->daemon, "POST", "/v1/sessions", wanted, &session->json, err);
 	if (rc < 0 && by_labels)
 		container_error_name_label(wanted, err);

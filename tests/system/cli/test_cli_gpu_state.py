@@ -110,7 +110,7 @@ def test_gpus_of_another_daemon_are_held_until_it_ends(host):
         holder = f"held by another daemon (process {host.daemon_pid()} of "
         assert f"  state:    held: {holder}" in host.carve("check", env=env).stdout
         assert holder in host.carve("top", "--once", env=env).stdout
-        os.kill(host.daemon_pid(), 9)
+        os.kill(host.daemon_pid(), 15)
         wait_until(lambda: states(host, env=env) == ["ok"] * 3)
         os.kill(int(pathlib.Path(other, "lock").read_text().split()[0]), 15)
         wait_until(lambda: not os.path.exists(other + "/carved.sock"))

@@ -159,7 +159,7 @@ def test_once_as_json(busy):
         user, = shown["users"]
         assert user["vram_bytes"] == 75 * GIB and user["quota"]["vram_bytes"] == 100 * GIB
         assert user["sessions"] == 3 and user["waiting"] == 1 and user["gpus"] == 2
-        assert shown["daemon"]["pid"] == busy.process.pid
+        assert shown["daemon"]["pid"] == busy.pid
 
 
 @pytest.mark.parametrize("argv, code, words", [
@@ -311,14 +311,14 @@ def test_the_daemons_death_and_return(busy, make_screen):
     screen.keys("Down")
     busy.start()
     screen.wait_for("^No answer", gone=True)
-    screen.wait_for(f"daemon {busy.process.pid}")
-    busy.process.send_signal(signal.SIGSTOP)
+    screen.wait_for(f"daemon {busy.pid}")
+    os.kill(busy.pid, signal.SIGSTOP)
     try:
         screen.wait_for(r"^No answer for .*does not answer")
         screen.keys("q")  # and keys work all the while
         screen.wait_for("^exit=0")
     finally:
-        busy.process.send_signal(signal.SIGCONT)
+        os.kill(busy.worker, signal.SIGCONT)
 
 
 def test_it_starts_no_daemon_to_look_again(make_host, make_screen):

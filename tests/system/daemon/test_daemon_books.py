@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, rest_long, wait_until
+from conftest import BUILD, process_ended, rest_long, wait_until
 from daemon_client import UnixConnection
 from programs import python
 
@@ -61,10 +61,14 @@ def used(host, index=0):
 
 
 def kill_daemon(host):
-    pid = host.daemon_pid()
+    """kill -9, with the supervisor told to end: the next command starts a daemon."""
+    pid, supervisor = host.daemon_pid(), int(pathlib.Path(host.env["CARVE_RUNTIME_DIR"], "lock").read_text().split()[0])
+    os.kill(supervisor, signal.SIGSTOP)
     os.kill(pid, signal.SIGKILL)
-    stat = pathlib.Path(f"/proc/{pid}/stat")
-    wait_until(lambda: not stat.exists() or ") Z " in stat.read_text())
+    wait_until(lambda: process_ended(pid))
+    for number in (signal.SIGTERM, signal.SIGCONT):
+        os.kill(supervisor, number)
+    wait_until(lambda: process_ended(supervisor))
 
 
 def driver_bytes(host, pid):

@@ -429,7 +429,7 @@ def test_no_system_call_that_the_unit_takes_away_is_made(tmp_path, examples):
         assert host.carve("run", "--ephemeral", "--gpu", "0.25", examples / "matmul", timeout=120).returncode == 0
         assert host.carve("session", "request", "--vram", "2", timeout=60).returncode == 0
         os.kill(host.daemon_pid(), signal.SIGTERM)
-        trace.wait(60)
+        trace.wait(60)  # with the supervisor, which ends with it
     finally:
         trace.kill()
         trace.wait()

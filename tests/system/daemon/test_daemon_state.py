@@ -388,7 +388,7 @@ def test_the_systems_is_var_lib_carve(tmp_path):
         {BUILD}/carve quota set root --vram 16 || exit 1
         ls -l /run/carve/carve.db
         stat -c %a /var/lib/carve
-        kill -9 $pid; wait $pid
+        worker=$(cat /proc/$pid/task/$pid/children); kill -9 $pid; wait $pid; while kill -0 $worker 2>&-; do sleep 0.05; done
         rm -r /run/carve
         serve
         {BUILD}/carve quota list

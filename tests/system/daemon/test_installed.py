@@ -155,7 +155,7 @@ def test_a_system_daemon_takes_gpus_over_from_a_users(inside):
         serve system --system
         {CARVE} session request --vram 70; echo "code $?"
         own="{CARVE} --host /mnt/own/carved.sock"
-        until_says "GPU 0 is the system daemon's (process $pid of root)" $own gpu list
+        until_says "GPU 0 is the system daemon's (process $(cat /proc/$pid/task/$pid/children | tr -d " ") of root)" $own gpu list
         $own run --ephemeral --vram 1 true; echo "code $?"
         until_says "its GPU is the system daemon's" $own session list --all
         until_says "8 GiB" $own session list

@@ -77,7 +77,7 @@ def test_a_hook_outlives_the_daemon_that_it_was_given_to(queues, tmp_path):
     queues.agent("half=0.5", options=("--hook", hook(out)))
     before = queues.witnessed(queues.gate())
     wait_until(lambda: told(out, before) == STATES[:3])
-    kill_daemon(queues)  # else the job's shim takes it for alive, and starts none
+    os.kill(queues.host.daemon_pid(), signal.SIGKILL)
     queues.open_gate()
     wait_until(lambda: told(out, before)[-1:] == ["done"])
     after = queues.enqueue("true")
@@ -111,20 +111,9 @@ def test_a_hooks_program_that_was_killed_is_started_again_and_one_of_a_stopped_a
     wait_until(lambda: not program.exists())
 
 
-def threads_live(pid):
-    for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"):
-        with contextlib.suppress(OSError):
-            if path.read_text().rpartition(")")[2].split()[0] not in "ZX":
-                return True
-    return False
-
-
 def kill_daemon(queues):
-    """With the last of its threads: the lock is free then. It is not tried here: a shim that does so meanwhile would take the
-    daemon for alive."""
-    pid = queues.host.daemon_pid()
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not threads_live(pid))
+    """None follows on it until a command comes."""
+    queues.kill_daemon()
 
 
 def blocked_hook(tmp_path):

@@ -635,7 +635,7 @@ def test_long_lists_come_in_parts(queues):
 def test_an_array_not_written_whole_is_removed(queues, tmp_path):
     queues.agent("half=0.5")
     kill = tmp_path / "kill"
-    os.kill(queues.host.daemon_pid(), signal.SIGKILL)
+    queues.kill_daemon()
     kill.touch()
     queues.host.carve("queue", "list", env={"CARVE_KILL_POINT": f"enqueue.part:{kill}"})
     # The client asks again, and the next daemon, without a kill point, takes it whole.
