@@ -223,6 +223,38 @@ def test_a_job_that_was_cancelled_or_changed_is_not_run(service):  # noqa: F811
     assert runs.read_text() == "ran\n" * 3
 
 
+def rights_untold(lab):
+    with contextlib.closing(sqlite3.connect(lab.runtime / "state" / "queue.db")) as db:
+        return db.execute("SELECT count(*) FROM over").fetchone()[0]
+
+
+@pytest.mark.attack("3", "jobs that are over, of which the warden was not told before the daemon died")
+def test_the_next_daemon_tells_which_rights_are_over(service):  # noqa: F811
+    lab, jobs = service, Jobs(service)
+    runs = lab.dir / "runs"
+    first, kept_one, second = [jobs.enqueue(ROOT, "sh", "-c", f"echo ran >> {runs}", options=("--hold",)) for _ in range(3)]
+    # The warden is asked of one range at a time: the second one is the daemon's alone to know.
+    kept = Kept(lab)
+    lab.warden.send_signal(signal.SIGSTOP)
+    for job in (first, second):
+        assert lab.carve(ROOT, "job", "cancel", job).returncode == 0
+    lab.kill_daemon()
+    lab.warden.kill()
+    lab.warden.wait()
+    wait_until(lab.can_lock)
+    assert rights_untold(lab) == 2
+    (lab.runtime / "warden.sock").unlink()
+    lab.warden = warden_start(lab)
+    lab.start()
+    wait_until(lambda: rights_untold(lab) == 0)
+    with worker_instead(lab) as worker:
+        assert kept.replay(worker, 0, int(first)) == errno.EKEYEXPIRED
+        assert kept.replay(worker, 2, int(second)) == errno.EKEYEXPIRED
+    lab.start()
+    assert lab.carve(ROOT, "job", "release", kept_one).returncode == 0
+    assert jobs.ended(ROOT, kept_one)["state"] == "done" and runs.read_text() == "ran\n"
+
+
 @pytest.mark.attack("3", "one right in two shims that wait, and in one of a launcher before")
 def test_two_shims_of_one_right_run_it_once(worker):
     """Both were started before either has asked. Without a daemon, the first waits for one after it has begun."""

@@ -160,8 +160,8 @@ static void rights_narrow(const struct change *change, const struct job *job)
 
 	if (!warrant || job_id_parse(change->id, &id, &index) < 0 || index < 0)
 		return;
-	queue_rights_over(job->queues, warrant, 0, position);
-	queue_rights_over(job->queues, warrant, position + 1, warrant->count - position - 1);
+	(void)queue_rights_over(job->queues, warrant, 0, position);
+	(void)queue_rights_over(job->queues, warrant, position + 1, warrant->count - position - 1);
 }
 
 static int edit(struct change *change, struct job *job, const char *queue, const int *priority)

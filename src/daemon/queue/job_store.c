@@ -167,6 +167,11 @@ int job_store_begin(struct job_store *store)
 	return rc;
 }
 
+bool job_store_is_in_step(const struct job_store *store)
+{
+	return store->depth > 0;
+}
+
 void job_store_rollback(struct job_store *store)
 {
 	store->depth = 0;
@@ -619,6 +624,49 @@ int job_store_told_get(struct job_store *store, const char *agent, int64_t *ret)
 
 	text_bind(stmt, 1, agent);
 	return number_get(stmt, ret);
+}
+
+int job_store_over_put(struct job_store *store, const struct over *over)
+{
+	sqlite3_stmt *stmt = statement(store, Q_OVER_PUT);
+
+	disk_settle(&store->disk);
+	sqlite3_bind_int64(stmt, 1, (int64_t)over->number);
+	sqlite3_bind_int64(stmt, 2, over->count);
+	return store_step(stmt);
+}
+
+int job_store_over_first(struct job_store *store, uint32_t most, struct over *ret)
+{
+	sqlite3_stmt *stmt = statement(store, Q_OVERS);
+	int step;
+
+	*ret = (struct over){0};
+	sqlite3_bind_int64(stmt, 1, most);
+	while ((step = sqlite3_step(stmt)) == SQLITE_ROW) {
+		uint64_t number = (uint64_t)sqlite3_column_int64(stmt, 0);
+		uint64_t end = number + (uint64_t)sqlite3_column_int64(stmt, 1);
+
+		if (!ret->count)
+			ret->number = number;
+		else if (number > ret->number + ret->count)
+			break;
+		if (end - ret->number > most)
+			break;
+		ret->count = MAX(ret->count, (uint32_t)(end - ret->number));
+	}
+	sqlite3_reset(stmt);
+	return step == SQLITE_ROW || step == SQLITE_DONE ? 0 : store_errno(step);
+}
+
+int job_store_over_remove(struct job_store *store, const struct over *over)
+{
+	sqlite3_stmt *stmt = statement(store, Q_OVER_REMOVE);
+
+	disk_settle(&store->disk);
+	sqlite3_bind_int64(stmt, 1, (int64_t)over->number);
+	sqlite3_bind_int64(stmt, 2, (int64_t)(over->number + over->count));
+	return store_step(stmt);
 }
 
 int job_store_change_last(struct job_store *store, int64_t *ret)

@@ -22,6 +22,8 @@ int job_store_open(struct job_store **ret, const char *path, bool keeps_room, uv
 void job_store_await(struct job_store *store, struct disk_waiter *waiter);
 /* Whether a step would make the loop wait for the disk now: who can come back does. */
 bool job_store_holds(const struct job_store *store);
+/* Whether a step is open: what it wrote may still be given up. */
+bool job_store_is_in_step(const struct job_store *store);
 /* At the end of each round of the loop. */
 void job_store_run(struct job_store *store);
 /* No step follows that anybody waits for: calls all who do. Takes NULL. */
@@ -122,6 +124,16 @@ int job_store_each_agent(struct job_store *store, agent_text_cb cb, void *arg);
  * -ENOENT: it has none. */
 int job_store_told_put(struct job_store *store, const char *agent, int64_t change);
 int job_store_told_get(struct job_store *store, const char *agent, int64_t *ret);
+/* Rights that are over, and of which the warden is still to be told. */
+struct over {
+	uint64_t number;
+	uint32_t count;
+};
+int job_store_over_put(struct job_store *store, const struct over *over);
+/* The first ones, `most` at most, which lie one after the other; count 0: there are none. */
+int job_store_over_first(struct job_store *store, uint32_t most, struct over *ret);
+/* The warden was told of these. */
+int job_store_over_remove(struct job_store *store, const struct over *over);
 /* The last number that an end had. */
 int job_store_change_last(struct job_store *store, int64_t *ret);
 /* The `limit` jobs whose ends have the next numbers after this one. */

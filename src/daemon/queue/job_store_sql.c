@@ -40,6 +40,9 @@ const char *const job_schema_upgrades[JOB_SCHEMA_NEWEST + 1] = {
 	      "CREATE INDEX job_change ON job(change) WHERE change > 0;"
 	      "CREATE TABLE told(agent TEXT PRIMARY KEY, change INTEGER NOT NULL) WITHOUT ROWID;"
 	      "PRAGMA user_version=6;",
+	/* Rights that are over, of which the warden is still to be told. */
+	[7] = "CREATE TABLE over(number INTEGER PRIMARY KEY, count INTEGER NOT NULL);"
+	      "PRAGMA user_version=7;",
 };
 
 #define COLUMNS                                                                                    \
@@ -103,6 +106,11 @@ const char *const job_statements[Q_COUNT] = {
 	[Q_TOLD_PUT] = "INSERT OR REPLACE INTO told VALUES(?,?)",
 	[Q_TOLD_GET] = "SELECT change FROM told WHERE agent=?1",
 	[Q_TOLD_REMOVE] = "DELETE FROM told WHERE agent=?1",
+	[Q_OVER_PUT] = "INSERT INTO over VALUES(?1,?2) ON CONFLICT(number) DO UPDATE"
+		       " SET count=max(count, ?2)",
+	[Q_OVERS] = "SELECT number, count FROM over ORDER BY number LIMIT ?1",
+	[Q_OVER_REMOVE] =
+		"DELETE FROM over WHERE number >= ?1 AND number < ?2 AND number + count <= ?2",
 	[Q_CHANGED] = "SELECT " COLUMNS " FROM job WHERE change > 0 AND change > ?1"
 		      " ORDER BY change LIMIT ?2",
 	[Q_CHANGE_LAST] = "SELECT max(ifnull((SELECT max(change) FROM job WHERE change > 0), 0),"

@@ -1,7 +1,7 @@
 /* The schema of queue.db, and the statements on it. */
 #pragma once
 
-#define JOB_SCHEMA_NEWEST 6
+#define JOB_SCHEMA_NEWEST 7
 
 /* Version 1. */
 extern const char job_schema[];
@@ -46,6 +46,9 @@ enum {
 	Q_TOLD_PUT,
 	Q_TOLD_GET,
 	Q_TOLD_REMOVE,
+	Q_OVER_PUT,
+	Q_OVERS,
+	Q_OVER_REMOVE,
 	Q_CHANGED,
 	Q_CHANGE_LAST,
 	Q_USE_PUT,

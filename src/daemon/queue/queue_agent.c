@@ -526,8 +526,8 @@ void agent_stop(struct agent *agent, bool now, const char *why)
 		jobs_end(agent);
 	(void)job_store_agent_remove(q->store, agent->id);
 	if (agent->pods)
-		queue_rights_over(q, agent->pods->warrant, 0, 1);
-	queue_rights_over(q, agent_hook_warrant(agent), 0, 1);
+		(void)queue_rights_over(q, agent->pods->warrant, 0, 1);
+	(void)queue_rights_over(q, agent_hook_warrant(agent), 0, 1);
 	while (*at != agent)
 		at = &(*at)->next;
 	*at = agent->next;

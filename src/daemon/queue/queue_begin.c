@@ -241,7 +241,7 @@ void queues_stop(struct queues *q)
 		agent_hooks_save(q);
 	queue_parts_free(q);
 	enqueues_free(q);
-	queue_overs_free(q);
+	queue_overs_end(q);
 	launcher_forget(q->host.launcher, q->files_asked);
 	for (struct queue_use *use = q->uses; use; use = use->next)
 		while (use->jobs)

@@ -117,7 +117,7 @@ static int spec_change(struct job *job, const char *text, struct warrant *warran
 	}
 	if (job->spec->crowd)
 		crowd_leave(job->spec->crowd, job->spec->owner);
-	queue_rights_over(q, job->spec->warrant, job_position(job), 1);
+	(void)queue_rights_over(q, job->spec->warrant, job_position(job), 1);
 	job_move(job, NULL); /* its kind has the old one */
 	job_spec_unref(job->spec);
 	job->spec = spec;

@@ -308,6 +308,8 @@ static int outcome_write(struct job *job, const struct outcome *outcome, enum jo
 	if (rc < 0)
 		return rc;
 	rc = job_store_put(q->store, &job->record);
+	if (rc == 0 && !outcome->again)
+		rc = queue_rights_over(q, job->spec->warrant, job_position(job), 1);
 	if (rc == 0 && before == JOB_RUNNING)
 		queue_use_add(q, job, now_realtime_ns());
 	if (rc < 0)
@@ -371,7 +373,7 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 		  outcome->exit_code, outcome->signal, outcome->reason);
 	q->dirty = true;
 	if (!outcome->again) {
-		queue_rights_over(q, job->spec->warrant, job_position(job), 1);
+		queue_overs_tell(q);
 		queue_history_add(q, &job->record);
 		job_free(job);
 		return;

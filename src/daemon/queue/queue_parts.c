@@ -24,6 +24,8 @@ static void part_change(struct queues *q, struct queue_parts *p)
 	}
 	if (rc == 0)
 		rc = job_store_commit(q->store);
+	if (rc == 0)
+		queue_overs_tell(q);
 	if (p->rc == 0)
 		p->rc = rc;
 }

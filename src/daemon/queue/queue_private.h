@@ -170,14 +170,9 @@ struct record_left {
 };
 
 /* Rights that the launcher is to be told of. */
-struct over {
-	uint64_t number;
-	uint32_t count;
-};
-
 struct queue_overs {
-	struct over *over;
-	size_t first, count, room;
+	bool all_told;    /* the database has none */
+	struct over told; /* the warden is being told of these */
 	uint64_t asked;
 };
 
@@ -463,12 +458,12 @@ void agent_allowed(const struct queues *q, const struct agent *agent,
 
 /* ---- queue_over.c */
 /* The rights of the jobs from `position` on, among those of a warrant (NULL: they have none), are
- * over: the launcher is told. */
-void queue_rights_over(struct queues *q, const struct warrant *warrant, uint64_t position,
-		       uint64_t count);
-/* Tells it of more, where it can be told. Each second, too. */
+ * over: the database has that until the warden was told. 0 or -errno. */
+int queue_rights_over(struct queues *q, const struct warrant *warrant, uint64_t position,
+		      uint64_t count);
+/* Tells the warden of more, where it can be told. Each second and after each step, too. */
 void queue_overs_tell(struct queues *q);
-void queue_overs_free(struct queues *q);
+void queue_overs_end(struct queues *q);
 
 /* ---- queue_history.c */
 int queue_history_load(struct queues *q);
