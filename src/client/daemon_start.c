@@ -19,7 +19,7 @@
 #include "base/file.h"
 #include "base/trust.h"
 #include "client/service_like.h"
-#include "proto/warden.h"
+#include "proto/runtime.h"
 #include "slice/isolation.h"
 #include "slice/places.h"
 #include "slice/runtime_dir.h"

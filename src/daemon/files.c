@@ -11,11 +11,12 @@
 #include "base/macros.h"
 #include "daemon/config_last.h"
 #include "daemon/gpu/claims.h"
+#include "daemon/host/containers.h"
 #include "daemon/host/log.h"
 #include "daemon/node.h"
 #include "daemon/queue/queue.h"
 #include "daemon/store/store.h"
-#include "warden/containers.h"
+#include "proto/runtime.h"
 
 /* How the supervisor keeps what is told of removed files. */
 #define NOTE_OWNER "files"

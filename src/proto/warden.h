@@ -26,8 +26,6 @@ enum warden_operation {
 	WARDEN_SIGNAL = 1,
 	WARDEN_NAMESPACE_LOOK = 2,
 	WARDEN_NAMESPACE_HOLD = 3,
-	WARDEN_FILE = 4,
-	WARDEN_LEAVE = 5,
 	/* proto/warden_mig.h */
 	WARDEN_MIG_KINDS = 6,  /* the profiles that a GPU can have */
 	WARDEN_MIG_LIST = 7,   /* its instances */
@@ -81,35 +79,10 @@ struct warden_namespace {
 	uint64_t device, inode; /* st_dev and st_ino */
 };
 
-/* WARDEN_FILE: a file of the runtime directory was removed by somebody. Make it anew, and the
- * directory, too. The answer has its descriptor; a socket listens. */
-struct warden_file {
-	uint32_t file; /* enum warden_file_name */
-	uint32_t reserved;
-};
-enum warden_file_name {
-	WARDEN_FILE_LOCK = 1,
-	WARDEN_FILE_ATTACH = 2,
-	WARDEN_FILE_HTTP = 3,
-	/* The directory that containers get, with a second name of the attach socket. */
-	WARDEN_FILE_CONTAINERS = 4,
-	WARDEN_FILE_LOG = 5,
-	/* The link to the database, and the options of the daemon, as they were when the warden
-	 * began. The options can only be read. */
-	WARDEN_FILE_LINK = 6,
-	WARDEN_FILE_START = 7,
-};
-
-/* In the runtime directory: the options of the daemon (daemon/host/runtime.h). */
-#define RUNTIME_START_FILE "start"
-
-/* WARDEN_LEAVE takes nothing: the daemon ends; remove its sockets from the runtime directory. */
-
 _Static_assert(sizeof(struct warden_head) == 32, "warden ABI");
 _Static_assert(sizeof(struct warden_signal) == 24, "warden ABI");
 _Static_assert(sizeof(struct warden_process) == 16, "warden ABI");
 _Static_assert(sizeof(struct warden_namespace) == 16, "warden ABI");
-_Static_assert(sizeof(struct warden_file) == 8, "warden ABI");
 
 /* Whether a message of `size` bytes has a head that fits it. If not, whoever sent it is broken. */
 bool warden_head_fits(const struct warden_head *head, size_t size);

@@ -33,13 +33,6 @@ static bool process_fits(const void *data)
 	return warden_names_process(r->pid, r->birth) && !r->reserved;
 }
 
-static bool file_fits(const void *data)
-{
-	const struct warden_file *r = data;
-
-	return r->file >= WARDEN_FILE_LOCK && r->file <= WARDEN_FILE_START && !r->reserved;
-}
-
 static bool nothing_fits(const void *data)
 {
 	return true;
@@ -103,8 +96,6 @@ static const struct warden_operation_entry table[] = {
 		  process_fits, namespace_look),
 	OPERATION(NAMESPACE_HOLD, SIZE(warden_process), SIZE(warden_namespace), 0, NULL,
 		  process_fits, namespace_hold),
-	OPERATION(FILE, SIZE(warden_file), NOTHING, 0, NULL, file_fits, warden_run_file),
-	OPERATION(LEAVE, NOTHING, NOTHING, 0, NULL, nothing_fits, warden_run_leave),
 	OPERATION(MIG_KINDS, SIZE(warden_mig), SIZE(warden_mig_kinds), 0, &mig_room,
 		  warden_mig_names_gpu, warden_run_mig_kinds),
 	OPERATION(MIG_LIST, SIZE(warden_mig_wanted), SIZE(warden_mig_list), 0, &mig_room,

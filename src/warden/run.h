@@ -11,8 +11,6 @@ warden_run warden_run_signal;
 /* Whether a process of root's is in a slice: by its environment when it was started, or by the
  * files of its mount namespace. Other users could make the reader wait. 0 or -EPERM. */
 int warden_slice_check(pid_t pid);
-/* files.c */
-warden_run warden_run_file, warden_run_leave;
 /* mig.c, in a child */
 warden_run warden_run_mig_kinds, warden_run_mig_list, warden_run_mig_make, warden_run_mig_remove,
 	warden_run_mig_mode;

@@ -73,8 +73,6 @@ void warden_link(struct warden *w, int link_fd)
 {
 	worker_forget(w);
 	w->link_fd = link_fd;
-	/* Root made it hold what it holds, before the worker began. */
-	warden_place_remember(&w->place);
 }
 
 bool warden_is_linked(const struct warden *w)

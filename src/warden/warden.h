@@ -7,7 +7,6 @@
  * The warden lives in a process of root's, whose poll() loop calls the functions below. */
 #pragma once
 
-#include <limits.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -25,9 +24,7 @@ struct warden_place {
 	/* The warden's real user while it acts for another, who could else signal it: nobody's but
 	 * the worker's. */
 	uid_t real_uid;
-	struct jobs_place *jobs;  /* as jobs.h has it; lent. NULL: this warden starts none */
-	char database[PATH_MAX];  /* where the runtime directory's link leads; "": there is none */
-	char start[3 * PATH_MAX]; /* the daemon's options, as in their file; "": there is none */
+	struct jobs_place *jobs; /* as jobs.h has it; lent. NULL: this warden starts none */
 };
 
 /* A warden without a worker. The descriptor becomes its own. 0 or -errno. */
@@ -47,9 +44,6 @@ bool warden_is_linked(const struct warden *warden);
 unsigned warden_poll_fill(struct warden *warden, struct pollfd *ret, int *timeout_ms);
 /* After poll(): does what there is to do, in bounded steps. `fds`: the same ones. */
 void warden_poll_run(struct warden *warden, const struct pollfd *fds, unsigned count);
-/* Remembers what the runtime directory has when a worker comes (files.c); part of warden_link(). */
-void warden_place_remember(struct warden_place *place);
-
 #define WARDEN_NAME "carve-warden"
 /* In the runtime directory, of a warden that is a service of its own. */
 #define WARDEN_SOCKET "warden.sock"

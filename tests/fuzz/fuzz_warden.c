@@ -44,7 +44,6 @@ static void entry_look(const struct warden_limit_entry *r)
 static void values_look(const struct warden_message *m)
 {
 	const struct warden_process *process = (const void *)m->data;
-	const struct warden_file *file = (const void *)m->data;
 	const struct warden_job *job = (const void *)m->data;
 	const struct warden_vouch *vouch = (const void *)m->data;
 	const struct warden_job_remove *remove = (const void *)m->data;
@@ -61,11 +60,6 @@ static void values_look(const struct warden_message *m)
 		if (process->pid <= 1 || !process->birth)
 			abort();
 		return;
-	case WARDEN_FILE:
-		if (file->file < WARDEN_FILE_LOCK || file->file > WARDEN_FILE_START)
-			abort();
-		return;
-	case WARDEN_LEAVE:
 	case WARDEN_LIMIT_PROBE:
 	case WARDEN_LIMIT_LEAVE:
 		return;

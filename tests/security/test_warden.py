@@ -11,13 +11,10 @@ import pytest
 
 from conftest import wait_until
 from mig_hands import by_hand
-from .broken_worker import (FILE, LEAVE, MIG_KINDS, MIG_LIST, MIG_MAKE, MIG_MODE, MIG_REMOVE, NAMESPACE_HOLD, NAMESPACE_LOOK, SIGNAL,
+from .broken_worker import (LIMIT_PROBE, MIG_KINDS, MIG_LIST, MIG_MAKE, MIG_MODE, MIG_REMOVE, NAMESPACE_HOLD, NAMESPACE_LOOK, SIGNAL,
                             BrokenWorker, birth)
 from .lab import ALICE, BOB, ROOT, as_user
 from .test_jobs import processes
-
-FILES = range(1, 8)
-START = 7
 
 
 @pytest.fixture
@@ -105,33 +102,17 @@ def test_a_namespace_s_descriptor_is_of_no_use_without_rights(broken):
         inside.wait()
 
 
-def test_files_are_those_of_the_daemon_alone(lab, broken):
-    outside = {p: p.stat().st_mtime_ns for p in lab.runtime.parent.iterdir() if p != lab.runtime}
-    for file in (0, 99, 1 << 31):
-        assert broken.ask(FILE, struct.pack("<II", file, 0))[0] == errno.EINVAL
-    was = {p.name for p in lab.runtime.iterdir()}
-    for file in FILES:
-        error, _, fds = broken.ask(FILE, struct.pack("<II", file, 0))
-        for fd in fds:
-            if file == START:
-                with pytest.raises(OSError):
-                    os.write(fd, b"state-dir /tmp/mine")
-            os.close(fd)
-    assert {p.name for p in lab.runtime.iterdir()} <= was | {"lock", "carved.log"}
-    assert {p: p.stat().st_mtime_ns for p in outside} == outside
-
-
 def test_a_path_or_a_text_is_no_request(broken):
     """Whatever comes behind the head is of the operation's size, and numbers."""
     for operation in range(0, 64):
         assert broken.ask(operation, b"/etc/shadow\0")[0] in (errno.EINVAL, errno.EOPNOTSUPP)
     with open("/etc/passwd") as file:
-        assert broken.ask(LEAVE, fds=[file.fileno()])[0] == errno.EINVAL
+        assert broken.ask(LIMIT_PROBE, fds=[file.fileno()])[0] == errno.EINVAL
 
 
 @pytest.mark.parametrize("head", [{"magic": 7}, {"size": 8}, {"size": 1 << 31}, {"error": -5}])
 def test_a_worker_that_sends_what_is_no_request_is_served_no_more(lab, broken, head):
-    broken.send(LEAVE, **head)
+    broken.send(LIMIT_PROBE, **head)
     while broken.receive():
         pass  # until the warden hangs up
     os.kill(broken.worker, signal.SIGCONT)

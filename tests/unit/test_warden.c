@@ -82,8 +82,9 @@ static void test_an_owner_waits_for_one_request_of_another(void **state)
 	struct warden_turns turns = {0};
 
 	for (unsigned i = 1; i <= 20; i++)
-		assert_int_equal(warden_turns_add(&turns, request_of(MALLORY, WARDEN_LEAVE, i)), 0);
-	assert_int_equal(warden_turns_add(&turns, request_of(ALICE, WARDEN_LEAVE, 100)), 0);
+		assert_int_equal(
+			warden_turns_add(&turns, request_of(MALLORY, WARDEN_LIMIT_PROBE, i)), 0);
+	assert_int_equal(warden_turns_add(&turns, request_of(ALICE, WARDEN_LIMIT_PROBE, 100)), 0);
 	assert_int_equal(next_number(&turns, 0), 1);
 	assert_int_equal(next_number(&turns, 0), 100);
 	for (unsigned i = 2; i <= 20; i++)
@@ -94,12 +95,13 @@ static void test_an_owner_waits_for_one_request_of_another(void **state)
 static void test_an_owners_requests_that_wait_are_bounded(void **state)
 {
 	struct warden_turns turns = {0};
-	struct warden_message *more = request_of(MALLORY, WARDEN_LEAVE, 1);
+	struct warden_message *more = request_of(MALLORY, WARDEN_LIMIT_PROBE, 1);
 
 	for (unsigned i = 0; i < WARDEN_WAITING_OWNER; i++)
-		assert_int_equal(warden_turns_add(&turns, request_of(MALLORY, WARDEN_LEAVE, i)), 0);
+		assert_int_equal(
+			warden_turns_add(&turns, request_of(MALLORY, WARDEN_LIMIT_PROBE, i)), 0);
 	assert_int_equal(warden_turns_add(&turns, more), -EAGAIN);
-	assert_int_equal(warden_turns_add(&turns, request_of(ALICE, WARDEN_LEAVE, 1)), 0);
+	assert_int_equal(warden_turns_add(&turns, request_of(ALICE, WARDEN_LIMIT_PROBE, 1)), 0);
 	warden_message_free(more);
 	warden_turns_clear(&turns);
 	assert_int_equal(turns.total, 0);
@@ -108,11 +110,11 @@ static void test_an_owners_requests_that_wait_are_bounded(void **state)
 static void test_owners_that_a_broken_worker_makes_up_are_bounded(void **state)
 {
 	struct warden_turns turns = {0};
-	struct warden_message *more = request_of(7, WARDEN_LEAVE, 1);
+	struct warden_message *more = request_of(7, WARDEN_LIMIT_PROBE, 1);
 
 	for (unsigned i = 0; i < WARDEN_WAITING_ALL; i++)
-		assert_int_equal(warden_turns_add(&turns, request_of(1000 + i, WARDEN_LEAVE, i)),
-				 0);
+		assert_int_equal(
+			warden_turns_add(&turns, request_of(1000 + i, WARDEN_LIMIT_PROBE, i)), 0);
 	assert_int_equal(warden_turns_add(&turns, more), -EAGAIN);
 	warden_message_free(more);
 	warden_turns_clear(&turns);
@@ -122,12 +124,12 @@ static void test_requests_of_one_kind_keep_their_order(void **state)
 {
 	struct warden_turns turns = {0};
 
-	assert_int_equal(warden_turns_add(&turns, request_of(ALICE, WARDEN_LEAVE, 1)), 0);
-	assert_int_equal(warden_turns_add(&turns, request_of(ALICE, WARDEN_FILE, 2)), 0);
-	assert_int_equal(warden_turns_add(&turns, request_of(ALICE, WARDEN_LEAVE, 3)), 0);
+	assert_int_equal(warden_turns_add(&turns, request_of(ALICE, WARDEN_LIMIT_PROBE, 1)), 0);
+	assert_int_equal(warden_turns_add(&turns, request_of(ALICE, WARDEN_LIMIT_PUT, 2)), 0);
+	assert_int_equal(warden_turns_add(&turns, request_of(ALICE, WARDEN_LIMIT_PROBE, 3)), 0);
 	/* No request of the first one's kind may begin now: neither does the third. */
-	assert_int_equal(next_number(&turns, WARDEN_LEAVE), 2);
-	assert_int_equal(next_number(&turns, WARDEN_LEAVE), 0);
+	assert_int_equal(next_number(&turns, WARDEN_LIMIT_PROBE), 2);
+	assert_int_equal(next_number(&turns, WARDEN_LIMIT_PROBE), 0);
 	assert_int_equal(next_number(&turns, 0), 1);
 	assert_int_equal(next_number(&turns, 0), 3);
 }
@@ -156,19 +158,19 @@ static void test_only_what_the_table_has_is_done(void **state)
 {
 	assert_int_equal(checked(request_of(ALICE, 0, 1)), -EOPNOTSUPP);
 	assert_int_equal(checked(request_of(ALICE, 60000, 1)), -EOPNOTSUPP);
-	struct warden_message *later = request_of(ALICE, WARDEN_LEAVE, 1);
+	struct warden_message *later = request_of(ALICE, WARDEN_LIMIT_PROBE, 1);
 	later->head.version++;
 	assert_int_equal(checked(later), -EOPNOTSUPP);
-	struct warden_message *longer = request_of(ALICE, WARDEN_LEAVE, 1);
+	struct warden_message *longer = request_of(ALICE, WARDEN_LIMIT_PROBE, 1);
 	longer->head.size = 8;
 	assert_int_equal(checked(longer), -EINVAL);
 	struct warden_message *shorter = look_at(ALICE, getpid(), 1);
 	shorter->head.size--;
 	assert_int_equal(checked(shorter), -EINVAL);
-	struct warden_message *with_descriptor = request_of(ALICE, WARDEN_LEAVE, 1);
+	struct warden_message *with_descriptor = request_of(ALICE, WARDEN_LIMIT_PROBE, 1);
 	with_descriptor->fd[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	assert_int_equal(checked(with_descriptor), -EINVAL);
-	assert_int_equal(checked(request_of(ALICE, WARDEN_LEAVE, 1)), 0);
+	assert_int_equal(checked(request_of(ALICE, WARDEN_LIMIT_PROBE, 1)), 0);
 }
 
 static void test_a_signal_ends_one_process_and_nothing_else(void **state)
@@ -399,7 +401,7 @@ static void broken_message_ends_the_link(bool longer)
 	struct served s;
 	struct warden_head head = {.magic = WARDEN_MAGIC + !longer,
 				   .version = WARDEN_VERSION,
-				   .operation = WARDEN_LEAVE,
+				   .operation = WARDEN_LIMIT_PROBE,
 				   .size = longer ? 16 : 0};
 
 	served_begin(&s);

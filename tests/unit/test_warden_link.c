@@ -52,7 +52,7 @@ static int end(void **state)
 {
 	warden_link_stop(&link_of);
 	uv_run(&loop, UV_RUN_DEFAULT);
-	warden_link_close(&link_of, false);
+	warden_link_close(&link_of);
 	close_fd(&far);
 	return uv_loop_close(&loop);
 }

@@ -32,7 +32,7 @@ void privileges_stop(struct privileges *p)
 
 void privileges_leave(struct privileges *p)
 {
-	warden_link_close(&p->warden, false);
+	warden_link_close(&p->warden);
 }
 
 bool privileges_guarded(const struct privileges *p)
@@ -187,37 +187,4 @@ bool privileges_try_again(int error)
 {
 	return error == -EAGAIN || error == -EMFILE || error == -ENFILE || error == -ENOMEM ||
 	       error == -EPIPE;
-}
-
-/* ---- files -------------------------------------------------------------------------------- */
-
-struct file_asked {
-	void (*cb)(void *context, int fd);
-	void *context;
-};
-
-static void on_file(void *context, int rc, const void *answer, int *fd)
-{
-	struct file_asked *asked = context;
-
-	asked->cb(asked->context, rc < 0 ? rc : *fd < 0 ? -EMFILE : steal_fd(fd));
-	free(asked);
-}
-
-void privileges_file_ask(struct privileges *p, enum warden_file_name file,
-			 void (*cb)(void *context, int fd), void *context)
-{
-	struct warden_file request = {.file = file};
-	struct file_asked *asked = malloc(sizeof(*asked));
-
-	if (asked)
-		*asked = (struct file_asked){.cb = cb, .context = context};
-	if (asked && warden_link_ask(&p->warden,
-				     &(struct warden_question){.operation = WARDEN_FILE,
-							       .request = &request,
-							       .size = sizeof(request)},
-				     on_file, free, asked))
-		return;
-	free(asked);
-	cb(context, -ENOMEM);
 }

@@ -1,5 +1,5 @@
-/* Actions that need rights that the daemon may not have: signals to processes of sessions, mount
- * namespaces of root's commands, and files in root's runtime directory. A system daemon asks its
+/* Actions that need rights that the daemon may not have: signals to processes of sessions, and
+ * mount namespaces of root's commands. A system daemon asks its
  * warden (proto/warden.h); any other does it itself, as the kernel lets its user. Loop thread only.
  */
 #pragma once
@@ -63,9 +63,3 @@ void privileges_forget(struct privileges *privileges, uint64_t number);
 /* Whether an error of these says nothing of the process: the machine is short of memory or
  * descriptors. The client may ask again. */
 bool privileges_try_again(int error);
-
-/* Has a file of the runtime directory made anew by the warden, which there is. `cb` is called once
- * with its descriptor, which is the callee's from then on, or with -errno; maybe before this
- * returns, but not after privileges_stop(). */
-void privileges_file_ask(struct privileges *privileges, enum warden_file_name file,
-			 void (*cb)(void *context, int fd), void *context);

@@ -16,11 +16,11 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "daemon/host/containers.h"
 #include "daemon/host/log.h"
 #include "daemon/host/sole.h"
 #include "daemon/host/supervisor.h"
-#include "proto/warden.h"
-#include "warden/containers.h"
+#include "proto/runtime.h"
 
 #define LISTEN_BACKLOG 512
 /* A daemon that was killed may leave the lock to a child that it had just forked, until that execs.

@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,7 +19,6 @@
 
 /* Answers that are taken in one pass of the loop. */
 #define ANSWERS_MAX 64u
-#define LEAVE_PATIENCE_MS 1000
 
 struct warden_asked {
 	struct turn turn; /* in the line of requests that wait; it is first */
@@ -483,22 +481,7 @@ void warden_link_stop(struct warden_link *l)
 		uv_close((uv_handle_t *)steal_ptr(&l->async), on_freed);
 }
 
-void warden_link_close(struct warden_link *l, bool leave)
+void warden_link_close(struct warden_link *l)
 {
-	struct warden_head head = {.magic = WARDEN_MAGIC,
-				   .version = WARDEN_VERSION,
-				   .operation = WARDEN_LEAVE,
-				   .number = ++l->number};
-	struct pollfd readable = {.fd = l->fd, .events = POLLIN};
-	struct answer answer = {0};
-
-	bool waits =
-		l->fd >= 0 && leave && descriptors_send(l->fd, &head, sizeof(head), NULL, 0) == 0;
-	while (waits && answer.head.number != head.number) {
-		cleanup_close int fd = -1;
-
-		waits = poll(&readable, 1, LEAVE_PATIENCE_MS) > 0 &&
-			descriptor_receive(l->fd, &answer, sizeof(answer), &fd) > 0;
-	}
 	close_fd(&l->fd);
 }

@@ -60,9 +60,8 @@ int warden_link_start(struct warden_link *link, uv_loop_t *loop, void (*on_ended
 		      void *context);
 /* The loop ends: no more callbacks, and threads that wait get -EPIPE. */
 void warden_link_stop(struct warden_link *link);
-/* The daemon ends, after the loop. `leave`: the warden is told to remove the sockets; this waits
- * for it, 1 s at most. */
-void warden_link_close(struct warden_link *link, bool leave);
+/* The daemon ends, after the loop. */
+void warden_link_close(struct warden_link *link);
 bool warden_link_there(const struct warden_link *link);
 
 /* An owner has so many requests here at most that were not sent, without descriptors and with

@@ -1,4 +1,4 @@
-#include "warden/containers.h"
+#include "daemon/host/containers.h"
 
 #include <errno.h>
 #include <stdio.h>
