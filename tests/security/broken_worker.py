@@ -1,5 +1,6 @@
 """Acts as a system daemon's worker that was broken into: it has the worker's link to the warden, and sends what it likes."""
 import array
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -101,4 +102,5 @@ class BrokenWorker:
 
     def end(self):
         self.socket.close()
-        os.kill(self.worker, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):  # it has ended with its warden
+            os.kill(self.worker, signal.SIGCONT)

@@ -52,10 +52,10 @@ MANY = {
 }
 
 
-def texts_held(daemon):
+def texts_held(pid):
     """The texts of jobs that the daemon holds open for its launcher."""
     held = 0
-    for fd in pathlib.Path(f"/proc/{daemon.pid}/fd").iterdir():
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
         try:
             held += os.readlink(fd).startswith("/memfd:carve-text")
         except OSError:
@@ -70,15 +70,16 @@ def test_requests_that_need_the_launcher_wait_without_descriptors(lab, kind):
     if "{job}" in path:
         job = lab.carve(MALLORY, "enqueue", "--queue", "none", "--hold", "--", "true", cwd=lab.home(MALLORY)).stdout.strip()
         path = path.format(job=job)
-    os.kill(lab.worker(), signal.SIGSTOP)
+    worker = lab.worker()
+    os.kill(worker, signal.SIGSTOP)
     try:
         mallory = lab.python(MALLORY, ASKS, ROW, method, path, json.dumps(body), method=lab.popen)
         assert mallory.stdout.readline() == "asked\n", mallory.communicate()
     finally:
-        os.kill(lab.worker(), signal.SIGCONT)
+        os.kill(worker, signal.SIGCONT)
     most = 0
     while mallory.poll() is None:
-        most = max(most, texts_held(lab.daemon))
+        most = max(most, texts_held(worker))
     assert json.loads(mallory.stdout.read()) == [], "requests were refused"
     # The text that is being written is open twice. One that was sent is closed at once.
     assert most <= VOUCHED_AT_ONCE + 1, f"{most} texts were held open"

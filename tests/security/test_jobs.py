@@ -216,12 +216,12 @@ def test_a_users_job_survives_the_daemons_processes(jobs, who):
     jobs.running(ALICE, running)
     if who == "daemon":
         lab.kill_daemon()
+        wait_until(lab.can_lock)
+        lab.start()
     else:
-        pid, = processes(lab, who)
+        worker, (pid,) = lab.worker(), processes(lab, who)
         os.kill(pid, signal.SIGKILL)
-        lab.daemon.wait(30)
-    wait_until(lab.can_lock)
-    lab.start()
+        wait_until(lambda: lab.worker() != worker)
     gate.touch()
     assert jobs.ended(ALICE, running)["state"] == "done"
     assert lab.carve(ALICE, "job", "logs", running).stdout == "began\nended\n"

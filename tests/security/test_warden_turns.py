@@ -14,7 +14,7 @@ from .lab import ALICE, BOB, CARVE, MALLORY, ROOT
 from .latency import times
 from .test_arrivals import ASKS, MANY
 from .test_job_cgroups import MINE
-from .test_jobs import Jobs
+from .test_jobs import Jobs, processes
 from .test_warden_service import warden_start, service  # noqa: F401
 from .test_restart import rights_of_the_unit
 
@@ -57,13 +57,13 @@ def test_a_request_waits_for_one_step_of_the_removal_of_cgroups(lab, kind):
 @pytest.mark.attack("1", "a warden that hangs, while jobs of several users start, end and are enqueued")
 def test_a_warden_that_hangs_ends_no_daemon(lab):
     """The one that the daemon forked: it is stopped, as nothing that a user can do takes so long."""
-    jobs, daemon = Jobs(lab), lab.daemon
+    jobs = Jobs(lab)
     gate = lab.home(ALICE) / "gate"
     ends = jobs.enqueue(ALICE, "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.02; done", queue="sixth")
     starts = jobs.enqueue(BOB, "id", "-u", options=["--hold"], queue="sixth")
     cancelled = jobs.enqueue(BOB, "id", "-u", options=["--hold"], queue="sixth")
     jobs.running(ALICE, ends)
-    warden = warden_of(daemon)
+    warden, = processes(lab, "carve-warden")
     os.kill(warden, signal.SIGSTOP)
     try:
         gate.touch()
@@ -85,12 +85,12 @@ def test_a_warden_that_hangs_ends_no_daemon(lab):
     assert enqueues.wait() in (0, 1)
     assert jobs.output(BOB, "id", "-u", queue="sixth").strip() == str(BOB)
     wait_until(lambda: "warden.answers" in lab.log())
-    assert lab.daemon is daemon and daemon.poll() is None
+    assert lab.serves_still()
 
 
 @pytest.mark.attack("1", "requests that wait behind those that a warden which hangs has")
 def test_requests_in_line_for_a_warden_that_hangs_fail_with_the_first(lab):
-    warden = warden_of(lab.daemon)
+    warden, = processes(lab, "carve-warden")
     os.kill(warden, signal.SIGSTOP)
     try:
         asks = lab.python(BOB, ASKS, 100, *MANY["jobs"][:2], json.dumps(MANY["jobs"][2]), method=lab.popen)
@@ -100,19 +100,6 @@ def test_requests_in_line_for_a_warden_that_hangs_fail_with_the_first(lab):
         os.kill(warden, signal.SIGCONT)
     assert len(failed) == 100 and all("carve-warden, which starts users' jobs, does not answer now" in answer for answer in failed), failed
     assert Jobs(lab).output(BOB, "id", "-u", queue="sixth").strip() == str(BOB)
-
-
-def warden_of(daemon):
-    pid, = [int(pid.name) for pid in pathlib.Path("/proc").iterdir() if pid.name.isdigit() and is_warden_of(pid, daemon.pid)]
-    return pid
-
-
-def is_warden_of(process, parent):
-    try:
-        status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines() if ":\t" in line)
-    except OSError:
-        return False
-    return status["Name"] == "carve-warden" and int(status["PPid"]) == parent
 
 
 def many(jobs, count, script, options=()):
@@ -142,10 +129,10 @@ ATTACKS = {
 @pytest.mark.attack("1", "many jobs that leave cgroups, or fail at once, beside another user's requests")
 def test_requests_take_no_longer_beside_many_jobs(lab, name):
     count, script = ATTACKS[name]
-    jobs, daemon = Jobs(lab), lab.daemon
+    jobs = Jobs(lab)
     none = times(lab, count=300)
     many(jobs, count, script)
     under = times(lab, count=1500)
     print(f"\nnone: {none}\n{name}: {under}; ends meanwhile {lab.log().count('job.failed') + lab.log().count('job.done')}")
-    assert daemon.poll() is None
+    assert lab.serves_still()
     assert under.served_p(99) <= none.served_p(99) + GOAL_MS
