@@ -222,12 +222,19 @@ def test_an_empty_cgroup_of_a_running_job_stays(jobs):
     wait_until(lambda: has_ended(left) and not mine.exists())
 
 
+def away(lab):
+    """The warden, and with it the daemon, as systemd has them."""
+    lab.daemon.terminate()
+    lab.daemon.wait()
+    lab.warden.kill()
+    lab.warden.wait()
+
+
 @pytest.mark.attack("8", "a job that ends while its launcher is away, and leaves a process")
 def test_processes_left_by_a_job_end_though_its_launcher_was_away(service):  # noqa: F811
     lab, jobs = service, Jobs(service)
     id, left, shim, _ = leftover(jobs, ALICE)
-    lab.warden.kill()
-    lab.warden.wait()
+    away(lab)
     os.kill(shim, signal.SIGKILL)
     (lab.home(ALICE) / "gate").touch()
     wait_until(lambda: (lab.home(ALICE) / "over").exists())
@@ -243,9 +250,8 @@ def test_processes_left_by_a_job_are_ended_by_another_launcher(service):  # noqa
     id, left, shim, _ = leftover(jobs, ALICE)
     directory, = lab.runtime.rglob("*-jobs")
     shutil.rmtree(directory)
-    wait_until(lambda: "runtime.vanished file=jobs made=anew" in lab.log())
-    lab.warden.kill()
-    lab.warden.wait()
+    wait_until((directory / "key").exists)
+    away(lab)
     anew(lab)
     os.kill(shim, signal.SIGKILL)
     (lab.home(ALICE) / "gate").touch()
