@@ -153,8 +153,9 @@ def paths(cell):
 
 def test_the_documentation_has_the_table():
     text = (ROOT / "docs" / "security.md").read_text().partition("### The node's pod\n")[2]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| `")][:len(NODE)]
-    told = {re.match("`(.*?)`", row[0])[1]: row for row in rows}
+    table, reasons = ([[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines()[2:]]
+                      for part in re.findall(r"^\| (?:.+\n)+", text, re.M)[:2])
+    told = {re.match("`(.*?)`", row[0])[1]: row for row in table}
     assert set(told) == set(NODE)
     for name, (context, written, read) in NODE.items():
         _, user, capabilities, writes, reads, why = told[name]
@@ -162,3 +163,4 @@ def test_the_documentation_has_the_table():
         assert capabilities.startswith("privileged") if context is PRIVILEGED else capabilities == "none"
     assert set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)*\b", told["carved"][2])) == {name.upper() for name in BOUNDS}
     assert f"({WORKER})" in told["carved"][1]
+    assert sorted(name for names, why in reasons for name in names.split(", ") if why) == sorted(name.upper() for name in BOUNDS)
