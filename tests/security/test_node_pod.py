@@ -1,9 +1,11 @@
 """The pod of a node as its manifest says, in containerd: its plugin serves a kubelet with the rights that it has there, and a worker that was
 broken into (a process of user carve in carved's container) comes to nothing that root or the container runtime executes or loads."""
+import contextlib
 import json
 import os
 import pathlib
 import shutil
+import signal
 
 import pytest
 
@@ -75,9 +77,20 @@ def capabilities(names):
 BOUNDS = capabilities(["chown", "dac_override", "dac_read_search", "kill", "setgid", "setpcap", "setuid", "sys_admin", "sys_ptrace", "sys_resource"])
 
 
+def workers_of(pod):
+    found = []
+    for pid in pod.pids("carved"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            status = status_of(pid)
+            if (status["Name"], status["Uid"].split()[0]) == ("carved", str(WORKER)):
+                found.append(pid)
+    return found
+
+
 def worker_of(pod):
-    """The process that listens for pods is user carve's."""
-    return next(pid for pid in pod.pids("carved") if status_of(pid)["Name"] == "carved" and status_of(pid)["Uid"].split()[0] == str(WORKER))
+    """The process that talks to pods is user carve's."""
+    [found] = workers_of(pod)
+    return found
 
 
 def test_a_claim_lives_from_its_checkpoint_to_the_containers_end(make_pod):
@@ -115,6 +128,11 @@ def test_containers_that_start_again_find_their_claims(make_pod):
         # The plugin waits for a carved that is just starting.
         assert pod.kubelet.prepare(claim)[claim["uid"]] == (devices, "")
         assert [s["id"] for s in pod.sessions()] == [session["id"]]
+    # The supervisor is in the container, and starts the worker again there.
+    killed, container = worker_of(pod), pod.pid("carved")
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: workers_of(pod) not in ([], [killed]))
+    assert pod.pid("carved") == container and [s["id"] for s in pod.sessions()] == [session["id"]]
     assert pod.kubelet.unprepare(claim) == {claim["uid"]: ""} and pod.sessions() == []
 
 

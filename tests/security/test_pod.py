@@ -45,7 +45,7 @@ def pods(request, cgroups):  # noqa: F811
 
 
 @pytest.fixture
-def pod_lab(make_lab, pods):
+def pod_lab(pods, make_lab):  # in this order, as no cgroup is removed under a daemon
     return make_lab(args=["--pod"], before=entering(pods.carved))
 
 
@@ -102,12 +102,12 @@ def test_other_users_of_the_pod_are_themselves(pod_lab, pods, who):
         assert asked(pod_lab, cgroup, PLUGIN[-2:], words=USERS[who]) == [403, 403]
 
 
-def test_without_the_option_root_of_the_pod_is_any_containers_root(make_lab, pods):
+def test_without_the_option_root_of_the_pod_is_any_containers_root(pods, make_lab):
     lab = make_lab(before=entering(pods.carved))
     assert asked(lab, pods.plugin, PLUGIN[-2:]) == [403, 403]
 
 
-def test_carved_does_not_start_where_it_sees_no_pod(make_lab, cgroups):  # noqa: F811
+def test_carved_does_not_start_where_it_sees_no_pod(cgroups, make_lab):  # noqa: F811
     lab = make_lab()
     done = lab.run(ROOT, *entering(cgroups.make()), CARVED, "--system", "--pod", "--foreground", "--runtime-dir", lab.dir / "other")
     assert done.returncode == 1 and "names a pod's cgroup" in done.stderr, done
