@@ -12,10 +12,11 @@ import pytest
 pytest.importorskip("yaml", reason="needs python3-yaml")
 pytest.importorskip("grpc", reason="needs python3-grpcio")
 
+from cgroup_makers import cgroups, within  # noqa: F401: fixture
 from cluster import GIB
 from conftest import BUILD, clean_env, run, wait_until
 from cri import HAS_CONTAINERD
-from node_pod import WORKER, NodePod, hierarchies
+from node_pod import DRIVER, WORKER, NodePod, hierarchies
 from programs import python
 
 pytestmark = [
@@ -42,8 +43,8 @@ def installed(tmp_path_factory):
 def make_pod(make_host, installed):
     made = []
 
-    def make(gpus="h100-80gb", labels=None):
-        host = make_host(gpus)
+    def make(gpus="h100-80gb", labels=None, driver=None):
+        host = make_host(gpus, driver)
         pathlib.Path(host.env["SIMGPU_HOST"]).chmod(0o755)
         for entry in pathlib.Path(host.env["SIMGPU_HOST"]).iterdir():
             if entry.is_socket():
@@ -69,12 +70,12 @@ def status_of(pid):
 
 
 def capabilities(names):
-    numbers = {"chown": 0, "dac_override": 1, "dac_read_search": 2, "kill": 5, "setgid": 6, "setuid": 7, "setpcap": 8, "sys_ptrace": 19,
+    numbers = {"chown": 0, "dac_override": 1, "dac_read_search": 2, "setgid": 6, "setuid": 7, "setpcap": 8, "sys_ptrace": 19,
                "sys_admin": 21, "sys_resource": 24}
     return sum(1 << numbers[name] for name in names)
 
 
-BOUNDS = capabilities(["chown", "dac_override", "dac_read_search", "kill", "setgid", "setpcap", "setuid", "sys_admin", "sys_ptrace", "sys_resource"])
+BOUNDS = capabilities(["chown", "dac_override", "dac_read_search", "setgid", "setpcap", "setuid", "sys_admin", "sys_ptrace", "sys_resource"])
 
 
 def workers_of(pod):
@@ -148,6 +149,29 @@ def test_a_label_gives_the_mig_role_and_a_claim_gets_its_instance(make_pod):
     assert pod.kubelet.unprepare(claim) == {claim["uid"]: ""} and pod.sessions() == []
 
 
+def gpu_of(pod):
+    done = run(pod.on_node(BUILD / "carve", "gpu", "list", "--json"), env=clean_env({}))
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)[0]
+
+
+def test_the_driver_has_a_containers_limit_before_that_begins(make_pod, cgroups):  # noqa: F811
+    pod = make_pod(driver="615")
+    wait_until(lambda: gpu_of(pod)["backend"] == "cgroup")
+    [device] = pod.api.devices()
+    claim = pod.api.claim("c", [("gpu", device["name"], str(4 * GIB), "0")])
+    [(devices, error)] = pod.kubelet.prepare(claim).values()
+    assert devices and not error, error
+    pod.dir.joinpath("config.json").write_text('{"ociVersion": "1.0.2", "root": {"path": "/"}, "process": {"env": []}}')
+    place = cgroups.make()
+    # It loads the driver itself, round the front.
+    done = pod.container(devices[0]["cdi"], ["env", "-u", "LD_PRELOAD", f"LD_LIBRARY_PATH={pod.node / DRIVER}", *python("take_all")],
+                         wrap=within(place))
+    assert done.returncode == 0, done
+    assert max(json.loads(done.stdout)[1]) <= 4096, done
+    assert [(limit["path"], limit["hard_bytes"]) for limit in pod.host.stat()["gpus"][0]["cgroup_limits"]] == [(str(place), 4 * GIB)]
+
+
 def test_processes_of_the_pod_have_what_the_table_says(make_pod):
     pod = make_pod()
     plugin = status_of(pod.pid("plugin"))
@@ -158,6 +182,9 @@ def test_processes_of_the_pod_have_what_the_table_says(make_pod):
     assert worker["Uid"].split() == worker["Gid"].split() == [str(WORKER)] * 4 and worker["Groups"].split() == []
     assert [worker[name].strip() for name in ("CapPrm", "CapEff", "CapInh", "CapBnd", "CapAmb")] == [NOTHING] * 5
     assert worker["NoNewPrivs"].strip() == "1" and worker["Seccomp"].strip() == "2"
+    # It has all that it serves for, but for jobs.
+    assert [line.split("warning ")[1].split()[0] for line in pod.log().splitlines() if " warning " in line] == ["launcher.none"]
+    assert [p.name for p in (pod.node / "run/carve-claims" / str(WORKER)).iterdir()] == [gpu_of(pod)["uuid"]]
     # All that is root in that container has no more than setpriv left it.
     for pid in pod.pids("carved"):
         assert not int(status_of(pid)["CapBnd"], 16) & ~BOUNDS and status_of(pid)["NoNewPrivs"].strip() == "1", status_of(pid)["Name"]

@@ -466,8 +466,8 @@ class Cluster:
         spec = next(s for s in self.specs() if s["kind"] == kind and any(d["name"] == name for d in s["devices"]))
         return spec.get("containerEdits", {}), next(d for d in spec["devices"] if d["name"] == name)["containerEdits"]
 
-    def container(self, ids, argv, user=None):
-        """Runs a program as a container runtime would, with what the CDI devices say."""
+    def container(self, ids, argv, user=None, wrap=()):
+        """Runs a program as a container runtime would, with what the CDI devices say. `wrap`: words before, of a program that enters a cgroup."""
         edits = [e for id in ids for e in self.device(id)]
         env = [e for edit in edits for e in edit.get("env", [])]
         mounts = [m for edit in edits for m in edit.get("mounts", [])]
@@ -489,7 +489,7 @@ class Cluster:
         # Hooks are of the host: they look at a process that waits to become the container's program.
         script += ["echo made", "read go", "exec </dev/null", "exec " + (f"setpriv --reuid {user} --clear-groups " if user else "") +
                    "env -u CARVE_RUNTIME_DIR -u CARVE_HOST \"$@\""]
-        made = subprocess.Popen(["unshare", "-m", "--propagation", "private", "/bin/sh", "-c", "\n".join(script), "sh", *env,
+        made = subprocess.Popen([*wrap, "unshare", "-m", "--propagation", "private", "/bin/sh", "-c", "\n".join(script), "sh", *env,
                                  *map(str, argv)], env=self.host.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True)
         word = made.stdout.readline()

@@ -13,6 +13,7 @@ import uuid
 
 import yaml
 
+from cgroups import MOUNT
 from cluster import Cluster, Kubelet, field, parse, text
 from conftest import BUILD, ROOT, clean_env, run, wait_until
 from cri import OF_THE_NODE, PAUSE, STATE, USER_SPECIFIED_IMAGE, Containerd, pairs
@@ -118,6 +119,9 @@ class NodePod(Cluster):
         volumes = {v["name"]: v for v in self.spec["volumes"]}
         given = [(m["mountPath"], self.host_path(volumes[m["name"]]), m.get("readOnly", False), m.get("mountPropagation") == "HostToContainer")
                  for m in container["volumeMounts"]]
+        # Beside cgroups of version 1, containerd mounts no version 2.
+        if container["name"] == "carved" and MOUNT and MOUNT.name == "unified":
+            given += [(MOUNT, MOUNT, False, False)]
         # The simulated GPU, and the image's /usr.
         given += [("/usr", self.dir / "usr", True, False), (self.host.env["SIMGPU_HOST"], self.host.env["SIMGPU_HOST"], False, False)]
         return b"".join(field(7, field(1, str(place)) + field(2, str(path)) + (field(3, 1) if read_only else b"") +

@@ -38,11 +38,13 @@ static int directory_make(int at, const char *name, uid_t owner)
 	if (!made && errno != EEXIST)
 		return -errno;
 	cleanup_close int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 || (made && fchown(fd, owner, (gid_t)-1) < 0) || fstat(fd, &st) < 0)
+	/* The umask is no concern of those who look for claims. Root may lack the capability to
+	 * change the mode of what it gave away. */
+	if (fd < 0 || (made && fchmod(fd, 0755) < 0) ||
+	    (made && fchown(fd, owner, (gid_t)-1) < 0) || fstat(fd, &st) < 0)
 		return -errno;
 	if (st.st_uid != owner)
 		return -EPERM;
-	/* The umask is no concern of those who look for claims. */
 	if ((st.st_mode & ALLPERMS) != 0755 && fchmod(fd, 0755) < 0)
 		return -errno;
 	return steal_fd(&fd);

@@ -15,7 +15,7 @@ NO_RIGHTS = {"runAsUser": 0, "allowPrivilegeEscalation": False, "readOnlyRootFil
              "seccompProfile": {"type": "RuntimeDefault"}, "seLinuxOptions": {"type": "spc_t"}}
 # The one privileged container. Its command gives up what it has beside these capabilities.
 PRIVILEGED = {"privileged": True, "runAsUser": 0, "readOnlyRootFilesystem": True}
-BOUNDS = {"chown", "dac_override", "dac_read_search", "kill", "setgid", "setpcap", "setuid", "sys_admin", "sys_ptrace", "sys_resource"}
+BOUNDS = {"chown", "dac_override", "dac_read_search", "setgid", "setpcap", "setuid", "sys_admin", "sys_ptrace", "sys_resource"}
 WORKER = 60706
 NODE = {
     "front": (NO_RIGHTS, {"/var/lib/carve-node/front"}, set()),
