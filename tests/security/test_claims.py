@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from conftest import rest_long, wait_until
+from conftest import listens, rest_long, wait_until
 
 from .lab import ALICE, CARVE, CARVED, GIB, MALLORY, PROGRAMS, ROOT
 
@@ -251,7 +251,7 @@ def test_claims_that_others_may_have_written_do_not_count(lab):
         runtime = lab.dir / f"private-{mode}"
         daemon = lab.popen(ROOT, "unshare", "-m", "sh", "-c", script, "sh", CARVED, "--runtime-dir", runtime,
                            "--foreground", env={"CARVE_HOST": ""})
-        wait_until((runtime / "carved.sock").exists)
+        wait_until(lambda: listens(runtime / "carved.sock"))
         gpu, = lab.carve_json(ROOT, "gpu", "list", env={"CARVE_HOST": str(runtime / "carved.sock")})
         assert bool(gpu["held_by"]) == system
         daemon.terminate()

@@ -161,7 +161,9 @@ def test_a_container_that_starts_while_carved_does_waits_for_it(make_cluster):
     cluster.dir.joinpath("config.json").write_text('{"ociVersion": "1.0.2", "root": {"path": "/"}, "process": {"env": []}}')
     cluster.kill()
     daemon = cluster.host.daemon_pid()
-    os.kill(daemon, signal.SIGKILL)
+    supervisor = int(re.search(r"PPid:\t(\d+)", pathlib.Path(f"/proc/{daemon}/status").read_text())[1])
+    # The daemon ends with its supervisor, as in a container that is stopped.
+    os.kill(supervisor, signal.SIGKILL)
     wait_until(lambda: process_ended(daemon))
     done = []
     thread = threading.Thread(target=lambda: done.append(cluster.container(devices[0]["cdi"], python("mem_info"))))

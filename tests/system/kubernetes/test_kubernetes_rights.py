@@ -20,7 +20,7 @@ WORKER = 60706
 NODE = {
     "front": (NO_RIGHTS, {"/var/lib/carve-node/front"}, set()),
     "hook": (NO_RIGHTS, {"/var/lib/carve-node/hook"}, set()),
-    "carved": (PRIVILEGED, {"/run/carve", "/run/carve-claims", "/var/lib/carve", "/tmp", "/dev"}, {"/run/nvidia/driver"}),
+    "carved": (PRIVILEGED, {"/run/carve", "/run/carve-claims", "/var/lib/carve", "/tmp"}, {"/run/nvidia/driver", "/dev"}),
     "plugin": (NO_RIGHTS, {"/var/lib/kubelet/plugins/gpu.carve.dev", "/var/lib/kubelet/plugins_registry", "/var/run/cdi"},
                {"/run/carve", "/var/lib/carve-node/front", "/var/lib/carve-node/hook", "/run/nvidia/driver", "/dev",
                 "/var/run/secrets/kubernetes.io/serviceaccount"}),
