@@ -43,7 +43,8 @@ def installed(tmp_path_factory):
 def make_pod(make_host, installed):
     made = []
 
-    def make(gpus="h100-80gb", labels=None, driver=None):
+    def make(gpus="h100-80gb", labels=None, driver=None, options=()):
+        """`options`: more of carved's."""
         host = make_host(gpus, driver)
         pathlib.Path(host.env["SIMGPU_HOST"]).chmod(0o755)
         for entry in pathlib.Path(host.env["SIMGPU_HOST"]).iterdir():
@@ -51,6 +52,7 @@ def make_pod(make_host, installed):
                 entry.chmod(0o666)
         made.append(NodePod(host, installed))
         made[-1].api.put("/api/v1/nodes/n1", {"kind": "Node", "metadata": {"name": "n1", "labels": labels or {}}})
+        made[-1].carved["command"] += options
         made[-1].start()
         try:
             made[-1].kubelet.register()
@@ -134,6 +136,24 @@ def test_containers_that_start_again_find_their_claims(make_pod):
     os.kill(killed, signal.SIGKILL)
     wait_until(lambda: workers_of(pod) not in ([], [killed]))
     assert pod.pid("carved") == container and [s["id"] for s in pod.sessions()] == [session["id"]]
+    assert pod.kubelet.unprepare(claim) == {claim["uid"]: ""} and pod.sessions() == []
+
+
+def test_files_of_a_daemon_that_was_root_are_taken_over(make_pod):
+    """As versions before had it: the database, the claims and the log are root's."""
+    pod = make_pod(options=["--user", "root"])
+    [device] = pod.api.devices()
+    claim = pod.api.claim("c", [("gpu", device["name"], str(4 * GIB), "0")])
+    [(devices, error)] = pod.kubelet.prepare(claim).values()
+    assert devices and not error, error
+    [session] = pod.sessions()
+    assert workers_of(pod) == [] and (pod.node / "var/lib/carve/carve.db").stat().st_uid == 0
+    del pod.carved["command"][-2:]
+    pod.start_again("carved")
+    wait_until(lambda: workers_of(pod))
+    assert [s["id"] for s in pod.sessions()] == [session["id"]]
+    assert (pod.node / "var/lib/carve/carve.db").stat().st_uid == WORKER
+    assert pod.kubelet.prepare(claim)[claim["uid"]] == (devices, "")
     assert pod.kubelet.unprepare(claim) == {claim["uid"]: ""} and pod.sessions() == []
 
 

@@ -81,6 +81,7 @@ class NodePod(Cluster):
         self.kubelet_dir, self.cdi = self.node / "var/lib/kubelet", self.node / "run/cdi"
         self.kubelet = MappedKubelet(self.node)
         self.spec = yaml.safe_load(MANIFEST.read_text())["spec"]["template"]["spec"]
+        self.carved = next(c for c in self.spec["containers"] if c["name"] == "carved")
         driver = self.node / DRIVER
         driver.mkdir(parents=True)
         for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
