@@ -273,10 +273,12 @@ FLOODS = [150, 1200]
 @pytest.mark.attack("9", "a user whose cancelled array keeps root's hook busy")
 @pytest.mark.parametrize("flood", rest_long(FLOODS))
 def test_a_users_many_changes_hold_up_no_others_at_a_hook(lab, tmp_path, flood):
-    """Users take turns. All ends are told; other changes of one user beyond a list's length are dropped, and counted."""
-    out, quick = tmp_path / "told", tmp_path / "quick"
+    """Users take turns. All ends are told; other changes of one user beyond a list's length are dropped, and counted.
+
+    The hook deals with its first change when all of both users' wait."""
+    out, gate = tmp_path / "told", tmp_path / "gate"
     lab.carve_json(ROOT, "agent", "--detached", "--gpus", "all", "--queue", "half=0.5", "--hook",
-                   f'[ -e {quick} ] || sleep 0.02; read -r change; echo "$CARVE_JOB_ID $CARVE_JOB_STATE $change" >> {out}')
+                   f'while [ ! -e {gate} ]; do sleep 0.02; done; read -r change; echo "$CARVE_JOB_ID $CARVE_JOB_STATE $change" >> {out}')
     jobs = Jobs.__new__(Jobs)
     jobs.lab = lab
 
@@ -286,10 +288,12 @@ def test_a_users_many_changes_hold_up_no_others_at_a_hook(lab, tmp_path, flood):
     array = jobs.enqueue(ALICE, "true", options=("--array", f"0-{flood - 1}", "--hold"))
     assert lab.carve(ALICE, "job", "cancel", array).returncode == 0
     of_bob = jobs.enqueue(BOB, "true")
-    wait_until(lambda: [state for id, state, _ in told() if id == of_bob] == ["queued", "starting", "running", "done"])
-    assert len(told()) < flood / 4
-    quick.touch()
+    assert jobs.ended(BOB, of_bob)["state"] == "done"
+    gate.touch()
     wait_until(lambda: sum(state == "cancelled" for _, state, _ in told()) == flood, timeout=5 * PATIENCE)
+    of_bobs = [(place, state) for place, (id, state, _) in enumerate(told()) if id == of_bob]
+    assert [state for _, state in of_bobs] == ["queued", "starting", "running", "done"]
+    assert of_bobs[-1][0] < flood / 4
     states = collections.Counter(state for id, state, _ in told() if id.startswith(f"{array}_"))
     dropped = sum(json.loads(change).get("dropped", 0) for *_, change in told())
     assert set(states) == {"held", "cancelled"} and 0 < states["held"] and states["held"] + dropped == flood, (states, dropped)
