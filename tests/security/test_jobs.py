@@ -463,9 +463,8 @@ def test_a_users_job_has_a_cgroup_of_roots_making_and_leaves_nothing_in_it(jobs)
     assert not mine.exists()
 
 
-@pytest.mark.parametrize("who", ["shim", "command"])
-def test_a_killed_system_daemon_is_started_with_its_arguments(make_lab, who):
-    """By the shim of a job of root's, and by a command of root's. The lock's file is open to the user that the daemon became."""
+def test_a_killed_system_daemon_is_started_with_its_arguments(make_lab):
+    """By a command of root's, where the supervisor was killed. The options are in a file of root's, and not in the lock's."""
     with tempfile.TemporaryDirectory(prefix="carve-args-") as directory:
         place = pathlib.Path(directory)
         place.chmod(0o755)
@@ -477,24 +476,20 @@ def test_a_killed_system_daemon_is_started_with_its_arguments(make_lab, who):
         jobs.running(ROOT, id)
         with open(lab.runtime / "lock", "a") as lock:
             lock.write(f"config {place}/none.json\nstate-dir {place}/none\n")
-        # The warden has it still, also where somebody removes it.
+        # Its supervisor makes it anew where somebody removes it.
         start, text = lab.runtime / "start", (lab.runtime / "start").read_text()
         start.unlink()
         wait_until(lambda: start.exists() and start.read_text() == text)
+        wait_until(lambda: lab.worker() != lab.first)
         first = lab.worker()
-        if who == "command":
-            shim = parent_of(next(pid for pid in processes_called("sleep") if parent_is(pid, "carve-shim", lab)))
-            os.kill(shim, signal.SIGSTOP)
-        lab.kill_daemon()
-        if who == "command":
-            done = lab.run(ROOT, CARVE, "job", "show", id, env={"CARVE_HOST": "", "CARVE_RUNTIME_DIR": str(lab.runtime)})
-            assert done.returncode == 0, done.stderr
+        lab.daemon.kill()
+        lab.daemon.wait()
+        done = lab.run(ROOT, CARVE, "job", "show", id, env={"CARVE_HOST": "", "CARVE_RUNTIME_DIR": str(lab.runtime)})
+        assert done.returncode == 0, done.stderr
         pid = wait_until(lambda: serves(lab, first))
         words = pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
         assert all(any(words[i:i + 2] == arguments[k:k + 2] for i in range(len(words))) for k in (0, 2, 4)), words
         assert "--system" in words and "--idle-exit" not in words and not (place / "none").exists(), words
-        if who == "command":
-            os.kill(shim, signal.SIGCONT)
         wait_until(lambda: jobs.show(ROOT, id)["state"] == "running")
         assert stat.S_IMODE(start.stat().st_mode) == 0o600 and start.stat().st_uid == 0
 

@@ -162,25 +162,12 @@ class Killed:
             thread.start()
 
     def daemon_pid(self):
+        """The worker; None while its supervisor has none."""
         try:
-            pid = int((self.place / "lock").read_text())
-            if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "carved":
-                return pid
-        except (OSError, ValueError):
-            pass
-        return 0
-
-    def start(self, wait):
-        """Another may be faster: who runs a command starts a daemon, too."""
-        read, write = os.pipe()
-        with open(self.place / "carved.log", "a") as log:
-            process = subprocess.Popen(
-                [BUILD / "carved", "--runtime-dir", self.place, "--ready-fd", str(write)], env=self.host.env,
-                stdin=subprocess.DEVNULL, stderr=log, pass_fds=[write])
-        os.close(write)
-        ready = not wait or os.read(read, 1) == b"R"
-        os.close(read)
-        return process if ready else None
+            supervisor = int((self.place / "lock").read_text().split()[0])
+            return int(pathlib.Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()[0])
+        except (OSError, ValueError, IndexError):
+            return None
 
     def serving(self):
         """It answers: the socket of one that is just ending can still be connected to."""
@@ -194,22 +181,19 @@ class Killed:
             connection.close()
 
     def kill_once(self):
-        pid = self.daemon_pid()
-        with contextlib.suppress(OSError):
-            if pid:
-                os.kill(pid, signal.SIGKILL)
-                self.kills += 1
-                stat = pathlib.Path(f"/proc/{pid}/stat")
-                wait_until(lambda: ") Z " in stat.read_text())
-        if self.dice.random() < 0.25:  # while it starts
-            process = self.start(wait=False)
-            time.sleep(self.dice.random() * 0.04)
-            process.kill()
-            process.wait()
+        pid = wait_until(self.daemon_pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
             self.kills += 1
-            self.early += 1
+        if self.dice.random() < 0.25:  # the next one while it starts
+            following = wait_until(lambda: (now := self.daemon_pid()) != pid and now)
+            time.sleep(self.dice.random() * 0.04)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(following, signal.SIGKILL)
+                self.kills += 1
+                self.early += 1
         end = time.monotonic() + 30
-        while not self.start(wait=True) and not self.serving():
+        while not self.serving():
             assert time.monotonic() < end, (self.seed, (self.place / "carved.log").read_text()[-2000:])
         time.sleep(self.dice.random() * 0.06)
 

@@ -657,15 +657,6 @@ static void on_closed(uv_handle_t *handle)
 	http_server_release(handle->data);
 }
 
-int http_server_listen(struct http_server *server, int fd)
-{
-	int rc = arrivals_listen(&server->arrivals, fd);
-
-	if (rc == 0)
-		server->node->runtime.http_fd = server->arrivals.fd;
-	return rc;
-}
-
 void http_server_stop(struct http_server *server)
 {
 	if (!server)

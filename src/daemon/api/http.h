@@ -50,9 +50,6 @@ void call_fairly(struct call *call, call_answer answer, void *arg);
 /* Serves the listening stream socket `fd`, which becomes the server's. `answer` answers each call,
  * in its user's turn. 0 or -errno. */
 int http_server_start(struct node *node, int fd, call_answer answer, struct http_server **ret);
-/* Serves this one in place of the first, whose file is gone. It becomes the server's. 0 or -errno.
- */
-int http_server_listen(struct http_server *server, int fd);
 void http_server_stop(struct http_server *server);
 unsigned http_connections(const struct http_server *server);
 /* Called each second: libmicrohttpd's messages come to one line of the log a second, with their

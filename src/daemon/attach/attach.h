@@ -13,16 +13,11 @@ struct sessions;
  * which somebody has to run in each pass of the loop (fair_run()). 0 or -errno. */
 int attach_server_start(struct sessions *sessions, struct fair *turns, int fd,
 			struct attach_server **ret);
-/* Serves this one in place of the first, whose file is gone. It becomes the server's. 0 or -errno.
- */
-int attach_server_listen(struct attach_server *server, int fd);
 void attach_server_stop(struct attach_server *server);
 /* Open connections. */
 unsigned attach_connections(const struct attach_server *server);
 /* CLOCK_MONOTONIC, when anybody last said something; 0: nobody did. */
 uint64_t attach_heard_ns(const struct attach_server *server);
-/* The descriptor that it listens on. */
-int attach_listening(const struct attach_server *server);
 
 /* The process of this connection is gone from the books: the connection stays, without it. */
 void attach_forget(struct attach_connection *connection);

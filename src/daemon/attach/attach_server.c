@@ -187,11 +187,6 @@ int attach_server_start(struct sessions *sessions, struct fair *turns, int fd,
 	return 0;
 }
 
-int attach_server_listen(struct attach_server *server, int fd)
-{
-	return arrivals_listen(&server->arrivals, fd);
-}
-
 static void on_server_closed(uv_handle_t *handle)
 {
 	struct attach_server *server = handle->data;
@@ -220,11 +215,6 @@ unsigned attach_connections(const struct attach_server *server)
 uint64_t attach_heard_ns(const struct attach_server *server)
 {
 	return server->heard_ns;
-}
-
-int attach_listening(const struct attach_server *server)
-{
-	return server->arrivals.fd;
 }
 
 void attach_tick(struct attach_server *server)

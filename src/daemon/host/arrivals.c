@@ -103,23 +103,6 @@ int arrivals_begin(struct arrivals *a, uv_loop_t *loop, int fd)
 	return uv_poll_start(&a->poll, UV_READABLE, on_connection);
 }
 
-int arrivals_listen(struct arrivals *a, int fd)
-{
-	int before = dup(a->fd);
-
-	/* The loop has to forget what the number was. */
-	uv_poll_stop(&a->poll);
-	if (before < 0 || dup3(fd, a->fd, O_CLOEXEC) < 0) {
-		close_fd(&before);
-		return -errno;
-	}
-	rights_close_listener(&before);
-	close_fd(&fd);
-	rights_refuse(a->fd);
-	a->full = false;
-	return uv_poll_start(&a->poll, UV_READABLE, on_connection);
-}
-
 void arrivals_go_on(struct arrivals *a)
 {
 	if (!a->full || uv_is_closing((uv_handle_t *)&a->poll))

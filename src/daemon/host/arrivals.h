@@ -48,9 +48,6 @@ struct arrival {
 
 /* `fd` listens, and becomes the callee's where that succeeds. 0 or an error of libuv. */
 int arrivals_begin(struct arrivals *arrivals, uv_loop_t *loop, int fd);
-/* Listens on `fd` from now on, under the number of the first socket, whose file is gone. It becomes
- * the callee's. 0 or -errno. */
-int arrivals_listen(struct arrivals *arrivals, int fd);
 /* A connection has ended, or some time is over: there may be a place, or a descriptor. */
 void arrivals_go_on(struct arrivals *arrivals);
 /* Those that wait for their turns have them now. */

@@ -55,13 +55,6 @@ int log_look(void)
 	return rc < 0 ? rc : 1;
 }
 
-void log_adopt(int fd)
-{
-	(void)dup2(fd, STDERR_FILENO);
-	is_file = false;
-	close(fd);
-}
-
 /* Where that fails, the log goes on in the old file. */
 static void file_turn(size_t more)
 {

@@ -14,8 +14,6 @@ int log_to_file(const char *path);
 /* Makes the file anew where somebody removed or renamed it. Returns 1: made; 0: it is there, or
  * there is none; or -errno, and lines go on into the file that was. */
 int log_look(void);
-/* Takes such a file that another has made; `fd` is closed. */
-void log_adopt(int fd);
 /* Whether the file is not where it was. */
 bool log_vanished(void);
 /* The path of the log; NULL: there is none. */

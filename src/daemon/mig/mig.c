@@ -344,8 +344,3 @@ void mig_free(struct mig *mig)
 	mig->sessions->mig = NULL;
 	free(mig);
 }
-
-bool mig_is_quiet(const struct mig *mig)
-{
-	return !mig || !mig->orders;
-}

@@ -65,9 +65,6 @@ void mig_tick(struct mig *mig);
 /* A sample is in, and says what programs outside carve hold in shared instances. Takes NULL. */
 void mig_sampled(struct mig *mig);
 
-/* No change or look is under way, whose answer the next program would not know of. */
-bool mig_is_quiet(const struct mig *mig);
-
 /* Whether any GPU that the request may use gives out instances. And whether its instances are being
  * looked up or changed, so that a request is to be decided when that is done. */
 bool mig_offers(const struct mig *mig, const struct slice_request *request);

@@ -84,14 +84,6 @@ const char *job_store_missing(const struct job_store *store)
 	return !*end ? "queue.db" : !strcmp(end, "-wal") ? "queue.db-wal" : "queue.db-shm";
 }
 
-int job_store_look(struct job_store *store)
-{
-	if (!job_store_missing(store))
-		return 0;
-	int rc = database_rewrite(&store->database);
-	return rc < 0 ? rc : 1;
-}
-
 int job_store_open(struct job_store **ret, const char *path, bool keeps_room, uv_loop_t *loop,
 		   void (*freed)(void *arg), void *arg, struct error *err)
 {

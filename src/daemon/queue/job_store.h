@@ -29,9 +29,6 @@ void job_store_run(struct job_store *store);
 /* No step follows that anybody waits for: calls all who do. Takes NULL. */
 void job_store_end(struct job_store *store);
 void job_store_close(struct job_store *store);
-/* Looks whether somebody removed its files, and writes them anew from what is still open. 1: it
- * did; 0: they are there; or -errno. Each second, outside of steps. */
-int job_store_look(struct job_store *store);
 /* The name of the file that it would write anew for; NULL: none. */
 const char *job_store_missing(const struct job_store *store);
 /* As database_copy(). */

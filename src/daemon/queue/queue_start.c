@@ -42,12 +42,23 @@ static int directory_make(const struct queues *q, uid_t uid, char buf[static PAT
 	return errno == EEXIST ? 0 : -errno;
 }
 
+/* That it fails is said once. */
+static void files_tell(struct queues *q, int rc)
+{
+	if (rc >= 0)
+		log_event(LOG_WARNING, "runtime.vanished file=jobs made=anew");
+	else if (rc != q->files_made)
+		log_event(LOG_ERROR, "runtime.vanished file=jobs error=\"%s\"",
+			  strerrordesc_np(-rc));
+	q->files_made = MIN(rc, 0);
+}
+
 static void on_files(void *arg, int rc, const void *reply, int *fd)
 {
 	struct queues *q = arg;
 
 	q->files_asked = 0;
-	q->files_made = MIN(rc, 0);
+	files_tell(q, rc);
 }
 
 /* A launcher's are root's: what comes of it is seen by the next look. Returns 0 or -errno. */
@@ -87,11 +98,9 @@ void queue_directories_look(struct queues *q)
 	if (!all && uid == (uid_t)-1)
 		return;
 	int rc = directory_make_anew(q, uid);
-	if (rc == q->files_made)
-		return; /* that it fails is said once */
-	q->files_made = rc;
-	log_event(LOG_WARNING, "runtime.vanished file=jobs error=\"%s\"",
-		  rc < 0 ? strerrordesc_np(-rc) : "");
+	/* A warden's answer comes later. */
+	if (rc < 0 || !launcher_is_there(q->host.launcher))
+		files_tell(q, rc);
 }
 
 /* ---- the shim's orders -------------------------------------------------------------------- */

@@ -151,20 +151,6 @@ static bool same_file(int a, int b)
 	       one.st_ino == other.st_ino;
 }
 
-int books_limits_open(int view)
-{
-	size_t size;
-	int rc = check_memfd(view, false, &size);
-
-	if (rc == 0 && fchmod(view, 0600) < 0)
-		rc = -errno;
-	if (rc < 0)
-		return rc;
-	int fd = reopen(view, O_RDWR);
-	(void)fchmod(view, 0400);
-	return fd;
-}
-
 /* The descriptors that a daemon before this one had. */
 static int check_all(struct books *books)
 {

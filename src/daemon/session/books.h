@@ -46,8 +46,4 @@ struct books_fds {
  * with these many GPUs. On success the descriptors are the books'. 0 or -errno. */
 int books_adopt(struct books *ret, const char *session, uint32_t gpu_count,
 		const struct books_fds *from);
-/* The limits for writing, from a read-only descriptor that this daemon was left by an earlier
- * version, which kept no other. They are checked, and opened up for a moment to the user whose they
- * are. The descriptor, or -errno. */
-int books_limits_open(int view);
 void books_clear(struct books *books);

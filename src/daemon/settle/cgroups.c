@@ -613,11 +613,6 @@ void cgroups_free(struct cgroups *c)
 	free(c);
 }
 
-bool cgroups_are_quiet(const struct cgroups *c)
-{
-	return !c || (!c->running && !c->waiting.first);
-}
-
 static bool is_late(const struct order *o, uint64_t now)
 {
 	return o->cb && now - o->asked_ns > CGROUPS_PATIENCE_NS;

@@ -34,8 +34,6 @@ void cgroups_free(struct cgroups *cgroups);
 /* Once a second: refuses orders that have waited for too long, and looks at a bounded number of
  * cgroups with limits: those that nobody is in any more lose them. */
 void cgroups_tick(struct cgroups *cgroups);
-/* No order is under way. */
-bool cgroups_are_quiet(const struct cgroups *cgroups);
 
 /* Told what came of an order. refusal: NULL: the process may go on. */
 typedef void (*cgroups_cb)(void *context, uint64_t ticket, const char *refusal);

@@ -46,12 +46,6 @@ void settle_say(struct settling *settling)
 		settle_tell(s);
 }
 
-void settle_unsay(struct settling *settling)
-{
-	for (struct session *s = settling->sessions->attached; s; s = s->next_attached)
-		managed_unlisted_set(s->books.limits, 0);
-}
-
 /* The next sample over which all are quiescent shows who has it, if anybody. */
 static void keep(struct session *s, uint32_t position, uint64_t bytes)
 {

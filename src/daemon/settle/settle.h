@@ -16,7 +16,6 @@ struct settling;
  * is known: a daemon of an earlier version, which may take over, does not tell. */
 void settle_tell(struct session *session);
 void settle_say(struct settling *settling);
-void settle_unsay(struct settling *settling);
 
 /* Has it compared, as it asks for, until process_settle_end(). leaving: bytes that it has charged
  * on GPU `position` of its session and gave back to the driver. Returns the number of the first

@@ -147,13 +147,6 @@ void slicing_tell(struct session *s)
 	leases_unsliced(s->sessions->leases, s->lease, unsliced);
 }
 
-void slicing_unsay(struct slicing *slicing)
-{
-	for (struct session *s = slicing->sessions->attached; s; s = s->next_attached)
-		if (s->lease)
-			leases_unsliced(slicing->leases, s->lease, 0);
-}
-
 void slicing_say(struct slicing *slicing)
 {
 	for (struct session *s = slicing->sessions->attached; s; s = s->next_attached)

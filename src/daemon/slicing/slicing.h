@@ -64,9 +64,6 @@ void slicing_join(struct session *session);
 void slicing_leave(struct session *session);
 /* Says in its ledger which of its GPUs take turns: they are others now, or this daemon is new. */
 void slicing_tell(struct session *session);
-/* Around the handover to another program: unsaid, as an earlier one would not say it anew. After
- * one that failed it is said again. */
-void slicing_unsay(struct slicing *slicing);
 void slicing_say(struct slicing *slicing);
 
 /* The share of its GPUs' time that it had since it was granted, in millionths; -1: nobody measured.

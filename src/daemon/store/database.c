@@ -195,11 +195,6 @@ void database_close(struct database *d)
 	d->db = NULL;
 }
 
-bool database_usable(const struct database *d)
-{
-	return d->db && d->statements[d->count - 1];
-}
-
 /* ---- files that were removed ------------------------------------------------------------- */
 
 static bool is_missing(const struct database *d, const char *end, ino_t opened)
@@ -214,55 +209,6 @@ const char *database_missing(const struct database *d)
 	if (is_missing(d, "-wal", d->wal))
 		return "-wal";
 	return is_missing(d, "-shm", d->shm) ? "-shm" : NULL;
-}
-
-/* All of it beside its path, on the disk. */
-static int copy_write(const struct database *d)
-{
-	char fresh[FILE_SIZE];
-	sqlite3_stmt *stmt = NULL;
-
-	file_path(d, ".new", fresh);
-	unlink(fresh);
-	/* Its mode is that of a new file: the daemon's umask keeps others out. */
-	int rc = sqlite3_prepare_v2(d->db, "VACUUM INTO ?1", -1, &stmt, NULL);
-	if (rc == SQLITE_OK) {
-		store_bind_text(stmt, 1, fresh);
-		rc = sqlite3_step(stmt);
-	}
-	sqlite3_finalize(stmt);
-	if (rc != SQLITE_DONE) {
-		unlink(fresh);
-		return store_errno(rc);
-	}
-	cleanup_close int fd = open(fresh, O_RDONLY | O_CLOEXEC);
-	return fd < 0 || fchmod(fd, 0600) < 0 || fsync(fd) < 0 ? -errno : 0;
-}
-
-static int copy_settle(const struct database *d)
-{
-	static const char *const beside[] = {"-wal", "-shm"};
-	char fresh[FILE_SIZE], path[FILE_SIZE];
-
-	/* They belong to the database that was there. */
-	for (size_t i = 0; i < ARRAY_SIZE(beside); i++) {
-		file_path(d, beside[i], path);
-		unlink(path);
-	}
-	file_path(d, ".new", fresh);
-	return rename(fresh, d->path) < 0 ? -errno : 0;
-}
-
-int database_rewrite(struct database *d)
-{
-	int rc = copy_write(d);
-
-	if (rc < 0)
-		return rc;
-	/* It removes files by their names: before the copy has these. */
-	database_close(d);
-	rc = copy_settle(d);
-	return rc < 0 ? rc : database_open(d, d->path);
 }
 
 int database_copy(const struct database *d)

@@ -1,5 +1,5 @@
 /* A SQLite database of the daemon's: its file, its connection and the statements that are prepared
- * once. It can be written anew where somebody removed its files while it was open. Loop thread. */
+ * once. A copy of it can be had where somebody removed its files while it was open. Loop thread. */
 #pragma once
 
 #include <limits.h>
@@ -34,13 +34,8 @@ struct database {
  * the same. */
 int database_open(struct database *database, const char *path);
 void database_close(struct database *database);
-/* Whether it is open with all of its statements. */
-bool database_usable(const struct database *database);
 /* The end of the name of a file that is not where it was: "", "-wal" or "-shm". NULL: all are. */
 const char *database_missing(const struct database *database);
-/* Writes all of it to its path anew, and opens that. 0 or -errno: nothing has changed, or where
- * database_usable() is false from then on, it can only be closed. */
-int database_rewrite(struct database *database);
 /* All of it in memory, as the content of its file would be. The descriptor, which is the caller's,
  * or -errno. */
 int database_copy(const struct database *database);

@@ -455,26 +455,6 @@ const char *store_missing(const struct store *store)
 	return !*end ? "carve.db" : !strcmp(end, "-wal") ? "carve.db-wal" : "carve.db-shm";
 }
 
-bool store_usable(const struct store *store)
-{
-	return database_usable(&store->database);
-}
-
-int store_write_anew(struct store *store)
-{
-	int rc = database_rewrite(&store->database);
-
-	if (rc < 0 && store_usable(store))
-		return rc;
-	/* The ends that it could not take are in memory, and are written there again. */
-	ends_close(&store->ends);
-	store->ends = ENDS_NONE;
-	(void)ends_open(&store->ends, store->database.path);
-	for (struct unrecorded *entry = store->unrecorded; entry; entry = entry->next)
-		(void)ends_write(&store->ends, &entry->session);
-	return rc;
-}
-
 int store_copy(const struct store *store)
 {
 	return database_copy(&store->database);

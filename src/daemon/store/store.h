@@ -75,12 +75,8 @@ int store_open(struct store **ret, const char *path, bool on_disk, struct error 
 void store_close(struct store *store);
 /* The name of a file of it that somebody removed, NULL: none; each second. */
 const char *store_missing(const struct store *store);
-/* Writes them anew from what is still open. 0 or -errno; then, where store_usable() is false, it
- * cannot be used any more but closed. */
-int store_write_anew(struct store *store);
 /* As database_copy(). */
 int store_copy(const struct store *store);
-bool store_usable(const struct store *store);
 /* Whether store_open() would take this database, without touching it. 0, or negative with *err. */
 int store_check(const char *path, struct error *err);
 /* Why the database cannot be used, by an error of these, and the way out. */
