@@ -48,8 +48,8 @@ int cgroup_kill(const char *path);
 /* Nobody is in it or below it, or it is gone. Reads a few bytes of the kernel's. */
 bool cgroup_is_empty(const char *path);
 /* Removes a cgroup and the empty cgroups in it, one after the other until `end_ns`
- * (CLOCK_MONOTONIC). 0, also where it was gone; -EAGAIN: the time was over, and the next call goes
- * on; -EBUSY: it has processes; or another -errno. */
+ * (CLOCK_MONOTONIC). 0, also where it was gone, or -errno. -EAGAIN: the time was over, and the next
+ * call goes on. -EBUSY: it has processes. */
 int cgroup_remove_until(const char *path, uint64_t end_ns);
 /* A daemon is no part of a job or a session that had to start it: leaves the cgroup of that for the
  * one above. */

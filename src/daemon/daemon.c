@@ -340,7 +340,7 @@ static int serve_supervised(struct node *node)
 
 	if (!err.message[0])
 		return code;
-	/* Whoever started the supervisor may read it there. */
+	/* The caller who started the supervisor may read it there. */
 	snprintf(text, sizeof(text), "STATUS=%s%s%s", err.message, err.hint[0] ? "; " : "",
 		 err.hint);
 	supervisor_tell(text);
@@ -377,7 +377,7 @@ static int supervise_in_foreground(struct node *node, char **argv)
 	return err.message[0] ? fail(&err) : code;
 }
 
-/* What it has to say until the first worker serves is written to the pipe. */
+/* Its words until the first worker serves go to the pipe. */
 static int supervise_as_child(struct node *node, char **argv, int fd)
 {
 	struct supervise supervise = supervise_of(node, argv);

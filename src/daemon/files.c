@@ -93,7 +93,7 @@ static const char *config_missing(const struct node *node)
 
 enum kind {
 	KIND_PLAIN,
-	KIND_DATABASE, /* what was in it is in the daemon alone */
+	KIND_DATABASE, /* the daemon alone has its contents */
 };
 
 static const struct {
@@ -110,7 +110,7 @@ static const struct {
 
 _Static_assert(ARRAY_SIZE(files) <= 32, "struct files has a bit for each");
 
-/* ---- what is told ------------------------------------------------------------------------- */
+/* ---- the note ----------------------------------------------------------------------------- */
 
 static void note_write(struct node *node)
 {

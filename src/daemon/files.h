@@ -10,10 +10,10 @@
 
 struct node;
 
-/* What was removed last; for people, as long as the supervisor lives. */
+/* The file that was removed last; for people, as long as the supervisor lives. */
 struct files_removed {
 	uint32_t count; /* how often a file was made anew */
-	uint32_t told;  /* of those, so many are in the log */
+	uint32_t told;  /* so many of these times are in the log */
 	int64_t at;     /* CLOCK_REALTIME, ns: when it was missed */
 	char file[FILES_NAME_SIZE];
 };

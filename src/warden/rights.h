@@ -24,8 +24,8 @@ struct rights {
 	bool dirty;        /* there are changes that are not on the disk yet */
 };
 
-/* Opens the register in a directory of root's; *ret_fresh: there was none, and what was spent
- * before is not known. 0 or -errno; -EPERM: somebody else may have written it; -EWOULDBLOCK:
+/* Opens the register in a directory of root's. *ret_fresh: there was none, and what was spent
+ * before is not known. 0 or -errno. -EPERM: somebody else may have written it. -EWOULDBLOCK:
  * another process has it open, and does not end. */
 int rights_open(struct rights *rights, int dir_fd, bool *ret_fresh);
 /* Puts it there again where somebody removed it. 0 or -errno. */

@@ -28,8 +28,8 @@ struct change {
 	char id[JOB_ID_TEXT];
 	const char *what;
 	json_t *body;
-	/* What the jobs' new text is, and that the client said it (NULL: no text changes, or none
-	 * is vouched for). */
+	/* The jobs' new text, and the warrant that the client said it. NULL: no text changes, or
+	 * none is vouched for. */
 	char *text;
 	struct warrant *warrant;
 	struct error err;
@@ -316,7 +316,7 @@ static void on_gone_unvouched(void *arg)
 	change_free(arg);
 }
 
-/* What the jobs are to run, if that changes: the client is asked for by the launcher first. */
+/* The text that the jobs are to run, if it changes: the warden asks for the client first. */
 static char *text_to_vouch(const struct change *change)
 {
 	const struct job *job;

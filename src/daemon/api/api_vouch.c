@@ -41,7 +41,7 @@ struct voucher {
 	uid_t owner;
 	struct node *node;
 	unsigned asked;
-	int rc; /* of the launcher, which does not answer: requests that wait fail by it */
+	int rc; /* the warden does not answer: requests that wait fail by it */
 	struct fair_work turn;
 	struct vouch *first, *last;
 };

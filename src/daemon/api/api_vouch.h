@@ -12,7 +12,7 @@ struct error;
 typedef void (*api_vouched)(void *arg, struct warrant *warrant, struct error *err);
 /* Has the text vouched for. The call waits meanwhile; if its client goes away, `gone` is called
  * with `arg` and nothing else is. `wish->text` stays until one of them is called. One text of a
- * call at a time, and many calls of a user wait for each other, without descriptors. 0, where
- * `done` may have been called before this returns; or negative with *err, without a call. */
+ * call is asked for at a time. Calls of one user wait for each other, without descriptors. 0:
+ * `done` may have been called before this returns. Negative with *err: no call was made. */
 int api_vouch(struct call *call, const struct launcher_wish *wish, api_vouched done,
 	      void (*gone)(void *arg), void *arg, struct error *err);

@@ -273,7 +273,7 @@ void claim_inherit(uv_loop_t *loop, struct claim *claim, int name_fd)
 {
 	uv_poll_t *poll = calloc(1, sizeof(*poll));
 
-	/* Who asks for the owner is told of the process that listened last. */
+	/* A process that asks for the owner is told of the process that listened last. */
 	if (!poll || listen(name_fd, NAME_BACKLOG) < 0 || uv_poll_init(loop, poll, name_fd) < 0) {
 		free(poll);
 		close_fd(&name_fd);

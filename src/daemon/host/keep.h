@@ -16,7 +16,7 @@ struct keep_sending;
 struct keep {
 	struct kept *found; /* those that the last daemon had kept, until they are taken */
 	struct kept *sent;  /* those that the supervisor has now; without descriptors */
-	size_t bytes;       /* of the names of those, with a byte between */
+	size_t bytes;       /* the names of `sent`, with a byte between */
 	/* Messages that could not be sent at once, in order. */
 	struct keep_sending *first, **last;
 	uv_poll_t *poll; /* tells when the supervisor takes more; NULL: the loop does not run yet */
@@ -37,5 +37,5 @@ void keep_put(struct keep *keep, const char *owner, const char *part, int fd);
 void keep_drop(struct keep *keep, const char *owner, const char *part);
 /* The process is about to end: waits until all of it is sent, 0.2 s at most. */
 void keep_flush(struct keep *keep);
-/* The loop ends. What is kept stays so. */
+/* The loop ends. The supervisor goes on keeping what it has. */
 void keep_stop(struct keep *keep);

@@ -76,7 +76,7 @@ bool runtime_containers_there(const struct runtime *runtime);
 void runtime_leave(struct runtime *runtime);
 
 /* For a supervisor: makes what is missing of the directory, the lock and the two sockets, at the
- * start and whenever files were removed. 1: made; 0: nothing was missing; negative with *err, where
+ * start and whenever files were removed. 1: made; 0: nothing was missing. Negative with *err:
  * another daemon has the directory. */
 int runtime_hold(struct runtime *runtime, bool system, const char *config, struct error *err);
 /* For a supervisor: takes up what it left to itself before it became this program, or the sockets

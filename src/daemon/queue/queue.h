@@ -94,7 +94,7 @@ struct job {
 	uint64_t making;
 	bool made;
 	uint64_t kill_ns; /* it was told to end: when it is killed; 0: it was not told */
-	/* What the launcher was asked for it: its start, or the end of its processes. NULL:
+	/* The request to the warden: to start it, or to end its processes. NULL:
 	 * nothing. */
 	uint64_t asked;
 	bool starting;        /* its shim was asked for, and is not there yet */

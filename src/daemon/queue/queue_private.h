@@ -311,9 +311,9 @@ struct job_array *job_array_find(const struct queues *q, int64_t id);
 int job_record_save(struct job *job);
 
 /* ---- queue_start.c */
-/* Has it started at that place, or as a pod, which has none. Its slice is granted here; its shim
- * comes later, where the launcher starts that, and then the job runs. 0: it is starting, or could
- * not be started, which is seen to; or
+/* Has it started at that place, or as a pod, which has none. Its slice is granted here. Its shim
+ * comes later, when the warden has started it, and then the job runs. 0: it is starting, or its
+ * failure is being told. Else one of these:
  *
  *   -EAGAIN       its user's quota does not let it now
  *   -EDQUOT       nor ever
@@ -374,9 +374,8 @@ void job_end_begin(struct job *job, enum job_state as, const char *why);
 /* Tells the shim, which may be another one than the last that was told. */
 void job_end_again(struct job *job);
 void job_end_tick(struct job *job, uint64_t now);
-/* Kills what is left of the job's last attempt in its cgroup, where its shim did not. 0, or -errno:
- * -EINPROGRESS the launcher was asked to, and the job's end goes on with its answer; others: it
- * could not be asked. */
+/* Kills what is left of the job's last attempt in its cgroup, where its shim did not. 0 or -errno.
+ * -EINPROGRESS: the warden was asked to, and the job's end goes on with its answer. */
 int job_processes_end(struct job *job, bool by_shim);
 /* An attempt that never ran: nobody waits for the end of its processes. */
 void job_processes_drop(const struct job *job);
@@ -398,8 +397,9 @@ struct shim_owner {
  * magic and sizes. `owners` is the text of the agent's owner; NULL: there is none. */
 int shim_spec_memfd(struct shim_head *head, const char *text, const char *owners);
 /* Has a shim started that has it, as that user. `cb` gets a struct warden_started with its process,
- * and the end of its pipe: before this returns where the shim is this process's child, else later;
- * then *ret is what launcher_forget() takes. 0, or -errno without a call. */
+ * and the end of its pipe. It is called before this returns where the shim is this process's child.
+ * Else it is called later, and *ret is what launcher_forget() takes. 0, or -errno without a call.
+ */
 int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, warden_cb cb, void *arg,
 		uint64_t *ret);
 /* The shim of that answer. 0 or -errno: `rc`, or the answer is wrong. */

@@ -57,7 +57,7 @@ int state_directory_give(const char *dir, uid_t uid, gid_t gid);
 /* Whether somebody removed the directory or its lock; or the link in the runtime directory. */
 bool state_lock_missing(const struct state *state, const struct runtime *runtime);
 bool state_link_missing(const struct state *state, const struct runtime *runtime);
-/* Leaves copies of the databases (a negative one: there is none) to the next daemon, whose
+/* Leaves copies of the databases to the next daemon (a negative descriptor: there is no copy). Its
  * state_open() puts them in place of what is left of the files. 0 or -errno. */
 int state_leave_copies(struct keep *keep, int sessions_fd, int jobs_fd);
 void state_close(struct state *state);

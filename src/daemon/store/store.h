@@ -268,8 +268,8 @@ int store_limits_each(struct store *store, store_limit_cb cb, void *arg);
 
 /* A request that waits for room. Times in nanoseconds. */
 struct store_waiting {
-	char id[STORE_ID_SIZE];         /* of the session to be */
-	uid_t uid;                      /* who asked */
+	char id[STORE_ID_SIZE];         /* the ID that the session will have */
+	uid_t uid;                      /* the user that asked */
 	uint64_t since_ns, deadline_ns; /* CLOCK_MONOTONIC, of this life of the host */
 	int64_t created;                /* CLOCK_REALTIME */
 	unsigned passed;                /* by later requests, as far as it is kept */

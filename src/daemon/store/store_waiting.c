@@ -1,5 +1,5 @@
-/* Requests that wait for room: each is a row with its place in the line, so that the daemon may end
- * at any moment and the next one goes on with the same line (daemon/waiting/waiting.h). */
+/* Requests that wait for room. Each is a row with its place in the line. So the daemon may end at
+ * any moment, and the next daemon goes on with this line (daemon/waiting/waiting.h). */
 #include <sqlite3.h>
 
 #include "daemon/store/store_db.h"

@@ -15,7 +15,7 @@ struct hoard {
 	struct held *held;
 	size_t count, room;
 	size_t most;  /* it keeps no more; 0: none at all */
-	size_t bytes; /* of all names, with a byte between */
+	size_t bytes; /* all names, with a byte between */
 };
 
 /* The descriptor becomes the hoard's, in place of one of the same name. 0 or -errno, and it stays
@@ -27,7 +27,7 @@ void hoard_drop_of(struct hoard *hoard, const char *owner);
 /* Closes all of it. */
 void hoard_free(struct hoard *hoard);
 
-/* Has the hoard outlive this process, which ends in order: a process of its own keeps it, and gives
+/* Has the hoard outlive this process, which ends in order. A process of its own keeps it, and gives
  * it to the next supervisor that asks at the socket HOARD_SOCKET in `dir`. That process ends then,
  * and when its socket is gone. Does nothing with an empty one. 0 or -errno. */
 int hoard_leave(struct hoard *hoard, const char *dir);

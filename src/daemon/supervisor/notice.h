@@ -1,5 +1,5 @@
-/* What a worker tells its supervisor: a datagram of lines KEY=VALUE, as systemd takes them. Nothing
- * in it is trusted. Keys that are not listed here are passed over. */
+/* A worker's notice to its supervisor: a datagram of lines KEY=VALUE, as systemd takes them.
+ * Nothing in it is trusted. Keys that are not listed here are passed over. */
 #pragma once
 
 #include <stdbool.h>

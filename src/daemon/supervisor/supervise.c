@@ -1,6 +1,5 @@
-/* The supervisor's loop. It waits in poll() for five things: a signal, a notice of the worker, a
- * second daemon that asks for the files (host/sole.h), the time of the next start, and the events
- * of whatever is plugged in.
+/* The supervisor's loop. It waits in poll() for a signal, a notice of the worker, a second daemon
+ * that asks for the files (host/sole.h), and the time of the next start.
  *
  *   state      event                          becomes
  *   RUNNING    the worker ended, status 0     ENDED
@@ -51,7 +50,7 @@
 #define NOTIFY_FILE "notify.sock"
 /* As the unit has it (FileDescriptorStoreMax=). */
 #define STORED_MOST 65536u
-/* Of the descriptors that may be open, so many are left for moving them to a worker. */
+/* A quarter of the descriptors that may be open is for the store: they are moved to a worker. */
 #define STORED_PART 4
 
 enum state { STATE_RUNNING, STATE_PAUSED, STATE_STOPPING, STATE_ENDED };
@@ -328,7 +327,7 @@ static void worker_ended(struct supervisor *s, int status)
 		ended_for_good(s, MAX(code, 0));
 		return;
 	}
-	/* Whoever started the daemon reads why it does not start. */
+	/* The caller who started the daemon reads why it does not start. */
 	if (code > 0 && !s->continues) {
 		ended_for_good(s, code);
 		return;

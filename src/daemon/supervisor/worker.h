@@ -17,9 +17,9 @@ struct worker_start {
 
 /* Starts it. Its PID, or -errno. */
 pid_t worker_fork(const struct worker_start *start);
-/* Puts descriptors where the program that is about to be executed looks for them, and names them in
- * the environment: `count` of them, and then those of the hoard. 0 or -errno. Changes this process
- * so that it has to execute a program. */
+/* Puts `count` descriptors, and then the hoard's, where the program that is about to be executed
+ * looks for them, and names them in the environment. 0 or -errno. Changes this process so that it
+ * has to execute a program. */
 struct worker_descriptor {
 	const char *name;
 	int fd;

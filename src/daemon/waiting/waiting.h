@@ -39,7 +39,7 @@ struct sessions;
 /* The answer: a session, or NULL and why not. */
 typedef void (*waiter_cb)(void *arg, struct session *session, const struct error *err);
 
-/* Who asked, and is answered. */
+/* The caller, who is answered. */
 struct waiter_ask {
 	waiter_cb cb;
 	void *arg;
@@ -88,8 +88,9 @@ struct waiting {
 };
 
 /* Queues a request. The callback is called later, even where it can be decided at once. A request
- * that waits already, by its user and its ID, is this one: it keeps its place and its time, and
- * whoever asked before is told so. 0, -ENOMEM, or -EMFILE: its user has too many that wait. */
+ * of this user and ID that waits already keeps its place and its time, and the caller before is
+ * told so. Returns 0 or -errno.
+ * -EMFILE: its user has too many that wait. */
 int waiting_add(struct waiting *waiting, const struct slice_request *request,
 		const struct peer *peer, const struct waiter_ask *ask);
 /* Takes up the requests that waited for the daemon before this one. The sessions and the inventory

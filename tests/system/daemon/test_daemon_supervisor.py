@@ -154,7 +154,7 @@ def test_a_daemon_without_ledgers_leaves_nothing_behind(daemon):
     daemon.start()
 
 
-def test_what_is_left_ends_with_its_directory(daemon, make_child):
+def test_descriptors_that_are_left_end_with_their_directory(daemon, make_child):
     attached(daemon, make_child)
     daemon.stop()
     pid, = keepers(daemon.runtime)
