@@ -698,9 +698,6 @@ void job_watch(struct job *job)
 
 static void signal_send(struct job *job, int number)
 {
-	/* A job that starts has nobody to be told: its start ends with the launcher's answer. */
-	if (job->starting)
-		return;
 	privileges_signal(job->queues->host.sessions->privileges, job->record.uid,
 			  job->record.session, job->record.shim, number, NULL, job->queues);
 }
@@ -721,6 +718,9 @@ void job_end_begin(struct job *job, enum job_state as, const char *why)
 			job_store_rollback(q->store);
 	}
 	kill_point("cancel.recorded");
+	/* A start that goes on to delete a pod is told by pod_end_look(). */
+	if (job->starting)
+		return;
 	uint64_t grace = job_is_pod(&job->record) ? AGENT_PODS_GRACE_NS : job->spec->grace_ns;
 	if (!job->kill_ns)
 		job->kill_ns = now_monotonic_ns() + grace + SHIM_PATIENCE_NS;

@@ -452,11 +452,18 @@ static void ending_take(struct job *job)
 	job_settle(job);
 }
 
+/* Its end was asked for, and no pod of an earlier start is there, which this start is to delete. */
+static bool start_is_void(const struct job *job)
+{
+	return *job->record.ending && !job_pod_is_there(job->queues, &job->record);
+}
+
 /* The job waits again, as before its start. `shim`: it is there, and is not told to go. */
 static void start_undo(struct job *job, const struct process_id *shim, int rc)
 {
 	struct queues *q = job->queues;
 	struct session *session = session_find(q->host.sessions, job->record.session);
+	bool is_void = start_is_void(job);
 
 	/* A launcher that was too slow may start one yet. */
 	if (shim || rc == -ETIMEDOUT)
@@ -477,7 +484,7 @@ static void start_undo(struct job *job, const struct process_id *shim, int rc)
 		shim_drop(shim);
 	if (session)
 		session_end(session, "its job could not be started");
-	if (*job->record.ending) {
+	if (is_void) {
 		ending_take(job);
 		return;
 	}
@@ -522,7 +529,7 @@ static int shim_go(struct job *job, const struct process_id *shim, int go)
 	bool has_slice = *job->record.session;
 	int rc = 0;
 
-	if (*job->record.ending || !agent ||
+	if (start_is_void(job) || !agent ||
 	    (has_slice && (!session || session->state != SESSION_ACTIVE)))
 		return -ECANCELED;
 	job->record.shim = *shim;
