@@ -65,11 +65,13 @@ static void count(uint32_t *n, bool before, bool after, uint32_t step)
 }
 
 /* To be called on settled GPUs, after the client changed. */
-static void activity_changed(struct lease_gpu *g, const struct lease_client *c, struct activity was,
+static void activity_changed(struct lease_gpu *g, struct lease_client *c, struct activity was,
 			     uint64_t now)
 {
 	struct activity is = activity_of(c);
 
+	if (was.active && !is.active)
+		lease_seat(c, g->index)->rested = now;
 	if (g->active > 1 && was.active && !is.active)
 		g->rival_until = now + LEASE_LATELY_NS;
 	count(&g->active, was.active, is.active, 1);
@@ -84,6 +86,14 @@ static void client_settle(struct lease_table *t, struct lease_client *c, uint64_
 	struct lease_gpu *g;
 
 	lease_each_gpu(t, c->gpus, g) lease_settle(g, now);
+}
+
+/* Separates what it earned so far from what it earns from now on. */
+static void seats_fold(struct lease_table *t, struct lease_client *c)
+{
+	struct lease_gpu *g;
+
+	lease_each_gpu(t, c->gpus, g) lease_seat_fold(g, lease_seat(c, g->index));
 }
 
 static void client_changed(struct lease_table *t, struct lease_client *c, struct activity was,
@@ -182,6 +192,8 @@ static void rest(struct lease_table *t, struct lease_client *c, uint64_t now)
 	let_go(t, c, c->covers);
 	c->state = STATE_REST;
 	c->open_ended = false;
+	if (!c->wants)
+		seats_fold(t, c);
 	client_changed(t, c, was, now);
 }
 
@@ -437,7 +449,6 @@ static void wants_set(struct lease_table *t, struct lease_client *c, bool wants,
 	if (c->wants == wants)
 		return;
 	struct activity was = activity_of(c);
-	struct lease_gpu *g;
 
 	client_settle(t, c, now);
 	if (wants && c->state == STATE_REST)
@@ -449,7 +460,7 @@ static void wants_set(struct lease_table *t, struct lease_client *c, bool wants,
 	else if (waits)
 		wait_end(c, now);
 	if (!was.active || !lease_active(c))
-		lease_each_gpu(t, c->gpus, g) lease_seat_fold(g, lease_seat(c, g->index));
+		seats_fold(t, c);
 	client_changed(t, c, was, now);
 	if (!wants)
 		unreserve(t, c);

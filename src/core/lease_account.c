@@ -16,10 +16,12 @@
 /* It is remembered for this many times as long, less and less: until what was missed has been had,
  * though next to nothing is left over. */
 #define OVERRUN_FADES 16
-/* More than that is a long kernel: it is more than may be in flight. It counts for this many plans:
- * turns that are long in one plan and short in the next come in another order each time. */
-#define LATE_NS 5000000ull
+/* A long kernel (LEASE_LATE_NS) counts for this many plans: turns that are long in one plan and
+ * short in the next come in another order each time. */
 #define LATE_PLANS 4
+/* A session that waits and then sleeps is owed so many overruns at most: its turn may come after
+ * the long kernels of two others. */
+#define WAITED_OVERRUNS 2
 /* Beside work that outlasts its turns a turn is this much of a lease, and this long at least, where
  * a lease is. A window begins and ends anywhere in the turns. Where turns come late each time, in
  * another order, a window lacks up to a turn of some client, and the long kernel in addition.
@@ -195,19 +197,31 @@ int64_t lease_saved_max(const struct lease_gpu *g, const struct lease_seat *s)
 	return g->setting.mode == COMPUTE_STRICT ? plan - lease_quantum(g, s) : 0;
 }
 
-/* Wants again: it may be one lease late at most, so that it does not take from those that stayed
- * awake what it did not use in its time. In strict mode the rest is not lost. */
+/* The most that a client keeps of the credit that it earned before it slept, ns * ppm. In fair mode
+ * nothing is saved for it. While it waited for another's long kernel it earned more than a quantum,
+ * and the other owes that. If its sleep cost it that credit, the time that the other pays back
+ * would be left over, and the other would have a part of it. */
+static int64_t waited_max(const struct lease_gpu *g, const struct lease_seat *s)
+{
+	if (g->setting.mode != COMPUTE_FAIR)
+		return 0;
+	return lease_quantum(g, s) +
+	       (int64_t)(WAITED_OVERRUNS * lease_overran(g, g->at) * s->client->fraction);
+}
+
+/* Wants again: its sleep makes it one lease late at most, so that it does not take from those that
+ * stayed awake what it did not use in its time. In strict mode the rest is not lost. */
 void lease_seat_clamp(struct lease_gpu *g, struct lease_seat *s)
 {
-	int64_t quantum = lease_quantum(g, s);
+	int64_t most = MAX(lease_quantum(g, s), MIN(s->credit, waited_max(g, s)));
 	int64_t saved_max = lease_saved_max(g, s);
 	__int128 passed = g->share_clock - s->mark;
 	__int128 credit = passed * s->client->fraction + s->credit;
 
-	if (credit > quantum)
-		s->saved = credit_clamp(credit - quantum + s->saved, saved_max);
+	if (credit > most)
+		s->saved = credit_clamp(credit - most + s->saved, saved_max);
 	s->saved = MIN(s->saved, saved_max);
-	s->credit = credit_clamp(credit, quantum);
+	s->credit = credit_clamp(credit, most);
 	s->mark = g->share_clock;
 }
 
@@ -271,23 +285,44 @@ static void seat_charge(struct lease_gpu *g, struct lease_seat *s, uint64_t ns)
 		g->excess = MAX(g->excess, s->excess);
 }
 
-static void held_charge(struct lease_gpu *g, struct lease_seat *s, uint64_t ns)
+static void seat_charge_to(struct lease_gpu *g, struct lease_seat *s, enum lease_account account,
+			   uint64_t ns)
 {
-	s->meter.paid[s->account] += ns;
+	enum lease_account before = s->account;
+
+	s->account = account;
 	seat_charge(g, s, ns);
+	s->account = before;
+}
+
+/* A turn that began while nobody else wanted the GPU costs nobody's share. What goes on after its
+ * end does: those that wait for that are owed their shares of it. So the client's own share pays.
+ */
+static enum lease_account overrun_account(const struct lease_seat *s)
+{
+	return s->account == ACCOUNT_FLUID && s->client->fraction ? ACCOUNT_SHARE : s->account;
+}
+
+static void held_charge(struct lease_gpu *g, struct lease_seat *s, uint64_t from, uint64_t to)
+{
+	enum lease_account late = overrun_account(s);
+	uint64_t end = MIN(MAX(s->client->until, from), to);
+
+	s->meter.paid[s->account] += end - from;
+	s->meter.paid[late] += to - end;
+	if (end > from)
+		seat_charge(g, s, end - from);
+	if (to > end)
+		seat_charge_to(g, s, late, to - end);
 }
 
 void lease_charge_leak(struct lease_gpu *g, struct lease_seat *s, uint64_t ns)
 {
-	enum lease_account account = s->account;
-
 	/* Somebody else had the GPU meanwhile, so it is not for nothing. */
-	if (s->client->fraction)
-		s->account = ACCOUNT_SHARE;
-	else
-		s->account = lease_terms(g, s).account;
-	seat_charge(g, s, MIN(ns, 3600ull * 1000000000));
-	s->account = account;
+	enum lease_account account =
+		s->client->fraction ? ACCOUNT_SHARE : lease_terms(g, s).account;
+
+	seat_charge_to(g, s, account, MIN(ns, 3600ull * 1000000000));
 }
 
 void lease_charge(struct lease_table *t, struct lease_client *c, uint64_t now)
@@ -299,7 +334,8 @@ void lease_charge(struct lease_table *t, struct lease_client *c, uint64_t now)
 		return;
 	/* Longer than an hour at once (an open end) would overflow the arithmetic. */
 	for (uint64_t ns; (ns = MIN(now - c->charged, 3600ull * 1000000000)) > 0;) {
-		lease_each_gpu(t, c->covers, g) held_charge(g, lease_seat(c, g->index), ns);
+		lease_each_gpu(t, c->covers, g)
+			held_charge(g, lease_seat(c, g->index), c->charged, c->charged + ns);
 		lease_history_add(&c->history, c->charged, c->charged + ns);
 		c->stat.held_ns += ns;
 		c->charged += ns;
@@ -313,7 +349,7 @@ uint64_t lease_overran(const struct lease_gpu *g, uint64_t now)
 
 void lease_overrun_note(struct lease_gpu *g, uint64_t ns)
 {
-	if (ns > LATE_NS)
+	if (ns > LEASE_LATE_NS)
 		g->late_until = g->at + LATE_PLANS * g->plan;
 	ns = MIN(ns, MAX(g->plan, OVERRUN_NS));
 	if (ns < lease_overran(g, g->at))

@@ -13,12 +13,25 @@
  * it would be 7.3 points off. */
 #define NEW_PART 8
 
+/* In fair mode a client whose turns overrun begins in the time that is left over only after a pause
+ * of the others: this part of its mean overrun. A client that waits for its work now and then would
+ * come back to a long kernel each time. Simulated with 90% that pause for 0.5 ms after each 128 ms,
+ * beside kernels of 0.1, 0.4 and 1 s: without this they had 56, 24 and 10%, with this 88.6, 87.6
+ * and 84.6%, of which the last kernel is 5 points. */
+#define PAUSE_PART 4
+/* The pause becomes less while the client waits, and is nothing after so many overruns. So somebody
+ * who pauses again and again leaves 1% to a client without a share. */
+#define PAUSE_FADES (LEASE_PPM / LEASE_FLOOR_PPM)
+
 /* One pass over the clients of one GPU, to choose whose turn it is. */
 struct look {
 	struct lease_gpu *g;
 	struct lease_seat *share, *crumb, *saved, *excess, *pool;
 	int64_t share_key, crumb_key, saved_key;
 	uint64_t wait;
+	/* When the last of those that sleep, and would be due if they woke, went to sleep; 0: there
+	   is none of these. */
+	uint64_t rested;
 	/* The same for all clients of the GPU. */
 	uint64_t plan_left, plan_time;
 	int64_t crumb_max; /* ns * ppm: less isn't worth a lease in this plan */
@@ -96,6 +109,11 @@ static int64_t early_credit(const struct lease_gpu *g, const struct lease_seat *
 	return g->time - s->since < g->plan / NEW_PART ? 0 : SAME_PART(lease_quantum(g, s));
 }
 
+static bool is_due(const struct lease_gpu *g, const struct lease_seat *s)
+{
+	return lease_credit(g, s) >= -early_credit(g, s);
+}
+
 static void look_share(struct look *l, struct lease_seat *s)
 {
 	const struct lease_gpu *g = l->g;
@@ -103,7 +121,7 @@ static void look_share(struct look *l, struct lease_seat *s)
 	int64_t credit = lease_credit(g, s);
 	int64_t key = lease_is_new(g, s) ? INT64_MIN : deadline(lease_need(g, s), credit, rate);
 
-	if (credit < -early_credit(g, s)) {
+	if (!is_due(g, s)) {
 		l->wait = MIN(l->wait, quotient_up(-credit, rate));
 	} else if (g->setting.mode == COMPUTE_FAIR ||
 		   rest_credit(l->plan_time, credit, rate) >= l->crumb_max) {
@@ -127,6 +145,35 @@ static void look_turn(struct lease_seat *s, struct lease_seat **best)
 	if (!*best || s->excess < (*best)->excess ||
 	    (s->excess == (*best)->excess && s->served < (*best)->served))
 		*best = s;
+}
+
+static void look_asleep(struct look *l, const struct lease_seat *s)
+{
+	if (s->client->fraction && !lease_active(s->client) && is_due(l->g, s))
+		l->rested = MAX(l->rested, s->rested);
+}
+
+/* How long the others have to sleep before the client begins. The work of a client that had no turn
+ * yet may be as long as any of late. */
+static uint64_t pause_before(const struct lease_gpu *g, const struct lease_client *c)
+{
+	uint64_t overrun = c->stat.leases ? c->overrun : lease_overran(g, g->at);
+	uint64_t waited = c->state == STATE_REST ? lease_ahead(g->at, c->wait_from) : 0;
+
+	if (overrun <= LEASE_LATE_NS)
+		return 0;
+	return lease_ahead(overrun, waited / PAUSE_FADES) / PAUSE_PART;
+}
+
+static void look_excess(struct look *l, struct lease_seat *s)
+{
+	uint64_t pause = l->rested ? pause_before(l->g, s->client) : 0;
+	uint64_t left = lease_ahead(l->rested + pause, l->g->at);
+
+	if (left)
+		l->wait = MIN(l->wait, left);
+	else
+		look_turn(s, &l->excess);
 }
 
 static bool pool_pays(const struct lease_gpu *g)
@@ -189,6 +236,8 @@ static void look_all(struct look *l, const struct lease_table *t, const struct l
 			   .plan_left = plan_left(l->g),
 			   .plan_time = plan_time(l->g),
 			   .crumb_max = (int64_t)(lease_useful(l->g) / 2 * LEASE_PPM)};
+	for (uint32_t i = 0; fair && i < l->g->count; i++)
+		look_asleep(l, l->g->seats[i]);
 	for (uint32_t i = 0; i < l->g->count; i++) {
 		struct lease_seat *s = l->g->seats[i];
 
@@ -200,7 +249,7 @@ static void look_all(struct look *l, const struct lease_table *t, const struct l
 		else
 			look_turn(s, &l->pool);
 		if (fair)
-			look_turn(s, &l->excess);
+			look_excess(l, s);
 	}
 	look_same(l);
 	look_pool(l);
@@ -244,7 +293,7 @@ struct lease_choice lease_terms(struct lease_gpu *g, struct lease_seat *s)
 	if (!s->client->fraction)
 		return pool_pays(g) && (!fair || g->pool >= 0) ? pool_terms(g, s)
 							       : excess_terms(g, s);
-	if (lease_credit(g, s) >= -early_credit(g, s))
+	if (is_due(g, s))
 		return share_terms(g, s);
 	if (fair)
 		return excess_terms(g, s);

@@ -15,6 +15,8 @@
  *   EXCESS  fair mode: time that nobody is due for. A second virtual clock with equal weights; in
  *           strict mode that clock has those that the pool pays for take turns.
  * FLUID is SHARE and EXCESS at the rate of the share, for a client that nobody else waits for.
+ * Where somebody came to wait and the turn overran, SHARE pays for the overrun, if there is a
+ * share.
  *
  * A GPU's clocks stand still while a client is due but can't run yet. That is between a grant and
  * the gate's opening, or while the GPU is kept for a gang. So shares are shares of the time that
@@ -27,6 +29,8 @@
 #define LEASE_USEFUL_NS 5000000ull
 /* How long after the last rival went a holder still runs with little in flight. */
 #define LEASE_LATELY_NS 1000000000ull
+/* A turn that goes on for longer after its end has a long kernel: more may not be in flight. */
+#define LEASE_LATE_NS 5000000ull
 /* Times that a gang whose turn it is lets others go before GPUs are kept for it. */
 #define LEASE_PASSED_MAX 2u
 /* Gangs looked at in one decision; then it is a single one's turn. */
@@ -75,6 +79,7 @@ struct lease_seat {
 	uint64_t excess;       /* virtual time, ns */
 	uint64_t excess_aside; /* the excess in the mode that is not on: lease_set() */
 	uint64_t served;       /* when it was last charged */
+	uint64_t rested;       /* when its client went to sleep; 0: it never did */
 	/* lease_measure.c: the meter, and as it stood at the last two marks. */
 	struct lease_meter meter, meter_from, meter_to;
 	int64_t credit_from, credit_to;

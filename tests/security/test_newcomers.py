@@ -10,8 +10,8 @@ from .time_lab import ALONE_SECONDS, LAG_MAX, SECONDS, Victim, books, slice_time
 pytestmark = [pytest.mark.timed, pytest.mark.long, pytest.mark.alone]
 
 POINTS = 0.02
-# Together all of the GPU: no idle time makes up for what the newcomer takes. Two neighbours, as in fair mode a newcomer begins
-# whenever the others pause, however long its kernels are: while one waits for its work, the other has some.
+# Together all of the GPU: no idle time makes up for what the newcomer takes. Two neighbours: while one waits for its work, the
+# other has some.
 NEIGHBOUR, NEWCOMER = 0.45, 0.1
 
 
@@ -27,7 +27,7 @@ def measured(lab, pids, seconds):
     return (now[1] - before) / passed
 
 
-# In fair mode a newcomer with longer kernels takes more (docs/timeslicing.md, "What it cannot do").
+# In fair mode longer kernels outstay a turn by two or three of them (docs/timeslicing.md, "What it cannot do").
 MIXES = [(ms, queue, "strict") for ms in (10, 100, 400, 1000) for queue in (1, 64, 1000)] + [
     (ms, queue, "fair") for ms in (10, 100) for queue in (1, 64, 1000)]
 
