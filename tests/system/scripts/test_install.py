@@ -53,10 +53,12 @@ def upgrade_disturbs_no_workload(host, prefix):
     carved.with_suffix(".older").rename(carved)
     hog = host.popen([prefix / "bin/carve", "run", "--vram", "2", HOG, "600"])
     session = wait_until(lambda: [s for s in host.carve_json("session", "list") if s["pids"]])[0]
-    pid = host.daemon_pid()
+    supervisor, worker = int(pathlib.Path(host.env["CARVE_RUNTIME_DIR"], "lock").read_text()), host.daemon_pid()
     told = script("install", "--prefix", prefix)
-    assert f"(process {pid}) is the new one now" in told and "1 files changed" in told
-    assert os.readlink(f"/proc/{host.daemon_pid()}/exe") == str(carved)
+    assert [line for line in told.splitlines() if "is the new one now" in line] == [f"carved (process {supervisor}) is the new one now"]
+    assert "1 files changed" in told and host.daemon_pid() != worker
+    for pid in supervisor, host.daemon_pid():
+        assert os.readlink(f"/proc/{pid}/exe") == str(carved)
     assert not carved.read_bytes().endswith(b"older")
     after, = host.carve_json("session", "list")
     for key in ("id", "pids", "created", "vram_bytes"):
