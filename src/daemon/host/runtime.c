@@ -225,7 +225,6 @@ static bool lock_receive(struct runtime *runtime)
 	if (runtime->lock_is_supervisors)
 		runtime->inode[RUNTIME_LOCK] = st.st_ino;
 	/* The supervisor has noted them, and does so anew at the next start. */
-	runtime->start_noted = runtime->lock_is_supervisors;
 	runtime->start_noted = runtime->lock_is_supervisors && !runtime_start_missing(runtime);
 	return runtime->lock_is_supervisors;
 }
