@@ -176,10 +176,10 @@ class Runner:
         """The figure that a test expects of this host's GPU: exactly that where it is simulated, and about that on a real one."""
         return value
 
-    def daemon_pid(self):
-        """One that somebody has just started may not listen yet."""
+    def daemon_pid(self, directory=None):
+        """Of the worker that serves. One that somebody has just started may not listen yet."""
         def asked():
-            with contextlib.closing(UnixConnection(self.env["CARVE_RUNTIME_DIR"] + "/carved.sock")) as connection:
+            with contextlib.closing(UnixConnection((directory or self.env["CARVE_RUNTIME_DIR"]) + "/carved.sock")) as connection:
                 try:
                     connection.request("GET", "/v1/version")
                     return json.loads(connection.getresponse().read())["pid"]

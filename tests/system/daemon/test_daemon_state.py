@@ -395,7 +395,7 @@ def test_the_systems_is_var_lib_carve(tmp_path):
         kill $pid; wait $pid
     """, FAKE_NVML=str(tmp_path / "gpus"))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "/run/carve/carve.db -> /var/lib/carve/carve.db" in done.stdout and "\n711\n" in done.stdout  # users reach the directories of their jobs
+    assert "/run/carve/carve.db -> /var/lib/carve/carve.db" in done.stdout and "\n700\n" in done.stdout  # jobs' directories are beside it
     assert "16 GiB" in done.stdout
 
 

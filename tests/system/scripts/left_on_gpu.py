@@ -26,7 +26,7 @@ for command in [HOG, "600"], ["sh", "-c", f"setsid {HOG} 600 & wait"]:
 conftest.wait_until(lambda: used(first) > 3 << 30)
 daemon = first.daemon_pid()
 assert daemon in processes_of(first.dir)
-assert len(processes_of(first.dir)) == 6, "two carve, sh, two hogs and the daemon"
+assert len(processes_of(first.dir)) == 7, "two carve, sh, two hogs, the daemon and its supervisor"
 os.kill(daemon, signal.SIGSTOP)
 first.close()
 assert processes_of(first.dir) == []
