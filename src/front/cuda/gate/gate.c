@@ -449,6 +449,12 @@ static bool pass_contended(struct gate *g, struct gate_call *c, struct gate_work
 		return true;
 	struct gate_learned *learned = gate_learned_find(g, work);
 	uint64_t ns = gate_learned_ns(learned, work, &c->unknown);
+	/* Its first launch may have ended just now. If that was long and this counted as unknown,
+	 * the next one would pass behind it within the turn. */
+	if (c->unknown) {
+		gate_samples_look(g, c->lane);
+		ns = gate_learned_ns(learned, work, &c->unknown);
+	}
 	if (l->open_word) {
 		l->open_word = 0;
 		gate_room_forget(g, l);

@@ -100,6 +100,15 @@ static void gate_samples_read(struct gate *g, CUcontext context)
 	}
 }
 
+void gate_samples_look(struct gate *g, const struct gate_lane *lane)
+{
+	if (gate_lane_by_query(lane) || !gate_look_begin())
+		return;
+	if (!atomic_load(&gate_captures))
+		gate_samples_read(g, lane->context->handle);
+	gate_look_end();
+}
+
 void gate_samples_drop(struct gate *g, CUcontext context)
 {
 	for (uint32_t i = 0; i < GATE_SAMPLES; i++)

@@ -262,6 +262,8 @@ uint64_t gate_learned_ns(const struct gate_learned *learned, struct gate_work wo
 struct gate_sample *gate_sample_begin(struct gate *g, struct gate_learned *learned,
 				      struct gate_lane *lane);
 void gate_sample_end(struct gate_sample *s, struct gate_lane *lane, CUresult result);
+/* Learns from those that are done, in the lane's context, which is current. */
+void gate_samples_look(struct gate *g, const struct gate_lane *lane);
 void gate_samples_drop(struct gate *g, CUcontext context);
 
 /* gate_helper.c */

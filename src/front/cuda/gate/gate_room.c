@@ -5,11 +5,13 @@
 #include "front/cuda/gate/gate_parts.h"
 
 /* For this long nothing may complete before a launch passes though there is no room. Twice the
- * estimate of what is in flight must have passed, too, or twice what an unknown launch counts for.
- * The reason: a stream may wait for what this thread launches. The second is how long again, where
- * nothing has completed since. */
+ * estimate of what is in flight must have passed, too. The reason: a stream may wait for what this
+ * thread launches. The second is how long again, where nothing has completed since. The third is
+ * for a launch of unknown duration: a kernel in flight may well be as long. It is longer than a
+ * drain, which would open the gate for another such kernel, and for a third one. */
 #define STALL_NS 20000000ull
 #define STALL_NS_AGAIN 40000000ull
+#define STALL_NS_UNKNOWN 1000000000ull
 /* An eighth of the bound passes then, and twice as much each time in a row: what is in
  * flight may all wait for the last of many launches. */
 #define STALLS_DOUBLED 8u
@@ -45,7 +47,7 @@ static bool stalled(struct gate_room *room, uint32_t done, uint64_t sum, bool un
 		*s = (struct gate_stall){.since = now, .done = done};
 		return false;
 	}
-	uint64_t patience = unknown        ? 2ull * GATE_UNKNOWN_NS
+	uint64_t patience = unknown        ? STALL_NS_UNKNOWN
 			    : room->stalls ? STALL_NS_AGAIN
 					   : MAX(2 * sum, STALL_NS);
 
