@@ -305,6 +305,7 @@ int api_job_enqueue(struct call *call, json_t *body, struct error *err)
 			       on_vouched, enqueuing_free, e, err);
 	if (rc < 0)
 		enqueuing_free(e);
+	// NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a callback of api_vouch() frees it
 	return rc;
 }
 

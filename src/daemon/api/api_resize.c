@@ -159,7 +159,7 @@ static int resize_part(struct session *s, const struct place_request *request, s
 
 static int resize(struct session *s, const struct place_request *request, struct error *err)
 {
-	uint64_t bytes[PLACE_GPUS_MAX];
+	uint64_t bytes[PLACE_GPUS_MAX] = {0};
 
 	if (s->state != SESSION_ACTIVE)
 		return error_set(err, EXIT_CODE_FAILED, "session %s is ending", s->record.id);
