@@ -22,6 +22,7 @@ def test_a_driver_that_comes_after_the_daemon_is_found(daemon, missing):
     pid = daemon.pid
     daemon.gpus = gpus
     daemon.write_state()
+    daemon.wait_for_worker(pid)
     wait_until(lambda: daemon.call("GET", "/v1/gpus").json)
     assert daemon.pid != pid and "gpu.found count=1" in daemon.log()
     assert daemon.show(session)["vram_bytes"] == 4 * GIB

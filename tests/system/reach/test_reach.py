@@ -1,4 +1,5 @@
 """Whatever way a program takes to the driver, it ends in the slice."""
+import contextlib
 import json
 import os
 import pathlib
@@ -49,7 +50,7 @@ def isolated(request, make_host):
             pytest.skip("root may mount in a user namespace only")
     yield start
     if prefix:
-        shutil.rmtree(host.other_dir, ignore_errors=True)
+        close_to_others(host)
 
 
 def open_host_to_others(host):
@@ -57,6 +58,15 @@ def open_host_to_others(host):
     open_to_others(host)
     host.other_dir = tempfile.mkdtemp(prefix="carve-test-")
     os.chown(host.other_dir, OTHER, OTHER)
+
+
+def close_to_others(host):
+    """The other user's daemon ends first: it would make files in a directory that is being removed."""
+    lock = pathlib.Path(host.other_dir, "lock")
+    with contextlib.suppress(OSError, ValueError):  # none was started, or it has ended
+        os.kill(int(lock.read_text()), signal.SIGTERM)
+        wait_until(lambda: lock.read_text() == "")
+    shutil.rmtree(host.other_dir, ignore_errors=True)
 
 
 # The form of each way, as arguments of `reach` or a whole command; DRIVER is the driver's path.
@@ -533,7 +543,7 @@ def test_user_namespaces_switched_off(make_host, off):
         env["CARVE_RUNTIME_DIR"] = host.other_dir
     done = host.run([*prefix, "unshare", "-Ur", "sh", "-c", script], env=env)
     if IS_ROOT:
-        shutil.rmtree(host.other_dir, ignore_errors=True)
+        close_to_others(host)
     if done.returncode == 99:
         pytest.skip(done.stderr)
     assert done.returncode == 125 and done.stdout == ""
