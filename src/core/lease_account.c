@@ -295,9 +295,9 @@ static void seat_charge_to(struct lease_gpu *g, struct lease_seat *s, enum lease
 	s->account = before;
 }
 
-/* A turn that began while nobody else wanted the GPU costs nobody's share. What goes on after its
- * end does: those that wait for that are owed their shares of it. So the client's own share pays.
- */
+/* A turn that began while nobody else wanted the GPU costs nobody's share. Its overrun does
+ * cost them: sessions that wait for its end are owed their shares of that time. So the client's own
+ * share pays. */
 static enum lease_account overrun_account(const struct lease_seat *s)
 {
 	return s->account == ACCOUNT_FLUID && s->client->fraction ? ACCOUNT_SHARE : s->account;

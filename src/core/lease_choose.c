@@ -15,9 +15,9 @@
 
 /* In fair mode a client whose turns overrun begins in the time that is left over only after a pause
  * of the others: this part of its mean overrun. A client that waits for its work now and then would
- * come back to a long kernel each time. Simulated with 90% that pause for 0.5 ms after each 128 ms,
- * beside kernels of 0.1, 0.4 and 1 s: without this they had 56, 24 and 10%, with this 88.6, 87.6
- * and 84.6%, of which the last kernel is 5 points. */
+ * come back to a long kernel each time. The simulation has a session of 90% that pauses for 0.5 ms
+ * after each 128 ms, beside kernels of 0.1, 0.4 and 1 s. It had 56, 24 and 10% without the pause,
+ * and has 88.6, 87.6 and 84.6% with it. The last kernel of 1 s is 5 points of that. */
 #define PAUSE_PART 4
 /* The pause becomes less while the client waits, and is nothing after so many overruns. So somebody
  * who pauses again and again leaves 1% to a client without a share. */

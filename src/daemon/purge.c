@@ -49,8 +49,8 @@ static const char *const runtime_names[] = {
 	"carve.db",
 	"carve.db.new",
 	MIG_RECORD_FILE,
-	MIG_RECORD_FILE ".new",
-	MIG_RECORD_FILE ".lock",
+	(MIG_RECORD_FILE ".new"),
+	(MIG_RECORD_FILE ".lock"),
 	NULL,
 };
 static const char *const state_names[] = {

@@ -83,6 +83,7 @@ static const struct warden_room limits_room = {
 /* All that the warden does. docs/security.md has a line for each, too. */
 static const struct warden_operation_entry table[] = {
 #define NOTHING 0
+// NOLINTBEGIN(bugprone-macro-parentheses): the values of fields
 #define SIZE(type) (uint16_t)sizeof(struct type)
 #define OPERATION(number, request, answer, fds, where, check, function) \
 	[WARDEN_##number] = {.size = request,                           \
@@ -91,6 +92,7 @@ static const struct warden_operation_entry table[] = {
 			     .room = where,                             \
 			     .fits = check,                             \
 			     .run = function}
+	// NOLINTEND(bugprone-macro-parentheses)
 	OPERATION(SIGNAL, SIZE(warden_signal), NOTHING, 0, NULL, signal_fits, warden_run_signal),
 	OPERATION(NAMESPACE_LOOK, SIZE(warden_process), SIZE(warden_namespace), 0, NULL,
 		  process_fits, namespace_look),

@@ -228,7 +228,7 @@ static int lock_take(int fd)
 
 static int file_open(int dir_fd)
 {
-	struct stat st;
+	struct stat st = {0};
 	cleanup_close int fd = openat(dir_fd, FILE_NAME, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
 	int rc = fd < 0 ? -errno : lock_take(fd);
 

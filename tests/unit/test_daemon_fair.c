@@ -131,6 +131,10 @@ static void test_all_work_of_a_pass_draws_on_one_budget(void **state)
 	assert_false(fair_do(&fair, ALICE, &other.work));
 	assert_true(pass(&fair));
 	assert_string_equal(done, "x12");
+	/* The lines go with the last work in them. */
+	fair_withdraw(&many[2].work);
+	fair_withdraw(&other.work);
+	assert_null(fair.lines);
 }
 
 static void test_work_within_other_work_counts_once(void **state)

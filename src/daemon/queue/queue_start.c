@@ -175,7 +175,7 @@ static int job_memfd(const struct job *job, const struct agent *agent,
 	int rc = job_store_spec_get(job->queues->store, job->record.spec, &text, NULL);
 
 	if (rc < 0)
-		return rc;
+		return rc; // NOLINT(clang-analyzer-unix.Malloc): freed by their cleanup
 	run_fill(job, &head.run);
 	if (agent->pods)
 		job_pod_fill(job, request, &head.run);
@@ -224,7 +224,7 @@ static int shim_spawn(const struct queues *q, const struct shim_owner *owner, in
 {
 	char dir[PATH_MAX], name[64];
 	int ends[2];
-	pid_t pid;
+	pid_t pid = 0;
 	int rc = directory_make(q, owner->uid, dir);
 
 	if (rc < 0)

@@ -310,7 +310,7 @@ static void renew(struct supervisor *s)
 	if (worker_descriptors_pass(first, count, &s->hoard) < 0)
 		_exit(EXIT_CODE_FAILED);
 	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
+	sigprocmask(SIG_SETMASK, &none, NULL); // NOLINT(concurrency-mt-unsafe): there is one thread
 	execv(s->program, s->given->argv);
 	execv("/proc/self/exe", s->given->argv);
 	_exit(EXIT_CODE_FAILED);
@@ -461,7 +461,7 @@ static int signals_begin(struct supervisor *s)
 	sigaddset(&mask, SIGTERM);
 	sigaddset(&mask, SIGINT);
 	sigaddset(&mask, SIGHUP);
-	sigprocmask(SIG_BLOCK, &mask, NULL);
+	sigprocmask(SIG_BLOCK, &mask, NULL); // NOLINT(concurrency-mt-unsafe): there is one thread
 	s->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
 	return s->signal_fd < 0 ? -errno : 0;
 }

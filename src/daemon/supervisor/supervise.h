@@ -27,4 +27,4 @@ struct supervise {
 
 /* Supervises until the worker has ended for good. runtime_continue() was called. The exit code,
  * perhaps with *err. Closes ready_fd and words_fd when they are of no use any more. */
-int supervise_run(struct supervise *supervise, struct error *err);
+int supervise_run(struct supervise *given, struct error *err);
