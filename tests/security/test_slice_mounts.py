@@ -20,7 +20,7 @@ def hook(lab, config, words=(), script="", bundle=None, id="x"):
     those while the container is there."""
     bundle = bundle or lab.dir / "bundle"
     root = bundle / config.get("root", {"path": "root"})["path"]
-    for directory in (bundle, *(root / name for name in ("run", "etc", "tmp", "usr"))):
+    for directory in (bundle, *(root / name for name in ("run", "etc", "tmp", "usr", "dev"))):
         directory.mkdir(parents=True, exist_ok=True)
     container = lab.popen(ROOT, "unshare", "--mount", "sh", "-ec", f"{script.replace('ROOT', str(root))}\necho up; exec sleep 600")
     assert container.stdout.readline() == "up\n", container.communicate()
