@@ -9,6 +9,7 @@ from .time_lab import Victim, books, share, slice_time
 
 POINTS = 0.02
 SECONDS = 20
+UNWRITTEN = 11  # a turn that is prolonged again and again, 100 ms at a time, is written each second
 
 
 def turns(lab):
@@ -21,12 +22,12 @@ def turns(lab):
 def test_accounts_outlive_a_killed_daemon(lab, mode):
     slice_time(lab, mode)
     workloads = [Victim(lab, ["--gpu", "0.7"]), Victim(lab, ["--gpu", "0.3"], uid=BOB)]
-    wait_until(lambda: min(turns(lab).values()) > 30)
+    wait_until(lambda: min(turns(lab).values()) > 3 * UNWRITTEN)
     for _ in range(2):
         before = turns(lab)
         lab.restart()
         after = turns(lab)
-        assert all(after[session] >= count - 1 for session, count in before.items()), (before, after)
+        assert all(after[session] >= count - UNWRITTEN for session, count in before.items()), (before, after)
     assert all(w.working() for w in workloads)
 
 
