@@ -127,6 +127,19 @@ static int answer_error(const struct client *client, long status, const json_t *
 	return -err->code;
 }
 
+/* A daemon that was killed with its supervisor is started as by any command. It may still have
+ * answered its socket when this command chose it. */
+static void successor_start(const struct client *client)
+{
+	char dir[CLIENT_PATH_MAX];
+	struct error ignored = {0};
+
+	snprintf(dir, sizeof(dir), "%.*s", (int)(strrchr(client->socket, '/') - client->socket),
+		 client->socket);
+	if (client->own && daemon_was_killed(dir))
+		(void)daemon_start(dir, client->socket, &ignored);
+}
+
 int client_call(const struct client *client, const char *method, const char *path,
 		const json_t *body, const struct client_patience *patience, json_t **ret,
 		struct error *err)
@@ -149,6 +162,7 @@ int client_call(const struct client *client, const char *method, const char *pat
 	     tries++) {
 		/* Its supervisor starts the next one, and its socket is there meanwhile. */
 		nanosleep(&(struct timespec){.tv_nsec = SUCCESSOR_PAUSE_NS}, NULL);
+		successor_start(client);
 		rc = http_exchange(&request, &answer, err);
 	}
 	if (rc < 0)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -286,6 +287,17 @@ static int start(const struct places *places, const char *dir, const char *socke
 		return start_error(strerrordesc_np(-rc), dir, err);
 	const char *why = last_words(dir, from, text, sizeof(text));
 	return start_error(*why ? why : "it ended while it started", dir, err);
+}
+
+bool daemon_was_killed(const char *dir)
+{
+	char path[PATH_MAX];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/lock", dir);
+	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	return fd >= 0 && fstat(fd, &st) == 0 && st.st_size > 0 &&
+	       flock(fd, LOCK_SH | LOCK_NB) == 0;
 }
 
 int daemon_start(const char *dir, const char *socket, struct error *err)

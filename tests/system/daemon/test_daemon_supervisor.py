@@ -50,6 +50,16 @@ def test_a_killed_worker_is_followed_by_another_at_the_same_sockets(daemon, make
     assert int((daemon.runtime / "lock").read_text().split()[0]) == daemon.process.pid
 
 
+def test_a_command_that_meets_the_dying_worker_of_a_killed_supervisor_starts_both(host):
+    """The worker may answer its socket when the command chooses it, and is gone when it is asked."""
+    runtime = pathlib.Path(host.env["CARVE_RUNTIME_DIR"])
+    for _ in range(5):
+        assert host.carve("session", "list").returncode == 0
+        os.kill(int((runtime / "lock").read_text().split()[0]), signal.SIGKILL)
+        done = host.carve("session", "list")
+        assert done.returncode == 0, done.stderr
+
+
 def test_the_worker_has_the_name_of_the_daemon_and_ends_with_its_supervisor(daemon):
     names = [pathlib.Path(f"/proc/{pid}/comm").read_text().strip() for pid in (daemon.pid, daemon.process.pid)]
     assert names == ["carved", "carve-supervise"]  # `pkill carved` ends it in order
