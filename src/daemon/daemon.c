@@ -361,6 +361,8 @@ static struct supervise supervise_of(struct node *node, char **argv)
 		.argv = argv,
 		.ready_fd = -1,
 		.words_fd = -1,
+		.separate = separate_wanted(node) ? separate_begin : NULL,
+		.arg = node,
 	};
 }
 

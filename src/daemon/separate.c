@@ -25,6 +25,7 @@
 #include "daemon/host/log.h"
 #include "daemon/host/supervisor.h"
 #include "daemon/node.h"
+#include "daemon/supervisor/supervise.h"
 #include "daemon/warden_make.h"
 #include "warden/warden.h"
 
@@ -34,12 +35,30 @@
 #define LEASES_NICE (-10)
 #define NICE_LIMIT 30
 
+enum obstacle {
+	OBSTACLE_NONE,
+	OBSTACLE_USER,
+	OBSTACLE_PROC,
+	OBSTACLE_DRIVER,
+};
+
+/* What the daemon becomes. carve's own supervisor decides it, as the directory of jobs depends on
+ * it, and tells its worker; under systemd the daemon does so itself. */
 struct worker {
 	uid_t uid; /* 0: it stays root */
 	gid_t gid;
 	gid_t groups[GROUPS_MOST]; /* those that may use the GPUs' device nodes */
 	size_t group_count;
+	enum obstacle obstacle; /* why it stays root */
+	int jobs_error;         /* why the warden starts no jobs: -errno; 0: it does */
+	bool has_service;       /* the warden is a service of its own */
+	/* As the supervisor's options say, since the directory of jobs is beside it. The worker may
+	 * have read a configuration that names another one. */
+	char state_dir[PATH_MAX / 2];
 };
+
+/* A pipe has room for it at once. */
+_Static_assert(sizeof(struct worker) <= PIPE_BUF, "it is written at once");
 
 // NOLINTBEGIN(concurrency-mt-unsafe): all of this runs before there are threads.
 
@@ -109,13 +128,6 @@ static int worker_become(const struct worker *w)
 
 /* ---- whether it can ---------------------------------------------------------------------- */
 
-enum obstacle {
-	OBSTACLE_NONE,
-	OBSTACLE_USER,
-	OBSTACLE_PROC,
-	OBSTACLE_DRIVER,
-};
-
 static bool driver_starts(void)
 {
 	struct error err = {0};
@@ -166,8 +178,11 @@ static enum obstacle obstacle_ask(const struct worker *w,
 	int status = 0;
 	pid_t pid = fork();
 
-	if (pid == 0)
+	if (pid == 0) {
+		/* What the supervisor holds is not the driver's. */
+		(void)close_range(STDERR_FILENO + 1, ~0u, 0);
 		_exit((int)find(w));
+	}
 	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	return pid < 0 || !WIFEXITED(status) ? OBSTACLE_USER : (enum obstacle)WEXITSTATUS(status);
@@ -223,15 +238,104 @@ static struct warden_making making_of(const struct node *node, const struct work
 				      .gid = w->gid};
 }
 
-static int link_make(struct node *node, const struct worker *w, struct error *err)
-{
-	struct warden_making making = making_of(node, w);
-	int link_fd = -1;
+/* ---- the decision ------------------------------------------------------------------------ */
 
-	if (warden_make(&making, &node->launcher, &link_fd, err) < 0)
+static int worker_decide(const char *user, struct worker *ret, struct error *err)
+{
+	struct worker w;
+
+	if (worker_choose(user, &w, err) < 0)
 		return -1;
-	privileges_init(&node->privileges, link_fd);
+	enum obstacle obstacle = w.uid ? obstacle_ask(&w, obstacle_find) : OBSTACLE_NONE;
+	if (obstacle == OBSTACLE_DRIVER)
+		obstacle = obstacle_ask(&w, obstacle_driver);
+	*ret = obstacle == OBSTACLE_NONE ? w : (struct worker){.obstacle = obstacle};
 	return 0;
+}
+
+/* Hosts the warden, where it is no service. The directory of jobs is beside that of the state,
+ * which the worker prepares, too: the second time there is nothing to do. */
+static int warden_hosted_link(struct supervise *supervise, struct worker *w, int *ret_fd,
+			      struct error *err)
+{
+	struct node *node = supervise->arg;
+	struct state state = node->state;
+
+	if (state_prepare(&state, &node->runtime, w->uid, w->gid, err) < 0)
+		return -1;
+	struct warden_making making = making_of(node, w);
+	making.state_dir = state.wanted;
+	int rc = warden_host(&making, &supervise->warden, &w->jobs_error);
+	if (rc == 0)
+		rc = warden_host_link(supervise->warden, ret_fd);
+	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "cannot make the warden: %s",
+				  strerrordesc_np(-rc))
+		      : 0;
+}
+
+int separate_begin(struct supervise *supervise, struct supervise_ends *ret, struct error *err)
+{
+	const struct node *node = supervise->arg;
+	struct worker w;
+	int ends[2];
+
+	if (worker_decide(node->options.user, &w, err) < 0)
+		return -1;
+	cleanup_close int link_fd = warden_connect(&node->runtime);
+	w.has_service = link_fd >= 0;
+	if (!w.has_service && warden_hosted_link(supervise, &w, &link_fd, err) < 0)
+		return -1;
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot make a pipe to the worker: %s",
+				 strerrordesc_np(errno));
+	snprintf(w.state_dir, sizeof(w.state_dir), "%s", node->state.wanted);
+	(void)!write(ends[1], &w, sizeof(w));
+	close(ends[1]);
+	*ret = (struct supervise_ends){.warden_fd = steal_fd(&link_fd), .separation_fd = ends[0]};
+	return 0;
+}
+
+/* The worker and the link to its warden, from the supervisor. */
+static int worker_receive(struct node *node, struct worker *ret, int *ret_link_fd,
+			  struct error *err)
+{
+	cleanup_close int fd = supervisor_socket(SUPERVISOR_SEPARATION);
+
+	*ret_link_fd = supervisor_socket(SUPERVISOR_WARDEN);
+	if (fd < 0 || *ret_link_fd < 0 || read(fd, ret, sizeof(*ret)) != sizeof(*ret))
+		return error_set(err, EXIT_CODE_FAILED,
+				 "the supervisor did not say what this worker is to become");
+	snprintf(node->state.wanted, sizeof(node->state.wanted), "%s", ret->state_dir);
+	return 0;
+}
+
+/* Under systemd, which starts the daemon and the warden, and leaves this process few rights. */
+static int worker_find(const struct node *node, const char *user, struct worker *ret,
+		       int *ret_link_fd, struct error *err)
+{
+	if (worker_decide(user, ret, err) < 0)
+		return -1;
+	*ret_link_fd = warden_connect(&node->runtime);
+	if (*ret_link_fd < 0)
+		return error_set(err, EXIT_CODE_FAILED,
+				 "carve-warden.service, which does what takes root's rights, does "
+				 "not answer: %s",
+				 strerrordesc_np(-*ret_link_fd));
+	ret->has_service = true;
+	return 0;
+}
+
+static void launcher_note(struct launcher *l, const struct worker *w)
+{
+	l->service = w->has_service;
+	l->there = w->jobs_error == 0;
+	if (l->there)
+		return;
+	snprintf(l->why_not, sizeof(l->why_not), "%s",
+		 w->jobs_error == -EACCES ? "it was started without the rights to become other "
+					    "users, and carve-warden.service does not run"
+					  : strerrordesc_np(-w->jobs_error));
+	log_event(LOG_WARNING, "launcher.none reason=\"%s\"", l->why_not);
 }
 
 /* ---- becoming it ------------------------------------------------------------------------- */
@@ -276,27 +380,28 @@ bool separate_wanted(const struct node *node)
 	return node->options.system && geteuid() == 0;
 }
 
-static void why_not(struct node *node, struct worker *w, const char *text)
+static void separation_note(struct separation *separation, enum obstacle obstacle)
 {
-	*w = (struct worker){0};
-	snprintf(node->separation.why_not, sizeof(node->separation.why_not), "%s", text);
-	log_event(LOG_WARNING, "carved.not_separated reason=\"%s\"", text);
+	if (obstacle == OBSTACLE_NONE)
+		return;
+	snprintf(separation->why_not, sizeof(separation->why_not), "%s", obstacle_text(obstacle));
+	log_event(LOG_WARNING, "carved.not_separated reason=\"%s\"", separation->why_not);
 }
 
 int separate(struct node *node, const char *user, struct error *err)
 {
 	struct worker w;
+	int link_fd, rc = supervisor_is_own() ? worker_receive(node, &w, &link_fd, err)
+					      : worker_find(node, user, &w, &link_fd, err);
 
-	if (worker_choose(user, &w, err) < 0)
+	if (rc < 0)
 		return -1;
-	enum obstacle obstacle = w.uid ? obstacle_ask(&w, obstacle_find) : OBSTACLE_NONE;
-	if (obstacle == OBSTACLE_DRIVER)
-		obstacle = obstacle_ask(&w, obstacle_driver);
-	if (obstacle != OBSTACLE_NONE)
-		why_not(node, &w, obstacle_text(obstacle));
-	if (places_make(node, &w, err) < 0 || link_make(node, &w, err) < 0)
+	separation_note(&node->separation, w.obstacle);
+	launcher_note(&node->launcher, &w);
+	privileges_init(&node->privileges, link_fd);
+	if (places_make(node, &w, err) < 0)
 		return -1;
-	int rc = w.uid ? rights_drop(&w) : 0;
+	rc = w.uid ? rights_drop(&w) : 0;
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "cannot become user %u: %s", w.uid,
 				 strerrordesc_np(-rc));

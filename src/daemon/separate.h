@@ -9,12 +9,18 @@
 
 struct error;
 struct node;
+struct supervise;
+struct supervise_ends;
 
 /* The worker's user, where there is one. */
 #define SEPARATE_USER "carve"
 
 /* Whether this daemon is to be separated, or at least to have a warden. */
 bool separate_wanted(const struct node *node);
+/* In carve's own supervisor, before each start of a worker (struct supervise): decides what the
+ * worker becomes, and makes its link to the warden. That is carve-warden.service, where it runs,
+ * else this process hosts the warden. 0 or negative with *err. */
+int separate_begin(struct supervise *supervise, struct supervise_ends *ret, struct error *err);
 /* Does it: returns as the worker. `user` names its user; NULL: SEPARATE_USER, or where there is
  * none a free ID (WARDEN_ID_FIRST); "root": it stays root, with a warden. So it does, with a word
  * in the log, where the user has no access to what it needs; node->separation says why. 0 or

@@ -12,10 +12,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "daemon/host/child.h"
-#include "daemon/host/log.h"
 #include "daemon/host/runtime.h"
 #include "daemon/host/supervisor.h"
-#include "daemon/queue/launcher.h"
 #include "proto/shim.h"
 #include "warden/jobs.h"
 #include "warden/warden.h"
@@ -36,7 +34,9 @@ static int jobs_make(const struct warden_making *m, struct jobs_place *ret)
 				   .shim = shim,
 				   .attach = attach,
 				   .worker_gid = m->gid,
-				   .tasks_wanted = m->job_tasks};
+				   .tasks_wanted = m->job_tasks,
+				   .jobs_fd = -1,
+				   .rights.fd = -1};
 	runtime_path(m->runtime, "attach.sock", attach, sizeof(attach));
 	snprintf(path, sizeof(path), "%s" WARDEN_JOBS, m->state_dir);
 	snprintf(old, sizeof(old), "%s/" JOBS_DIR_OLD, m->state_dir);
@@ -45,7 +45,7 @@ static int jobs_make(const struct warden_making *m, struct jobs_place *ret)
 		return ret->jobs_fd;
 	rc = jobs_secrets_open(ret);
 	if (rc < 0)
-		close_fd(&ret->jobs_fd);
+		jobs_close(ret);
 	return rc;
 }
 
@@ -79,9 +79,9 @@ static int peer_user(int fd, uid_t *ret)
 	return 0;
 }
 
-/* ---- the worker's side -------------------------------------------------------------------- */
+/* ---- in the supervisor -------------------------------------------------------------------- */
 
-static int warden_connect(const struct runtime *runtime)
+int warden_connect(const struct runtime *runtime)
 {
 	struct sockaddr_un address;
 	uid_t uid = (uid_t)-1;
@@ -94,48 +94,49 @@ static int warden_connect(const struct runtime *runtime)
 	return rc < 0 ? rc : uid == 0 ? steal_fd(&fd) : -EPERM;
 }
 
-static int warden_fork_one(const struct warden_making *m, struct launcher *l, int *ret_link_fd)
-{
-	struct jobs_place jobs = {.jobs_fd = -1, .rights.fd = -1};
-	struct warden_place place;
-	int why = jobs_may() ? jobs_make(m, &jobs) : -EACCES;
+/* What the warden of this process knows of jobs; nothing of it is open while there is none. */
+static struct jobs_place hosted = {.jobs_fd = -1, .rights.fd = -1};
+/* The runtime directory that it has open, which may be removed and made anew. */
+static struct stat hosted_dir;
 
-	l->there = why == 0;
-	if (why < 0)
-		snprintf(l->why_not, sizeof(l->why_not), "%s",
-			 why == -EACCES ? "it was started without the rights to become other "
-					  "users, and carve-warden.service does not run"
-					: strerrordesc_np(-why));
-	int rc = place_make(m, l->there ? &jobs : NULL, &place);
+static bool is_hosted(const struct warden_making *m)
+{
+	char path[PATH_MAX];
+	struct stat dir;
+
+	snprintf(path, sizeof(path), "%s" WARDEN_JOBS, m->state_dir);
+	return hosted.jobs_fd >= 0 && !strcmp(hosted.jobs_path, path) &&
+	       hosted.worker_gid == m->gid && stat(m->runtime->dir, &dir) == 0 &&
+	       dir.st_dev == hosted_dir.st_dev && dir.st_ino == hosted_dir.st_ino;
+}
+
+int warden_host(const struct warden_making *m, struct warden **warden, int *ret_jobs_error)
+{
+	struct warden_place place;
+
+	*ret_jobs_error = 0;
+	if (*warden && is_hosted(m))
+		return 0;
+	warden_close(*warden);
+	*warden = NULL;
+	jobs_close(&hosted);
+	*ret_jobs_error = jobs_may() ? jobs_make(m, &hosted) : -EACCES;
+	int rc = place_make(m, *ret_jobs_error ? NULL : &hosted, &place);
+	if (rc == 0 && fstat(place.dir_fd, &hosted_dir) < 0)
+		rc = -errno;
 	if (rc == 0)
-		rc = warden_fork(&place, ret_link_fd);
-	explicit_bzero(&jobs.key, sizeof(jobs.key));
-	close_fd(&jobs.jobs_fd);
-	close_fd(&jobs.rights.fd);
-	close_fd(&place.dir_fd);
+		rc = warden_open(&place, warden);
 	return rc;
 }
 
-int warden_make(const struct warden_making *m, struct launcher *l, int *ret_link_fd,
-		struct error *err)
+int warden_host_link(struct warden *warden, int *ret_link_fd)
 {
-	int link_fd = warden_connect(m->runtime), rc = 0;
+	int ends[2];
 
-	l->service = l->there = link_fd >= 0;
-	/* systemd starts both, and this process has few rights there. */
-	if (link_fd < 0 && supervisor_keeps() && !supervisor_is_own())
-		return error_set(err, EXIT_CODE_FAILED,
-				 "carve-warden.service, which does what takes root's rights, does "
-				 "not answer: %s",
-				 strerrordesc_np(-link_fd));
-	if (link_fd < 0)
-		rc = warden_fork_one(m, l, &link_fd);
-	if (rc < 0)
-		return error_set(err, EXIT_CODE_FAILED, "cannot start the warden: %s",
-				 strerrordesc_np(-rc));
-	if (!l->there)
-		log_event(LOG_WARNING, "launcher.none reason=\"%s\"", l->why_not);
-	*ret_link_fd = link_fd;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
+		return -errno;
+	warden_link(warden, ends[0]);
+	*ret_link_fd = ends[1];
 	return 0;
 }
 

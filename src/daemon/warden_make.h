@@ -5,8 +5,8 @@
 #include <sys/types.h>
 
 struct error;
-struct launcher;
 struct runtime;
+struct warden;
 
 struct warden_making {
 	const struct runtime *runtime;
@@ -16,12 +16,14 @@ struct warden_making {
 	gid_t gid;
 };
 
-/* Before the process becomes the worker: connects to carve-warden.service, where that runs, else
- * forks a warden with the rights that this process has. It starts jobs, if these suffice;
- * launcher->why_not says why not. *ret_link_fd is the other end of its link. 0 or negative with
- * *err. */
-int warden_make(const struct warden_making *making, struct launcher *launcher, int *ret_link_fd,
-		struct error *err);
+/* The link to carve-warden.service, where that runs, or -errno. */
+int warden_connect(const struct runtime *runtime);
+/* Opens the warden that this process hosts, with the rights that the process has. A warden that is
+ * open for the same directory of jobs stays. *ret_jobs_error: why it starts no jobs (-errno), or 0.
+ * 0 or -errno. */
+int warden_host(const struct warden_making *making, struct warden **warden, int *ret_jobs_error);
+/* Links it to its next worker, whose end is *ret_link_fd. 0 or -errno. */
+int warden_host_link(struct warden *warden, int *ret_link_fd);
 /* The whole of `carved --warden`: serves one worker after the other at a socket in the runtime
  * directory until it is ended. An exit code with *err. */
 int warden_main(const struct warden_making *making, struct error *err);

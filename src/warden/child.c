@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -18,7 +17,7 @@
 
 /* An idle child ends after this long. */
 #define IDLE_MS 2000
-/* A child whose link is closed is looked for this often: it ends at once, as a rule. */
+/* A child that is to end is looked for this often: it ends at once, as a rule. */
 #define ENDING_MS 20
 
 /* ---- in the child ------------------------------------------------------------------------- */
@@ -98,10 +97,19 @@ static int child_fork(struct warden_child *child, struct warden_place *place,
 	return 0;
 }
 
+/* The child reads that nothing comes any more, and its end is closed when it has ended. Its host
+ * waits for the process: were the host's wait first, its PID could be another process's here. */
 static void child_end(struct warden_child *child)
 {
-	close_fd(&child->fd);
+	(void)shutdown(child->fd, SHUT_WR);
 	child->state = WARDEN_CHILD_ENDING;
+}
+
+static bool child_has_ended(const struct warden_child *child)
+{
+	struct pollfd link = {.fd = child->fd};
+
+	return poll(&link, 1, 0) == 1;
 }
 
 int warden_children_begin(struct warden_children *children, struct warden_place *place,
@@ -164,7 +172,7 @@ void warden_children_forget(struct warden_children *children)
 	}
 }
 
-int warden_children_tend(struct warden_children *children, bool all)
+int warden_children_tend(struct warden_children *children)
 {
 	uint64_t now = now_monotonic_ns();
 	int next = -1;
@@ -175,15 +183,13 @@ int warden_children_tend(struct warden_children *children, bool all)
 
 		if (child->state == WARDEN_CHILD_IDLE) {
 			wait_ms = IDLE_MS - (int)((now - child->idle_ns) / 1000000);
-			if (all || wait_ms <= 0)
+			if (wait_ms <= 0)
 				child_end(child);
 		}
 		if (child->state == WARDEN_CHILD_ENDING) {
-			/* Another loop of this process may have waited for it already. */
-			pid_t ended = waitpid(child->pid, NULL, WNOHANG);
-
 			wait_ms = ENDING_MS;
-			if (ended == child->pid || (ended < 0 && errno == ECHILD)) {
+			if (child_has_ended(child)) {
+				close_fd(&child->fd);
 				child->state = WARDEN_CHILD_NONE;
 				continue;
 			}
@@ -192,4 +198,13 @@ int warden_children_tend(struct warden_children *children, bool all)
 			next = next < 0 ? wait_ms : MIN(next, wait_ms);
 	}
 	return next;
+}
+
+void warden_children_leave(struct warden_children *children)
+{
+	warden_children_forget(children);
+	for (unsigned i = 0; i < WARDEN_CHILDREN_MAX; i++)
+		if (children->slot[i].state != WARDEN_CHILD_NONE)
+			close_fd(&children->slot[i].fd);
+	*children = (struct warden_children){0};
 }

@@ -16,7 +16,7 @@ enum warden_child_state {
 	WARDEN_CHILD_NONE = 0,
 	WARDEN_CHILD_IDLE,
 	WARDEN_CHILD_BUSY,
-	WARDEN_CHILD_ENDING, /* its link is closed; it has to be waited for */
+	WARDEN_CHILD_ENDING, /* it was told to end, and its link is not closed yet */
 };
 
 struct warden_child {
@@ -45,6 +45,8 @@ int warden_children_begin(struct warden_children *children, struct warden_place 
 struct warden_message *warden_child_take(struct warden_child *child);
 /* The answers of all that are busy are nobody's. */
 void warden_children_forget(struct warden_children *children);
-/* Ends those that have been idle for long, or all that are idle, and takes leave of those that have
- * ended. In how many milliseconds it has to be called again; -1: not. */
-int warden_children_tend(struct warden_children *children, bool all);
+/* Ends children that have been idle for long, and notes which have ended. Returns in how many
+ * milliseconds it has to be called again; -1: not. */
+int warden_children_tend(struct warden_children *children);
+/* Closes the links of all children, which end by themselves. */
+void warden_children_leave(struct warden_children *children);

@@ -118,6 +118,30 @@ void jobs_left_begin(struct jobs_place *place)
 	}
 }
 
+static void leftovers_free(struct leftovers *list)
+{
+	while (list->first)
+		free(leftovers_take(list));
+}
+
+void jobs_left_end(struct jobs_place *place)
+{
+	struct jobs_left *left = &place->left;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(left->looks); i++)
+		if (left->looks[i])
+			closedir(left->looks[i]);
+	while (left->owners) {
+		struct left_owner *owner = left->owners;
+
+		left->owners = owner->next;
+		leftovers_free(&owner->jobs);
+		free(owner);
+	}
+	leftovers_free(&left->busy);
+	*left = (struct jobs_left){0};
+}
+
 /* Looks for what the last launcher left. */
 static void look(struct jobs_left *left, const char *cgroup, DIR **dir, uint64_t end)
 {

@@ -349,6 +349,17 @@ static void register_look(struct jobs_place *place)
 		(void)rights_sync(&place->rights);
 }
 
+void jobs_close(struct jobs_place *place)
+{
+	for (unsigned i = 0; i < place->permits.count; i++)
+		close_fd(&place->permits.permit[i].fd);
+	place->permits.count = 0;
+	jobs_left_end(place);
+	close_fd(&place->rights.fd);
+	close_fd(&place->jobs_fd);
+	explicit_bzero(&place->key, sizeof(place->key));
+}
+
 void jobs_step(struct jobs_place *place, const struct pollfd *fds, unsigned count)
 {
 	if (count == place->permits.count)

@@ -71,6 +71,9 @@ bool jobs_may(void);
  * not. Without the register nobody knows what is spent: then the key is made anew, too. 0 or
  * -errno. */
 int jobs_secrets_open(struct jobs_place *place);
+/* Closes and forgets what jobs_open(), jobs_secrets_open() and the warden opened. Shims that wait
+ * for the warden's word get none. Takes a place of which nothing is open. */
+void jobs_close(struct jobs_place *place);
 /* Opens the directory of jobs' files, and makes it where there is none. It is root's, and so are
  * all directories above it: nobody else can put another in its place. The group `gid`, the
  * worker's, may look what is there, and users may pass through to their own. `old` is where the
@@ -121,6 +124,8 @@ void jobs_shim_end(struct jobs_place *place, const char *name);
 #define JOBS_STEP_NS 1000000ull
 /* Looks anew for cgroups that a warden before this one left. */
 void jobs_left_begin(struct jobs_place *place);
+/* Forgets which cgroups there are to remove. */
+void jobs_left_end(struct jobs_place *place);
 /* Removes the cgroups of `name`, at once where they are empty, else in steps. */
 void jobs_left_note(struct jobs_place *place, const char *name);
 /* Removes some cgroups of jobs that are over, in turns by owner. */

@@ -111,6 +111,9 @@ int warden_run_signal(struct warden_place *place, const struct warden_message *r
 	const struct warden_signal *r = (const void *)request->data;
 	const struct process_id process = {.pid = r->pid, .birth = r->birth};
 	uid_t uid = r->uid;
+	/* The kernel lets every process signal itself. */
+	if (r->pid == getpid())
+		return -EPERM;
 	cleanup_close int pidfd = process_open(process);
 	int rc = pidfd < 0 ? pidfd : uid == 0 ? root_acts_as(r->pid, &uid) : 0;
 

@@ -85,7 +85,7 @@ void warden_close(struct warden *w)
 	if (!w)
 		return;
 	worker_forget(w);
-	(void)warden_children_tend(&w->children, true);
+	warden_children_leave(&w->children);
 	close_fd(&w->place.dir_fd);
 	free(w);
 }
@@ -174,7 +174,7 @@ static void requests_run(struct warden *w)
 
 unsigned warden_poll_fill(struct warden *w, struct pollfd *ret, int *timeout_ms)
 {
-	int waits[] = {w->more ? 0 : -1, warden_children_tend(&w->children, false),
+	int waits[] = {w->more ? 0 : -1, warden_children_tend(&w->children),
 		       w->place.jobs ? jobs_wait_ms(w->place.jobs) : -1};
 	unsigned count = 0;
 

@@ -4,7 +4,9 @@
  * bounded number for each. An operation that may block runs in a child process, and its answer
  * follows when that child has ended it. So the warden's loop waits for nobody.
  *
- * The warden lives in a process of root's, whose poll() loop calls the functions below. */
+ * The warden lives in a process of root's, whose poll() loop calls the functions below. That is
+ * carve's own supervisor (daemon/supervisor) or, where systemd runs carved, a service. Children of
+ * the warden, and shims, are children of that process, which has to wait for them. */
 #pragma once
 
 #include <stdbool.h>
@@ -29,10 +31,10 @@ struct warden_place {
 
 /* A warden without a worker. The descriptor becomes its own. 0 or -errno. */
 int warden_open(const struct warden_place *place, struct warden **ret);
-/* Frees it. Its children end by themselves. Takes NULL. */
+/* Frees it. Its children end by themselves; its jobs' place stays the caller's. Takes NULL. */
 void warden_close(struct warden *warden);
 /* Its worker is at the other end of this socket, which becomes its own, in place of the worker
- * before. */
+ * before. -1: it has no worker now. */
 void warden_link(struct warden *warden, int link_fd);
 /* Whether it has a worker, which has not hung up and is not broken. */
 bool warden_is_linked(const struct warden *warden);
@@ -44,6 +46,9 @@ bool warden_is_linked(const struct warden *warden);
 unsigned warden_poll_fill(struct warden *warden, struct pollfd *ret, int *timeout_ms);
 /* After poll(): does what there is to do, in bounded steps. `fds`: the same ones. */
 void warden_poll_run(struct warden *warden, const struct pollfd *fds, unsigned count);
+
+/* ---- the warden as a service of its own --------------------------------------------------- */
+
 #define WARDEN_NAME "carve-warden"
 /* In the runtime directory, of a warden that is a service of its own. */
 #define WARDEN_SOCKET "warden.sock"
@@ -55,9 +60,6 @@ struct warden_listener {
 	bool (*may_link)(void *arg, int fd);
 	void *arg;
 };
-/* The warden as a service of its own: serves one worker after the other, for ever. The descriptor
+/* Serves one worker after the other, for ever. The descriptor
  * of the place becomes its own. Returns -errno where it cannot listen any more. */
 int warden_serve(const struct warden_place *place, const struct warden_listener *listener);
-/* Forks a warden, as root. Its worker is the caller, which gets the other end of the link. Both end
- * with each other. The descriptor of the place stays the caller's. 0 or -errno. */
-int warden_fork(const struct warden_place *place, int *ret_link_fd);

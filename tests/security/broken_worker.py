@@ -50,6 +50,12 @@ def inodes(pid):
     return {fd: int(link[8:-1]) for fd, link in links.items() if link.startswith("socket:[")}
 
 
+def is_packets(inode):
+    """The link is; the socket of notices, which leads to the supervisor, too, is not."""
+    lines = [line.split() for line in pathlib.Path("/proc/net/unix").read_text().splitlines()[1:]]
+    return any(int(words[6]) == inode and int(words[4], 16) == socket.SOCK_SEQPACKET for words in lines)
+
+
 class BrokenWorker:
     """Stops the worker, so that answers come here, and has its end of the link."""
 
@@ -57,7 +63,7 @@ class BrokenWorker:
         self.worker = lab.worker()
         os.kill(self.worker, signal.SIGSTOP)
         peers, ends = socket_peers(), set(inodes(warden).values())
-        at, = [fd for fd, inode in inodes(self.worker).items() if peers.get(inode) in ends]
+        at, = [fd for fd, inode in inodes(self.worker).items() if peers.get(inode) in ends and is_packets(inode)]
         pidfd = os.pidfd_open(self.worker)
         fd = ctypes.CDLL(None, use_errno=True).syscall(PIDFD_GETFD, pidfd, at, 0)
         os.close(pidfd)

@@ -156,6 +156,12 @@ class Lab:
         self.daemon.send_signal(signal.SIGCONT)
         self.daemon.wait()
 
+    def kill_supervisor(self):
+        """kill -9 of the process that has root's rights; the one that serves ends with it."""
+        self.daemon.kill()
+        self.daemon.wait()
+        wait_until(self.can_lock)
+
     def restart(self):
         self.kill_daemon()
         wait_until(self.can_lock)

@@ -123,21 +123,6 @@ def cmdline(entry):
         return ""
 
 
-def processes(lab, name):
-    """The daemon's processes of this name: they have its directory among their words, or are children of its worker."""
-    found = []
-    for entry in pathlib.Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            status = (entry / "status").read_text()
-        except OSError:
-            continue
-        if re.search(rf"^Name:\t{name}$", status, re.M) and f"\nPPid:\t{lab.worker()}\n" in status:
-            found.append(int(entry.name))
-    return found
-
-
 @pytest.mark.attack("4", "a job enqueued with the words of another user")
 def test_a_job_cannot_be_enqueued_as_another_user(jobs):
     lab = jobs.lab
@@ -206,7 +191,7 @@ def test_a_groups_quota_holds_for_jobs(jobs):
     assert jobs.ended(BOB, second)["state"] == "done"
 
 
-@pytest.mark.parametrize("who", ["daemon", "carve-warden"])
+@pytest.mark.parametrize("who", ["daemon", "supervisor"])
 def test_a_users_job_survives_the_daemons_processes(jobs, who):
     lab = jobs.lab
     gate = lab.home(ALICE) / "gate"
@@ -219,9 +204,8 @@ def test_a_users_job_survives_the_daemons_processes(jobs, who):
         wait_until(lab.can_lock)
         lab.start()
     else:
-        worker, (pid,) = lab.worker(), processes(lab, who)
-        os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: lab.worker() != worker)
+        lab.kill_supervisor()
+        lab.start()
     gate.touch()
     assert jobs.ended(ALICE, running)["state"] == "done"
     assert lab.carve(ALICE, "job", "logs", running).stdout == "began\nended\n"
@@ -251,19 +235,65 @@ def test_a_daemon_without_rights_has_the_warden_of_a_service(lab):
     for _ in range(2):
         lab.restart()
         assert jobs.output(ALICE, "id", "-u").strip() == str(ALICE)
-    assert not processes(lab, "carve-warden")
 
 
-def test_an_upgraded_daemon_has_another_warden(jobs):
-    """The warden ends with its worker, so that it runs the new program, too."""
+def test_jobs_go_on_over_an_upgrade_of_the_supervisor_that_started_them(jobs):
+    """The supervisor, which hosts the warden, executes the new program. What it let run and what it vouched for is in files."""
     lab = jobs.lab
-    before = processes(lab, "carve-warden")
-    assert len(before) == 1
+    supervisor, worker = lab.supervisor(), lab.worker()
+    gate = lab.home(ALICE) / "gate"
+    running = jobs.enqueue(ALICE, "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.02; done; id -u")
+    waiting = jobs.enqueue(ALICE, "id", "-u", options=("--after", f"ok:{running}"))
+    jobs.running(ALICE, running)
     done = lab.run(ROOT, CARVED, "--system", "--runtime-dir", lab.runtime, "--takeover")
     assert done.returncode == 0, done.stderr
+    assert lab.worker() != worker and lab.supervisor() == supervisor and "supervisor.renewed" in lab.log()
+    gate.touch()
+    for job in (running, waiting):
+        assert jobs.ended(ALICE, job)["state"] == "done"
+        assert lab.carve(ALICE, "job", "logs", job).stdout.strip() == str(ALICE)
+    assert jobs.output(BOB, "id", "-u").strip() == str(BOB)
+
+
+def test_a_state_directory_that_is_named_meanwhile_is_the_next_supervisors(make_lab, tmp_path):
+    """The supervisor has the directory of jobs beside the one that it began with, and its workers keep to that."""
+    config = tmp_path / "config.json"
+    config.write_text("{}")
+    lab = make_lab(args=["--config", config])
+    jobs = Jobs(lab)
     assert jobs.output(ALICE, "id", "-u").strip() == str(ALICE)
-    after = processes(lab, "carve-warden")
-    assert len(after) == 1 and after != before
+    config.write_text(json.dumps({"state_dir": str(lab.dir / "other")}))
+    worker = lab.worker()
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: lab.worker() != worker)
+    assert jobs.output(ALICE, "id", "-u").strip() == str(ALICE)
+    assert not (lab.dir / "other").exists()
+    lab.kill_supervisor()
+    lab.start()
+    assert Jobs(lab).output(ALICE, "id", "-u").strip() == str(ALICE)
+    assert (lab.dir / "other").is_dir()
+
+
+def children_of(pid):
+    """{PID: (name, state)}"""
+    found = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            name, rest = path.read_text().split("(", 1)[1].rsplit(")", 1)
+            if int(rest.split()[1]) == pid:
+                found[int(path.parent.name)] = (name, rest.split()[0])
+    return found
+
+
+def test_the_supervisor_waits_for_shims_and_keeps_its_worker(jobs):
+    """Shims are its children, beside the worker. Killed and ended ones leave nothing, and no other worker follows."""
+    lab = jobs.lab
+    jobs.running(ALICE, jobs.enqueue(ALICE, "sleep", "1000"))
+    shim, = [pid for pid, (name, _) in children_of(lab.supervisor()).items() if pid != lab.worker() and name.startswith("carve-shim")]
+    os.kill(shim, signal.SIGKILL)
+    assert jobs.output(BOB, "id", "-u").strip() == str(BOB)
+    wait_until(lambda: not [c for c in children_of(lab.supervisor()).values() if c[1] == "Z"] and shim not in children_of(lab.supervisor()))
+    assert lab.serves_still()
 
 
 # The most is more than a hook's list of one user's changes holds.

@@ -19,7 +19,7 @@ from programs import python
 
 from .broken_worker import LIMIT_ENTER, LIMIT_LEAVE, LIMIT_PUT, BrokenWorker, birth
 from .lab import ALICE, BUILD, CARVE, MALLORY, ROOT, Lab, as_user
-from .test_jobs import Jobs, parent_of, processes, processes_called
+from .test_jobs import Jobs, parent_of, processes_called
 
 SIZE = 4096
 REFUSED = 125
@@ -133,8 +133,7 @@ def owned(lab, uid):
 
 
 def warden(lab):
-    pid, = processes(lab, "carve-warden")
-    return pid
+    return lab.supervisor()
 
 
 def part(lab):
@@ -268,11 +267,9 @@ def test_no_program_begins_where_the_part_that_sets_limits_is_killed(lab, around
 
 
 @pytest.mark.attack("4", "the warden, which sets limits, is killed while nobody waits")
-def test_a_daemon_ends_with_the_warden_that_sets_limits_and_the_next_has_another(lab, around):
-    worker = lab.worker()
-    os.kill(warden(lab), signal.SIGKILL)
-    wait_until(lambda: lab.worker() != worker)
-    assert "warden.ended" in lab.log()
+def test_a_daemon_ends_with_the_supervisor_that_sets_limits_and_the_next_sets_them(lab, around):
+    lab.kill_supervisor()
+    lab.start()
     assert is_bound(run(lab, ALICE, slice_of(around)))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from conftest import rest_long, wait_until
 from .lab import ALICE, BOB, CARVED, ROOT
-from .test_jobs import parent_of, processes, processes_called
+from .test_jobs import parent_of, processes_called
 
 
 def upgrade(lab):
@@ -65,8 +65,7 @@ def test_the_daemon_outlives_the_process_that_makes_instances(make_lab):
     assert lab.host.carve("sim", "fault", "mig-time", "--delay", "500ms").returncode == 0
     asked = lab.popen(BOB, CARVED.parent / "carve", "session", "request", "--mig-profile", "2g.20gb")
     wait_until(lambda: "creating" in [i["state"] for i in lab.carve_json(ROOT, "mig", "list")])
-    warden, = processes(lab, "carve-warden")
-    pid, = [pid for pid in processes_called("carve-mig") if parent_of(pid) == warden]
+    pid, = [pid for pid in processes_called("carve-mig") if parent_of(pid) == lab.supervisor()]
     os.kill(pid, signal.SIGKILL)
     asked.wait(60)
     assert lab.serves_still()

@@ -13,7 +13,7 @@ from conftest import BUILD, rest_long, wait_until
 from reaching import REACH, driver_of
 
 from .lab import ALICE, CARVE, GIB, MALLORY, PROGRAMS, ROOT, as_user
-from .test_jobs import processes
+from .test_warden_service import service  # noqa: F401
 
 POINT = "2"
 SLICE = 2 * GIB
@@ -205,9 +205,9 @@ def test_honest_programs_still_read_their_environment(lab, place):
 
 
 @pytest.fixture
-def warden(lab):
-    """The daemon's privileged part, which may be stopped; it goes on in the end."""
-    pid, = processes(lab, "carve-warden")
+def warden(service):  # noqa: F811
+    """A service of its own, which may be stopped while the supervisor is not; it goes on in the end."""
+    pid = service.warden.pid
     yield pid
     os.kill(pid, signal.SIGCONT)
 

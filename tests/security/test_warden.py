@@ -1,8 +1,10 @@
 """A worker that was broken into asks its warden for whatever it likes. docs/security.md, "Operations of the warden", says what it
 gains by each operation; it gains no more."""
+import contextlib
 import errno
 import os
 import pathlib
+import select
 import signal
 import struct
 import subprocess
@@ -14,14 +16,13 @@ from mig_hands import by_hand
 from .broken_worker import (LIMIT_PROBE, MIG_KINDS, MIG_LIST, MIG_MAKE, MIG_MODE, MIG_REMOVE, NAMESPACE_HOLD, NAMESPACE_LOOK, SIGNAL,
                             BrokenWorker, birth)
 from .lab import ALICE, BOB, ROOT, as_user
-from .test_jobs import processes
 
 
 @pytest.fixture
 def broken(lab):
-    warden, = processes(lab, "carve-warden")
+    warden = lab.supervisor()
     worker = BrokenWorker(lab, warden)
-    worker.warden = warden
+    worker.warden, worker.lab = warden, lab
     yield worker
     worker.end()
 
@@ -47,7 +48,9 @@ def test_root_s_processes_outside_of_slices_are_not_ended(broken, sleeper):
     assert broken.signal(target.pid, signal.SIGKILL, ROOT) == errno.EPERM
     for uid in (ALICE, broken_uid(broken), 65534):
         assert broken.signal(target.pid, signal.SIGKILL, uid, owner=ALICE) == errno.EPERM
-    assert broken.signal(broken.warden, signal.SIGKILL, ROOT) == errno.EPERM
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for uid in (ROOT, ALICE, broken_uid(broken)):
+            assert broken.signal(broken.warden, number, uid) == errno.EPERM
     assert target.poll() is None
 
 
@@ -147,6 +150,40 @@ def test_a_flood_of_requests_delays_no_other_owner(lab, broken, sleeper):
 WHOLE = 8  # of an H100: memory slices
 
 
+@pytest.mark.parametrize("ended", [signal.SIGKILL, signal.SIGABRT])
+def test_a_link_that_outlives_its_worker_is_nobodys(broken, ended):
+    """The supervisor, which hosts the warden, goes on: it hangs up on whoever has the link, while another worker is served."""
+    lab = broken.lab
+    assert broken.signal(broken.warden, signal.SIGTERM, ALICE) == errno.EPERM
+    os.kill(broken.worker, ended)
+    with contextlib.suppress(ProcessLookupError):  # SIGKILL ends a stopped process, too
+        os.kill(broken.worker, signal.SIGCONT)
+    assert broken.receive() is None
+    with pytest.raises(BrokenPipeError):
+        broken.send(LIMIT_PROBE)
+    wait_until(lambda: lab.worker() != broken.worker)
+    assert lab.daemon.poll() is None
+    assert lab.carve(ALICE, "run", "--ephemeral", "--vram", "1", "--", "true").returncode == 0
+
+
+def test_a_worker_that_keeps_its_warden_busy_is_followed_when_it_ends(broken):
+    """Requests without end, whose answers nobody reads. The process that answers them is the one that starts the next worker."""
+    lab = broken.lab
+    broken.socket.setblocking(False)
+    sent = 0
+    while True:
+        try:
+            broken.send(LIMIT_PROBE, owner=sent % 8)
+            sent += 1
+        except BlockingIOError:
+            if not select.select([], [broken.socket], [], 1)[1]:
+                break
+    assert sent > 32
+    os.kill(broken.worker, signal.SIGKILL)
+    wait_until(lambda: lab.worker() != broken.worker)
+    assert lab.carve(ALICE, "run", "--ephemeral", "--vram", "1", "--", "true").returncode == 0
+
+
 @pytest.fixture
 def mig(make_lab):
     """A GPU with MIG on demand, on which an administrator made an instance by hand at each end; and carve one in between."""
@@ -158,7 +195,7 @@ def mig(make_lab):
     wait_until(lambda: [i["state"] for i in lab.carve_json(ROOT, "mig", "list")] == ["foreign"] * 2)
     assert lab.carve(ALICE, "run", "--ephemeral", "--mig-profile", "1g.10gb", "--", "true").returncode == 0
     own, = [i for i in lab.carve_json(ROOT, "mig", "list") if i["state"] != "foreign"]
-    warden, = processes(lab, "carve-warden")
+    warden = lab.supervisor()
     worker = BrokenWorker(lab, warden)
     worker.warden, worker.lab, worker.profile, worker.own = warden, lab, small["id"], own["start"]
     yield worker
@@ -211,13 +248,13 @@ def test_the_record_of_made_instances_outlives_the_warden(mig, how):
         assert (st.st_uid, st.st_mode & 0o777) == (0, 0o600)
     os.kill(mig.worker, signal.SIGCONT)
     if how == "killed":
-        os.kill(mig.warden, signal.SIGKILL)
-        wait_until(lambda: lab.worker() != mig.worker)
+        lab.kill_supervisor()
+        lab.start()
     else:
         lab.terminate_daemon()
         wait_until(lab.can_lock)
         lab.start()
-    warden, = wait_until(lambda: processes(lab, "carve-warden"))
+    warden = lab.supervisor()
     again = BrokenWorker(lab, warden)
     again.lab, again.profile, again.own = lab, mig.profile, mig.own
     try:

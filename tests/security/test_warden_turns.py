@@ -14,7 +14,7 @@ from .lab import ALICE, BOB, CARVE, MALLORY, ROOT
 from .latency import times
 from .test_arrivals import ASKS, MANY
 from .test_job_cgroups import MINE
-from .test_jobs import Jobs, processes
+from .test_jobs import Jobs
 from .test_warden_service import warden_start, service  # noqa: F401
 from .test_restart import rights_of_the_unit
 
@@ -56,14 +56,14 @@ def test_a_request_waits_for_one_step_of_the_removal_of_cgroups(lab, kind):
 
 @pytest.mark.attack("1", "a warden that hangs, while jobs of several users start, end and are enqueued")
 def test_a_warden_that_hangs_ends_no_daemon(lab):
-    """The one that the daemon forked: it is stopped, as nothing that a user can do takes so long."""
+    """The supervisor, which hosts it, is stopped, as nothing that a user can do takes so long."""
     jobs = Jobs(lab)
     gate = lab.home(ALICE) / "gate"
     ends = jobs.enqueue(ALICE, "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.02; done", queue="sixth")
     starts = jobs.enqueue(BOB, "id", "-u", options=["--hold"], queue="sixth")
     cancelled = jobs.enqueue(BOB, "id", "-u", options=["--hold"], queue="sixth")
     jobs.running(ALICE, ends)
-    warden, = processes(lab, "carve-warden")
+    warden = lab.supervisor()
     os.kill(warden, signal.SIGSTOP)
     try:
         gate.touch()
@@ -90,7 +90,7 @@ def test_a_warden_that_hangs_ends_no_daemon(lab):
 
 @pytest.mark.attack("1", "requests that wait behind those that a warden which hangs has")
 def test_requests_in_line_for_a_warden_that_hangs_fail_with_the_first(lab):
-    warden, = processes(lab, "carve-warden")
+    warden = lab.supervisor()
     os.kill(warden, signal.SIGSTOP)
     try:
         asks = lab.python(BOB, ASKS, 100, *MANY["jobs"][:2], json.dumps(MANY["jobs"][2]), method=lab.popen)
@@ -98,7 +98,7 @@ def test_requests_in_line_for_a_warden_that_hangs_fail_with_the_first(lab):
         failed = json.loads(asks.stdout.readline())
     finally:
         os.kill(warden, signal.SIGCONT)
-    assert len(failed) == 100 and all("carve-warden, which starts users' jobs, does not answer now" in answer for answer in failed), failed
+    assert len(failed) == 100 and all("carve-supervise, which starts users' jobs, does not answer now" in answer for answer in failed), failed
     assert Jobs(lab).output(BOB, "id", "-u", queue="sixth").strip() == str(BOB)
 
 

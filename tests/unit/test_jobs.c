@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,6 +89,28 @@ static char dir[] = "/tmp/carve-test-jobs-XXXXXX";
 static struct jobs_place place;
 static int link_fd = -1;
 
+_Noreturn static void warden_run(int end)
+{
+	struct warden_place all = {.dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC),
+				   .real_uid = WARDEN_ID_FIRST,
+				   .jobs = &place};
+	struct pollfd fds[WARDEN_POLLS_MAX];
+	struct warden *warden;
+
+	signal(SIGCHLD, SIG_IGN); /* shims are nobody's to wait for */
+	if (warden_open(&all, &warden) < 0)
+		_exit(EXIT_FAILURE);
+	warden_link(warden, end);
+	while (warden_is_linked(warden)) {
+		int timeout_ms = -1;
+		unsigned count = warden_poll_fill(warden, fds, &timeout_ms);
+
+		if (poll(fds, count, timeout_ms) >= 0)
+			warden_poll_run(warden, fds, count);
+	}
+	_exit(EXIT_SUCCESS);
+}
+
 static int setup(void **state)
 {
 	if (!jobs_may())
@@ -112,10 +135,17 @@ static int setup(void **state)
 	bool fresh;
 	if (rights_open(&place.rights, place.jobs_fd, &fresh) < 0)
 		return -1;
-	struct warden_place all = {.dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC),
-				   .real_uid = WARDEN_ID_FIRST,
-				   .jobs = &place};
-	return warden_fork(&all, &link_fd);
+	int ends[2];
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
+		return -1;
+	pid_t pid = fork();
+	if (pid == 0) {
+		close(ends[0]);
+		warden_run(ends[1]);
+	}
+	close(ends[1]);
+	link_fd = ends[0];
+	return pid < 0 ? -1 : 0;
 }
 
 /* Its cgroups outlive a warden. Processes that were killed leave them a moment later. */

@@ -487,8 +487,8 @@ static void check_launcher(const struct check_input *in, struct finding *f)
 	     "the warden has not answered for %" JSON_INTEGER_FORMAT
 	     " s: users' jobs neither start nor end meanwhile",
 	     silent);
-	advise(f, "see what it waits for: cat /proc/$(pgrep carve-warden)/stack; if it hangs, "
-		  "restart carved.service");
+	advise(f, "see what it waits for: cat /proc/$(pgrep 'carve-warden|carve-supervis')/stack; "
+		  "if it hangs, restart that service, or the daemon");
 }
 
 /* Where the daemon's database is: `dir` itself, or where the link there says. */

@@ -151,7 +151,7 @@ static void failure_set(const struct node *node, int rc, struct error *err)
 		return;
 	}
 	error_set(err, EXIT_CODE_FAILED, "%s, which starts users' jobs, does not answer now",
-		  node->launcher.service ? "carve-warden.service" : "carve-warden");
+		  node->launcher.service ? "carve-warden.service" : "carve-supervise");
 	error_hint(err, node->launcher.service ? "try again, as it may be starting; "
 						 "`systemctl status carve-warden.service` tells"
 					       : "try again; `carve check` says since when");

@@ -1,5 +1,5 @@
 /* The supervisor's loop. It waits in poll() for a signal, a notice of the worker, a second daemon
- * that asks for the files (host/sole.h), and the time of the next start.
+ * that asks for the files (host/sole.h), the time of the next start, and the warden's events.
  *
  *   state      event                          becomes
  *   RUNNING    the worker ended, status 0     ENDED
@@ -15,7 +15,13 @@
  * notices is a file that only this user can open; a worker that gives its rights up has connected
  * before.
  *
- * Nothing here waits for the worker, and nothing that the worker says names a file. */
+ * Nothing here waits for the worker, and nothing that the worker says names a file.
+ *
+ * The supervisor of a daemon that root started hosts the daemon's warden (warden/warden.h), and
+ * keeps root's rights for it. The warden's work in a pass is bounded to some milliseconds, and
+ * notices are read first. Children of the warden and shims of jobs are children of this process. It
+ * waits for all of its children, and so the PID that it holds for the worker is the worker's. Shims
+ * outlive this process and its next program. */
 #include "daemon/supervisor/supervise.h"
 
 #include <errno.h>
@@ -45,6 +51,7 @@
 #include "daemon/supervisor/notice.h"
 #include "daemon/supervisor/pace.h"
 #include "daemon/supervisor/worker.h"
+#include "warden/warden.h"
 
 #define PROCESS_NAME "carve-supervise"
 #define NOTIFY_FILE "notify.sock"
@@ -52,6 +59,9 @@
 #define STORED_MOST 65536u
 /* A quarter of the descriptors that may be open is for the store: they are moved to a worker. */
 #define STORED_PART 4
+/* Notices that are read in a pass. */
+#define NOTICES_MOST 1024u
+#define OWN_POLLS 3u
 
 enum state { STATE_RUNNING, STATE_PAUSED, STATE_STOPPING, STATE_ENDED };
 
@@ -65,9 +75,10 @@ struct supervisor {
 	pid_t worker;   /* 0: none */
 	struct pace pace;
 	uint64_t started_ns, next_ns;
-	bool serves;    /* this worker has said so */
-	bool continues; /* some worker has: the daemon is not given up any more */
-	int code;       /* once it has ended */
+	bool serves;       /* this worker has said so */
+	bool continues;    /* some worker has: the daemon is not given up any more */
+	int code;          /* once it has ended */
+	struct error *err; /* the caller's */
 	char status[NOTICE_STATUS_SIZE];
 	char program[PATH_MAX]; /* the path of this program when it started; "": not known */
 };
@@ -187,9 +198,10 @@ static bool notice_take(struct supervisor *s)
 	return true;
 }
 
+/* More than the kernel keeps for a socket: of a worker that has ended, all are read at once. */
 static void notices_take(struct supervisor *s)
 {
-	while (notice_take(s))
+	for (unsigned i = 0; i < NOTICES_MOST && notice_take(s); i++)
 		;
 }
 
@@ -249,8 +261,29 @@ static int control_make(struct supervisor *s, int *ret_end)
 	return 0;
 }
 
+/* False: there is no worker now, and perhaps none at all. */
+static bool separate(struct supervisor *s, struct supervise_ends *ret)
+{
+	struct error err = {0};
+
+	if (!s->given->separate || s->given->separate(s->given, ret, &err) == 0)
+		return true;
+	log_event(LOG_ERROR, "supervisor.no_worker error=\"%s\"", err.message);
+	if (s->continues) {
+		pause_for(s, pace_ended(&s->pace, 0, false));
+		return false;
+	}
+	snprintf(s->status, sizeof(s->status), "%.300s%s%.200s", err.message,
+		 err.hint[0] ? "; " : "", err.hint);
+	if (s->given->words_fd < 0)
+		*s->err = err;
+	ended_for_good(s, err.code);
+	return false;
+}
+
 static void worker_start(struct supervisor *s)
 {
+	struct supervise_ends ends = {-1, -1};
 	struct sockaddr_un notify;
 	struct error err = {0};
 
@@ -260,6 +293,9 @@ static void worker_start(struct supervisor *s)
 		ended_for_good(s, EXIT_CODE_FAILED);
 		return;
 	}
+	if (!separate(s, &ends))
+		return;
+	cleanup_close int warden = ends.warden_fd, separation = ends.separation_fd;
 	cleanup_close int lock = lock_show(s->runtime), control = -1;
 	int rc = lock < 0 ? lock : notify_listen(s);
 	if (rc == 0)
@@ -273,6 +309,8 @@ static void worker_start(struct supervisor *s)
 			.control_fd = control,
 			.attach_fd = s->runtime->attach_fd,
 			.http_fd = s->runtime->http_fd,
+			.warden_fd = warden,
+			.separation_fd = separation,
 			.hoard = &s->hoard,
 			.supervisor = getpid(),
 		});
@@ -323,6 +361,9 @@ static void worker_ended(struct supervisor *s, int status)
 	bool stopping = s->state == STATE_STOPPING;
 
 	s->worker = 0;
+	/* Whoever else has its end of the link speaks for nobody. */
+	if (s->given->warden)
+		warden_link(s->given->warden, -1);
 	if (code == 0 || stopping) {
 		ended_for_good(s, MAX(code, 0));
 		return;
@@ -341,7 +382,8 @@ static void worker_ended(struct supervisor *s, int status)
 	pause_for(s, code == SUPERVISE_RENEW ? 0 : pace_ended(&s->pace, lived_ns, s->serves));
 }
 
-/* Also children that are not the worker's: in a container this is the first process. */
+/* Also children that are not the worker: the warden's, shims, and all where this is the first
+ * process of a container. */
 static void children_reap(struct supervisor *s)
 {
 	siginfo_t ended = {0};
@@ -408,16 +450,22 @@ static int time_left_ms(const struct supervisor *s)
 
 static void turn(struct supervisor *s)
 {
-	struct pollfd fds[] = {
+	struct warden *warden = s->given->warden;
+	struct pollfd fds[OWN_POLLS + WARDEN_POLLS_MAX] = {
 		{.fd = s->signal_fd, .events = POLLIN},
 		{.fd = s->notify_fd, .events = POLLIN},
 		{.fd = s->runtime->sole_fd, .events = POLLIN},
 	};
+	int timeout_ms = time_left_ms(s);
+	unsigned count = warden ? warden_poll_fill(warden, fds + OWN_POLLS, &timeout_ms) : 0;
 
-	if (poll(fds, ARRAY_SIZE(fds), time_left_ms(s)) < 0)
+	if (poll(fds, OWN_POLLS + count, timeout_ms) < 0)
 		return;
 	if (fds[1].revents)
 		notices_take(s);
+	/* Before a worker's start, which may close it. */
+	if (warden)
+		warden_poll_run(warden, fds + OWN_POLLS, count);
 	if (fds[0].revents)
 		signals_take(s);
 	if (fds[2].revents)
@@ -484,6 +532,8 @@ static void end(struct supervisor *s)
 	if (rc < 0)
 		log_event(LOG_WARNING, "supervisor.not_left error=\"%s\"", strerrordesc_np(-rc));
 	hoard_free(&s->hoard);
+	warden_close(s->given->warden);
+	s->given->warden = NULL;
 	runtime_end(s->runtime);
 }
 
@@ -494,6 +544,7 @@ int supervise_run(struct supervise *given, struct error *err)
 		.runtime = given->runtime,
 		.notify_fd = -1,
 		.control_fd = -1,
+		.err = err,
 		.continues = given->runtime->lock_fd >= 0,
 	};
 	int rc = files_hold(&s, err);

@@ -66,13 +66,16 @@ _Noreturn static void worker_become(const struct worker_start *start)
 		{SUPERVISOR_CONTROL, start->control_fd},
 		{SUPERVISOR_ATTACH, start->attach_fd},
 		{SUPERVISOR_HTTP, start->http_fd},
+		{SUPERVISOR_WARDEN, start->warden_fd}, /* last: there may be none */
+		{SUPERVISOR_SEPARATION, start->separation_fd},
 	};
+	size_t count = ARRAY_SIZE(first) - (start->warden_fd < 0 ? 2 : 0);
 	char most[16];
 	sigset_t none;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	if (getppid() != start->supervisor ||
-	    worker_descriptors_pass(first, ARRAY_SIZE(first), start->hoard) < 0)
+	    worker_descriptors_pass(first, count, start->hoard) < 0)
 		_exit(EXIT_FAILURE);
 	snprintf(most, sizeof(most), "%zu", start->hoard->most);
 	setenv("FDSTORE", most, 1);
