@@ -212,18 +212,15 @@ def warden(service):  # noqa: F811
     os.kill(pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("stopped", ["before the command", "before the program"])
-def test_a_slow_warden_keeps_no_program_of_a_slice_out(lab, place, warden, stopped):
-    """It alone can tell which slice a program of another user is in. On a busy machine its answer comes late."""
+def test_a_slow_warden_keeps_no_program_of_a_slice_out(lab, place, warden):
+    """It alone can tell which slice a program of another user is in. On a busy machine its answer comes late. A command that
+    begins meanwhile has no limit of the driver's yet, and is refused: test_limits.py."""
     program = set_user_id(place, REACH, 0o755)
     script = 'echo begins; read go; exec "$@"'
-    if stopped == "before the command":
-        os.kill(warden, signal.SIGSTOP)
     running = lab.popen(ROOT, CARVE, "run", "--isolation", "mount", "--vram", "2", *as_user(MALLORY, bounding=False),
                         "sh", "-c", script, "sh", program, "path", driver_of(lab.host), bounding=False)
-    if stopped == "before the program":
-        assert running.stdout.readline() == "begins\n"
-        os.kill(warden, signal.SIGSTOP)
+    assert running.stdout.readline() == "begins\n"
+    os.kill(warden, signal.SIGSTOP)
     running.stdin.write("go\n")
     running.stdin.flush()
     wait_until(lambda: "attach.busy" in lab.log())
