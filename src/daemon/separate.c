@@ -42,8 +42,8 @@ enum obstacle {
 	OBSTACLE_DRIVER,
 };
 
-/* What the daemon becomes. carve's own supervisor decides it, as the directory of jobs depends on
- * it, and tells its worker; under systemd the daemon does so itself. */
+/* The user that the daemon becomes. carve's own supervisor decides it, as the directory of jobs
+ * depends on it, and tells its worker. Under systemd the daemon decides it. */
 struct worker {
 	uid_t uid; /* 0: it stays root */
 	gid_t gid;
@@ -179,7 +179,7 @@ static enum obstacle obstacle_ask(const struct worker *w,
 	pid_t pid = fork();
 
 	if (pid == 0) {
-		/* What the supervisor holds is not the driver's. */
+		/* The driver gets none of the supervisor's descriptors. */
 		(void)close_range(STDERR_FILENO + 1, ~0u, 0);
 		_exit((int)find(w));
 	}

@@ -94,7 +94,7 @@ int warden_connect(const struct runtime *runtime)
 	return rc < 0 ? rc : uid == 0 ? steal_fd(&fd) : -EPERM;
 }
 
-/* What the warden of this process knows of jobs; nothing of it is open while there is none. */
+/* The places of jobs that the warden of this process has. They are closed while it hosts none. */
 static struct jobs_place hosted = {.jobs_fd = -1, .rights.fd = -1};
 /* The runtime directory that it has open, which may be removed and made anew. */
 static struct stat hosted_dir;

@@ -1,5 +1,6 @@
-/* The supervisor's loop. It waits in poll() for a signal, a notice of the worker, a second daemon
- * that asks for the files (host/sole.h), the time of the next start, and the warden's events.
+/* The supervisor's loop. It waits in poll() for a signal, a notice of the worker, and a second
+ * daemon that asks for the files (host/sole.h). It also waits for the time of the next start, and
+ * for the warden's events.
  *
  *   state      event                          becomes
  *   RUNNING    the worker ended, status 0     ENDED
@@ -361,7 +362,7 @@ static void worker_ended(struct supervisor *s, int status)
 	bool stopping = s->state == STATE_STOPPING;
 
 	s->worker = 0;
-	/* Whoever else has its end of the link speaks for nobody. */
+	/* A process that still has the worker's end of the link speaks for nobody. */
 	if (s->given->warden)
 		warden_link(s->given->warden, -1);
 	if (code == 0 || stopping) {

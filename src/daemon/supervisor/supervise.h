@@ -12,7 +12,7 @@
 struct error;
 struct warden;
 
-/* What a worker that root started gets besides; -1: nothing. */
+/* The descriptors that a worker of root's gets besides; -1: none. */
 struct supervise_ends {
 	int warden_fd, separation_fd;
 };
@@ -25,9 +25,10 @@ struct supervise {
 	int words_fd; /* gets the words of a first worker that cannot serve; -1: none */
 	/* Called once the directory is there: leaves the terminal. 0 or -errno. NULL: stays. */
 	int (*begin)(const struct runtime *runtime);
-	/* Of a daemon that root started, before each start of a worker: prepares what only root
-	 * may, and makes the worker's ends, which are the caller's then. It may open the warden
-	 * that this process hosts. 0 or negative with *err. NULL: nothing is to be prepared. */
+	/* Called before each start of a worker where root started the daemon. It prepares things
+	 * that only root may make, and makes the worker's ends, which become the caller's. It may
+	 * open the warden that this process hosts. 0 or negative with *err. NULL: nothing is to be
+	 * prepared. */
 	int (*separate)(struct supervise *supervise, struct supervise_ends *ret, struct error *err);
 	void *arg;             /* that function's */
 	struct warden *warden; /* NULL: this process hosts none */

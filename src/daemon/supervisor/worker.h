@@ -11,7 +11,7 @@ struct worker_start {
 	char *const *argv;  /* those of the supervisor */
 	const char *notify; /* the path at which the worker tells the supervisor */
 	int lock_fd, control_fd, attach_fd, http_fd;
-	int warden_fd, separation_fd; /* of a worker that root started; -1: it gets none */
+	int warden_fd, separation_fd; /* for a worker of root's; -1: it gets none */
 	const struct hoard *hoard;
 	pid_t supervisor;
 };
