@@ -46,7 +46,10 @@ def socket_peers():
 
 def inodes(pid):
     """{descriptor: inode} of a process's sockets."""
-    links = {int(p.name): os.readlink(p) for p in pathlib.Path(f"/proc/{pid}/fd").iterdir()}
+    links = {}
+    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed just now
+            links[int(entry.name)] = os.readlink(entry)
     return {fd: int(link[8:-1]) for fd, link in links.items() if link.startswith("socket:[")}
 
 
