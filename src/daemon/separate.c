@@ -390,9 +390,10 @@ static void separation_note(struct separation *separation, enum obstacle obstacl
 
 int separate(struct node *node, const char *user, struct error *err)
 {
-	struct worker w;
-	int link_fd, rc = supervisor_is_own() ? worker_receive(node, &w, &link_fd, err)
-					      : worker_find(node, user, &w, &link_fd, err);
+	struct worker w = {0};
+	int link_fd = -1;
+	int rc = supervisor_is_own() ? worker_receive(node, &w, &link_fd, err)
+				     : worker_find(node, user, &w, &link_fd, err);
 
 	if (rc < 0)
 		return -1;
