@@ -209,6 +209,18 @@ static int make(struct mig_record *record, const struct warden_mig *r, const str
 	return rc;
 }
 
+/* Opens the driver and the record, and names the instance of the request as the record does. 0, or
+ * -errno with nothing to close. */
+static int record_begin(const struct warden_place *place, const struct warden_mig *r,
+			struct mig_made *ret_made, struct mig_record *ret)
+{
+	int rc = driver_open();
+
+	if (rc == 0)
+		rc = made_name(r, ret_made);
+	return rc < 0 ? rc : mig_record_open(place->dir_fd, ret);
+}
+
 int warden_run_mig_make(struct warden_place *place, const struct warden_message *request,
 			struct warden_result *ret)
 {
@@ -217,12 +229,8 @@ int warden_run_mig_make(struct warden_place *place, const struct warden_message 
 	struct mig_record record;
 	struct mig_made made;
 	struct instance instance;
-	int rc = driver_open();
+	int rc = record_begin(place, r, &made, &record);
 
-	if (rc == 0)
-		rc = made_name(r, &made);
-	if (rc == 0)
-		rc = mig_record_open(place->dir_fd, &record);
 	if (rc < 0)
 		return rc;
 	rc = make(&record, r, &made, &instance);
@@ -239,12 +247,8 @@ int warden_run_mig_remove(struct warden_place *place, const struct warden_messag
 	const struct instance_place at = {r->profile_id, r->start, r->size};
 	struct mig_record record;
 	struct mig_made made;
-	int rc = driver_open();
+	int rc = record_begin(place, r, &made, &record);
 
-	if (rc == 0)
-		rc = made_name(r, &made);
-	if (rc == 0)
-		rc = mig_record_open(place->dir_fd, &record);
 	if (rc < 0)
 		return rc;
 	rc = mig_record_has(&record, &made) ? instance_remove(driver.instances, r->gpu, &at, 0)
