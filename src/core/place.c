@@ -74,9 +74,22 @@ enum place_reason place_check(const struct place_gpu *gpus, size_t index,
 	return reason;
 }
 
-/* Whether the remainder may stand in for the request. */
-static bool tolerable(const struct place_gpu *gpu, uint64_t requested, uint64_t left)
+/* The memory that a strict request may lack. */
+static uint64_t resident(const struct place_gpu *gpu, const struct place_request *request)
 {
+	uint64_t most = place_capacity(gpu) / 100 * PLACE_RESIDENT_PERCENT;
+
+	if (!request->lacks_resident || request->kind == PLACE_BYTES || gpu->outside > most)
+		return 0;
+	return gpu->outside;
+}
+
+/* Whether the remainder may stand in for the request. */
+static bool tolerable(const struct place_gpu *gpu, const struct place_request *request,
+		      uint64_t requested, uint64_t left)
+{
+	if (request->strict && requested > left && requested - left > resident(gpu, request))
+		return false;
 	return left >= SLICE_BYTES_MIN && left >= gpu->context &&
 	       (unsigned __int128)left * 100 >=
 		       (unsigned __int128)requested * PLACE_TOLERANCE_PERCENT;
@@ -149,7 +162,7 @@ static void collect_tolerable(const struct place_gpu *gpus, size_t gpu_count,
 		uint64_t left = place_available(&gpus[i]);
 		uint64_t bytes = left < requested ? left : requested;
 
-		if (tolerable(&gpus[i], requested, left) &&
+		if (tolerable(&gpus[i], request, requested, left) &&
 		    eligible(&gpus[i], i, request, requested) == PLACE_FITS)
 			shortlist_offer(list, (struct place_grant){(uint32_t)i, bytes, requested},
 					(struct fit){UINT64_MAX - left, time_unpromised(&gpus[i])});
@@ -208,7 +221,7 @@ int place_decide(const struct place_gpu *gpus, size_t gpu_count,
 	bool tolerance = list.count < request->count;
 	if (tolerance) {
 		list.count = 0;
-		if (!request->strict)
+		if (!request->strict || request->lacks_resident)
 			collect_tolerable(gpus, gpu_count, request, &list);
 		level(&list, request->kind);
 	}
@@ -237,7 +250,7 @@ bool place_possible(const struct place_gpu *gpus, size_t gpu_count,
 		uint64_t left = place_available(&empty);
 
 		found += eligible(&empty, i, request, requested) == PLACE_FITS &&
-			 (request->strict ? requested <= left : tolerable(&empty, requested, left));
+			 tolerable(&empty, request, requested, left);
 	}
 	return found >= request->count;
 }

@@ -14,6 +14,9 @@
 /* The percentage of the request that a remainder must hold to be granted instead
  * (docs/man/carve.1). */
 #define PLACE_TOLERANCE_PERCENT 93u
+/* The driver, or a desktop, may hold so much of a GPU for ever: a percentage of what the GPU can
+ * grant. */
+#define PLACE_RESIDENT_PERCENT 1u
 /* GPUs of one session, at most (what a ledger has room for). */
 #define PLACE_GPUS_MAX 64u
 
@@ -44,6 +47,9 @@ struct place_request {
 	uint32_t count;         /* GPUs, 1 to PLACE_GPUS_MAX */
 	const uint8_t *allowed; /* one flag a GPU; NULL: all */
 	bool strict;            /* no tolerance */
+	/* A strict fraction, or whole GPU, may lack what programs outside carve hold there, up to
+	 * PLACE_RESIDENT_PERCENT. To wait for that may be to wait for ever. */
+	bool lacks_resident;
 };
 
 struct place_grant {

@@ -263,6 +263,42 @@ static void outside_use(void **state)
 	assert_false(place_possible(&gpu, 1, &request));
 }
 
+/* A strict fraction or whole GPU may lack what little programs outside carve hold, and an amount of
+ * memory may not. */
+static void resident_use(void **state)
+{
+	struct place_gpu gpu = gpu_of(GIB(80));
+	struct place_request request = {.kind = PLACE_WHOLE,
+					.share = SHARE_ONE,
+					.count = 1,
+					.strict = true,
+					.lacks_resident = true};
+	struct place_result result;
+
+	gpu.outside = GIB(80) / 100;
+	assert_int_equal(place_decide(&gpu, 1, &request, &result), 0);
+	assert_int_equal(result.grant[0].bytes, GIB(80) - gpu.outside);
+	gpu.outside += 100;
+	assert_int_equal(place_decide(&gpu, 1, &request, &result), -ENOSPC);
+	assert_true(place_possible(&gpu, 1, &request));
+	gpu.outside = MIB(100);
+	request.kind = PLACE_FRACTION;
+	request.share = SHARE_ONE / 2;
+	gpu.promised = GIB(40);
+	assert_int_equal(place_decide(&gpu, 1, &request, &result), 0);
+	assert_int_equal(result.grant[0].bytes, GIB(40) - MIB(100));
+	/* A byte more was promised to another slice: that is waited for. */
+	gpu.promised++;
+	assert_int_equal(place_decide(&gpu, 1, &request, &result), -ENOSPC);
+	gpu.promised--;
+	request.kind = PLACE_BYTES;
+	request.bytes = GIB(40);
+	assert_int_equal(place_decide(&gpu, 1, &request, &result), -ENOSPC);
+	request.kind = PLACE_FRACTION;
+	request.lacks_resident = false;
+	assert_int_equal(place_decide(&gpu, 1, &request, &result), -ENOSPC);
+}
+
 /* ---- properties -------------------------------------------------------------------------- */
 
 static uint64_t any(uint64_t below)
@@ -489,6 +525,7 @@ int main(void)
 		cmocka_unit_test(compute),
 		cmocka_unit_test(contexts),
 		cmocka_unit_test(outside_use),
+		cmocka_unit_test(resident_use),
 		cmocka_unit_test(random_pools),
 		cmocka_unit_test(compute_is_promised_once),
 		cmocka_unit_test(memory_needs_no_time),

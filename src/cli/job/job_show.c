@@ -30,6 +30,22 @@ static void gpus_text(const json_t *job, char *buf, size_t size)
 		snprintf(buf, size, "-");
 }
 
+/* In the order of the GPUs. */
+static void granted_print(const json_t *job)
+{
+	const json_t *granted = json_object_get(job, "granted_bytes"), *bytes;
+	char text[UNITS_TEXT_SIZE];
+	size_t i, count = json_array_size(granted);
+
+	if (!count)
+		return;
+	printf("%-10s", "granted");
+	json_array_foreach(granted, i, bytes)
+		printf("%s %s", i ? "," : "",
+		       units_format_bytes((uint64_t)json_integer_value(bytes), text));
+	printf("\n");
+}
+
 static void code_text(const json_t *job, char *buf, size_t size)
 {
 	const json_t *code = json_object_get(job, "exit_code");
@@ -197,6 +213,7 @@ void job_print(const json_t *job)
 		       json_integer_value(json_object_get(job, "priority")));
 	gpus_text(job, text, sizeof(text));
 	printf("%-10s %s\n", "GPUs", text);
+	granted_print(job);
 	code_text(job, text, sizeof(text));
 	printf("%-10s %s\n", "exit code", text);
 	printf("%-10s %d\n", "attempt", (int)session_number(job, "attempt"));

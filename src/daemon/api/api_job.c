@@ -31,31 +31,52 @@
 
 /* ---- showing ------------------------------------------------------------------------------ */
 
-static json_t *gpus_json(const struct job_record *record)
+/* The job's place has a pair for each of its GPUs: the GPU's number, and the bytes that the job
+ * was granted there. A pod's place is an object. */
+enum { PLACE_INDEX, PLACE_BYTES_GRANTED };
+
+static json_t *place_json(const struct job_record *record, size_t of_pair)
 {
 	json_t *list = json_array(), *place = json_loads(record->place, 0, NULL), *item;
 	size_t i;
 
-	json_array_foreach(place, i, item) json_array_append(list, json_array_get(item, 0));
+	json_array_foreach(place, i, item) json_array_append(list, json_array_get(item, of_pair));
 	json_decref(place);
 	return list;
+}
+
+static json_t *granted_json(const struct job_record *record)
+{
+	json_t *list = place_json(record, PLACE_BYTES_GRANTED);
+
+	if (json_array_size(list))
+		return list;
+	json_decref(list);
+	return json_null();
+}
+
+/* Nobody knows the code of a job whose shim could not tell it. */
+static json_t *code_json(const struct job_record *record)
+{
+	bool known = job_state_ended(record->state) && record->started && record->exit_code >= 0;
+
+	return known ? json_integer(record->exit_code) : json_null();
 }
 
 static json_t *record_json(const struct queues *queues, const struct job_record *r)
 {
 	char id[JOB_ID_TEXT], log[PATH_MAX];
-	bool ended = job_state_ended(r->state);
 
 	job_file(queues, r, SHIM_LOG, log);
 	return json_pack(
-		"{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s, s:i, s:i, s:o, "
-		"s:o, s:o, s:o, s:o, s:o}",
+		"{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s, s:i, s:i, "
+		"s:o, s:o, s:o, s:o, s:o, s:o}",
 		"id", job_id_text(r, id), "name", r->name, "queue", r->queue, "state",
 		job_state_text(r->state), "session",
-		*r->session ? json_string(r->session) : json_null(), "gpus", gpus_json(r),
-		"exit_code", ended && r->started ? json_integer(r->exit_code) : json_null(),
-		"signal", r->signal ? json_integer(r->signal) : json_null(), "enqueued",
-		view_time(r->enqueued), "started", view_time(r->started), "ended",
+		*r->session ? json_string(r->session) : json_null(), "gpus",
+		place_json(r, PLACE_INDEX), "granted_bytes", granted_json(r), "exit_code",
+		code_json(r), "signal", r->signal ? json_integer(r->signal) : json_null(),
+		"enqueued", view_time(r->enqueued), "started", view_time(r->started), "ended",
 		view_time(r->ended), "reason", r->reason, "user", view_user(r->uid), "priority",
 		r->priority, "attempt", (int)r->attempt, "array",
 		r->array ? json_integer(r->array) : json_null(), "index",

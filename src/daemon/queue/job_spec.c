@@ -528,6 +528,8 @@ static int size_read(const json_t *sizes, struct job_spec *spec, struct error *e
 		return rc;
 	spec->sized = true;
 	spec->request = request.place;
+	/* A job can wait for its whole size: the 93% rule is for people, who see what they get. */
+	spec->request.strict = spec->request.lacks_resident = true;
 	return 0;
 }
 

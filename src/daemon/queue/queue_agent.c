@@ -86,7 +86,8 @@ void agent_allowed(const struct queues *q, const struct agent *agent,
 static void request_of_queue(const struct queue_spec *spec, struct place_request *ret,
 			     uint32_t *ret_count_min)
 {
-	*ret = (struct place_request){.kind = PLACE_FRACTION, .count = 1};
+	*ret = (struct place_request){
+		.kind = PLACE_FRACTION, .count = 1, .strict = true, .lacks_resident = true};
 	*ret_count_min = 1;
 	if (spec->size == QUEUE_SIZE_FRACTION) {
 		ret->share = ret->compute = spec->share;

@@ -172,9 +172,8 @@ static bool same_request(const struct job_spec *a, const struct job_spec *b)
 	const struct place_request *x = &a->request, *y = &b->request;
 
 	return a->sized == b->sized && a->limit_ns == b->limit_ns &&
-	       (!a->sized ||
-		(x->kind == y->kind && x->bytes == y->bytes && x->share == y->share &&
-		 x->compute == y->compute && x->count == y->count && x->strict == y->strict));
+	       (!a->sized || (x->kind == y->kind && x->bytes == y->bytes && x->share == y->share &&
+			      x->compute == y->compute && x->count == y->count));
 }
 
 /* A user may have more kinds of jobs than the loop has time to go through. */

@@ -15,6 +15,7 @@ import time
 import pytest
 
 from conftest import BUILD, wait_until
+from programs import python
 from queueing import module_queues, queues, queues_of  # noqa: F401: fixtures
 
 CARVE = BUILD / "carve"
@@ -492,6 +493,49 @@ def test_a_size_of_its_own_stays_within_the_queues(queues):
     done = queues.host.carve("enqueue", "--queue", "own", "--", "true")
     assert done.returncode == 2 and "size" in done.stderr
     assert queues.ended(queues.enqueue("true", queue="own", options=["--vram", "3"]))["state"] == "done"
+
+
+@pytest.mark.parametrize("queue, size, granted", [
+    ("own", ["--vram", "41"], 41 << 30), ("own", ["--gpu", "0.52"], None), ("part=0.52", [], None)])
+def test_a_job_waits_for_its_whole_size(queues_of, queue, size, granted):
+    """No job gets the 93% of its size that a person may be granted, who sees it."""
+    queues = queues_of("h100-80gb:1")
+    session = queues.host.carve_json("session", "request", "--vram", "40")
+    queues.agent(queue)
+    id = queues.enqueue("true", queue=queue.split("=")[0], options=size)
+    wait_until(lambda: "others than queues" in queues.job(id)["reason"])
+    assert queues.job(id)["granted_bytes"] is None
+    queues.host.carve("session", "release", session["id"])
+    job = queues.ended(id)
+    gpu, = queues.host.carve_json("gpu", "list")
+    granted = granted or int((gpu["memory_bytes"] - gpu["reserved_bytes"]) * 0.52)
+    assert job["state"] == "done" and job["granted_bytes"] == [granted]
+    said = queues.host.carve("job", "show", id).stdout
+    assert re.search(r"^granted +4[0-9.]+ GiB$", said, re.M), said
+
+
+def test_a_job_that_no_gpu_holds_whole_is_refused_though_93_percent_would_fit(queues):
+    queues.agent("own", "whole=1")
+    done = queues.host.carve("enqueue", "--queue", "own", "--vram", "80", "--", "true")
+    assert done.returncode == 3 and "can ever grant that" in done.stderr
+    assert queues.ended(queues.enqueue("true", queue="whole"))["state"] == "done"
+
+
+def test_a_job_does_not_wait_for_what_little_the_driver_or_a_desktop_holds(queues_of):
+    """Programs outside carve that hold no more than a hundredth of the GPU may hold that for ever."""
+    queues = queues_of("h100-80gb:1")
+    with queues.host.popen(python("hold", 100), stdin=subprocess.PIPE) as desktop:
+        assert desktop.stdout.readline() == "0\n"
+        queues.agent("half=0.5", "whole=1")
+        ids = [queues.enqueue("sh", "-c", queues.gate()) for _ in range(2)]
+        for id in ids:
+            queues.wait_state(id, "running")
+        first, second = (queues.job(id)["granted_bytes"][0] for id in ids)
+        assert 0 < first - second < 1 << 30
+        queues.open_gate()
+        job = queues.ended(queues.enqueue("true", queue="whole"))
+        assert job["state"] == "done" and job["granted_bytes"] == [first + second]
+        desktop.stdin.close()
 
 
 def test_memory_outside_carve_is_waited_for(queues, programs):
