@@ -29,6 +29,7 @@ struct warrant;
 
 #define JOB_NAME_SIZE 64 /* SHIM_NAME_SIZE of proto/shim_name.h */
 #define JOB_REASON_SIZE 192
+#define JOB_CODE_UNKNOWN (-1)
 #define JOB_AFTER_MAX 16u
 #define JOB_RETRY_ON_MAX 16u
 /* Jobs of one array or sweep, and words of an array's list. */
@@ -147,7 +148,8 @@ struct job_record {
 	const char *ending; /* why it is being ended; "": it is not */
 	enum job_state ending_as;
 	int64_t enqueued, started, ended;
-	int exit_code, signal;
+	int exit_code; /* JOB_CODE_UNKNOWN: nobody knows it */
+	int signal;
 	uint32_t text_bytes; /* the size of its request's text: its share, where that is an array's
 			      */
 	const char *reason;

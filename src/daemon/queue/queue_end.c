@@ -397,7 +397,8 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 
 void job_finish(struct job *job, enum job_state state, const char *reason)
 {
-	struct outcome outcome = {.state = state, .ended = now_realtime_ns()};
+	struct outcome outcome = {
+		.state = state, .exit_code = JOB_CODE_UNKNOWN, .ended = now_realtime_ns()};
 
 	snprintf(outcome.reason, sizeof(outcome.reason), "%s", reason);
 	outcome_take(job, &outcome);
@@ -460,6 +461,7 @@ static void outcome_of_record(const struct job *job, const json_t *record, struc
 static void unstarted(struct job *job, bool pod_goes_on)
 {
 	struct outcome outcome = {.state = JOB_QUEUED,
+				  .exit_code = JOB_CODE_UNKNOWN,
 				  .again = true,
 				  .unstarted = true,
 				  .ended = now_realtime_ns(),
@@ -525,7 +527,8 @@ static bool orphan_watch(struct job *job, const json_t *start)
  * started once more. */
 static void lost(struct job *job, int unread)
 {
-	struct outcome outcome = {.state = JOB_LOST, .ended = now_realtime_ns()};
+	struct outcome outcome = {
+		.state = JOB_LOST, .exit_code = JOB_CODE_UNKNOWN, .ended = now_realtime_ns()};
 	int error = given_up(job->queues, &job->record);
 
 	if (error)
@@ -555,8 +558,10 @@ static void outcome_of_pod(const struct job *job, struct outcome *outcome)
 	if (why && (is_lost || (phase && !strcmp(phase, SHIM_POD_REFUSED)))) {
 		snprintf(outcome->reason, sizeof(outcome->reason), "%s%s",
 			 is_lost ? "its pod " : "", why);
-		if (is_lost && outcome->state == JOB_FAILED)
+		if (is_lost && outcome->state == JOB_FAILED) {
 			outcome->state = JOB_LOST;
+			outcome->exit_code = JOB_CODE_UNKNOWN;
+		}
 	}
 	json_decref(state);
 }

@@ -85,6 +85,7 @@ def test_a_job_whose_shim_was_killed_runs_to_its_end_and_is_lost(queues, armed, 
     id = queues.witnessed("sleep 0.3")
     job = queues.ended(id)
     assert job["state"] == "lost" and "shim" in job["reason"] and not token.exists()
+    assert job["exit_code"] is None and re.search("^exit code +-$", queues.host.carve("job", "show", id).stdout, re.M)
     assert queues.runs(id) == [f"{id} 1 start", f"{id} 1 end"]  # once, and whole
 
 
