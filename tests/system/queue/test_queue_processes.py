@@ -45,12 +45,14 @@ def test_processes_that_hop_from_fork_to_fork_end_with_their_job(queues, tmp_pat
     queues.agent("half=0.5")
     ready, pid = tmp_path / "ready", tmp_path / "pid"
     (tmp_path / "hopper.py").write_text(HOPPER)
-    wait = {"exit": f"until [ -e {ready} ]; do sleep 0.02; done"}.get(end, "sleep 1000")
+    wait = queues.gate() if end == "exit" else "sleep 1000"
     job = queues.enqueue("sh", "-c", f"echo $$ > {pid}; /usr/bin/python3 {tmp_path}/hopper.py {ready} & {wait}",
                          options=("--grace", "0.2", *(("--time", "2s") if end == "timeout" else ())))
     path = cgroup_of(pid_in(pid))
     wait_until(ready.exists)
-    if end == "cancel":
+    if end == "exit":
+        queues.open_gate()
+    elif end == "cancel":
         assert queues.host.carve("job", "cancel", job).returncode == 0
     assert queues.ended(job)["state"] == {"cancel": "cancelled", "exit": "done", "timeout": "timeout"}[end]
     assert not path.exists()
