@@ -91,19 +91,23 @@ def test_a_shim_has_nothing_but_its_job(jobs):
     assert found["rights"] == [[str(MALLORY)] * 4] * 2 + [["0" * 16]] * 3, found
 
 
-@pytest.mark.attack("14", "a user has a shim start a daemon in the system daemon's place")
-@pytest.mark.long
-def test_a_users_shim_starts_no_system_daemon(lab):
-    """As carve-shim does for a user's own daemon that was killed."""
-    attach = lab.runtime / "attach.sock"
+@pytest.mark.attack("14", "a user's job starts a daemon in the system daemon's place")
+def test_a_job_that_outlives_the_system_daemon_starts_none_in_its_place(lab):
+    """Neither by its shim, which sees the daemon end, nor by a command that is told the system daemon's directory."""
+    jobs = Jobs(lab)
+    home = lab.home(MALLORY)
+    ask = f"timeout 20 {BUILD}/carve gpu list; echo $?"
+    job = jobs.enqueue(MALLORY, "sh", "-c", f"touch begun; while [ ! -e gate ]; do sleep 0.02; done; ({ask}; unset CARVE_HOST; export CARVE_RUNTIME_DIR={lab.runtime} XDG_RUNTIME_DIR={lab.runtime}; {ask}) > new 2>&1; mv new asked")
+    wait_until((home / "begun").exists)
     lab.kill_daemon()
     wait_until(lambda: lab.can_lock() and not processes_of(lab, ROOT))
-    for preload in ({}, {"CARVE_RUNTIME_DIR": str(lab.runtime), "XDG_RUNTIME_DIR": str(lab.runtime)}):
-        done = lab.run(MALLORY, "sh", "-c", f": | exec {BUILD}/carve-shim --revive {attach} 4<&0", env=preload)
-        assert done.returncode == 0, done.stderr
-        wait_until(lambda: not processes_of(lab, MALLORY))
-    assert not processes_of(lab, ROOT) and "carved.listening" not in lab.log().split("carved.listening", 1)[1]
+    (home / "gate").touch()
+    wait_until((home / "asked").exists, timeout=60)
+    answers = [line for line in (home / "asked").read_text().splitlines() if line.isdigit()]
+    assert len(answers) == 2 and "0" not in answers, (home / "asked").read_text()
+    assert lab.can_lock() and not processes_of(lab, MALLORY) and not processes_of(lab, ROOT)
     lab.start()
+    assert jobs.ended(MALLORY, job)["state"] == "done"
 
 
 def processes_of(lab, uid):
