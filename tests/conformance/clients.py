@@ -1,4 +1,5 @@
 """Real clients, from Debian: downloaded with an apt of its own, unpacked into a directory, never installed."""
+import fcntl
 import functools
 import os
 import pathlib
@@ -74,7 +75,11 @@ def archive(directory, suite):
 def unpacked(directory, group):
     """The directory in which the group's packages lie unpacked; made when first asked for."""
     root = directory / group
-    if not root.is_dir():
+    # Tests that run side by side may share the directory.
+    with open(directory / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if root.is_dir():
+            return root
         suite, packages = GROUPS[group]
         options = archive(directory, suite or own_suite())
         with tempfile.TemporaryDirectory(dir=directory) as scratch:

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from .conftest import BUILD, ROOT
+from .conftest import BUILD, ROOT, WITHOUT_NODES
 
 SYMBOLS = ROOT / "src/front/cuda/symbol-classes.tsv"
 NOT_INITIALIZED = 3
@@ -26,7 +26,7 @@ def real(client_root, driver):
 
 def answers(library, *prefix):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("CARVE_", "SIMGPU_", "CUDA_", "LD_"))}
-    done = subprocess.run([*prefix, "/usr/bin/python3", SCRIPT, library, SYMBOLS], env=env, text=True, timeout=120,
+    done = subprocess.run([*WITHOUT_NODES, *prefix, "/usr/bin/python3", SCRIPT, library, SYMBOLS], env=env, text=True, timeout=120,
                           capture_output=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -142,7 +142,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def machine_has_gpu():
-    """Whether a driver stands behind the device node; real clients that run as root make the node anywhere."""
+    """Whether a driver stands behind the device node; NVIDIA's clients that run as root make the node anywhere."""
     try:
         os.close(os.open("/dev/nvidiactl", os.O_RDWR))
         return True
