@@ -257,8 +257,7 @@ def processes_of(directory):
             words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0") if entry.name.isdigit() else []
         except OSError:
             continue
-        # A daemon's reviver has the shim's program, but no job.
-        if any(w.startswith(str(directory)) for w in words[1:]) and "--revive" not in words:
+        if any(w.startswith(str(directory)) for w in words[1:]):
             found[os.path.basename(words[0])] = int(entry.name)
     return found
 
