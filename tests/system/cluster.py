@@ -346,11 +346,11 @@ class ApiServer:
             return {f"{o['metadata']['namespace']}/{o['metadata']['name']}": o["spec"]["spec"]["devices"]
                     for p, o in self.objects.items() if "/resourceclaimtemplates/" in p}
 
-    def warnings(self):
+    def warnings(self, kind="Node", namespace="default"):
         """[(reason, message)] of the events, in their order."""
         with self.lock:
-            return [(o["reason"], o["message"]) for p, o in self.objects.items() if p.startswith("/api/v1/namespaces/default/events/")
-                    and o["type"] == "Warning" and o["involvedObject"]["kind"] == "Node"]
+            return [(o["reason"], o["message"]) for p, o in self.objects.items() if p.startswith(f"/api/v1/namespaces/{namespace}/events/")
+                    and o["type"] == "Warning" and o["involvedObject"]["kind"] == kind]
 
     def gpus(self, node, *sizes):
         """A node's slice with GPUs of so many MiB."""

@@ -42,7 +42,7 @@ SCHEMAS = {
         "driver!": NAME, "pool!": {"name!": NAME, "generation!": int, "resourceSliceCount!": int}, "nodeName": NAME,
         "devices": [DEVICE], "sharedCounters": [{"name!": LABEL, "counters!": COUNTERS}]}}),
     "resourceclaimtemplates": of_kind("resource.k8s.io/v1", "ResourceClaimTemplate", **{"spec!": {
-        "metadata": METADATA, "spec!": {"devices": {
+        "metadata": {"labels": MapOf(of=TEXT), "annotations": MapOf(of=TEXT)}, "spec!": {"devices": {
             "requests": [{"name!": TEXT, "exactly": REQUEST, "firstAvailable": [{"name!": LABEL, **REQUEST}]}],
             "constraints": [{"requests": [TEXT], "matchAttribute": TEXT, "distinctAttribute": TEXT}]}}}}),
     "leases": of_kind("coordination.k8s.io/v1", "Lease", spec={

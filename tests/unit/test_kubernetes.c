@@ -90,6 +90,34 @@ static void test_a_claim_names_requests_without_their_alternatives(void **state)
 	assert_int_equal(claim.device[0].cores, 25);
 }
 
+static void test_a_claim_of_a_pods_size_is_made_of_carves_template(void **state)
+{
+	static const struct {
+		const char *annotations;
+		bool taken;
+	} cases[] = {
+		{"{\"resource.kubernetes.io/pod-claim-name\": \"carve-gpu\"}", false},
+		{"{\"resource.kubernetes.io/pod-claim-name\": \"carve-gpu\", "
+		 "\"carve.dev/template\": \"carve-fraction-0.2\"}",
+		 true},
+		{"{\"resource.kubernetes.io/pod-claim-name\": \"gpu\"}", true},
+		{"{}", true},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		cleanup_json json_t *json = json_pack(
+			"{s:{s:s, s:o}, s:{s:{s:{s:[o]}}}}", "metadata", "uid", "u-1",
+			"annotations", json_loads(cases[i].annotations, 0, NULL), "status",
+			"allocation", "devices", "results", json_loads(RESULT(""), 0, NULL));
+		struct claim claim;
+		struct error err = {0};
+
+		assert_true((claim_parse(json, "gpu.carve.dev", &claim, &err) == 0) ==
+			    cases[i].taken);
+		assert_true(cases[i].taken || strstr(err.message, "carve did not make"));
+	}
+}
+
 static void test_a_claim_that_makes_no_sense_is_refused(void **state)
 {
 	static const char *const bad[] = {
@@ -472,6 +500,7 @@ int main(void)
 		cmocka_unit_test(test_a_call_of_the_kubelet_is_answered_once),
 		cmocka_unit_test(test_quantities_are_read_as_kubernetes_writes_them),
 		cmocka_unit_test(test_a_claim_names_requests_without_their_alternatives),
+		cmocka_unit_test(test_a_claim_of_a_pods_size_is_made_of_carves_template),
 		cmocka_unit_test(test_a_claim_that_makes_no_sense_is_refused),
 		cmocka_unit_test(test_names_of_templates_say_the_size),
 		cmocka_unit_test(test_a_dropped_field_is_named),

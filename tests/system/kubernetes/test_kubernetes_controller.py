@@ -167,6 +167,78 @@ def test_a_template_goes_when_no_pod_names_it_and_comes_back_with_the_next_pod(c
     wait_until(lambda: "team/carve-memory-500" in api.templates())
 
 
+TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaimtemplates/"
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["by the watch", "by the next list"])
+def test_a_template_that_somebody_deleted_is_made_again_while_a_pod_names_it(controllers, seen):
+    api = controllers.api
+    controllers.start()
+    api.pod("p", "carve-memory-500", "team")
+    wait_until(lambda: "team/carve-memory-500" in api.templates())
+    wait_until(lambda: any(m == "WATCH" and "resourceclaimtemplates" in p for m, p in api.calls))
+    before = api.objects[TEMPLATES + "carve-memory-500"]["metadata"]["uid"]
+    with api.lock:
+        api.delete(TEMPLATES + "carve-memory-500")
+        if not seen:
+            api.cut_watches(forget=True)
+    wait_until(lambda: "team/carve-memory-500" in api.templates())
+    assert api.objects[TEMPLATES + "carve-memory-500"]["metadata"]["uid"] != before
+
+
+def test_a_template_that_was_deleted_with_its_namespace_comes_back_with_the_next_pod_there(controllers):
+    api = controllers.api
+    controllers.start()
+    api.pod("p", "carve-memory-500", "team")
+    wait_until(lambda: "team/carve-memory-500" in api.templates())
+    wait_until(lambda: any(m == "WATCH" and "resourceclaimtemplates" in p for m, p in api.calls))
+    with api.lock:
+        api.delete("/api/v1/namespaces/team/pods/p")
+        api.delete(TEMPLATES + "carve-memory-500")
+    # A pod of another namespace is looked at after the deletion.
+    api.pod("q", "carve-memory-600")
+    wait_until(lambda: "default/carve-memory-600" in api.templates())
+    wait_until(lambda: any("namespaces/team/pods" in p for _, p in api.calls))
+    assert "team/carve-memory-500" not in api.templates()
+    api.pod("p", "carve-memory-500", "team")
+    wait_until(lambda: "team/carve-memory-500" in api.templates())
+
+
+def test_a_template_that_carve_did_not_make_is_told_and_left_alone(controllers):
+    api = controllers.api
+    foreign = {"metadata": {"name": "carve-fraction-0.2", "namespace": "team"},
+               "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.carve.dev"}}]}}}}
+    api.put(TEMPLATES + "carve-fraction-0.2", foreign)
+    api.gpus("n1", 81079)
+    controllers.start()
+    api.pod("p", "carve-fraction-0.2", "team")
+    [(reason, message)] = wait_until(lambda: api.warnings("Pod", "team"))
+    assert reason == "ForeignTemplate" and message == (
+        "claim template carve-fraction-0.2 is not carve's, though it has a name of carve's; "
+        "kubectl -n team delete resourceclaimtemplate carve-fraction-0.2, and make the pod again")
+    assert api.templates()["team/carve-fraction-0.2"] == foreign["spec"]["spec"]["devices"]
+    api.delete(TEMPLATES + "carve-fraction-0.2")
+    wait_until(lambda: "firstAvailable" in api.templates().get("team/carve-fraction-0.2", {"requests": [{}]})["requests"][0])
+    assert len(api.warnings("Pod", "team")) == 1 and controllers.log().count("template.failed") == 1
+
+
+def test_claims_of_a_template_say_that_it_is_carves(api):
+    api.pod("p", "carve-memory-500", "team")
+    wait_until(lambda: "team/carve-memory-500" in api.templates())
+    made = api.objects[TEMPLATES + "carve-memory-500"]
+    assert made["spec"]["metadata"] == {"annotations": {"carve.dev/template": "carve-memory-500"}}
+
+
+def test_a_template_that_could_not_be_made_is_tried_again(controllers):
+    api = controllers.api
+    api.forbidden = "resourceclaimtemplates/carve-memory-500"
+    controllers.start()
+    api.pod("p", "carve-memory-500", "team")
+    wait_until(lambda: "template.failed" in controllers.log())
+    api.forbidden = None
+    wait_until(lambda: "team/carve-memory-500" in api.templates())
+
+
 def test_no_template_goes_while_the_api_server_does_not_tell_all_pods(controllers):
     api = controllers.api
     controllers.start("--collect-every", "1")

@@ -70,6 +70,10 @@ def test_the_controller_has_the_rights_that_it_uses(objects):
         api.gpus("n2", 40390)
         wait_until(lambda: {"delete", "update"} <= {verb for _, _, verb in used(api.calls)})
         wait_until(lambda: ("resource.k8s.io", "resourceclaimtemplates", "list") in used(api.calls))
+        api.put("/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates/carve-memory-500",
+                {"metadata": {"name": "carve-memory-500", "namespace": "default"}, "spec": {"spec": {"devices": {}}}})
+        api.pod("q", "carve-memory-500")
+        wait_until(lambda: api.warnings("Pod"))
         assert used(api.calls) == rights(objects, "carve-controller")
     finally:
         process.terminate()

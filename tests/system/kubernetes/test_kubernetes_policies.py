@@ -311,6 +311,16 @@ def test_a_plugin_changes_the_slices_of_its_own_node_alone(admission, operation,
     assert refusals == (["carve's plugin of a node changes the slices of that node only"] if refused else [])
 
 
+@pytest.mark.parametrize("name, user, refused", [
+    ("carve-fraction-0.2", "someone", True), ("carve-memory-4096-x2", "system:serviceaccount:carve:carve-node", True),
+    ("carve-fraction-0.2", "system:serviceaccount:carve:carve-controller", False), ("carve-gpus", "someone", False), (None, "someone", False),
+])
+def test_the_controller_alone_makes_templates_of_its_names(admission, name, user, refused):
+    template = {"metadata": {"name": name} if name else {"generateName": "carve-fraction-"}, "spec": {"spec": {"devices": {}}}}
+    _, refusals, _ = admission.admit(template, "CREATE", "resourceclaimtemplates", user)
+    assert [r.startswith("carve's controller alone makes templates") for r in refusals] == [True] * refused
+
+
 @pytest.mark.parametrize("key, good, wrong", [
     ("nvidia.com/gpu.replicas", ["0", "4", "1000"], ["many", "1001", "", "4.5"]),
     ("node-role.kubernetes.io/runai-mig-enabled", ["true", "false"], ["", "yes", "True"]),

@@ -284,6 +284,8 @@ static void check_policies(struct check *check)
 		{"validatingadmissionpolicybindings", "carve-spellings"},
 		{"validatingadmissionpolicies", "carve-own-slices"},
 		{"validatingadmissionpolicybindings", "carve-own-slices"},
+		{"validatingadmissionpolicies", "carve-templates"},
+		{"validatingadmissionpolicybindings", "carve-templates"},
 	};
 	char path[256];
 

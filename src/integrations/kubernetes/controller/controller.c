@@ -15,6 +15,7 @@
 #include "base/macros.h"
 #include "client/client.h"
 #include "daemon/host/log.h"
+#include "integrations/kubernetes/api/event.h"
 #include "integrations/kubernetes/api/informer.h"
 #include "integrations/kubernetes/api/leader.h"
 #include "integrations/kubernetes/controller/unused.h"
@@ -29,6 +30,10 @@
 /* Between two writes, so that a new size of GPU, which changes every template, is no burst. */
 #define WRITE_PAUSE_NS 20000000L
 #define PATH_SIZE 512
+/* Between two tries of templates that could not be made. Each try of a template costs two calls. */
+#define RETRY_MS 10000LL
+/* Pods that hear why a template could not be made; others hear it when they change. */
+#define TOLD_MAX 100
 /* Between two looks for pods that nobody follows; each lists the pods of jobs. */
 #define ORPHANS_SECONDS_MAX 600u
 
@@ -44,8 +49,10 @@ struct controller {
 	pthread_mutex_t lock;
 	json_t *seen;   /* MiB of GPUs and of MIG instances, by slice: {slice: {"gpu": [mib, ...],
 			   "mig": [mib, ...]}} */
-	json_t *wanted; /* templates that pods name: {"namespace/name": made}, where made says
-			   that it is there as it should be */
+	json_t *wanted; /* templates that pods name: {"namespace/name": state}. true: it is there
+			   as it should be. false: it is to be made. {"error": why it could not be
+			   made, "told": {UID of a pod: true}} */
+	json_t *listed; /* keys of the list of templates that is being read */
 	struct template_sizes sizes;
 };
 
@@ -77,8 +84,18 @@ static int template_call(struct controller *controller, const char *method, cons
 	return rc;
 }
 
+/* A pod that uses a template of somebody else's has a claim of another size than it names. */
+static int foreign_error(const char *namespace, const char *name, struct error *err)
+{
+	error_set(err, EXIT_CODE_FAILED,
+		  "claim template %s is not carve's, though it has a name of carve's", name);
+	error_hint(err, "kubectl -n %s delete resourceclaimtemplate %s, and make the pod again",
+		   namespace, name);
+	return -EXIT_CODE_FAILED;
+}
+
 /* Templates cannot be changed, so one that is not right is replaced: claims that were made from it
- * stay. */
+ * stay. A template that carve did not make is left alone, and fails. */
 static int template_write(struct controller *controller, const char *namespace, const char *name,
 			  const json_t *wanted, struct error *err)
 {
@@ -90,6 +107,8 @@ static int template_write(struct controller *controller, const char *namespace, 
 		 namespace);
 	snprintf(one, sizeof(one), "%s/%s", all, name);
 	int rc = template_call(controller, "GET", one, NULL, &there, &status, err);
+	if (rc == 0 && status == 200 && !template_is_ours(there))
+		return foreign_error(namespace, name, err);
 	if (rc < 0 || (status == 200 &&
 		       slices_contain(json_object_get(there, "spec"),
 				      json_object_get(wanted, "spec"), field, sizeof(field))))
@@ -104,15 +123,64 @@ static int template_write(struct controller *controller, const char *namespace, 
 	return rc;
 }
 
-/* Makes one that pods name, where it is not known to be there. */
-static void template_ensure(struct controller *controller, const char *key)
+static const char *key_split(const char *key, char namespace[static CLAIM_LABEL_SIZE])
+{
+	const char *name = strchr(key, '/') + 1;
+
+	snprintf(namespace, CLAIM_LABEL_SIZE, "%.*s", (int)(name - key - 1), key);
+	return name;
+}
+
+static void pod_tell(struct controller *controller, const json_t *pod, const char *message)
+{
+	const struct event event = {
+		.kind = "Pod", .about = pod, .reason = "ForeignTemplate", .message = message};
+	struct error err = {0};
+
+	if (event_write(&controller->api, &event, &err) < 0)
+		log_event(LOG_WARNING, "event.failed error=\"%s\"", err.message);
+}
+
+/* Tells why a template could not be made: once for each reason in the log, and once to each of
+ * `pods` that name it, where somebody has to act. */
+static void failure_tell(struct controller *controller, const char *key, const json_t *pods,
+			 const struct error *err)
+{
+	json_t *state = json_object_get(controller->wanted, key), *told;
+	const char *before = json_string_value(json_object_get(state, "error"));
+	char text[sizeof(err->message) + sizeof(err->hint) + 2];
+	const json_t *pod;
+	size_t i;
+
+	if (!before || strcmp(before, err->message) != 0) {
+		log_event(LOG_WARNING, "template.failed name=%s error=\"%s\"", key, err->message);
+		json_object_set_new(controller->wanted, key,
+				    json_pack("{s:s, s:{}}", "error", err->message, "told"));
+	}
+	told = json_object_get(json_object_get(controller->wanted, key), "told");
+	snprintf(text, sizeof(text), "%s; %s", err->message, err->hint);
+	json_array_foreach((json_t *)pods, i, pod)
+	{
+		const char *uid =
+			json_string_value(json_object_get(json_object_get(pod, "metadata"), "uid"));
+
+		/* What passes by itself, such as an API server that is away, has no hint. */
+		if (!*err->hint || !uid || json_object_get(told, uid))
+			continue;
+		json_object_set_new(told, uid, json_true());
+		pod_tell(controller, pod, text);
+	}
+}
+
+/* Makes a template that pods name, where it is not known to be there. `pods`: some of these pods,
+ * to be told where it fails; NULL: none. */
+static void template_ensure(struct controller *controller, const char *key, const json_t *pods)
 {
 	char namespace[CLAIM_LABEL_SIZE];
-	const char *name = strchr(key, '/') + 1;
+	const char *name = key_split(key, namespace);
 	struct template_size size;
 	struct error err = {0};
 
-	snprintf(namespace, sizeof(namespace), "%.*s", (int)(name - key - 1), key);
 	if (!goes_on(controller) || json_is_true(json_object_get(controller->wanted, key)) ||
 	    template_parse(name, &size) < 0)
 		return;
@@ -122,8 +190,7 @@ static void template_ensure(struct controller *controller, const char *key)
 	if (!template)
 		return;
 	if (template_write(controller, namespace, name, template, &err) < 0)
-		log_event(LOG_WARNING, "template.failed namespace=%s name=%s error=\"%s\"",
-			  namespace, name, err.message);
+		failure_tell(controller, key, pods, &err);
 	else
 		json_object_set_new(controller->wanted, key, json_true());
 }
@@ -135,7 +202,104 @@ static void templates_ensure(struct controller *controller)
 	void *next;
 
 	json_object_foreach_safe(controller->wanted, next, key, made)
-		template_ensure(controller, key);
+		template_ensure(controller, key, NULL);
+}
+
+/* Makes a template once more, if a pod names it still: the list of pods is asked, as no count of
+ * pods is kept here. */
+static void template_again(struct controller *controller, const char *key)
+{
+	char namespace[CLAIM_LABEL_SIZE], path[PATH_SIZE];
+	const char *name = key_split(key, namespace);
+	struct api_call call = {.method = "GET", .path = path, .timeout_ms = TIMEOUT_MS};
+	cleanup_json json_t *pods = NULL;
+	struct error ignored = {0};
+	long status;
+
+	snprintf(path, sizeof(path),
+		 "/api/v1/namespaces/%s/pods?limit=%d&labelSelector=carve.dev%%2Ftemplate%%3D%s",
+		 namespace, TOLD_MAX, name);
+	int rc = api_call(&controller->api, &call, &status, &pods, &ignored);
+	if (rc == 0 && status == 200 && json_array_size(json_object_get(pods, "items")) == 0)
+		json_object_del(controller->wanted, key);
+	else if (rc == 0)
+		template_ensure(controller, key, json_object_get(pods, "items"));
+}
+
+/* Somebody deleted it, or its namespace. A template that the controller itself deletes is not
+ * wanted any more. */
+static void template_lost(struct controller *controller, const char *key)
+{
+	if (!json_is_true(json_object_get(controller->wanted, key)))
+		return;
+	log_event(LOG_INFO, "template.lost name=%s", key);
+	json_object_set_new(controller->wanted, key, json_false());
+	template_again(controller, key);
+}
+
+static void listed_end(struct controller *controller)
+{
+	const char *key;
+	json_t *state;
+	void *next;
+
+	json_object_foreach_safe(controller->wanted, next, key, state)
+	{
+		if (!json_object_get(controller->listed, key))
+			template_lost(controller, key);
+	}
+	json_object_clear(controller->listed);
+}
+
+static void on_template(void *arg, enum informer_event event, const json_t *template)
+{
+	const char *name =
+		json_string_value(json_object_get(json_object_get(template, "metadata"), "name"));
+	char key[TEMPLATE_KEY_SIZE];
+	struct controller *controller = arg;
+	bool ours = template && template_key(template, name, key);
+
+	pthread_mutex_lock(&controller->lock);
+	if (event == INFORMER_LIST_BEGINS)
+		json_object_clear(controller->listed);
+	else if (event == INFORMER_LIST_ENDS)
+		listed_end(controller);
+	else if (ours && event == INFORMER_PRESENT)
+		json_object_set_new(controller->listed, key, json_true());
+	else if (ours)
+		template_lost(controller, key);
+	pthread_mutex_unlock(&controller->lock);
+}
+
+static void *templates_main(void *arg)
+{
+	struct controller *controller = arg;
+
+	informer_run(&(struct informer){
+		.api = &controller->api,
+		.path = "/apis/resource.k8s.io/v1/resourceclaimtemplates",
+		.selector = "labelSelector=app.kubernetes.io%2Fmanaged-by%3Dcarve",
+		.each = on_template,
+		.goes_on = goes_on,
+		.arg = controller});
+	return NULL;
+}
+
+/* Templates that could not be made. Those of GPUs that are not known yet are left to their first
+ * slice. */
+static void failures_retry(struct controller *controller)
+{
+	const char *key;
+	json_t *state;
+	void *next;
+
+	pthread_mutex_lock(&controller->lock);
+	json_object_foreach_safe(controller->wanted, next, key, state)
+	{
+		if (json_is_object(state))
+			template_again(controller, key);
+	}
+	pthread_mutex_unlock(&controller->lock);
 }
 
 /* ---- pods -------------------------------------------------------------------------------- */
@@ -143,23 +307,20 @@ static void templates_ensure(struct controller *controller)
 static void on_pod(void *arg, enum informer_event event, const json_t *pod)
 {
 	struct controller *controller = arg;
-	const json_t *metadata = json_object_get(pod, "metadata");
-	const char *namespace = json_string_value(json_object_get(metadata, "namespace"));
-	const char *name = json_string_value(
-		json_object_get(json_object_get(metadata, "labels"), TEMPLATE_LABEL));
-	char key[CLAIM_LABEL_SIZE + TEMPLATE_NAME_SIZE];
-	struct template_size size;
+	const json_t *labels = json_object_get(json_object_get(pod, "metadata"), "labels");
+	const char *name = json_string_value(json_object_get(labels, TEMPLATE_LABEL));
+	char key[TEMPLATE_KEY_SIZE];
 
 	pthread_mutex_lock(&controller->lock);
-	/* A template that somebody removed is found missing at the next list. */
 	if (event == INFORMER_LIST_BEGINS)
 		json_object_clear(controller->wanted);
-	if (event == INFORMER_PRESENT && namespace && name && claim_label_valid(namespace) &&
-	    template_parse(name, &size) == 0) {
-		snprintf(key, sizeof(key), "%s/%s", namespace, name);
-		if (!json_object_get(controller->wanted, key))
-			json_object_set_new(controller->wanted, key, json_false());
-		template_ensure(controller, key);
+	if (event == INFORMER_PRESENT && template_key(pod, name, key) &&
+	    !json_object_get(controller->wanted, key))
+		json_object_set_new(controller->wanted, key, json_false());
+	if (event == INFORMER_PRESENT && template_key(pod, name, key)) {
+		cleanup_json json_t *pods = json_pack("[O]", pod);
+
+		template_ensure(controller, key, pods);
 	}
 	pthread_mutex_unlock(&controller->lock);
 }
@@ -382,9 +543,14 @@ static void *collect_main(void *arg)
 {
 	struct controller *controller = arg;
 	long long next = now_monotonic_ms() + controller->collect_s * 1000LL;
+	long long retry = now_monotonic_ms() + RETRY_MS;
 
 	while (goes_on(controller)) {
 		nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+		if (now_monotonic_ms() >= retry) {
+			failures_retry(controller);
+			retry = now_monotonic_ms() + RETRY_MS;
+		}
 		if (now_monotonic_ms() < next)
 			continue;
 		collect(controller);
@@ -442,8 +608,8 @@ static void lease_turn(struct controller *controller)
 /* While it leads. */
 static int lead(struct controller *controller, struct error *err)
 {
-	static void *(*const mains[])(void *arg) = {slices_main, pods_main, collect_main,
-						    orphans_main};
+	static void *(*const mains[])(void *arg) = {slices_main, pods_main, templates_main,
+						    collect_main, orphans_main};
 	pthread_t threads[ARRAY_SIZE(mains)];
 	size_t started = 0;
 
@@ -502,6 +668,7 @@ int controller_run(const struct controller_options *options, struct error *err)
 					      .arg = &controller};
 	controller.seen = json_object();
 	controller.wanted = json_object();
+	controller.listed = json_object();
 	controller.leader = (struct leader){
 		.api = &controller.api, .namespace = options->namespace, .name = LEASE};
 	identity_make(controller.leader.identity);
@@ -518,6 +685,7 @@ int controller_run(const struct controller_options *options, struct error *err)
 	leader_resign(&controller.leader);
 	json_decref(controller.seen);
 	json_decref(controller.wanted);
+	json_decref(controller.listed);
 	json_decref(controller.orphans.seen);
 	api_close(&controller.api);
 	return 0;

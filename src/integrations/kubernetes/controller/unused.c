@@ -1,12 +1,8 @@
 #include "integrations/kubernetes/controller/unused.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "base/error.h"
 #include "client/client.h"
 #include "integrations/kubernetes/api/informer.h"
-#include "integrations/kubernetes/object/claim.h"
 #include "integrations/kubernetes/object/template.h"
 
 struct look {
@@ -24,29 +20,15 @@ static bool look_goes_on(void *arg)
 	return look->goes_on(look->arg);
 }
 
-/* "" where it is no template of the controller's. */
-static const char *key_make(const json_t *object, const char *name, char *buf, size_t size)
-{
-	const json_t *metadata = json_object_get(object, "metadata");
-	const char *namespace = json_string_value(json_object_get(metadata, "namespace"));
-	struct template_size ignored;
-
-	buf[0] = '\0';
-	if (namespace && name && claim_label_valid(namespace) &&
-	    template_parse(name, &ignored) == 0)
-		snprintf(buf, size, "%s/%s", namespace, name);
-	return buf;
-}
-
 static void on_pod(void *arg, enum informer_event event, const json_t *pod)
 {
 	const json_t *labels = json_object_get(json_object_get(pod, "metadata"), "labels");
 	const char *name = json_string_value(json_object_get(labels, TEMPLATE_LABEL));
-	char key[CLAIM_LABEL_SIZE + TEMPLATE_NAME_SIZE];
+	char key[TEMPLATE_KEY_SIZE];
 	struct look *look = arg;
 
 	look->whole = event == INFORMER_LIST_ENDS;
-	if (event == INFORMER_PRESENT && *key_make(pod, name, key, sizeof(key)))
+	if (event == INFORMER_PRESENT && template_key(pod, name, key))
 		json_object_set_new(look->used, key, json_true());
 }
 
@@ -54,11 +36,11 @@ static void on_template(void *arg, enum informer_event event, const json_t *temp
 {
 	const char *name =
 		json_string_value(json_object_get(json_object_get(template, "metadata"), "name"));
-	char key[CLAIM_LABEL_SIZE + TEMPLATE_NAME_SIZE];
+	char key[TEMPLATE_KEY_SIZE];
 	struct look *look = arg;
 
 	look->whole = event == INFORMER_LIST_ENDS;
-	if (event == INFORMER_PRESENT && *key_make(template, name, key, sizeof(key)) &&
+	if (event == INFORMER_PRESENT && template_key(template, name, key) &&
 	    !json_object_get(look->used, key))
 		json_array_append_new(look->unused, json_string(key));
 }

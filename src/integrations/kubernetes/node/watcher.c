@@ -11,9 +11,9 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "daemon/host/log.h"
+#include "integrations/kubernetes/api/event.h"
 #include "integrations/kubernetes/api/retry.h"
 #include "integrations/kubernetes/claim/prepare.h"
-#include "integrations/kubernetes/node/event.h"
 #include "integrations/kubernetes/node/publish.h"
 #include "integrations/kubernetes/node/role.h"
 #include "integrations/kubernetes/object/node_labels.h"
@@ -105,7 +105,12 @@ static void tell(struct watcher *watcher, const json_t *node, const struct words
 	*last = *err;
 	snprintf(text, sizeof(text), "%s%s%s", err->message, *err->hint ? "; " : "", err->hint);
 	log_event(LOG_WARNING, "%s.%s error=\"%s\"", words->subject, words->verb, text);
-	if (node && event_write(watcher->prepare->api, node, words->reason, text, &failure) < 0)
+	if (node && event_write(watcher->prepare->api,
+				&(struct event){.kind = "Node",
+						.about = node,
+						.reason = words->reason,
+						.message = text},
+				&failure) < 0)
 		log_event(LOG_WARNING, "event.failed error=\"%s\"", failure.message);
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "integrations/kubernetes/object/quantity.h"
+#include "integrations/kubernetes/object/template.h"
 
 bool claim_label_valid(const char *text)
 {
@@ -86,6 +87,26 @@ static int compare(const void *a, const void *b)
 	return order ? order : strcmp(x->name, y->name);
 }
 
+/* A claim for a size that a pod names is made of a template. A template of that name that somebody
+ * else made has any size. Kubernetes names the pod's entry in the claim, and copies the template's
+ * annotations to it. */
+static int template_check(const json_t *json, struct error *err)
+{
+	const json_t *metadata = json_object_get(json, "metadata");
+	const json_t *annotations = json_object_get(metadata, "annotations");
+	const char *entry = json_string_value(
+		json_object_get(annotations, "resource.kubernetes.io/pod-claim-name"));
+
+	if (!entry || strcmp(entry, TEMPLATE_ENTRY) != 0 ||
+	    json_is_string(json_object_get(annotations, TEMPLATE_LABEL)))
+		return 0;
+	error_set(err, EXIT_CODE_FAILED,
+		  "the claim's size is that of a template that carve did not make");
+	error_hint(err, "delete the template that the pod's claim " TEMPLATE_ENTRY
+			" names, and make the pod again");
+	return -EXIT_CODE_FAILED;
+}
+
 int claim_parse(const json_t *json, const char *driver, struct claim *ret, struct error *err)
 {
 	const json_t *allocation = json_object_get(json_object_get(json, "status"), "allocation");
@@ -99,6 +120,9 @@ int claim_parse(const json_t *json, const char *driver, struct claim *ret, struc
 				 "the API server sent something that is no claim");
 	if (!json_is_object(allocation))
 		return error_set(err, EXIT_CODE_FAILED, "the claim is not allocated");
+	int rc = template_check(json, err);
+	if (rc < 0)
+		return rc;
 	json_array_foreach((json_t *)results, i, result)
 	{
 		const char *its = json_string_value(json_object_get(result, "driver"));
@@ -108,7 +132,7 @@ int claim_parse(const json_t *json, const char *driver, struct claim *ret, struc
 		if (ret->count == CLAIM_DEVICES_MAX)
 			return error_set(err, EXIT_CODE_FAILED, "the claim has over %d devices",
 					 CLAIM_DEVICES_MAX);
-		int rc = device_take(result, &ret->device[ret->count], err);
+		rc = device_take(result, &ret->device[ret->count], err);
 		if (rc < 0)
 			return rc;
 		ret->count++;

@@ -147,8 +147,30 @@ json_t *template_build(const char *driver, const char *namespace, const char *na
 		json_object_set_new(devices, "constraints",
 				    json_pack("[{s:s, s:[s]}]", "distinctAttribute", attribute,
 					      "requests", "gpu"));
-	return json_pack("{s:s, s:s, s:{s:s, s:s, s:{s:s}}, s:{s:{s:o}}}", "apiVersion",
-			 "resource.k8s.io/v1", "kind", "ResourceClaimTemplate", "metadata", "name",
-			 name, "namespace", namespace, "labels", "app.kubernetes.io/managed-by",
-			 "carve", "spec", "spec", "devices", devices);
+	return json_pack("{s:s, s:s, s:{s:s, s:s, s:{s:s}}, s:{s:{s:{s:s}}, s:{s:o}}}",
+			 "apiVersion", "resource.k8s.io/v1", "kind", "ResourceClaimTemplate",
+			 "metadata", "name", name, "namespace", namespace, "labels",
+			 TEMPLATE_OWNER_LABEL, TEMPLATE_OWNER, "spec", "metadata", "annotations",
+			 TEMPLATE_LABEL, name, "spec", "devices", devices);
+}
+
+bool template_key(const json_t *object, const char *name, char ret[static TEMPLATE_KEY_SIZE])
+{
+	const char *namespace = json_string_value(
+		json_object_get(json_object_get(object, "metadata"), "namespace"));
+	struct template_size ignored;
+
+	if (!namespace || !name || !claim_label_valid(namespace) ||
+	    template_parse(name, &ignored) < 0)
+		return false;
+	snprintf(ret, TEMPLATE_KEY_SIZE, "%s/%s", namespace, name);
+	return true;
+}
+
+bool template_is_ours(const json_t *template)
+{
+	const json_t *labels = json_object_get(json_object_get(template, "metadata"), "labels");
+	const char *owner = json_string_value(json_object_get(labels, TEMPLATE_OWNER_LABEL));
+
+	return owner && !strcmp(owner, TEMPLATE_OWNER);
 }

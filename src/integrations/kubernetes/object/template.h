@@ -8,12 +8,20 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "integrations/kubernetes/object/claim.h"
+
 #define TEMPLATE_NAME_SIZE 64
-/* Pods that need one have it as this label. */
+/* Pods that need one have it as this label, and claims that were made of one as this annotation. */
 #define TEMPLATE_LABEL "carve.dev/template"
+/* The name of the claim that the policies add to a pod. */
+#define TEMPLATE_ENTRY "carve-gpu"
+/* The label of templates that carve made. */
+#define TEMPLATE_OWNER_LABEL "app.kubernetes.io/managed-by"
+#define TEMPLATE_OWNER "carve"
 /* Alternatives that one request can have. */
 #define TEMPLATE_SIZES_MAX 8
 #define TEMPLATE_INSTANCES_MAX 32
@@ -28,6 +36,11 @@ struct template_size {
 /* 0, or -EINVAL: the name is of no such template. */
 int template_parse(const char *name, struct template_size *ret);
 
+/* "namespace/name" of the template of that name in an object's namespace, with its 0. */
+#define TEMPLATE_KEY_SIZE (CLAIM_LABEL_SIZE + TEMPLATE_NAME_SIZE)
+/* False: it can be no template of carve's. */
+bool template_key(const json_t *object, const char *name, char ret[static TEMPLATE_KEY_SIZE]);
+
 /* Sizes that the cluster has, in MiB, smallest first. */
 struct template_sizes {
 	uint64_t gpu[TEMPLATE_SIZES_MAX]; /* a share is so many bytes of each of them */
@@ -36,6 +49,8 @@ struct template_sizes {
 	size_t instances;
 };
 
+/* Whether carve made a template that the API server has. */
+bool template_is_ours(const json_t *template);
 /* The template. The caller owns the result. NULL: out of memory, or a share of GPUs that are not
  * known. */
 json_t *template_build(const char *driver, const char *namespace, const char *name,
