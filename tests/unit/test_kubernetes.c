@@ -62,6 +62,23 @@ static void test_quantities_are_read_as_kubernetes_writes_them(void **state)
 		assert_int_equal(quantity_parse(bad[i], &value), -EINVAL);
 }
 
+static void test_quantities_are_compared_with_their_decimals(void **state)
+{
+	static const struct {
+		const char *a, *b;
+		bool equal;
+	} cases[] = {
+		{"12500m", "12.5", true},    {"12500m", "13", false},
+		{"12500m", "12501m", false}, {"81920Mi", "80Gi", true},
+		{"1e3", "1000", true},       {"33.3333", "33333300u", true},
+		{"7E", "7000P", true},       {"7E", "6999999999999999999", false},
+		{"x", "x", false},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+		assert_true(quantity_equal(cases[i].a, cases[i].b) == cases[i].equal);
+}
+
 static int claim_read(const char *result, struct claim *claim, struct error *err)
 {
 	cleanup_json json_t *json =
@@ -87,7 +104,30 @@ static void test_a_claim_names_requests_without_their_alternatives(void **state)
 		0);
 	assert_string_equal(claim.device[0].request, "gpu");
 	assert_int_equal(claim.device[0].memory, 1 << 30);
-	assert_int_equal(claim.device[0].cores, 25);
+	assert_int_equal(claim.device[0].share_ppm, 250000);
+}
+
+static void test_a_claim_has_its_part_of_the_time_to_a_millionth(void **state)
+{
+	static const struct {
+		const char *cores, *text;
+		uint32_t share_ppm;
+	} cases[] = {{"12500m", "12.5", 125000}, {"33333300u", "33.3333", 333333},
+		     {"100", "100", 1000000},    {"0", "0", 0},
+		     {"12.5", "12.5", 125000},   {"100u", "0.0001", 1}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		char result[256], text[CLAIM_CORES_SIZE];
+		struct claim claim;
+		struct error err = {0};
+
+		snprintf(result, sizeof(result),
+			 RESULT(", \"consumedCapacity\": {\"memory\": \"1Gi\", \"cores\": \"%s\"}"),
+			 cases[i].cores);
+		assert_int_equal(claim_read(result, &claim, &err), 0);
+		assert_int_equal(claim.device[0].share_ppm, cases[i].share_ppm);
+		assert_string_equal(claim_cores_format(cases[i].share_ppm, text), cases[i].text);
+	}
 }
 
 static void test_a_claim_of_a_pods_size_is_made_of_carves_template(void **state)
@@ -303,8 +343,11 @@ static void test_a_checkpoint_reads_what_it_wrote(void **state)
 				     .slices = 1};
 	struct stored_claim read = {0};
 
-	claim.claim.device[0] = (struct claim_device){
-		.request = "gpu", .pool = "n", .name = "gpu-1", .memory = 1 << 30, .cores = 50};
+	claim.claim.device[0] = (struct claim_device){.request = "gpu",
+						      .pool = "n",
+						      .name = "gpu-1",
+						      .memory = 1 << 30,
+						      .share_ppm = 125001};
 	claim.slice[0] = (struct stored_slice){.session = "s-abcdef", .end = 1};
 	cleanup_json json_t *json = checkpoint_claim_json(&claim);
 	assert_int_equal(checkpoint_claim_parse(json, &read), 0);
@@ -500,6 +543,8 @@ int main(void)
 		cmocka_unit_test(test_a_call_of_the_kubelet_is_answered_once),
 		cmocka_unit_test(test_quantities_are_read_as_kubernetes_writes_them),
 		cmocka_unit_test(test_a_claim_names_requests_without_their_alternatives),
+		cmocka_unit_test(test_quantities_are_compared_with_their_decimals),
+		cmocka_unit_test(test_a_claim_has_its_part_of_the_time_to_a_millionth),
 		cmocka_unit_test(test_a_claim_of_a_pods_size_is_made_of_carves_template),
 		cmocka_unit_test(test_a_claim_that_makes_no_sense_is_refused),
 		cmocka_unit_test(test_names_of_templates_say_the_size),

@@ -65,6 +65,14 @@ def test_a_fraction_is_that_part_of_each_size_of_gpu(api):
         ("40539Mi", "50", "device.attributes['gpu.carve.dev'].memoryMiB == 81079")]
 
 
+@pytest.mark.parametrize("fraction, cores", [("0.125", "12.5"), ("0.375", "37.5"), ("0.333333", "33.3333"), ("0.001", "0.1"), ("1", "100")])
+def test_the_part_of_the_time_is_not_rounded(api, fraction, cores):
+    api.gpus("n1", 81079)
+    api.pod("p", f"carve-fraction-{fraction}")
+    devices = wait_until(lambda: api.templates().get(f"default/carve-fraction-{fraction}"))
+    assert [part for _, part, _ in alternatives(devices)] == [cores]
+
+
 def test_memory_needs_no_gpu_to_be_known_and_several_gpus_are_different_ones(api):
     api.pod("p", "carve-memory-4096-x2")
     devices = wait_until(lambda: api.templates().get("default/carve-memory-4096-x2"))

@@ -376,10 +376,30 @@ def test_devices_tell_what_claims_can_have(make_cluster):
         assert device["name"] == gpu["uuid"].lower() and device["allowMultipleAllocations"] is True
         assert device["capacity"]["memory"]["value"] == f"{gpu['available_bytes'] >> 20}Mi"
         assert device["attributes"]["memoryMiB"]["int"] == gpu["available_bytes"] >> 20
-        assert device["capacity"]["cores"]["value"] == "100"
+        assert device["capacity"]["cores"] == {"value": "100", "requestPolicy": {"default": "0", "validRange": {"min": "0"}}}
 
 
 @pytest.mark.long
+def test_eight_eighths_of_the_time_are_one_gpu(make_cluster):
+    cluster = make_cluster("h100-80gb")
+    assert cluster.host.carve("timeslicing", "--mode", "fair").returncode == 0
+    cluster.started()
+    for i in range(8):
+        claim = cluster.api.claim(f"c{i}", [("gpu", device_of(cluster), "8Gi", "12500m")])
+        assert cluster.kubelet.prepare(claim)[claim["uid"]][1] == ""
+    assert [s["compute_request"] for s in cluster.sessions()] == [0.125] * 8
+
+
+def test_a_field_that_an_older_plugin_published_goes(cluster):
+    [slice] = cluster.api.slices()
+    step = {"min": "0", "step": "1"}
+    cluster.api.put(f"/apis/resource.k8s.io/v1/resourceslices/{slice['metadata']['name']}", json.loads(json.dumps(slice).replace(
+        '"validRange": {"min": "0"}', f'"validRange": {json.dumps(step)}')))
+    assert cluster.api.devices()[0]["capacity"]["cores"]["requestPolicy"]["validRange"] == step
+    cluster.kubelet.register()
+    wait_until(lambda: cluster.api.devices()[0]["capacity"]["cores"]["requestPolicy"]["validRange"] == {"min": "0"})
+
+
 def test_claims_do_not_change_what_is_published_and_other_sessions_do(cluster):
     full = cluster.api.devices()[0]["capacity"]["memory"]["value"]
     claim = cluster.api.claim("c", [("gpu", device_of(cluster), "8Gi", "0")])

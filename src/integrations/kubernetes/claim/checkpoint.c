@@ -5,12 +5,15 @@
 #include <string.h>
 
 #define CHECKPOINT_VERSION 1
+/* Millionths of a GPU's time in a per cent of "cores", which were whole per cents before. */
+#define CORES_PPM 10000.0
 
 static json_t *device_json(const struct claim_device *device)
 {
-	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:i}", "request", device->request, "pool",
+	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:f}", "request", device->request, "pool",
 			 device->pool, "device", device->name, "share", device->share,
-			 "memory_bytes", (json_int_t)device->memory, "cores", (int)device->cores);
+			 "memory_bytes", (json_int_t)device->memory, "cores",
+			 device->share_ppm / CORES_PPM);
 }
 
 json_t *checkpoint_claim_json(const struct stored_claim *stored)
@@ -40,10 +43,10 @@ static bool text_read(const json_t *object, const char *key, char *to, size_t si
 static bool device_read(const json_t *json, struct claim_device *to)
 {
 	json_int_t memory = json_integer_value(json_object_get(json, "memory_bytes"));
-	json_int_t cores = json_integer_value(json_object_get(json, "cores"));
+	double cores = json_number_value(json_object_get(json, "cores"));
 
 	to->memory = (uint64_t)memory;
-	to->cores = (uint32_t)cores;
+	to->share_ppm = cores >= 0 && cores <= 100 ? (uint32_t)(cores * CORES_PPM + 0.5) : 0;
 	return text_read(json, "request", to->request, sizeof(to->request)) &&
 	       text_read(json, "pool", to->pool, sizeof(to->pool)) &&
 	       text_read(json, "device", to->name, sizeof(to->name)) &&

@@ -87,7 +87,8 @@ json_t *claim_slice_request(const struct stored_claim *stored, size_t slice,
 {
 	const struct stored_slice *at = &stored->slice[slice];
 	const struct claim_device *first = &stored->claim.device[at->first];
-	char ids[CLAIM_DEVICES_MAX * 8] = "", name[64], compute[16];
+	char ids[CLAIM_DEVICES_MAX * 8] = "", name[64];
+	char cores[CLAIM_CORES_SIZE], compute[CLAIM_CORES_SIZE + 1];
 	size_t used = 0;
 
 	if (!device_find(gpus, gpu_count, first->name))
@@ -114,8 +115,8 @@ json_t *claim_slice_request(const struct stored_claim *stored, size_t slice,
 				 (json_int_t)first->memory, "gpu_ids", ids, "gpus",
 				 (json_int_t)(at->end - at->first), "vram_strict", 1, "kept", 1,
 				 "id", at->session, "name", name);
-	snprintf(compute, sizeof(compute), "%u%%", first->cores);
-	if (body && first->cores)
+	snprintf(compute, sizeof(compute), "%s%%", claim_cores_format(first->share_ppm, cores));
+	if (body && first->share_ppm)
 		json_object_set_new(body, "gpu_compute", json_string(compute));
 	if (!body)
 		error_set(err, EXIT_CODE_FAILED, "out of memory");

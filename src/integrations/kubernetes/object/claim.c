@@ -6,8 +6,25 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "integrations/kubernetes/object/quantity.h"
 #include "integrations/kubernetes/object/template.h"
+
+/* A millionth of a GPU is a ten-thousandth of a per cent. */
+#define CORES_DECIMALS 4
+#define CORES_UNIT (SHARE_ONE / 100)
+
+const char *claim_cores_format(uint32_t share_ppm, char ret[static CLAIM_CORES_SIZE])
+{
+	int length = snprintf(ret, CLAIM_CORES_SIZE, "%u.%0*u", share_ppm / CORES_UNIT,
+			      CORES_DECIMALS, share_ppm % CORES_UNIT);
+
+	while (ret[length - 1] == '0')
+		ret[--length] = '\0';
+	if (ret[length - 1] == '.')
+		ret[--length] = '\0';
+	return ret;
+}
 
 bool claim_label_valid(const char *text)
 {
@@ -48,19 +65,21 @@ static int request_take(const json_t *result, char to[static CLAIM_LABEL_SIZE])
 	return 0;
 }
 
-static int capacity_take(const json_t *result, const char *name, uint64_t *ret)
+static int capacity_take(const json_t *result, const char *name, int decimals, uint64_t *ret)
 {
 	const json_t *value = json_object_get(json_object_get(result, "consumedCapacity"), name);
 
 	*ret = 0;
 	if (!value || json_is_null(value))
 		return 0;
-	return json_is_string(value) ? quantity_parse(json_string_value(value), ret) : -EINVAL;
+	return json_is_string(value)
+		       ? quantity_parse_scaled(json_string_value(value), decimals, ret)
+		       : -EINVAL;
 }
 
 static int device_take(const json_t *result, struct claim_device *to, struct error *err)
 {
-	uint64_t cores;
+	uint64_t share;
 
 	if (request_take(result, to->request) < 0 ||
 	    text_take(result, "pool", to->pool, sizeof(to->pool)) < 0 ||
@@ -70,12 +89,12 @@ static int device_take(const json_t *result, struct claim_device *to, struct err
 	to->share[0] = '\0';
 	if (json_object_get(result, "shareID") && label_take(result, "shareID", to->share) < 0)
 		return error_set(err, EXIT_CODE_FAILED, "the claim's allocation has a bad shareID");
-	if (capacity_take(result, "memory", &to->memory) < 0 ||
-	    capacity_take(result, "cores", &cores) < 0 || cores > 100)
+	if (capacity_take(result, "memory", 0, &to->memory) < 0 ||
+	    capacity_take(result, "cores", CORES_DECIMALS, &share) < 0 || share > SHARE_ONE)
 		return error_set(err, EXIT_CODE_FAILED,
 				 "the claim's consumedCapacity for device %s makes no sense",
 				 to->name);
-	to->cores = (uint32_t)cores;
+	to->share_ppm = (uint32_t)share;
 	return 0;
 }
 
@@ -150,7 +169,7 @@ int claim_slice_end(const struct claim *claim, size_t first, size_t *ret_end, st
 
 	for (; end < claim->count && !strcmp(device[end].request, device[first].request); end++) {
 		if (device[end].memory != device[first].memory ||
-		    device[end].cores != device[first].cores)
+		    device[end].share_ppm != device[first].share_ppm)
 			return error_set(err, EXIT_CODE_FAILED,
 					 "request %s has devices of different sizes",
 					 device[first].request);

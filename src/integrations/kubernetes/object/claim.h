@@ -20,7 +20,7 @@ struct claim_device {
 	char name[CLAIM_LABEL_SIZE];
 	char share[CLAIM_LABEL_SIZE]; /* the share's ID; empty: the device is not shared */
 	uint64_t memory;              /* bytes of it that are the claim's; 0: not told */
-	uint32_t cores;               /* per cent of its time; 0: none is promised */
+	uint32_t share_ppm;           /* millionths of its time; 0: none is promised */
 };
 
 struct claim {
@@ -28,6 +28,11 @@ struct claim {
 	struct claim_device device[CLAIM_DEVICES_MAX];
 	size_t count;
 };
+
+/* The part of a GPU's time as the capacity "cores" has it, in per cent: "50", "12.5". Returns ret.
+ */
+#define CLAIM_CORES_SIZE 16
+const char *claim_cores_format(uint32_t share_ppm, char ret[static CLAIM_CORES_SIZE]);
 
 /* Whether it may stand in names of files and devices: 1 to 63 letters, digits and '-'. */
 bool claim_label_valid(const char *text);

@@ -14,6 +14,8 @@
 #define DIGITS_MAX 30
 /* 10^exponent beyond this is 0 or overflows, whatever the digits are. */
 #define EXPONENT_MAX 60
+/* Quantities are compared to a millionth. Nine decimals of a GPU's memory in bytes overflow. */
+#define EQUAL_DECIMALS 6
 
 typedef unsigned __int128 wide;
 
@@ -71,7 +73,7 @@ static int scale_read(const char *at, int *ret_ten, int *ret_two)
 	return 0;
 }
 
-int quantity_parse(const char *text, uint64_t *ret)
+int quantity_parse_scaled(const char *text, int decimals_kept, uint64_t *ret)
 {
 	int decimals, ten, two;
 	wide value;
@@ -84,7 +86,7 @@ int quantity_parse(const char *text, uint64_t *ret)
 			return -EINVAL;
 		value *= 2;
 	}
-	ten -= decimals;
+	ten += decimals_kept - decimals;
 	for (; ten > 0; ten--) {
 		if (value >> 120)
 			return -EINVAL;
@@ -100,6 +102,21 @@ int quantity_parse(const char *text, uint64_t *ret)
 		return -EINVAL;
 	*ret = (uint64_t)value;
 	return 0;
+}
+
+int quantity_parse(const char *text, uint64_t *ret)
+{
+	return quantity_parse_scaled(text, 0, ret);
+}
+
+bool quantity_equal(const char *a, const char *b)
+{
+	uint64_t x, y;
+
+	/* What is too large for so many decimals has none that count. */
+	if (quantity_parse_scaled(a, EQUAL_DECIMALS, &x) == 0)
+		return quantity_parse_scaled(b, EQUAL_DECIMALS, &y) == 0 && x == y;
+	return quantity_parse(a, &x) == 0 && quantity_parse(b, &y) == 0 && x == y;
 }
 
 const char *quantity_format_bytes(uint64_t bytes, char buf[static QUANTITY_TEXT_SIZE])

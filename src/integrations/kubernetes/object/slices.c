@@ -20,10 +20,12 @@ static json_t *memory_json(const struct device_gpu *gpu)
 			 value, "validRange", "min", least, "step", "1Mi");
 }
 
+/* Without a step the scheduler takes a request as it is, with its decimals. With a step it rounds
+ * the request up to whole numbers first, whatever the step is. */
 static json_t *cores_json(void)
 {
-	return json_pack("{s:s, s:{s:s, s:{s:s, s:s}}}", "value", "100", "requestPolicy", "default",
-			 "0", "validRange", "min", "0", "step", "1");
+	return json_pack("{s:s, s:{s:s, s:{s:s}}}", "value", "100", "requestPolicy", "default", "0",
+			 "validRange", "min", "0");
 }
 
 /* Every claim takes one, so that no GPU has more. */
@@ -229,14 +231,6 @@ json_t *slices_build(const struct slices_owner *owner, const struct device_gpu *
 
 /* ---- comparing --------------------------------------------------------------------------- */
 
-static bool texts_equal(const char *got, const char *wanted)
-{
-	uint64_t a, b;
-
-	return !strcmp(got, wanted) ||
-	       (quantity_parse(got, &a) == 0 && quantity_parse(wanted, &b) == 0 && a == b);
-}
-
 /* Adds to the path from the inside out. */
 static bool differs(char *path, size_t size, const char *key, bool index)
 {
@@ -255,7 +249,8 @@ static bool contain(const json_t *got, const json_t *wanted, char *path, size_t 
 	size_t i;
 
 	if (json_is_string(got) && json_is_string(wanted))
-		return texts_equal(json_string_value(got), json_string_value(wanted));
+		return !strcmp(json_string_value(got), json_string_value(wanted)) ||
+		       quantity_equal(json_string_value(got), json_string_value(wanted));
 	if (json_is_object(wanted) && json_is_object(got)) {
 		json_object_foreach((json_t *)wanted, key, value)
 		{
@@ -283,6 +278,7 @@ bool slices_contain(const json_t *got, const json_t *wanted, char *path, size_t 
 	return contain(got, wanted, path, size);
 }
 
+/* The API server itself adds fields within lists only, such as a taint's time. */
 static bool has_more(const json_t *got, const json_t *wanted)
 {
 	const json_t *value;
@@ -290,7 +286,9 @@ static bool has_more(const json_t *got, const json_t *wanted)
 
 	json_object_foreach((json_t *)got, key, value)
 	{
-		if (!json_object_get(wanted, key))
+		const json_t *its = json_object_get(wanted, key);
+
+		if (!its || (json_is_object(value) && has_more(value, its)))
 			return true;
 	}
 	return false;
@@ -303,10 +301,7 @@ bool slices_have_more(const json_t *got, const json_t *wanted)
 
 	json_array_foreach(json_object_get(got, "devices"), i, device)
 	{
-		const json_t *its = json_array_get(devices, i);
-
-		if (has_more(device, its) ||
-		    has_more(json_object_get(device, "capacity"), json_object_get(its, "capacity")))
+		if (has_more(device, json_array_get(devices, i)))
 			return true;
 	}
 	return false;

@@ -52,10 +52,10 @@ int template_parse(const char *name, struct template_size *ret)
 static json_t *request_json(const char *driver, const char *name, uint64_t mib, uint32_t share,
 			    uint32_t count)
 {
-	char memory[32], cores[16];
+	char memory[32], cores[CLAIM_CORES_SIZE];
 
 	snprintf(memory, sizeof(memory), "%" PRIu64 "Mi", mib);
-	snprintf(cores, sizeof(cores), "%u", (share + SHARE_ONE / 200) / (SHARE_ONE / 100));
+	claim_cores_format(share, cores);
 	json_t *request = json_pack("{s:s, s:s, s:i, s:{s:{s:s}}}", "deviceClassName", driver,
 				    "allocationMode", "ExactCount", "count", (int)count, "capacity",
 				    "requests", "memory", memory);
