@@ -211,6 +211,22 @@ static int slice_again(struct hook *hook, struct error *err)
 	return rc;
 }
 
+/* Two CDI devices, as of two requests of a claim, each have a slice. The second one's variables and
+ * mounts take the place of the first one's, so the container would have that one alone. */
+static int one_slice_check(const struct hook *hook, struct error *err)
+{
+	const char *other = oci_config_registered_beside(hook->config, hook->registered);
+
+	if (!other)
+		return 0;
+	error_set(err, EXIT_CODE_USAGE,
+		  "the container has two slices, sessions %.64s and %.64s, and can use one only",
+		  hook->registered, other);
+	error_hint(err, "give it one device; in a pod name one request of one claim in the "
+			"container's resources.claims");
+	return -EXIT_CODE_USAGE;
+}
+
 /* All that opens files of the runtime's and of the image's, in the helper. */
 static int work(void *arg, struct error *err)
 {
@@ -222,7 +238,9 @@ static int work(void *arg, struct error *err)
 		return rc;
 	if (!wanted && !hook->registered)
 		return *hook->slice.session ? slice_again(hook, err) : 0;
-	rc = oci_process_check(&hook->container, err);
+	rc = hook->registered ? one_slice_check(hook, err) : 0;
+	if (rc == 0)
+		rc = oci_process_check(&hook->container, err);
 	if (rc == 0 && *hook->slice.session)
 		rc = oci_slice_check(&hook->slice, &hook->container, err);
 	if (rc == 0)

@@ -102,6 +102,14 @@ bool oci_config_has_gpu(const json_t *config)
 	return false;
 }
 
+static bool hook_is_ours(const json_t *hook)
+{
+	const char *path = json_string_value(json_object_get(hook, "path"));
+	const char *slash = path ? strrchr(path, '/') : NULL;
+
+	return slash && !strcmp(slash, "/carve-hook");
+}
+
 bool oci_config_has_hook(const json_t *config)
 {
 	const json_t *hooks = json_object_get(json_object_get(config, "hooks"), "createRuntime");
@@ -110,10 +118,7 @@ bool oci_config_has_hook(const json_t *config)
 
 	json_array_foreach((json_t *)hooks, i, hook)
 	{
-		const char *path = json_string_value(json_object_get(hook, "path"));
-		const char *slash = path ? strrchr(path, '/') : NULL;
-
-		if (slash && !strcmp(slash, "/carve-hook"))
+		if (hook_is_ours(hook))
 			return true;
 	}
 	return false;
@@ -129,10 +134,7 @@ static const json_t *hook_arguments(const json_t *config, const char *const *wor
 
 	json_array_foreach((json_t *)hooks, i, hook)
 	{
-		const char *path = json_string_value(json_object_get(hook, "path"));
-		const char *slash = path ? strrchr(path, '/') : NULL;
-
-		if (!slash || strcmp(slash, "/carve-hook") != 0)
+		if (!hook_is_ours(hook))
 			continue;
 		json_array_foreach(json_object_get(hook, "args"), k, word)
 		{
@@ -159,6 +161,27 @@ bool oci_config_is_registered(const json_t *config)
 	static const char *const words[] = {"--register"};
 
 	return hook_arguments(config, words, ARRAY_SIZE(words)) != NULL;
+}
+
+const char *oci_config_registered_beside(const json_t *config, const char *session)
+{
+	const json_t *hooks = json_object_get(json_object_get(config, "hooks"), "createRuntime");
+	json_t *hook;
+	size_t i;
+
+	json_array_foreach((json_t *)hooks, i, hook)
+	{
+		const json_t *words = json_object_get(hook, "args");
+
+		for (size_t k = 0; hook_is_ours(hook) && k + 1 < json_array_size(words); k++) {
+			const char *word = json_string_value(json_array_get(words, k));
+			const char *its = json_string_value(json_array_get(words, k + 1));
+
+			if (word && its && !strcmp(word, "--register") && strcmp(its, session) != 0)
+				return its;
+		}
+	}
+	return NULL;
 }
 
 bool oci_config_has_device_hook(const json_t *config)

@@ -49,6 +49,9 @@ bool oci_config_has_device_hook(const json_t *config);
  * device of a session or `carve podman run` gave it the slice. Only an engine's
  * administrator names hooks. Pure. */
 bool oci_config_is_registered(const json_t *config);
+/* The ID of another session that such a hook registers the container for; NULL: there is none. It
+ * points into `config`. Pure. */
+const char *oci_config_registered_beside(const json_t *config, const char *session);
 /* The labels in that hook's arguments (object; owned by the caller), empty: the image's are meant.
  * NULL: there is no such hook. Pure. */
 json_t *oci_config_device_labels(const json_t *config);

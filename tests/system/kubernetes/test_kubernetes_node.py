@@ -103,6 +103,35 @@ def test_pods_of_other_users_need_the_hook(make_cluster, hook):
         assert done.returncode != 0 and "another user's" in done.stderr + done.stdout
 
 
+@pytest.mark.parametrize("claims", [
+    [[("one", 0, "2Gi"), ("two", 1, "8Gi")]], [[("gpu", 0, "2Gi")], [("gpu", 1, "8Gi")]], [[("one", 0, "2Gi"), ("two", 0, "2Gi")]],
+], ids=["two requests", "two claims", "two requests of one GPU"])
+def test_a_container_with_two_slices_is_refused_by_name(make_cluster, claims):
+    cluster = make_cluster("h100-80gb:2").started("--hook-dir", BUILD)
+    ids = []
+    for n, requests in enumerate(claims):
+        claim = cluster.api.claim(f"c{n}", [(request, device_of(cluster, gpu), size, "0") for request, gpu, size in requests])
+        devices, error = cluster.kubelet.prepare(claim)[claim["uid"]]
+        assert error == ""
+        ids += [id for d in devices for id in d["cdi"]]
+
+    def start(ids):
+        hooks = [hook for id in ids for hook in cluster.device(id)[1]["hooks"]]
+        cluster.dir.joinpath("config.json").write_text(json.dumps(
+            {"ociVersion": "1.0.2", "root": {"path": "/"}, "process": {"env": []}, "hooks": {"createRuntime": hooks}}))
+        return cluster.container(ids, python("mem_info"))
+
+    done = start(ids)
+    first, second = (cluster.device(id)[1]["hooks"][0]["args"][2] for id in ids)
+    assert done.returncode != 0 and done.stderr == (
+        f"carve-hook: the container has two slices, sessions {first} and {second}, and can use one only; give it one device; "
+        "in a pod name one request of one claim in the container's resources.claims\n")
+    # Each of them alone, also where a device is named twice, is one slice.
+    for id in ids:
+        assert start([id]).returncode == 0
+    assert start([ids[0], ids[0]]).returncode == 0
+
+
 @pytest.mark.parametrize("variables, gib", rest_long([
     (["CUDA_DEVICE_MEMORY_LIMIT_0=1024m", "CUDA_DEVICE_MEMORY_LIMIT=3g", "CUDA_DEVICE_SM_LIMIT=20"], 1),
     (["CUDA_DEVICE_MEMORY_LIMIT=2g"], 2),
