@@ -47,11 +47,12 @@ struct controller {
 	unsigned collect_s;
 	struct orphans orphans;
 	pthread_mutex_t lock;
-	json_t *seen;   /* MiB of GPUs and of MIG instances, by slice: {slice: {"gpu": [mib, ...],
-			   "mig": [mib, ...]}} */
-	json_t *wanted; /* templates that pods name: {"namespace/name": state}. true: it is there
-			   as it should be. false: it is to be made. {"error": why it could not be
-			   made, "told": {UID of a pod: true}} */
+	json_t *seen; /* MiB of GPUs and of MIG instances, by slice: {slice: {"gpu": [mib, ...],
+			 "mig": [mib, ...]}} */
+	/* Templates that pods name: {"namespace/name": state}. The state true says that the
+	 * template is there as it should be, and false that it is to be made. A template that
+	 * could not be made has {"error": why, "told": {UID of a pod: true}}. */
+	json_t *wanted;
 	json_t *listed; /* keys of the list of templates that is being read */
 	struct template_sizes sizes;
 };
@@ -164,7 +165,7 @@ static void failure_tell(struct controller *controller, const char *key, const j
 		const char *uid =
 			json_string_value(json_object_get(json_object_get(pod, "metadata"), "uid"));
 
-		/* What passes by itself, such as an API server that is away, has no hint. */
+		/* An error that passes by itself, as of an API server that is away, has no hint. */
 		if (!*err->hint || !uid || json_object_get(told, uid))
 			continue;
 		json_object_set_new(told, uid, json_true());

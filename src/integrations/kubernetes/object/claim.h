@@ -38,8 +38,8 @@ const char *claim_cores_format(uint32_t share_ppm, char ret[static CLAIM_CORES_S
 bool claim_label_valid(const char *text);
 
 /* Reads the devices that `driver` has to prepare for the claim. Returns 0, or negative with *err:
- * it is not allocated, has none of this driver, was made of a template that carve did not make, or
- * says something that makes no sense. */
+ * it is not allocated, has none of this driver, or says something that makes no sense. A claim of a
+ * template that carve did not make is refused, too. */
 int claim_parse(const json_t *json, const char *driver, struct claim *ret, struct error *err);
 
 /* Devices of one request are one slice, and stand next to each other. Says where the slice that

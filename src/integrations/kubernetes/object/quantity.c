@@ -113,7 +113,7 @@ bool quantity_equal(const char *a, const char *b)
 {
 	uint64_t x, y;
 
-	/* What is too large for so many decimals has none that count. */
+	/* A number that is too large for so many decimals is compared without them. */
 	if (quantity_parse_scaled(a, EQUAL_DECIMALS, &x) == 0)
 		return quantity_parse_scaled(b, EQUAL_DECIMALS, &y) == 0 && x == y;
 	return quantity_parse(a, &x) == 0 && quantity_parse(b, &y) == 0 && x == y;

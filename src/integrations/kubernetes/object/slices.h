@@ -24,6 +24,6 @@ json_t *slices_build(const struct slices_owner *owner, const struct device_gpu *
 /* Whether all of `wanted` is in `got`, which may have more. Equal quantities may be spelled
  * differently. Where it is not, `path` names the first field that is missing or differs. */
 bool slices_contain(const json_t *got, const json_t *wanted, char *path, size_t size);
-/* Whether the spec `got` has a device with a field that the one in `wanted` does not have, such as
- * a taint that is over, or a step of a capacity. */
+/* Whether the spec `got` has a device with a field that the one in `wanted` does not have. It may
+ * be a taint that is over, or a step of a capacity. */
 bool slices_have_more(const json_t *got, const json_t *wanted);
