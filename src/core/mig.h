@@ -139,6 +139,7 @@ struct mig_gpu {
 	const uint64_t *context;
 	uint16_t die; /* number within the pool */
 	bool offered; /* false: not ours to give (no role, lost, being reset) */
+	bool frozen;  /* idle instances are given as they are: none is made or destroyed */
 	/* mig_gpu_update()'s: of the instances. */
 	uint32_t live;          /* units of all but idle ones */
 	uint32_t idle;          /* units of idle ones */
@@ -281,6 +282,7 @@ enum mig_reason {
 	MIG_FULL_CHANGING,    /* instances that are being made or removed are */
 	MIG_FULL_LIMIT,       /* there is a place, but no more of the profile may be there */
 	MIG_FULL_REFUSED,     /* there is a place, but the driver refused it lately */
+	MIG_FULL_FROZEN,      /* there is a place, but the GPU is frozen */
 };
 
 enum mig_reason mig_check(struct mig_pool *pool, uint32_t gpu, const struct mig_request *request);

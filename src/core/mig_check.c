@@ -41,6 +41,8 @@ static uint32_t units_in(const struct mig_gpu *gpu, uint32_t states)
 static enum mig_reason why_unused(const struct mig_gpu *gpu, const struct mig_die *die,
 				  uint8_t profile, uint32_t starts)
 {
+	if (gpu->frozen)
+		return MIG_FULL_FROZEN;
 	if (!mig_allows(gpu, die, profile, instances_in(gpu, IDLE)))
 		return mig_allows(gpu, die, profile, instances_in(gpu, IDLE | CHANGING))
 			       ? MIG_FULL_CHANGING

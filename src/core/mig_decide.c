@@ -194,7 +194,7 @@ static bool find_create(const struct search *s, bool doubtful, struct mig_choice
 	for (uint32_t i = 0; i < s->pool->gpu_count; i++) {
 		const struct mig_gpu *gpu = &s->pool->gpus[i];
 
-		if (!gpu_is_eligible(s, i) ||
+		if (gpu->frozen || !gpu_is_eligible(s, i) ||
 		    (gpu->blocked >> s->profile[gpu->die] & 1) != doubtful)
 			continue;
 		if (gpu->refused || !seen_before(s, &seen, gpu))
@@ -313,7 +313,7 @@ static bool find_replace(const struct search *s, struct mig_choice *ret)
 	for (uint32_t i = 0; i < s->pool->gpu_count; i++) {
 		const struct mig_gpu *gpu = &s->pool->gpus[i];
 
-		if (!gpu->idle || !gpu_is_eligible(s, i))
+		if (gpu->frozen || !gpu->idle || !gpu_is_eligible(s, i))
 			continue;
 		/* No set here can be better: each has one instance at least. */
 		if (best.found && best.destroyed == 1 && gpu->idle_oldest > best.newest)
@@ -336,7 +336,7 @@ static void best_find(const struct search *s, struct best *best)
 	for (uint32_t i = 0; i < s->pool->gpu_count; i++) {
 		const struct mig_gpu *gpu = &s->pool->gpus[i];
 
-		if (!gpu_is_eligible(s, i) || seen_before(s, &seen, gpu))
+		if (gpu->frozen || !gpu_is_eligible(s, i) || seen_before(s, &seen, gpu))
 			continue;
 		struct mig_die *die = &s->pool->dies[gpu->die];
 		uint32_t occupancy = gpu_occupancy(s, gpu);

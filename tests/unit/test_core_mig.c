@@ -259,6 +259,31 @@ static void a_place_that_the_driver_refused_is_not_tried_again(void **state)
 	assert_int_equal(d.choice[0].destroy, 1);
 }
 
+/* Its idle instances are given, and nothing is made or destroyed for another one. */
+static void a_frozen_gpu_gives_idle_instances_alone(void **state)
+{
+	struct mig_request small = test_bytes(GIB(4)), whole = test_bytes(GIB(20));
+	struct mig_decision d;
+
+	pool_of("a30-24gb", 2);
+	t.gpus[0].frozen = true;
+	assert_int_equal(mig_decide(&t.pool, &small, &d), 0);
+	assert_int_equal(d.choice[0].gpu, 1);
+	test_instance(&t, 0, test_profile(&t, 0, "1g.6gb"), 0, MIG_IDLE, 1);
+	assert_int_equal(mig_decide(&t.pool, &small, &d), 0);
+	assert_int_equal(d.choice[0].gpu, 0);
+	assert_int_equal(d.choice[0].step, MIG_REUSE);
+	test_instance(&t, 1, test_profile(&t, 0, "1g.6gb"), 0, MIG_BUSY, 0);
+	assert_int_equal(mig_decide(&t.pool, &whole, &d), -EAGAIN);
+	assert_int_equal(mig_check(&t.pool, 0, &whole), MIG_FULL_FROZEN);
+	/* Where room is scarce, too. */
+	t.pool.turned_away = MIG_SCARCE;
+	assert_int_equal(mig_decide(&t.pool, &whole, &d), -EAGAIN);
+	t.gpus[0].frozen = false;
+	assert_int_equal(mig_decide(&t.pool, &whole, &d), 0);
+	assert_int_equal(d.choice[0].step, MIG_REPLACE);
+}
+
 static void a_limit_that_is_reached_is_told_from_a_change_that_ends(void **state)
 {
 	struct mig_request request;
@@ -555,6 +580,7 @@ int main(void)
 		cmocka_unit_test(the_fewest_and_least_recently_used_instances_are_destroyed),
 		cmocka_unit_test(instances_of_others_are_neither_free_nor_touched),
 		cmocka_unit_test(a_place_that_the_driver_refused_is_not_tried_again),
+		cmocka_unit_test(a_frozen_gpu_gives_idle_instances_alone),
 		cmocka_unit_test(a_limit_that_is_reached_is_told_from_a_change_that_ends),
 		cmocka_unit_test(a_gpu_is_asked_why_for_the_places_that_are_wanted_on_it),
 		cmocka_unit_test(several_instances_are_all_granted_or_none),

@@ -325,7 +325,14 @@ static void check_mig_role(const struct check_input *in, struct finding *f)
 	json_array_foreach(in->gpus, i, gpu)
 	{
 		const char *problem = session_text(gpu, "mig_problem");
+		const char *refusal = session_text(gpu, "mig_refusal");
 
+		if (*refusal) {
+			find_each(f, PROBLEM, "GPU %" PRIu64 " makes no MIG instances now: %s",
+				  session_number(gpu, "index"), refusal);
+			advise(f, "other GPUs are used meanwhile; carve tries this one again "
+				  "within 10 s, where a request needs it");
+		}
 		if (!*problem)
 			continue;
 		find_each(f, PROBLEM,

@@ -68,7 +68,11 @@ static void mig_print(const json_t *gpus)
 	json_array_foreach(gpus, i, gpu)
 	{
 		uint64_t sessions = session_number(gpu, "sessions");
+		const char *refusal = session_text(gpu, "mig_refusal");
 
+		if (*refusal)
+			printf("GPU %" PRIu64 " makes no MIG instances now: %s\n",
+			       session_number(gpu, "index"), refusal);
 		if (*session_text(gpu, "role") && !json_is_true(json_object_get(gpu, "mig")))
 			printf("GPU %" PRIu64
 			       " has the MIG role, but MIG mode is off: its slices are no "

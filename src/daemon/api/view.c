@@ -190,12 +190,13 @@ static json_t *mig_profiles_json(const struct node *node, uint32_t gpu)
 static void mig_state_add(const struct node *node, uint32_t gpu, json_t *json)
 {
 	const struct gpu_sample *sample = &node->pool.gpu[gpu].sample;
-	const char *problem = mig_problem(node->mig, gpu);
+	const char *problem = mig_problem(node->mig, gpu), *refusal = mig_refusal(node->mig, gpu);
 
 	json_object_set_new(json, "mig_capable",
 			    json_boolean(node->pool.gpu[gpu].info.mig_capable));
 	json_object_set_new(json, "mig_pending", json_boolean(sample->mig_pending));
 	json_object_set_new(json, "mig_problem", *problem ? json_string(problem) : json_null());
+	json_object_set_new(json, "mig_refusal", *refusal ? json_string(refusal) : json_null());
 	json_object_set_new(json, "mig_foreign", json_integer(mig_foreign(node->mig, gpu)));
 	json_object_set_new(json, "mig_profiles", mig_profiles_json(node, gpu));
 }
@@ -285,6 +286,7 @@ static const char *const instance_reasons[] = {
 	[MIG_FULL_CHANGING] = "no_memory",
 	[MIG_FULL_LIMIT] = "no_memory",
 	[MIG_FULL_REFUSED] = "no_memory",
+	[MIG_FULL_FROZEN] = "no_memory",
 };
 
 /* The answer of one GPU to a request. */

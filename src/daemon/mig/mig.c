@@ -27,10 +27,20 @@
 /* ---- by the clock ------------------------------------------------------------------------ */
 
 /* A driver may have had reasons that no list shows. */
-static void refused_age(struct mig_board *board)
+static void refused_age(struct mig *mig, uint32_t gpu)
 {
-	if (now_monotonic_ns() - board->refused_ns >= REFUSED_NS)
+	struct mig_board *board = &mig->board[gpu];
+	uint64_t now = now_monotonic_ns();
+
+	if (now - board->refused_ns >= REFUSED_NS)
 		memset(board->refused, 0, sizeof(board->refused));
+	if (!board->frozen_until_ns || now < board->frozen_until_ns)
+		return;
+	board->frozen_until_ns = 0;
+	mig_board_publish(mig, gpu);
+	/* Requests and jobs that wait may have their instances tried again there. */
+	mig->changes++;
+	sessions_room_made(mig->sessions);
 }
 
 static void held_release(struct mig *mig, uint32_t gpu)
@@ -86,12 +96,12 @@ void mig_tick(struct mig *mig)
 		return;
 	for (uint32_t gpu = 0; gpu < mig->gpus->count; gpu++) {
 		mig_board_publish(mig, gpu);
+		refused_age(mig, gpu);
 		if (mig->driver && !mig->board[gpu].changing)
 			mode_follow(mig, gpu);
 		if (!mig->driver || !mig_board_ours(mig, gpu) || mig->board[gpu].changing)
 			continue;
 		held_release(mig, gpu);
-		refused_age(&mig->board[gpu]);
 		board_look(mig, gpu);
 	}
 }
@@ -131,6 +141,13 @@ const char *mig_problem(const struct mig *mig, uint32_t gpu)
 	return mig->gpus->gpu[gpu].info.mig ? mig->board[gpu].why : "its MIG mode is off";
 }
 
+const char *mig_refusal(const struct mig *mig, uint32_t gpu)
+{
+	bool frozen = mig_has_role(mig, gpu) && mig->board[gpu].frozen_until_ns;
+
+	return frozen ? mig->board[gpu].refusal : "";
+}
+
 int mig_utilization(const struct mig *mig, uint32_t gpu)
 {
 	return mig_has_role(mig, gpu) && mig->gpus->gpu[gpu].info.mig ? mig->board[gpu].utilization
@@ -139,7 +156,10 @@ int mig_utilization(const struct mig *mig, uint32_t gpu)
 
 uint32_t mig_refused(const struct mig *mig, uint32_t gpu, uint8_t profile)
 {
-	return mig->board[gpu].refused[profile];
+	const struct mig_board *board = &mig->board[gpu];
+
+	return board->frozen_until_ns ? mig->die[mig->gpu[gpu].die].profile[profile].starts
+				      : board->refused[profile];
 }
 
 uint32_t mig_foreign(const struct mig *mig, uint32_t gpu)

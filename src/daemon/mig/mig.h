@@ -39,7 +39,8 @@ struct mig_grant {
 
 /* Calls to the requests that wait. The daemon's root fills it in (node_hooks.c). */
 struct mig_hooks {
-	/* The instances of request `id` are there, or not (waiting_made()). */
+	/* The instances of request `id` are there, or not (waiting_made()). `err` NULL, or with
+	 * EXIT_CODE_NO_ROOM: the request is decided anew, and may have other instances. */
 	void (*made)(void *context, const char *id, const struct mig_grant *grant,
 		     const struct error *err);
 	/* Whether another instance is being decided on for this session. */
@@ -124,6 +125,9 @@ void mig_part_changed(const struct session *session);
 bool mig_has_role(const struct mig *mig, uint32_t gpu);
 /* Why a GPU with the role gives out no instances; "": it does, or has no role. */
 const char *mig_problem(const struct mig *mig, uint32_t gpu);
+/* Why the driver refused lately to make or remove instances of a GPU with the role, so that the GPU
+ * is left out for a while; "": it did not. */
+const char *mig_refusal(const struct mig *mig, uint32_t gpu);
 /* Per cent of the last second that a GPU with the role computed, by the driver; -1: not known. */
 int mig_utilization(const struct mig *mig, uint32_t gpu);
 /* Starts of a profile, by its position in the die, that the driver refused lately though nothing is

@@ -189,6 +189,8 @@ static const char *reason_text(enum mig_reason reason)
 	case MIG_FULL_REFUSED:
 		return "the driver refuses it, though there is a place; carve asks the driver "
 		       "again every 30 s";
+	case MIG_FULL_FROZEN:
+		return "the driver refuses to change its instances";
 	default:
 		return "not offered";
 	}
@@ -240,6 +242,8 @@ static const char *says_text(const struct mig *mig, uint32_t gpu, enum mig_reaso
 	char bytes[UNITS_TEXT_SIZE];
 	const char *known = NULL;
 
+	if (reason == MIG_FULL_FROZEN)
+		known = mig_refusal(mig, gpu);
 	if (reason == MIG_FULL_REFUSED)
 		known = refused_text(mig, gpu, ask, buf, size);
 	if (reason == MIG_FULL && !known)

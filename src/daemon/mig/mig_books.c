@@ -218,6 +218,7 @@ void mig_board_publish(struct mig *mig, uint32_t gpu)
 	to->instances = board->instance;
 	to->instance_count = board->count;
 	to->refused = board->refused;
+	to->frozen = board->frozen_until_ns != 0;
 	mig_contexts_publish(mig, gpu);
 	to->offered = board->role && board->known && !board->changing && !board->why[0] &&
 		      pool->info.mig && pool->claim.state == CLAIM_OURS;

@@ -50,6 +50,10 @@ struct mig_board {
 	uint32_t count;
 	uint32_t refused[MIG_PROFILES_MAX]; /* starts of each profile, by the driver */
 	uint64_t refused_ns;                /* when it refused one last */
+	/* The driver refused to make or remove an instance, for a reason of the whole GPU. Until
+	 * then none is asked for there. */
+	uint64_t frozen_until_ns; /* CLOCK_MONOTONIC; 0: it did not */
+	const char *refusal;      /* that reason in words; static */
 	/* One CUDA context in an instance of each profile, bytes; 0: not known. */
 	uint64_t context[MIG_PROFILES_MAX];
 	uint64_t context_learned[MIG_PROFILES_MAX];  /* likewise, in one */

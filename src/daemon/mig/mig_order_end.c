@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/kill_point.h"
+#include "base/macros.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
 #include "daemon/mig/mig_books.h"
@@ -16,6 +17,9 @@
 
 /* An instance that was not removed, as somebody holds it, is left alone for this long. */
 #define HELD_NS 5000000000ull
+/* A GPU whose driver refuses is left out for this long. Some calls give up after 10 s only, and
+ * requests that wait need the thread pool for more than such calls. */
+#define FROZEN_NS 10000000000ull
 
 /* Numbers of profiles are a die's. */
 static void profiles_number(struct mig *mig, uint32_t gpu)
@@ -62,102 +66,137 @@ static void board_learn(struct mig *mig, uint32_t gpu, const struct mig_outcome 
 				   out->of_instances);
 }
 
+/* ---- refusals ---------------------------------------------------------------------------- */
+
+/* The part that a refusal is of: one place or instance, the GPU for a while, or all GPUs. */
+enum refusal_scope { REFUSAL_PLACE, REFUSAL_GPU, REFUSAL_ALL };
+
+/* The driver's errors by errno. A number of errno would be read as the daemon's own trouble. */
+static const struct refusal {
+	int rc;
+	enum refusal_scope making, removing;
+	const char *text, *removing_text, *hint; /* NULL: the first one; none */
+} refusals[] = {
+	{-ENOSPC, REFUSAL_PLACE, REFUSAL_GPU, "the driver refuses it, though there is a place"},
+	{-EBUSY, REFUSAL_GPU, REFUSAL_PLACE,
+	 "the driver makes no instance while something uses the GPU itself; monitoring tools do, "
+	 "too",
+	 "something holds the MIG instance that is to be removed; monitoring tools do, too"},
+	{-ETIMEDOUT, REFUSAL_GPU, REFUSAL_PLACE,
+	 "the driver did not come to making a MIG instance in time: it is busy with other changes",
+	 "the driver did not come to removing a MIG instance in time: it is busy with other "
+	 "changes"},
+	{-EUCLEAN, REFUSAL_GPU, REFUSAL_GPU,
+	 "a MIG instance was made by half, and the half cannot be removed yet"},
+	{-ENXIO, REFUSAL_GPU, REFUSAL_GPU, "the driver has lost the GPU"},
+	{-ENODEV, REFUSAL_GPU, REFUSAL_GPU, "the driver has lost the GPU"},
+	{-EAGAIN, REFUSAL_GPU, REFUSAL_GPU,
+	 "the driver wants the GPU to be reset while nobody uses it (nvidia-smi --gpu-reset)"},
+	{-ENOTSUP, REFUSAL_GPU, REFUSAL_GPU, "the driver does not let its instances be managed"},
+	{-EACCES, REFUSAL_ALL, REFUSAL_ALL, "the driver lets this daemon make no MIG instances",
+	 NULL, "that takes root, or the capability that /dev/nvidia-caps/nvidia-cap1 stands for"},
+	{-EPERM, REFUSAL_ALL, REFUSAL_ALL,
+	 "carve has no record of having made the MIG instance, and removes no other's", NULL,
+	 "root can remove it with nvidia-smi mig -dci and -dgi"},
+	{-EPIPE, REFUSAL_ALL, REFUSAL_ALL,
+	 "the warden, which makes MIG instances, has ended; carved ends, too, and has another when "
+	 "it is started anew"},
+	/* The last one stands for all others. */
+	{-EIO, REFUSAL_GPU, REFUSAL_GPU, "the driver reports an error of its own"},
+};
+
+/* NULL: the driver did it, or was not asked. */
+static const struct refusal *op_refusal(const struct mig_op *op)
+{
+	const struct refusal *last = &refusals[ARRAY_SIZE(refusals) - 1], *r = refusals;
+
+	if (!op->done || op->rc == 0)
+		return NULL;
+	while (r < last && r->rc != op->rc)
+		r++;
+	return r;
+}
+
+static enum refusal_scope op_scope(const struct mig_op *op, const struct refusal *refusal)
+{
+	return op->kind == MIG_OP_MAKE ? refusal->making : refusal->removing;
+}
+
+static const char *op_text(const struct mig_op *op, const struct refusal *refusal)
+{
+	bool removing = op->kind == MIG_OP_REMOVE && refusal->removing_text;
+
+	return removing ? refusal->removing_text : refusal->text;
+}
+
 static void refused_note(struct mig_board *board, uint8_t profile, uint8_t start)
 {
 	board->refused[profile] |= 1u << start;
 	board->refused_ns = now_monotonic_ns();
 }
 
-/* A profile that a driver refused is not asked for again before something changed there; what
- * somebody holds is left alone for a while. */
+/* An instance that was not removed: whoever holds it keeps it for a while. */
+static void held_note(struct mig *mig, const struct mig_op *op)
+{
+	struct mig_board *board = &mig->board[op->gpu];
+	int at = mig_entry_find(board, &op->place);
+
+	if (at < 0)
+		return;
+	board->detail[at].held_until_ns = now_monotonic_ns() + HELD_NS;
+	if (board->instance[at].state != MIG_IDLE)
+		return;
+	mig_entry_set(board, (uint32_t)at, MIG_BUSY);
+	mig_entry_store(mig, op->gpu, (uint32_t)at);
+}
+
+/* The driver is not asked again at once for what it refused: requests that wait may have something
+ * else. */
 static void op_learn(struct mig *mig, const struct mig_op *op)
 {
 	struct mig_board *board = &mig->board[op->gpu];
 	uint8_t profile = mig_profile_of(mig, op->gpu, op->place.profile_id);
-	int at = mig_entry_find(board, &op->place);
+	const struct refusal *refusal = op_refusal(op);
 
-	if (!op->done || op->rc == 0)
+	if (!refusal)
 		return;
 	log_event(LOG_WARNING, "mig.%s_failed gpu=%u start=%u size=%u error=\"%s\"",
 		  op->kind == MIG_OP_MAKE ? "make" : "remove", mig->gpus->gpu[op->gpu].info.index,
 		  op->place.start, op->place.size, strerrordesc_np(-op->rc));
-	if (op->kind == MIG_OP_MAKE && op->rc == -ENOSPC && profile != MIG_NO_PROFILE)
+	if (op->kind == MIG_OP_REMOVE)
+		held_note(mig, op);
+	if (op_scope(op, refusal) == REFUSAL_GPU) {
+		board->frozen_until_ns = now_monotonic_ns() + FROZEN_NS;
+		board->refusal = op_text(op, refusal);
+	} else if (op->kind == MIG_OP_MAKE && op_scope(op, refusal) == REFUSAL_PLACE &&
+		   profile != MIG_NO_PROFILE) {
 		refused_note(board, profile, op->place.start);
-	if (op->kind == MIG_OP_REMOVE && at >= 0) {
-		board->detail[at].held_until_ns = now_monotonic_ns() + HELD_NS;
-		if (board->instance[at].state == MIG_IDLE) {
-			mig_entry_set(board, (uint32_t)at, MIG_BUSY);
-			mig_entry_store(mig, op->gpu, (uint32_t)at);
-		}
 	}
 }
 
-/* The driver's error, in words: a number of errno would be read as the daemon's own trouble. */
-static const char *driver_text(int rc)
-{
-	switch (rc) {
-	case -ENXIO:
-	case -ENODEV:
-		return "the driver has lost the GPU";
-	case -EIO:
-		return "the driver reports an error of its own";
-	default:
-		return strerrordesc_np(-rc);
-	}
-}
-
-static int order_error(const struct mig_order *o, struct error *err)
+/* False: nothing was refused. EXIT_CODE_NO_ROOM: other instances may do. */
+static bool order_error(const struct mig_order *o, struct error *err)
 {
 	for (uint32_t i = 0; i < o->op_count; i++) {
 		const struct mig_op *op = &o->op[i];
-		uint32_t index = o->mig->gpus->gpu[op->gpu].info.index;
+		const struct refusal *refusal = op_refusal(op);
 
-		if (!op->done || op->rc == 0)
+		if (!refusal)
 			continue;
-		if (op->rc == -EACCES) {
-			error_set(err, EXIT_CODE_NOT_PERMITTED,
-				  "GPU %u: the driver lets this daemon make no MIG instances",
-				  index);
-			error_hint(err, "that takes root, or the capability that "
-					"/dev/nvidia-caps/nvidia-cap1 stands for");
-		} else if (op->rc == -EUCLEAN) {
-			error_set(
-				err, EXIT_CODE_FAILED,
-				"GPU %u: its MIG instance was made by half, and the half cannot be "
-				"removed yet; carve tries that again every few seconds",
-				index);
-		} else if (op->rc == -EPIPE) {
-			error_set(err, EXIT_CODE_FAILED,
-				  "the warden, which makes MIG instances, has ended; carved ends, "
-				  "too, and has another when it is started anew");
-		} else if (op->rc == -EPERM && op->kind == MIG_OP_REMOVE) {
-			error_set(err, EXIT_CODE_NOT_PERMITTED,
-				  "GPU %u: carve has no record of having made the MIG instance at "
-				  "%u of size %u, and removes no other's",
-				  index, op->place.start, op->place.size);
-			error_hint(err, "root can remove it with nvidia-smi mig -dci and -dgi");
-		} else if (op->rc == -ETIMEDOUT) {
-			error_set(err, EXIT_CODE_FAILED,
-				  "GPU %u: the driver did not come to %s a MIG instance in time: "
-				  "it is busy with other changes there",
-				  index, op->kind == MIG_OP_MAKE ? "making" : "removing");
-			error_hint(err,
-				   "try again; nvidia-smi and monitoring tools may be at work");
-		} else if (op->rc == -EBUSY && op->kind == MIG_OP_MAKE) {
-			error_set(err, EXIT_CODE_FAILED,
-				  "GPU %u: the driver makes no instance while something uses the "
-				  "GPU itself; monitoring tools do, too",
-				  index);
-		} else {
-			error_set(err, EXIT_CODE_FAILED,
-				  "GPU %u: its MIG instance cannot be %s: %s", index,
-				  op->kind == MIG_OP_MAKE ? "made" : "removed",
-				  driver_text(op->rc));
-		}
-		return op->rc;
+		error_set(err,
+			  op_scope(op, refusal) != REFUSAL_ALL ? EXIT_CODE_NO_ROOM
+			  : op->rc == -EPIPE                   ? EXIT_CODE_FAILED
+							       : EXIT_CODE_NOT_PERMITTED,
+			  "GPU %u: %s", o->mig->gpus->gpu[op->gpu].info.index,
+			  op_text(op, refusal));
+		if (refusal->hint)
+			error_hint(err, "%s", refusal->hint);
+		return true;
 	}
-	return 0;
+	return false;
 }
+
+/* ---- the end ------------------------------------------------------------------------------- */
 
 /* Less than one context takes, as is known since the instance is there. */
 static bool is_too_small(const struct mig_order *o)
@@ -179,19 +218,16 @@ static void order_answer(struct mig_order *o)
 {
 	struct mig *mig = o->mig;
 	struct error err = {0};
-	int rc = order_error(o, &err);
+	bool refused = order_error(o, &err);
 
-	/* Somebody's instance was in the way, or somebody holds one: to be decided anew. */
-	bool again = rc == -ENOSPC || is_too_small(o) ||
-		     ((rc == -EBUSY || rc == -ETIMEDOUT) && o->op[0].kind == MIG_OP_REMOVE);
-	for (uint32_t i = 0; rc == 0 && i < o->grant.count; i++)
-		if (is_held(mig, o->grant.share[i].gpu, &o->wanted[i]) ||
-		    !mig_entry_share(mig, &o->wanted[i], o->grant.together, &o->grant.share[i]))
-			rc = again = true;
-	if (rc == 0 && !again)
-		mig->hooks->made(mig->context, o->request, &o->grant, NULL);
-	else
-		mig->hooks->made(mig->context, o->request, NULL, again ? NULL : &err);
+	/* Somebody holds one, or has another part of it: to be decided anew. */
+	bool again = !refused && is_too_small(o);
+	for (uint32_t i = 0; !refused && i < o->grant.count; i++)
+		again |=
+			is_held(mig, o->grant.share[i].gpu, &o->wanted[i]) ||
+			!mig_entry_share(mig, &o->wanted[i], o->grant.together, &o->grant.share[i]);
+	mig->hooks->made(mig->context, o->request, refused || again ? NULL : &o->grant,
+			 refused ? &err : NULL);
 }
 
 /* The driver certainly made nothing: an instance at that place is somebody's who was first, also

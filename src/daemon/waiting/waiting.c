@@ -620,9 +620,13 @@ void waiting_made(struct waiting *waiting, const char *id, const struct mig_gran
 		return;
 	if (w->state == WAITER_MAKING)
 		w->state = WAITER_QUEUED;
-	if (why)
+	/* Another GPU may have room, or this one later: but not for a session that is to go on
+	 * there. */
+	bool elsewhere = why && why->code == EXIT_CODE_NO_ROOM && !w->request.resize[0];
+	if (why && !elsewhere) {
 		err = *why;
-	else if (!instances && w->request.resize[0])
+		err.code = err.code == EXIT_CODE_NO_ROOM ? EXIT_CODE_FAILED : err.code;
+	} else if (!instances && w->request.resize[0])
 		error_set(&err, EXIT_CODE_FAILED,
 			  "the driver did not make room for another instance: something holds one "
 			  "that is idle, or session %s's own",

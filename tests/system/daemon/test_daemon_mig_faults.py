@@ -121,7 +121,7 @@ def test_an_instance_made_by_half_is_removed_later(make_host):
     refused = carve(host, "run", "--vram", "5", "--", "true", status=125).stderr
     assert "made by half" in refused
     wait_until(lambda: [i["state"] for i in instances(host)] == ["debt"])  # "removing" during each new try
-    carve(host, "run", "--vram", "5", "--", "true")  # beside it
+    carve(host, "run", "--vram", "5", "--wait-for", "60", "--", "true")  # beside it
     carve(host, "sim", "fault", "mig-destroy", "--clear")
     wait_until(lambda: not instances(host, "debt"))
     assert books_are_nvmls(host)
@@ -130,7 +130,7 @@ def test_an_instance_made_by_half_is_removed_later(make_host):
 def test_one_of_several_that_cannot_be_made_takes_the_others_with_it(make_host):
     host = with_role(make_host)
     carve(host, "sim", "fault", "mig-create", "--call", "nvmlDeviceCreateGpuInstance", "--skip", "2", "--error", "999")
-    carve(host, "session", "request", "--vram", "5", "--gpus", "3", status=1)
+    carve(host, "session", "request", "--vram", "5", "--gpus", "3", status=3)
     carve(host, "sim", "fault", "all", "--clear")
     assert not by_hand(host, 0, "list") and books_are_nvmls(host)
 
@@ -153,8 +153,8 @@ def test_a_driver_that_refuses_every_place_is_told_as_that(make_host):
 def test_a_driver_that_loses_the_gpu_is_told_in_words(make_host):
     host = with_role(make_host)
     carve(host, "sim", "fault", "mig-create", "--count", "1", "--error", "15")
-    refused = carve(host, "session", "request", "--vram", "5", status=1).stderr
-    assert "GPU 0: its MIG instance cannot be made: the driver has lost the GPU" in refused
+    refused = carve(host, "session", "request", "--vram", "5", status=3).stderr
+    assert "GPU 0: the driver has lost the GPU" in refused
 
 
 @pytest.mark.parametrize("after", rest_long([[], ["--after"]]))
@@ -173,6 +173,59 @@ def test_a_driver_that_times_out_is_told_and_tried_again(make_host, after):
     carve(host, "run", "--gpu", "1", "--wait-for", "60", "--", "true")
     wait_until(lambda: books_are_nvmls(host))
     assert [i["profile"] for i in instances(host)] == ["7g.80gb"]
+
+
+# nvmlReturn_t: the driver's reasons not to make an instance.
+IN_USE, UNKNOWN, RESET_REQUIRED, GPU_IS_LOST, NOT_SUPPORTED, TIMEOUT, INVALID_ARGUMENT = 19, 999, 16, 15, 3, 10, 2
+
+
+@pytest.mark.parametrize("error, says", rest_long([
+    (IN_USE, "while something uses the GPU itself"), (UNKNOWN, "the driver reports an error of its own"),
+    (RESET_REQUIRED, "nvidia-smi --gpu-reset"), (GPU_IS_LOST, "the driver has lost the GPU"),
+    (NOT_SUPPORTED, "does not let its instances be managed"), (TIMEOUT, "did not come to making"),
+    (INVALID_ARGUMENT, "the driver reports an error of its own")], 3))
+def test_a_gpu_that_refuses_is_left_out_for_a_while_and_another_one_is_used(make_host, error, says):
+    host = with_role(make_host, "h100-80gb:2+mig")
+    carve(host, "run", "--ephemeral", "--gpu-ids", "0", "--mig-profile", "2g.20gb", "--", "true")
+    carve(host, "sim", "fault", "mig-create", "--gpu", "0", "--error", str(error))
+    carve(host, "session", "request", "--vram", "5")
+    assert [(i["gpu"], i["state"]) for i in instances(host) if i["profile"] == "1g.10gb"] == [(1, "busy")]
+    carve(host, "session", "release")
+    first, second = look(host, "gpu", "list")
+    assert says in first["mig_refusal"] and second["mig_refusal"] is None
+    assert f"GPU 0 makes no MIG instances now: {first['mig_refusal']}" in host.carve("gpu", "list").stdout
+    assert f"GPU 0 makes no MIG instances now: {first['mig_refusal']}" in host.carve("check").stdout
+    explained = look(host, "explain", "--vram", "5")
+    assert says in explained["gpus"][0]["message"] and [on["index"] for on in explained["on"]] == [1]
+    # What is there already can be given, and what there is not can be waited for.
+    carve(host, "run", "--ephemeral", "--gpu-ids", "0", "--mig-profile", "2g.20gb", "--", "true")
+    refused = carve(host, "run", "--ephemeral", "--gpu-ids", "0", "--gpu", "1", "--", "true", status=125).stderr
+    assert refused.count("\n") == 1 and says in refused, refused
+    with host.popen([CARVE, "run", "--ephemeral", "--gpu-ids", "0", "--gpu", "1", "--wait-for", "300", "--", "true"]) as waits:
+        wait_until(lambda: [s for s in look(host, "session", "list") if s["state"] == "waiting"])
+        carve(host, "sim", "fault", "mig-create", "--clear")
+        assert waits.wait(300) == 0
+    assert look(host, "gpu", "list")[0]["mig_refusal"] is None
+
+
+def test_a_job_goes_to_another_gpu_where_the_driver_refuses(make_host):
+    host = with_role(make_host, "h100-80gb:2+mig")
+    carve(host, "sim", "fault", "mig-create", "--gpu", "0", "--error", str(UNKNOWN))
+    carve(host, "agent", "--detached", "--gpus", "all", "--queue", "eighth=0.125")
+    carve(host, "enqueue", "--queue", "eighth", "--wait", "true")
+    assert [i["gpu"] for i in instances(host)] == [1]
+
+
+def test_an_instance_that_cannot_be_removed_does_not_hold_up_other_gpus(make_host):
+    """Its place is needed on GPU 0; GPU 1 becomes free while the request waits."""
+    host = with_role(make_host, "h100-80gb:2+mig")
+    carve(host, "run", "--ephemeral", "--gpu-ids", "0", "--vram", "5", "--", "true")
+    held = look(host, "session", "request", "--gpu-ids", "1", "--gpu", "1")["id"]
+    carve(host, "sim", "fault", "mig-destroy", "--gpu", "0", "--error", str(RESET_REQUIRED))
+    with host.popen([CARVE, "run", "--ephemeral", "--gpu", "1", "--wait-for", "300", "--", "true"]) as waits:
+        wait_until(lambda: look(host, "gpu", "list")[0]["mig_refusal"])
+        carve(host, "session", "release", held)
+        assert waits.wait(300) == 0
 
 
 def test_a_virtual_machines_gpu_is_shown_as_one_without_mig(make_host):
