@@ -148,6 +148,14 @@ int sessions_get_all(const struct client *client, json_t **ret, struct error *er
 	return parts_get(client, "/v1/sessions?all=1&page=", ret, err);
 }
 
+int sessions_get_of(const struct client *client, uid_t uid, json_t **ret, struct error *err)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/v1/sessions?uid=%u&living=", uid);
+	return parts_get(client, path, ret, err);
+}
+
 int sessions_get(const struct client *client, json_t **ret, struct error *err)
 {
 	cleanup_json json_t *sessions = NULL;

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct client;
 struct error;
@@ -12,7 +13,11 @@ struct error;
 /* All sessions that have not ended, and the requests that wait, however many there are: an array.
  * 0, or negative with *err. */
 int sessions_get(const struct client *client, json_t **ret, struct error *err);
-/* Likewise, with the sessions that ended before them. */
+/* Likewise those of one user. Another user than the caller may be refused
+ * (EXIT_CODE_NOT_PERMITTED).
+ */
+int sessions_get_of(const struct client *client, uid_t uid, json_t **ret, struct error *err);
+/* All sessions that have not ended, with the sessions that ended before them. */
 int sessions_get_all(const struct client *client, json_t **ret, struct error *err);
 /* The caller's active session, the one that `carve run` joins: 0 with *ret (owned by the caller),
  * or NULL there where none is. */

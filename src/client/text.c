@@ -207,3 +207,19 @@ json_t *text_clean_json(json_t *value)
 	json_decref(value);
 	return clean;
 }
+
+bool text_url_append(char *buf, size_t size, const char *text)
+{
+	size_t used = strlen(buf);
+
+	for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+		bool plain = strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+				    "-_.~",
+				    *c) != NULL;
+
+		if (used + sizeof("%xx") > size)
+			return false;
+		used += (size_t)snprintf(buf + used, size - used, plain ? "%c" : "%%%02X", *c);
+	}
+	return true;
+}

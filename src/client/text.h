@@ -20,6 +20,10 @@ const char *text_escape(const char *text, bool controls, char *buf);
  * least all but 3; *ret_size: how many are in `buf`. */
 size_t text_escape_part(const char *part, size_t size, bool last, char *buf, size_t *ret_size);
 
+/* Appends a text to a URL in `buf`: bytes that have a meaning there as %XX. A text that `size` has
+ * no room for is cut off, and false is returned. */
+bool text_url_append(char *buf, size_t size, const char *text);
+
 /* Puts a '?' for each control character in all texts in a JSON value; members whose names have some
  * are removed. No daemon sends any: so whatever a verb prints of an answer is harmless. Takes the
  * reference and returns one: of the same value, but where that is a text itself. NULL: of NULL, or

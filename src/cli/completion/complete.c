@@ -171,6 +171,8 @@ static const struct value values[] = {
 	{OPT_MIG_GPUS, NULL, offer_models},
 	{OPT_QUEUE, NULL, offer_queues},
 	{OPT_JOB_QUEUE, NULL, offer_queues},
+	{OPT_JOB_USER, NULL, offer_users},
+	{OPT_RELEASE_USER, NULL, offer_users},
 	{OPT_AGENT_DRAIN, NULL, offer_queues},
 	{OPT_AGENT_RESUME, NULL, offer_queues},
 	{OPT_GROUP, NULL, offer_groups},

@@ -1,5 +1,6 @@
 /* carve job logs, and the files that a job's output is in. */
 #include "cli/job/job_log.h"
+#include "cli/job/job_array_log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -83,18 +84,11 @@ bool job_has_ended(const json_t *job)
 static int one_job(const struct client *client, const char *id, json_t **ret, struct error *err)
 {
 	cleanup_json json_t *jobs = NULL;
-	char path[JOB_PATH_SIZE];
-	int rc = job_path(id, "", path, err);
+	int rc = jobs_meant(client, id, false, &jobs, err);
 
-	if (rc < 0 || (rc = client_call(client, "GET", path, NULL, NULL, &jobs, err)) < 0)
-		return rc;
-	if (json_array_size(jobs) != 1) {
-		error_set(err, EXIT_CODE_USAGE, "%.32s is an array: name one of its jobs", id);
-		error_hint(err, "for example: %.32s_0", id);
-		return -EXIT_CODE_USAGE;
-	}
-	*ret = json_incref(json_array_get(jobs, 0));
-	return 0;
+	if (rc == 0)
+		*ret = json_incref(json_array_get(jobs, 0));
+	return rc;
 }
 
 static void pause_a_moment(void)
@@ -124,9 +118,7 @@ static bool may_be_shown(const char *path, uid_t owner)
 	return user_of(path, &user) && (user == geteuid() || user == owner);
 }
 
-/* Text of another user's may move this user's terminal, and what it shows. A file or a pipe gets it
- * as it is. */
-static bool is_escaped(const char *path)
+bool job_log_is_escaped(const char *path)
 {
 	uid_t user;
 
@@ -193,7 +185,7 @@ static int log_open(const struct client *client, const char *id, bool follow, ui
 			return rc;
 		int fd = job_log_open(path);
 		if (fd >= 0) {
-			*ret_escaped = is_escaped(path);
+			*ret_escaped = job_log_is_escaped(path);
 			return fd;
 		}
 		if (fd == -EMEDIUMTYPE)
@@ -220,20 +212,14 @@ static int log_open(const struct client *client, const char *id, bool follow, ui
 	}
 }
 
-int cli_job_logs(struct cli *cli, struct error *err)
+static int log_print(const struct client *client, const char *id, bool follow, uint64_t attempt,
+		     struct error *err)
 {
 	cleanup_json json_t *job = NULL;
-	const char *id = cli->arguments[0];
-	const char *which = cli->value[OPT_JOB_ATTEMPT];
-	bool follow = cli->value[OPT_JOB_FOLLOW] != NULL;
-	uint64_t attempt = 0;
-	struct client client;
-	int rc = which ? units_parse_count(which, "--attempt", 1, ATTEMPTS_MAX, &attempt, err) : 0;
-
-	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0)
-		return rc;
 	struct printing printing = {0};
-	cleanup_close int fd = log_open(&client, id, follow, attempt, &job, &printing.escaped, err);
+	cleanup_close int fd = log_open(client, id, follow, attempt, &job, &printing.escaped, err);
+	int rc;
+
 	if (fd < 0)
 		return fd;
 	printing.from = fd;
@@ -248,7 +234,27 @@ int cli_job_logs(struct cli *cli, struct error *err)
 			continue;
 		json_decref(job);
 		job = NULL;
-		if ((rc = one_job(&client, id, &job, err)) < 0)
+		if ((rc = one_job(client, id, &job, err)) < 0)
 			return rc;
 	}
+}
+
+int cli_job_logs(struct cli *cli, struct error *err)
+{
+	cleanup_json json_t *jobs = NULL;
+	const char *which = cli->value[OPT_JOB_ATTEMPT];
+	bool follow = cli->value[OPT_JOB_FOLLOW] != NULL;
+	char id[JOB_ID_SIZE];
+	uint64_t attempt = 0;
+	struct client client;
+	int rc = which ? units_parse_count(which, "--attempt", 1, ATTEMPTS_MAX, &attempt, err) : 0;
+
+	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0 ||
+	    (rc = job_id_find(&client, cli->arguments[0], false, id, err)) < 0 ||
+	    (rc = jobs_meant(&client, id, false, &jobs, err)) < 0)
+		return rc;
+	bool array = !strchr(id, '_') &&
+		     json_is_integer(json_object_get(json_array_get(jobs, 0), "array"));
+	return array ? job_array_log(&client, id, jobs, follow, attempt, err)
+		     : log_print(&client, id, follow, attempt, err);
 }

@@ -18,5 +18,8 @@ int job_log_path(const json_t *job, uint64_t attempt, const char *suffix, char b
  * and to open a pipe waits. A descriptor, or -errno (-EMEDIUMTYPE: it is no plain file; -EPERM: it
  * is neither the job's user's, nor is the job the caller's own). */
 int job_log_open(const char *path);
+/* Whether the output is another user's and goes to this user's terminal, which it might move or
+ * colour. A file or a pipe gets it as it is. */
+bool job_log_is_escaped(const char *path);
 /* Writes a part of the output to standard output or error. 0, or negative with *err. */
 int job_log_write(int to, const char *part, size_t size, struct error *err);

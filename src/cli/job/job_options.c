@@ -16,6 +16,7 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
+#include "cli/job/jobs.h"
 #include "cli/job/snapshot.h"
 #include "cli/session/request.h"
 #include "client/client.h"
@@ -146,6 +147,24 @@ static int begin_read(const char *text, json_t *body, struct error *err)
 	return 0;
 }
 
+int job_option_since(const char *text, int64_t *ret, struct error *err)
+{
+	int64_t now = now_realtime_ns() / 1000000000;
+
+	if (unit_time(text, ret) == 0)
+		*ret = now - *ret;
+	else if (calendar_time(text, ret) < 0)
+		return wrong(err, "since", text, "for example: 2h (ago), 18:30, 2026-11-30T08:00");
+	/* A time without a day is the last one of its kind. */
+	else if (*ret > now && strlen(text) <= strlen("18:30"))
+		*ret -= 86400;
+	if (*ret <= now && *ret > 0)
+		return 0;
+	error_set(err, EXIT_CODE_USAGE, "--since: '%.64s' is not in the past", text);
+	error_hint(err, "for example: 2h (ago), 18:30, 2026-11-30T08:00");
+	return -EXIT_CODE_USAGE;
+}
+
 /* ---- options that both have --------------------------------------------------------------- */
 
 static int signal_number(const char *name)
@@ -206,6 +225,35 @@ static int number_read(const struct cli *cli, enum cli_option_id id, const char 
 	return 0;
 }
 
+/* "ok:17", "17", or the name of a job in place of 17, which the daemon is asked for. */
+static int after_add(const struct cli *cli, const char *text, json_t *list, struct error *err)
+{
+	static const char *const kinds[] = {"ok:", "any:", "notok:"};
+	const char *kind = "ok:", *job = text;
+	char id[JOB_ID_SIZE];
+	struct client client;
+
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
+		if (!strncmp(text, kinds[i], strlen(kinds[i]))) {
+			kind = kinds[i];
+			job = text + strlen(kind);
+		}
+	if (!*job || strpbrk(job, ",:"))
+		return wrong(err, "after", text,
+			     "once for each job: --after ok:17 --after any:18 --after notok:17_3");
+	struct error why = {0};
+	int rc = client_open(&client, cli->value[OPT_HOST], &why);
+	if (rc == 0)
+		rc = job_id_find(&client, job, false, id, &why);
+	if (rc < 0) {
+		error_set(err, why.code, "--after: %s", why.message);
+		error_hint(err, "%s", why.hint);
+		return rc;
+	}
+	json_array_append_new(list, json_sprintf("%s%s", kind, id));
+	return 0;
+}
+
 static int after_read(const struct cli *cli, json_t *body, struct error *err)
 {
 	json_t *list = json_array();
@@ -213,16 +261,10 @@ static int after_read(const struct cli *cli, json_t *body, struct error *err)
 
 	for (int i = 0; i < cli->given_count; i++) {
 		const char *text = cli->given[i].value;
-		bool kind = !strncmp(text, "ok:", 3) || !strncmp(text, "any:", 4) ||
-			    !strncmp(text, "notok:", 6);
-
 		if (cli->given[i].id != OPT_JOB_AFTER)
 			continue;
-		if (rc == 0 && !kind && strspn(text, "0123456789_") != strlen(text))
-			rc = wrong(err, "after", text,
-				   "once for each job: --after ok:17 --after any:18 --after "
-				   "notok:17_3");
-		json_array_append_new(list, kind ? json_string(text) : json_sprintf("ok:%s", text));
+		if (rc == 0)
+			rc = after_add(cli, text, list, err);
 	}
 	json_object_set_new(body, "after", list);
 	return rc;

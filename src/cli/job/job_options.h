@@ -10,6 +10,9 @@ struct error;
 /* All options that `enqueue`, `job edit` and `job clone` share; of those that were given. 0, or
  * negative with *err. */
 int job_options_read(const struct cli *cli, json_t *body, struct error *err);
+/* A moment in the past, in seconds since 1970: "2h" ago, "18:30" or "2026-11-30T08:00". 0, or
+ * negative with *err. */
+int job_option_since(const char *text, int64_t *ret, struct error *err);
 /* The options that only a new job has: its environment, directory, array and sweep. */
 int job_options_new(const struct cli *cli, json_t *body, struct error *err);
 /* The surroundings of this process: environment, directory, umask and limits, for a program that

@@ -7,8 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "cli/moment.h"
 #include "cli/output.h"
 #include "client/sessions.h"
 
@@ -56,29 +58,90 @@ static void code_text(const json_t *job, char *buf, size_t size)
 		snprintf(buf, size, "-");
 }
 
+/* The memory that was granted on each of its GPUs, "20 GiB-40 GiB" if these differ. Until a job
+ * starts, the size that it waits for. */
+static const char *size_text(const json_t *job, char *buf, size_t size)
+{
+	const json_t *granted = json_object_get(job, "granted_bytes"), *item;
+	char least[UNITS_TEXT_SIZE], most[UNITS_TEXT_SIZE];
+	json_int_t low = INT64_MAX, high = 0;
+	size_t i;
+
+	json_array_foreach(granted, i, item)
+	{
+		low = MIN(low, json_integer_value(item));
+		high = MAX(high, json_integer_value(item));
+	}
+	units_format_bytes((uint64_t)low, least);
+	units_format_bytes((uint64_t)high, most);
+	if (!high)
+		snprintf(buf, size, "%s", session_text_or_dash(job, "size"));
+	else
+		snprintf(buf, size, "%s%s%s", least, low != high ? "-" : "",
+			 low != high ? most : "");
+	return buf;
+}
+
+/* "1-02:03:04", without the days and hours that it has none of: as batch systems write it. */
+static const char *elapsed_text(const json_t *job, int64_t now, char buf[static UNITS_TEXT_SIZE])
+{
+	int64_t from = moment_parse(session_text(job, "started"));
+	int64_t to = moment_parse(session_text(job, "ended"));
+	int64_t seconds = MAX((to ? to : now) - from, 0), days = seconds / 86400;
+	int hours = (int)(seconds / 3600 % 24), minutes = (int)(seconds / 60 % 60);
+
+	if (!from)
+		snprintf(buf, UNITS_TEXT_SIZE, "-");
+	else if (days)
+		snprintf(buf, UNITS_TEXT_SIZE, "%" PRId64 "-%02d:%02d:%02d", days, hours, minutes,
+			 (int)(seconds % 60));
+	else if (hours)
+		snprintf(buf, UNITS_TEXT_SIZE, "%d:%02d:%02d", hours, minutes, (int)(seconds % 60));
+	else
+		snprintf(buf, UNITS_TEXT_SIZE, "%d:%02d", minutes, (int)(seconds % 60));
+	return buf;
+}
+
+static void moment_cell(struct table *table, const json_t *job, const char *key, int64_t now)
+{
+	char text[MOMENT_SIZE];
+
+	moment_long_text(moment_parse(session_text(job, key)), now, text);
+	table_add(table, "%s", *text ? text : "-");
+}
+
+static void job_row(struct table *table, const json_t *job, int64_t now)
+{
+	char text[128], units[UNITS_TEXT_SIZE];
+
+	table_add(table, "%s", session_text(job, "id"));
+	table_add(table, "%s", session_text(job, "name"));
+	table_add(table, "%s", session_text(job, "queue"));
+	table_add(table, "%s", session_text(job, "user"));
+	table_add(table, "%s", session_text(job, "state"));
+	table_add(table, "%s", size_text(job, text, sizeof(text)));
+	moment_cell(table, job, "enqueued", now);
+	moment_cell(table, job, "started", now);
+	table_add(table, "%s", elapsed_text(job, now, units));
+	gpus_text(job, text, sizeof(text));
+	table_add(table, "%s", text);
+	code_text(job, text, sizeof(text));
+	table_add(table, "%s", text);
+	table_add(table, "%s", session_text_or_dash(job, "reason"));
+}
+
 void jobs_print(const json_t *jobs)
 {
-	static const char *const headings[] = {"JOB",  "NAME", "QUEUE",  "USER", "STATE",
-					       "GPUS", "EXIT", "REASON", NULL};
+	static const char *const headings[] = {"JOB",  "NAME",      "QUEUE",   "USER",    "STATE",
+					       "SIZE", "SUBMITTED", "STARTED", "ELAPSED", "GPUS",
+					       "EXIT", "REASON",    NULL};
+	int64_t now = now_realtime_ns() / NS_PER_SECOND;
 	cleanup_table struct table table;
-	char text[128];
 	size_t i;
 	json_t *job;
 
 	table_begin(&table, headings);
-	json_array_foreach(jobs, i, job)
-	{
-		table_add(&table, "%s", session_text(job, "id"));
-		table_add(&table, "%s", session_text(job, "name"));
-		table_add(&table, "%s", session_text(job, "queue"));
-		table_add(&table, "%s", session_text(job, "user"));
-		table_add(&table, "%s", session_text(job, "state"));
-		gpus_text(job, text, sizeof(text));
-		table_add(&table, "%s", text);
-		code_text(job, text, sizeof(text));
-		table_add(&table, "%s", text);
-		table_add(&table, "%s", session_text_or_dash(job, "reason"));
-	}
+	json_array_foreach(jobs, i, job) job_row(&table, job, now);
 	table_print(&table);
 }
 

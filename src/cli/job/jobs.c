@@ -25,7 +25,6 @@
 #include "client/client.h"
 #include "client/sessions.h"
 
-#define ENDED_MAX 100000u
 #define LINE_MAX_BYTES 65536u
 
 int job_path(const char *id, const char *suffix, char buf[static JOB_PATH_SIZE], struct error *err)
@@ -93,44 +92,9 @@ json_t *job_key(void)
 	return json_string(key);
 }
 
-/* A list that a daemon gives in parts, put together, up to `most`. `first` is the path up to where
- * the part is named. */
-static int parts_get(const struct client *client, const char *first, size_t most,
-		     const struct client_patience *patience, json_t **ret, struct error *err)
-{
-	cleanup_json json_t *all = json_array();
-	char path[512], next[100] = "";
-	bool more = true;
-
-	while (more && json_array_size(all) < most) {
-		cleanup_json json_t *part = NULL;
-
-		snprintf(path, sizeof(path), "%.400s%s", first, next);
-		int rc = client_call(client, "GET", path, NULL, patience, &part, err);
-		if (rc < 0)
-			return rc;
-		json_array_extend(all, json_object_get(part, "jobs"));
-		const char *text = json_string_value(json_object_get(part, "next"));
-		more = text != NULL;
-		snprintf(next, sizeof(next), "%s", text ? text : "");
-	}
-	*ret = steal_ptr(&all);
-	return 0;
-}
-
-static int meant_get(const struct client *client, const char *id, bool waits, json_t **ret,
-		     struct error *err)
-{
-	struct client_patience patience = {.wait_ns = UINT64_MAX / 2};
-	char path[JOB_PATH_SIZE];
-	int rc = job_path(id, waits ? "?wait=1&part=" : "?part=", path, err);
-
-	return rc < 0 ? rc : parts_get(client, path, SIZE_MAX, waits ? &patience : NULL, ret, err);
-}
-
 int job_await(const struct client *client, const char *id, json_t **ret, struct error *err)
 {
-	return meant_get(client, id, true, ret, err);
+	return jobs_meant(client, id, true, ret, err);
 }
 
 int jobs_exit_code(const json_t *jobs)
@@ -158,63 +122,15 @@ static int get(const struct cli *cli, const char *path, json_t **ret, struct err
 	return rc < 0 ? rc : client_call(&client, "GET", path, NULL, NULL, ret, err);
 }
 
-/* The `ended` jobs that ended last, the latest last, and those that have not; `filter` is "" or
- * "&queue=NAME". */
-static int list_get(const struct client *client, uint64_t ended, const char *filter, json_t **ret,
-		    struct error *err)
-{
-	cleanup_json json_t *latest = NULL, *living = NULL, *all = json_array();
-	char path[256];
-
-	snprintf(path, sizeof(path), "/v1/jobs?ended=%u%s&before=", (unsigned)ended, filter);
-	int rc = ended ? parts_get(client, path, ended, NULL, &latest, err) : 0;
-	if (rc < 0)
-		return rc;
-	snprintf(path, sizeof(path), "/v1/jobs?%s&part=", *filter ? filter + 1 : "ended=0");
-	rc = parts_get(client, path, SIZE_MAX, NULL, &living, err);
-	if (rc < 0)
-		return rc;
-	for (size_t i = MIN(json_array_size(latest), ended); i; i--)
-		json_array_append(all, json_array_get(latest, i - 1));
-	json_array_extend(all, living);
-	*ret = steal_ptr(&all);
-	return 0;
-}
-
-int cli_job_list(struct cli *cli, struct error *err)
-{
-	cleanup_json json_t *jobs = NULL;
-	const char *queue = cli->value[OPT_JOB_QUEUE], *last = cli->value[OPT_JOB_LAST];
-	uint64_t ended = 20;
-	char filter[128] = "";
-	struct client client;
-	int rc = last ? units_parse_count(last, "--last", 0, ENDED_MAX, &ended, err) : 0;
-
-	if (rc < 0)
-		return rc;
-	if (queue && (strlen(queue) > 63 || strpbrk(queue, "&?#% /"))) {
-		error_set(err, EXIT_CODE_USAGE, "--queue: '%.64s' is not the name of a queue",
-			  queue);
-		return -EXIT_CODE_USAGE;
-	}
-	if (queue)
-		snprintf(filter, sizeof(filter), "&queue=%s", queue);
-	if ((rc = client_open(&client, cli->value[OPT_HOST], err)) < 0 ||
-	    (rc = list_get(&client, ended, filter, &jobs, err)) < 0)
-		return rc;
-	if (cli->value[OPT_JSON])
-		return output_json(jobs, err);
-	jobs_print(jobs);
-	return 0;
-}
-
 int cli_job_show(struct cli *cli, struct error *err)
 {
 	cleanup_json json_t *jobs = NULL;
 	struct client client;
+	char id[JOB_ID_SIZE];
 	int rc = client_open(&client, cli->value[OPT_HOST], err);
 
-	if (rc < 0 || (rc = meant_get(&client, cli->arguments[0], false, &jobs, err)) < 0)
+	if (rc < 0 || (rc = job_id_find(&client, cli->arguments[0], false, id, err)) < 0 ||
+	    (rc = jobs_meant(&client, id, false, &jobs, err)) < 0)
 		return rc;
 	bool one = json_array_size(jobs) == 1;
 	if (cli->value[OPT_JSON])
@@ -224,20 +140,6 @@ int cli_job_show(struct cli *cli, struct error *err)
 	else
 		jobs_print(jobs);
 	return 0;
-}
-
-/* By arrival: 17 before 17_1 of an array, and that before 18. */
-static bool came_before(const json_t *a, const json_t *b)
-{
-	char *first, *second;
-	unsigned long long one = strtoull(session_text(a, "id"), &first, 10);
-	unsigned long long other = strtoull(session_text(b, "id"), &second, 10);
-
-	if (one != other)
-		return one < other;
-	one = *first == '_' ? strtoull(first + 1, NULL, 10) : 0;
-	other = *second == '_' ? strtoull(second + 1, NULL, 10) : 0;
-	return one < other;
 }
 
 /* In its queue, of the jobs that the caller may see: by priority, then by arrival. */
@@ -253,7 +155,7 @@ static size_t position_of(const json_t *job, const json_t *all)
 
 		if (!strcmp(session_text(other, "queue"), session_text(job, "queue")) &&
 		    !strcmp(session_text(other, "state"), "queued"))
-			ahead += its != mine ? its > mine : came_before(other, job);
+			ahead += its != mine ? its > mine : job_came_before(other, job);
 	}
 	return ahead + 1;
 }
@@ -279,10 +181,12 @@ int cli_job_explain(struct cli *cli, struct error *err)
 {
 	cleanup_json json_t *jobs = NULL, *all = NULL;
 	struct client client;
+	char id[JOB_ID_SIZE];
 	int rc = client_open(&client, cli->value[OPT_HOST], err);
 
-	if (rc < 0 || (rc = meant_get(&client, cli->arguments[0], false, &jobs, err)) < 0 ||
-	    (rc = list_get(&client, 0, "", &all, err)) < 0)
+	if (rc < 0 || (rc = job_id_find(&client, cli->arguments[0], false, id, err)) < 0 ||
+	    (rc = jobs_meant(&client, id, false, &jobs, err)) < 0 ||
+	    (rc = jobs_living(&client, "", &all, err)) < 0)
 		return rc;
 	json_t *job = explained(jobs);
 	const char *state = session_text(job, "state");
@@ -341,13 +245,14 @@ int cli_job_wait(struct cli *cli, struct error *err)
 
 	for (int i = 0; rc >= 0 && i < cli->argument_count; i++) {
 		json_t *jobs = NULL;
+		char id[JOB_ID_SIZE];
 
-		rc = job_await(&client, cli->arguments[i], &jobs, err);
-		if (rc < 0)
+		rc = job_id_find(&client, cli->arguments[i], false, id, err);
+		if (rc < 0 || (rc = job_await(&client, id, &jobs, err)) < 0)
 			return rc;
 		int one = jobs_exit_code(jobs);
 		if (one && !cli->value[OPT_JSON])
-			jobs_failure_tell(cli->arguments[i], jobs);
+			jobs_failure_tell(id, jobs);
 		code = code ? code : one;
 		json_array_extend(all, jobs);
 		json_decref(jobs);
@@ -370,9 +275,11 @@ static int change_all(struct cli *cli, const char *method, const json_t *body, c
 
 	for (int i = 0; rc >= 0 && i < cli->argument_count; i++) {
 		cleanup_json json_t *answer = NULL;
-		char path[JOB_PATH_SIZE];
+		char path[JOB_PATH_SIZE], id[JOB_ID_SIZE];
 
-		rc = job_path(cli->arguments[i], "", path, err);
+		rc = job_id_find(&client, cli->arguments[i], true, id, err);
+		if (rc >= 0)
+			rc = job_path(id, "", path, err);
 		if (rc >= 0)
 			rc = client_call(&client, method, path, body, NULL, &answer, err);
 		if (rc < 0)
@@ -380,7 +287,7 @@ static int change_all(struct cli *cli, const char *method, const json_t *body, c
 		json_array_append(all, answer);
 		job_waits_note(answer, cli->value[OPT_JOB_QUEUE]);
 		if (!cli->value[OPT_JSON])
-			printf("job %s: %s\n", cli->arguments[i], done);
+			printf("job %s: %s\n", id, done);
 	}
 	return rc < 0 || !cli->value[OPT_JSON] ? rc : output_json(all, err);
 }
@@ -439,12 +346,12 @@ int cli_job_again(struct cli *cli, struct error *err)
 {
 	cleanup_json json_t *body = json_object(), *answer = NULL;
 	struct client client;
-	char path[JOB_PATH_SIZE];
+	char path[JOB_PATH_SIZE], id[JOB_ID_SIZE];
 	int rc = job_options_read(cli, body, err);
 
-	if (rc >= 0)
-		rc = job_path(cli->arguments[0], "", path, err);
-	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0)
+	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0 ||
+	    (rc = job_id_find(&client, cli->arguments[0], false, id, err)) < 0 ||
+	    (rc = job_path(id, "", path, err)) < 0)
 		return rc;
 	if (cli->value[OPT_JOB_FAILED])
 		json_object_set_new(body, "failed", json_true());

@@ -11,6 +11,7 @@
 #include "cli/output.h"
 #include "client/client.h"
 #include "client/sessions.h"
+#include "client/text.h"
 
 #define QUOTA_PATH_SIZE 256
 #define LIMIT_MAX 1000000u
@@ -20,19 +21,9 @@
 /* Appends a name as it can stand in a URL. */
 static int path_append(char buf[static QUOTA_PATH_SIZE], const char *name, struct error *err)
 {
-	size_t used = strlen(buf);
-
-	for (const unsigned char *c = (const unsigned char *)name; *c; c++) {
-		bool plain = strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-				    "-_.~",
-				    *c) != NULL;
-
-		if (used + sizeof("%xx") > QUOTA_PATH_SIZE || *c == '/')
-			return error_set(err, EXIT_CODE_USAGE,
-					 "'%.64s' is no user's or group's name", name);
-		used += (size_t)snprintf(buf + used, QUOTA_PATH_SIZE - used,
-					 plain ? "%c" : "%%%02X", *c);
-	}
+	if (strchr(name, '/') || !text_url_append(buf, QUOTA_PATH_SIZE, name))
+		return error_set(err, EXIT_CODE_USAGE, "'%.64s' is no user's or group's name",
+				 name);
 	return 0;
 }
 

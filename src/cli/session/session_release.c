@@ -1,9 +1,11 @@
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "cli/cli.h"
 #include "cli/output.h"
+#include "cli/user.h"
 #include "client/client.h"
 #include "client/sessions.h"
 
@@ -44,11 +46,23 @@ static int one_of_all(const struct client *client, const json_t *session, const 
 	return rc;
 }
 
-/* All sessions and requests of this user. The first error is the command's. */
+static int sessions_find(const struct cli *cli, const struct client *client, json_t **ret,
+			 struct error *err)
+{
+	const char *user = cli->value[OPT_RELEASE_USER];
+	uid_t uid = getuid();
+	int rc = user ? user_find(user, &uid, err) : 0;
+
+	return rc < 0 ? rc : sessions_get_of(client, uid, ret, err);
+}
+
+/* All sessions and requests of this user, or of the user that is named. The first error is the
+ * command's. */
 static int release_all(const struct cli *cli, const struct client *client, struct error *err)
 {
 	cleanup_json json_t *sessions = NULL, *released = json_array();
-	int rc = sessions_get(client, &sessions, err), failed = 0;
+	const char *user = cli->value[OPT_RELEASE_USER];
+	int rc = sessions_find(cli, client, &sessions, err), failed = 0;
 	size_t i;
 	json_t *session;
 
@@ -58,8 +72,6 @@ static int release_all(const struct cli *cli, const struct client *client, struc
 	{
 		struct error why = {0};
 
-		if (!session_owner_is_me(session_text(session, "owner")))
-			continue;
 		rc = one_of_all(client, session, cli->value[OPT_FORCE] ? "?force=1" : "", released,
 				&why);
 		if (rc == 0 && !cli->value[OPT_JSON])
@@ -72,14 +84,18 @@ static int release_all(const struct cli *cli, const struct client *client, struc
 	if (cli->value[OPT_JSON] && (rc = output_json(released, err)) < 0)
 		return rc;
 	if (!failed && !json_array_size(released) && !cli->value[OPT_JSON])
-		puts("you have no sessions");
+		printf("%s%s no sessions\n", user ? user : "you", user ? " has" : " have");
 	return failed;
 }
 
-static int all_and_named(struct error *err)
+static int all_and_named(const struct cli *cli, struct error *err)
 {
-	error_set(err, EXIT_CODE_USAGE, "session release: --all and a session are both given");
-	error_hint(err, "leave one of them out");
+	bool user = cli->value[OPT_RELEASE_USER] != NULL;
+
+	error_set(err, EXIT_CODE_USAGE, "session release: %s and %s are both given",
+		  user ? "--user" : "--all", cli->argument_count ? "a session" : "--all");
+	error_hint(err, user && !cli->argument_count ? "--user alone names all sessions of the user"
+						     : "leave one of them out");
 	return -EXIT_CODE_USAGE;
 }
 
@@ -88,11 +104,14 @@ int cli_session_release(struct cli *cli, struct error *err)
 	struct client client;
 	cleanup_json json_t *released = NULL;
 	char path[SESSION_PATH_SIZE], query[SESSION_PATH_SIZE + sizeof("?force=1")];
-	if (cli->value[OPT_RELEASE_ALL] && cli->argument_count)
-		return all_and_named(err);
+	bool all = cli->value[OPT_RELEASE_ALL] || cli->value[OPT_RELEASE_USER];
+
+	if (all &&
+	    (cli->argument_count || (cli->value[OPT_RELEASE_ALL] && cli->value[OPT_RELEASE_USER])))
+		return all_and_named(cli, err);
 	int rc = client_open(&client, cli->value[OPT_HOST], err);
 
-	if (rc == 0 && cli->value[OPT_RELEASE_ALL])
+	if (rc == 0 && all)
 		return release_all(cli, &client, err);
 	if (rc < 0 || (rc = locate(&client, cli->arguments[0], path, err)) < 0)
 		return rc;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "daemon/api/http.h"
+#include "daemon/api/view.h"
 
 void answer_failed(struct call *call, unsigned status, int code, const char *format, ...)
 {
@@ -17,6 +18,30 @@ void answer_failed(struct call *call, unsigned status, int code, const char *for
 	error_set_va(&err, code, format, args);
 	va_end(args);
 	call_reply_error(call, status, &err);
+}
+
+bool answer_uid_argument(struct call *call, uid_t *ret)
+{
+	const char *text = call_argument(call, "uid");
+	int64_t uid;
+
+	*ret = (uid_t)-1;
+	if (!text)
+		return true;
+	if (!answer_number_take(&text, '\0', &uid) || uid < 0 || uid >= (uid_t)-1) {
+		answer_failed(call, MHD_HTTP_BAD_REQUEST, EXIT_CODE_USAGE,
+			      "uid: takes the number of a user");
+		return false;
+	}
+	if (!peer_permitted(&call->peer, (uid_t)uid)) {
+		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+			      "user %s: only root and members of group carve may see and change "
+			      "what other users have",
+			      view_user((uid_t)uid));
+		return false;
+	}
+	*ret = (uid_t)uid;
+	return true;
 }
 
 unsigned answer_status(const struct error *err)

@@ -19,6 +19,7 @@
 #include "daemon/node.h"
 #include "daemon/queue/job_asked.h"
 #include "daemon/queue/queue_private.h"
+#include "daemon/request/request.h"
 #include "proto/shim.h"
 
 /* Ended jobs in a list, unless `ended` says otherwise. */
@@ -85,6 +86,22 @@ static json_t *record_json(const struct queues *queues, const struct job_record 
 		answer_number(r->rss_bytes), "log", r->attempt ? json_string(log) : json_null());
 }
 
+/* The size that the job waits for, as its user would write it: its own, or else its queue's; null:
+ * neither has one. */
+static json_t *size_json(const struct job *job)
+{
+	char queue[QUEUE_SIZE_TEXT] = "", asked[REQUEST_TEXT_SIZE];
+	uint32_t position;
+	const struct agent *agent;
+
+	if (job->spec->sized)
+		return json_string(request_text(&job->spec->request, "", asked));
+	agent = agent_serving(job->queues, job->record.queue, job->record.uid, &position);
+	if (agent)
+		queue_size_text(&agent->queue[position].spec, queue);
+	return *queue ? json_string(queue) : json_null();
+}
+
 static json_t *job_json(const struct job *job)
 {
 	struct job_record record = job->record;
@@ -101,19 +118,29 @@ static json_t *job_json(const struct job *job)
 			json_string(queue_job_id_text(job->queues, prospect.blocker, blocker)));
 	if (prospect.starts)
 		json_object_set_new(object, "starts_by", view_time(prospect.starts));
+	json_object_set_new(object, "size", size_json(job));
 	return object;
 }
 
 struct listing {
 	struct call *call;
 	json_t *list;
-	const char *queue;
+	/* Only these jobs: of this queue, of this name (NULL: any), of this user ((uid_t)-1: all
+	 * that the caller may see). */
+	const char *queue, *name;
+	uid_t uid;
 	bool forbidden;
 	uint32_t rows; /* that were looked at */
 	int64_t spec;  /* the last one's, and its place in the array */
 	int32_t index;
 	char next[64]; /* where the next part begins; "": there is none */
 };
+
+static bool is_wanted(const struct listing *l, const struct job_record *record)
+{
+	return (!l->queue || !strcmp(l->queue, record->queue)) &&
+	       (!l->name || !strcmp(l->name, record->name));
+}
 
 static int list_ended(void *arg, const struct job_record *record)
 {
@@ -122,7 +149,7 @@ static int list_ended(void *arg, const struct job_record *record)
 	listing->rows++;
 	snprintf(listing->next, sizeof(listing->next), "%" PRId64 ".%" PRId64, record->ended,
 		 record->id);
-	if (!listing->queue || !strcmp(listing->queue, record->queue))
+	if (is_wanted(listing, record))
 		json_array_append_new(listing->list,
 				      record_json(listing->call->node->queues, record));
 	return 0;
@@ -130,11 +157,8 @@ static int list_ended(void *arg, const struct job_record *record)
 
 static void ended_add(struct listing *listing, const struct job_place *before, uint32_t limit)
 {
-	const struct peer *peer = &listing->call->peer;
-
-	(void)job_store_each_ended(listing->call->node->queues->store,
-				   peer->admin ? (uid_t)-1 : peer->uid, before, limit, list_ended,
-				   listing);
+	(void)job_store_each_ended(listing->call->node->queues->store, listing->uid, before, limit,
+				   list_ended, listing);
 	if (listing->rows < limit)
 		listing->next[0] = '\0';
 }
@@ -174,22 +198,21 @@ static bool living_add_of(struct listing *l, const struct queue_use *user, struc
 			return false;
 		snprintf(l->next, sizeof(l->next), "%u.%" PRIu64 ".%" PRId64, user->uid,
 			 MAX(job->came, at.came), job->record.id);
-		if (job->came > at.came && (!l->queue || !strcmp(l->queue, job->record.queue)))
+		if (job->came > at.came && is_wanted(l, &job->record))
 			json_array_append_new(l->list, job_json(job));
 	}
 	return true;
 }
 
-/* The caller's own, or of an administrator's all, user by user. */
+/* One user's, or those of all, user by user. */
 static void living_add(struct listing *l, struct living_place at, size_t most)
 {
 	struct queues *q = l->call->node->queues;
-	const struct peer *peer = &l->call->peer;
-	uid_t first = peer->admin ? at.uid : peer->uid;
+	bool all = l->uid == (uid_t)-1;
 	const struct queue_use *user =
-		peer->admin && !at.came ? q->uses : queue_use_get(q, first, false);
+		all && !at.came ? q->uses : queue_use_get(q, all ? at.uid : l->uid, false);
 
-	for (; user; user = peer->admin ? user->next : NULL) {
+	for (; user; user = all ? user->next : NULL) {
 		if (!living_add_of(l, user, at, most))
 			return;
 		at = (struct living_place){0};
@@ -253,12 +276,20 @@ static void reply_unpaged(struct listing *listing, uint32_t limit)
 
 void api_get_jobs(struct call *call, const char *id)
 {
-	struct listing listing = {
-		.call = call, .list = json_array(), .queue = call_argument(call, "queue")};
+	struct listing listing = {.call = call,
+				  .queue = call_argument(call, "queue"),
+				  .name = call_argument(call, "name")};
 	const char *ended = call_argument(call, "ended"), *part = call_argument(call, "part"),
 		   *before = call_argument(call, "before");
 	uint32_t limit =
 		ended ? (uint32_t)MIN(strtoul(ended, NULL, 10), UINT32_MAX) : ENDED_DEFAULT;
+
+	if (!answer_uid_argument(call, &listing.uid))
+		return;
+	/* Others' jobs are told to administrators alone. */
+	if (listing.uid == (uid_t)-1 && !call->peer.admin)
+		listing.uid = call->peer.uid;
+	listing.list = json_array();
 
 	if (part)
 		reply_living(&listing, part);

@@ -41,6 +41,7 @@ struct listing {
 	struct node *node;
 	json_t *list;
 	const struct peer *viewer;
+	uid_t uid; /* only this user's; (uid_t)-1: all */
 	struct place place;
 };
 
@@ -133,6 +134,11 @@ static int by_created(const void *a, const void *b)
 	return created_compare(x->record.created, x->record.id, y->record.created, y->record.id);
 }
 
+static bool is_wanted(const struct listing *l, uid_t owner)
+{
+	return l->uid == (uid_t)-1 || l->uid == owner;
+}
+
 /* At most `room`, the oldest first. */
 static void living_add(struct listing *l, size_t room)
 {
@@ -143,7 +149,8 @@ static void living_add(struct listing *l, size_t room)
 	if (!order)
 		return;
 	for (struct session *s = l->node->sessions.first; s; s = s->next)
-		if (created_compare(s->record.created, s->record.id, place->created, place->id) > 0)
+		if (is_wanted(l, s->record.uid) &&
+		    created_compare(s->record.created, s->record.id, place->created, place->id) > 0)
 			order[count++] = s;
 	qsort(order, count, sizeof(struct session *), by_created);
 	for (size_t i = 0; i < MIN(count, room); i++) {
@@ -168,7 +175,7 @@ static void waiting_add_rows(struct listing *l, size_t room)
 
 	for (const struct waiter *w = l->node->waiting.first; w && room; w = w->next) {
 		position++;
-		if (!waits_behind(w, &l->place))
+		if (!waits_behind(w, &l->place) || !is_wanted(l, w->peer.uid))
 			continue;
 		json_array_append_new(l->list, view_waiter(w, position, l->viewer));
 		l->place.priority = w->request.priority;
@@ -197,10 +204,13 @@ static void rows_add(struct listing *l, size_t room)
 }
 
 /* {sessions, next}: `next` is where the next part begins, or null with the last one. */
-static void reply_part(struct call *call, const struct place *after)
+static void reply_part(struct call *call, const struct place *after, uid_t uid)
 {
-	struct listing l = {
-		.node = call->node, .list = json_array(), .viewer = &call->peer, .place = *after};
+	struct listing l = {.node = call->node,
+			    .list = json_array(),
+			    .viewer = &call->peer,
+			    .uid = uid,
+			    .place = *after};
 	char next[PLACE_SIZE] = "";
 
 	while (l.place.kind < KINDS) {
@@ -216,12 +226,13 @@ static void reply_part(struct call *call, const struct place *after)
 			     *next ? json_string(next) : json_null()));
 }
 
-static void reply_part_at(struct call *call, const char *text, enum kind first, const char *name)
+static void reply_part_at(struct call *call, const char *text, enum kind first, const char *name,
+			  uid_t uid)
 {
 	struct place place = before_all(first);
 
 	if (!*text || place_parse(text, &place))
-		reply_part(call, &place);
+		reply_part(call, &place, uid);
 	else
 		answer_failed(call, MHD_HTTP_BAD_REQUEST, EXIT_CODE_USAGE,
 			      "%s: takes what `next` of the part before said; empty: the first",
@@ -253,6 +264,7 @@ static void reply_unpaged(struct call *call, bool ended)
 	struct listing l = {.node = call->node,
 			    .list = json_array(),
 			    .viewer = &call->peer,
+			    .uid = (uid_t)-1,
 			    .place = before_all(KIND_LIVING)};
 
 	if (ended)
@@ -273,11 +285,17 @@ void api_get_sessions(struct call *call, const char *id)
 {
 	const char *all = call_argument(call, "all"), *page = call_argument(call, "page");
 	const char *living = call_argument(call, "living");
+	uid_t uid;
 
-	if (living)
-		reply_part_at(call, living, KIND_LIVING, "living");
+	if (!answer_uid_argument(call, &uid))
+		return;
+	if (uid != (uid_t)-1 && !living)
+		answer_failed(call, MHD_HTTP_BAD_REQUEST, EXIT_CODE_USAGE,
+			      "uid: goes with living alone");
+	else if (living)
+		reply_part_at(call, living, KIND_LIVING, "living", uid);
 	else if (page)
-		reply_part_at(call, page, KIND_ENDED, "page");
+		reply_part_at(call, page, KIND_ENDED, "page", uid);
 	else
 		reply_unpaged(call, all && strcmp(all, "0") != 0);
 }

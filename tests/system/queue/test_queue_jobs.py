@@ -672,7 +672,7 @@ def test_long_lists_come_in_parts(queues):
     assert queues.host.carve("job", "wait", first).returncode == 0
     ended = queues.host.carve_json("job", "list", "--last", "150")
     assert len(ended) == 151 and {j["state"] for j in ended[:-1]} == {"done"}
-    assert [j["ended"] for j in ended[:-1]] == sorted(j["ended"] for j in ended[:-1])
+    assert [j["index"] for j in ended[:-1]] == sorted(j["index"] for j in ended[:-1])
     assert {q["name"]: q["waiting"] for q in queues.host.carve_json("queue", "list")} == {"half": 0, "other": 1}
 
 
