@@ -158,10 +158,10 @@ static void test_cells(void **state)
 	struct top_model *m = model_make(false);
 	struct top_cell cell;
 
-	assert_cell(m, TOP_GPUS, 0, "USED", "8G/80G");
+	assert_cell(m, TOP_GPUS, 0, "USED", "8Gi/80Gi");
 	assert_cell(m, TOP_GPUS, 0, "BUSY", "37%");
-	assert_cell(m, TOP_GPUS, 0, "PROMISED", "40G");
-	assert_cell(m, TOP_GPUS, 1, "USED", "-/40G");
+	assert_cell(m, TOP_GPUS, 0, "PROMISED", "40Gi");
+	assert_cell(m, TOP_GPUS, 1, "USED", "-/40Gi");
 	assert_cell(m, TOP_GPUS, 1, "BUSY", "-");
 	assert_cell(m, TOP_GPUS, 1, "MODE", "mig");
 	assert_cell(m, TOP_GPUS, 0, "STATE", "ok");
@@ -170,16 +170,16 @@ static void test_cells(void **state)
 	assert_true(cell.bar > 0.099 && cell.bar < 0.101);
 	assert_true(cell.bar_light > 0.549 && cell.bar_light < 0.551);
 	assert_cell(m, TOP_SESSIONS, 0, "SESSION", "s-aaaaaa");
-	assert_cell(m, TOP_SESSIONS, 0, "SIZE", "8G");
-	assert_cell(m, TOP_SESSIONS, 0, "USED", "1G");
-	assert_cell(m, TOP_SESSIONS, 0, "PEAK", "2G");
+	assert_cell(m, TOP_SESSIONS, 0, "SIZE", "8Gi");
+	assert_cell(m, TOP_SESSIONS, 0, "USED", "1Gi");
+	assert_cell(m, TOP_SESSIONS, 0, "PEAK", "2Gi");
 	assert_cell(m, TOP_SESSIONS, 0, "GPU", "0,3");
 	assert_cell(m, TOP_SESSIONS, 0, "REQ", "25%");
 	assert_cell(m, TOP_SESSIONS, 0, "GOT", "-");
 	assert_cell(m, TOP_SESSIONS, 0, "PROCS", "2");
 	assert_cell(m, TOP_SESSIONS, 0, "AGE", "1m05s");
 	/* Another user's: its size, and nothing else. */
-	assert_cell(m, TOP_SESSIONS, 1, "SIZE", "8G");
+	assert_cell(m, TOP_SESSIONS, 1, "SIZE", "8Gi");
 	assert_cell(m, TOP_SESSIONS, 1, "SESSION", "-");
 	assert_cell(m, TOP_SESSIONS, 1, "OWNER", "-");
 	assert_cell(m, TOP_SESSIONS, 1, "USED", "-");
@@ -200,10 +200,10 @@ static void test_users_are_summed_against_quotas(void **state)
 	assert_cell(m, TOP_USERS, 0, "SESSIONS", "1");
 	assert_cell(m, TOP_USERS, 0, "WAITING", "1");
 	assert_cell(m, TOP_USERS, 0, "GPUS", "2/2");
-	assert_cell(m, TOP_USERS, 0, "PROMISED", "8G/16G");
+	assert_cell(m, TOP_USERS, 0, "PROMISED", "8Gi/16Gi");
 	assert_cell(m, TOP_USERS, 1, "USER", "(others)");
-	assert_cell(m, TOP_USERS, 2, "USED", "1G");
-	assert_cell(m, TOP_USERS, 2, "PROMISED", "1G");
+	assert_cell(m, TOP_USERS, 2, "USED", "1Gi");
+	assert_cell(m, TOP_USERS, 2, "PROMISED", "1Gi");
 	assert_cell(m, TOP_USERS, 3, "KIND", "group");
 	assert_cell(m, TOP_USERS, 3, "SESSIONS", "3/9");
 	assert_cell(m, TOP_USERS, 3, "USED", "-");
@@ -286,10 +286,18 @@ static void test_bytes_and_seconds(void **state)
 	static const struct {
 		uint64_t bytes;
 		const char *text;
-	} sizes[] = {{0, "0"},           {1, "1B"},        {1023, "1023B"},
-		     {1024, "1K"},       {1536, "1.5K"},   {1048575, "1M"},
-		     {MIB(512), "512M"}, {GIB(80), "80G"}, {GIB(80) - MIB(400), "79.7G"},
-		     {GIB(1024), "1T"},  {TOP_NONE, "-"},  {TOP_NONE - 1, "16E"}};
+	} sizes[] = {{0, "0"},
+		     {1, "1B"},
+		     {1023, "1023B"},
+		     {1024, "1Ki"},
+		     {1536, "1.5Ki"},
+		     {1048575, "1Mi"},
+		     {MIB(512), "512Mi"},
+		     {GIB(80), "80Gi"},
+		     {GIB(80) - MIB(400), "79.7Gi"},
+		     {GIB(1024), "1Ti"},
+		     {TOP_NONE, "-"},
+		     {TOP_NONE - 1, "16Ei"}};
 	static const struct {
 		int64_t seconds;
 		const char *text;
@@ -299,10 +307,10 @@ static void test_bytes_and_seconds(void **state)
 
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++)
 		assert_string_equal(top_bytes_text(sizes[i].bytes, buf), sizes[i].text);
-	assert_string_equal(top_room_text(GIB(80) - MIB(400), buf), "79.6G");
-	assert_string_equal(top_room_text(1048575, buf), "1023K");
-	assert_string_equal(top_room_text(GIB(100) - 1, buf), "99.9G");
-	assert_string_equal(top_bytes_text(GIB(100) - 1, buf), "100G");
+	assert_string_equal(top_room_text(GIB(80) - MIB(400), buf), "79.6Gi");
+	assert_string_equal(top_room_text(1048575, buf), "1023Ki");
+	assert_string_equal(top_room_text(GIB(100) - 1, buf), "99.9Gi");
+	assert_string_equal(top_bytes_text(GIB(100) - 1, buf), "100Gi");
 	assert_string_equal(top_room_text(0, buf), "0");
 	assert_string_equal(top_room_text(TOP_NONE, buf), "-");
 	for (size_t i = 0; i < ARRAY_SIZE(times); i++)

@@ -327,7 +327,7 @@ static void draw_bottom(const struct top_view *view)
 static void draw_help(void)
 {
 	static const char *const lines[] = {
-		"carve top: GPUs, sessions, waiting requests, users. Sizes in powers of 1024.",
+		"carve top: GPUs, sessions, waiting requests, users. 1Gi is 1024Mi (a GiB).",
 		"",
 		"  Up Down PgUp PgDn Home End   move (also j k g G)",
 		"  Tab, 1 2 3 4                 next list; GPUs, sessions, waiting, users",
@@ -338,6 +338,9 @@ static void draw_help(void)
 		"  + -                          longer, shorter interval",
 		"  Ctrl-L; h, F1; q, F10        draw anew; help; quit",
 		"",
+		"PROMISED: memory that all sessions on the GPU may use, in all.",
+		"OUTSIDE: memory that programs outside carve hold; it is not promised.",
+		"FREE: memory that new sessions can get.",
 		"A GPU's bar: used memory (all programs), then memory promised beyond that.",
 		"A session's bar: used memory of its size, then its peak. !: beyond its slice.",
 		"REQ LIM GOT: share of the GPU's time asked for, at most, and received.",

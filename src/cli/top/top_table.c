@@ -29,10 +29,10 @@ enum {
 static const struct top_column gpu_columns[] = {
 	[GPU_INDEX] = {"GPU", 4, .right = true},
 	[GPU_NAME] = {"NAME", 19, .rank = 4},
-	[GPU_MEMORY] = {"USED", 18, .flexible = true},
+	[GPU_MEMORY] = {"USED", 17, .flexible = true},
 	[GPU_PROMISED] = {"PROMISED", 9, .right = true, .rank = 1},
 	[GPU_OUTSIDE] = {"OUTSIDE", 8, .right = true, .rank = 3},
-	[GPU_FREE] = {"FREE", 5, .right = true, .rank = 2},
+	[GPU_FREE] = {"FREE", 6, .right = true, .rank = 2},
 	[GPU_BUSY] = {"BUSY", 10, .rank = 2},
 	[GPU_SESSIONS] = {"SESSIONS", 9, .right = true, .rank = 5},
 	[GPU_MODE] = {"MODE", 6, .rank = 6},
@@ -151,26 +151,26 @@ static uint64_t parts_of(uint64_t bytes, uint64_t size, unsigned parts, bool up)
 /* Three digits, or four of a unit that has as many. */
 static const char *bytes_text(uint64_t bytes, bool up, char buf[static TOP_BYTES_SIZE])
 {
-	static const char units[] = "BKMGTPE";
+	static const char *const units[] = {"B", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"};
 	uint64_t size = 1;
-	int unit = 0;
+	size_t unit = 0;
 
 	if (bytes == TOP_NONE || bytes == 0) {
 		snprintf(buf, TOP_BYTES_SIZE, "%s", bytes ? "-" : "0");
 		return buf;
 	}
 	/* A number that would be rounded up to 1024 takes the next unit. */
-	for (; parts_of(bytes, size, 1, up) >= 1024 && units[unit + 1]; unit++)
+	for (; parts_of(bytes, size, 1, up) >= 1024 && unit + 1 < ARRAY_SIZE(units); unit++)
 		size *= 1024;
 	uint64_t tenths = parts_of(bytes, size, 10, up);
 	if (tenths >= 1000 || unit == 0)
-		snprintf(buf, TOP_BYTES_SIZE, "%" PRIu64 "%c", parts_of(bytes, size, 1, up),
+		snprintf(buf, TOP_BYTES_SIZE, "%" PRIu64 "%s", parts_of(bytes, size, 1, up),
 			 units[unit]);
 	else if (tenths % 10)
-		snprintf(buf, TOP_BYTES_SIZE, "%" PRIu64 ".%u%c", tenths / 10,
+		snprintf(buf, TOP_BYTES_SIZE, "%" PRIu64 ".%u%s", tenths / 10,
 			 (unsigned)(tenths % 10), units[unit]);
 	else
-		snprintf(buf, TOP_BYTES_SIZE, "%" PRIu64 "%c", tenths / 10, units[unit]);
+		snprintf(buf, TOP_BYTES_SIZE, "%" PRIu64 "%s", tenths / 10, units[unit]);
 	return buf;
 }
 

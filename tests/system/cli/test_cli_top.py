@@ -140,13 +140,13 @@ def test_once_prints_everything_as_text(busy):
     assert plain.returncode == 0 and plain.stdout.splitlines()[1:5] == done.stdout.splitlines()[1:5]
     lines = done.stdout.splitlines()
     gpu = next(l.split() for l in lines if "Big" in l)
-    assert gpu[:7] == ["0", "Big", "0/80G", "70G", "0", "10G", "37%"]
-    assert next(l.split() for l in lines if "Small" in l)[2:6] == ["2G/24G", "5G", "2G", "17G"]
+    assert gpu[:7] == ["0", "Big", "0/80Gi", "70Gi", "0", "10Gi", "37%"]
+    assert next(l.split() for l in lines if "Small" in l)[2:6] == ["2Gi/24Gi", "5Gi", "2Gi", "17Gi"]
     session = next(l.split() for l in lines if l.startswith(busy.ids[1]))
-    assert session[2:5] == ["active", "0", "40G"] and session[-1] == "beta"
+    assert session[2:5] == ["active", "0", "40Gi"] and session[-1] == "beta"
     wait = next(l for l in lines if l.startswith("1 ") and busy.waits in l)
     assert "60 GiB" in wait and "not enough GPU memory" in wait
-    assert any("75G/100G" in l for l in lines)
+    assert any("75Gi/100Gi" in l for l in lines)
 
 
 @needs_admin
@@ -185,7 +185,7 @@ def test_others_see_the_size_only(make_daemon):
     mine = daemon.grant(vram="7", name="secret")["id"]
     shown = top(daemon, "--once", prefix=NOBODY)
     assert shown.returncode == 0, shown.stderr
-    assert " 7G " in shown.stdout and "(others)" in shown.stdout
+    assert " 7Gi " in shown.stdout and "(others)" in shown.stdout
     assert "secret" not in shown.stdout and mine not in shown.stdout
     whole = json.loads(top(daemon, "--json", prefix=NOBODY).stdout)
     assert whole["sessions"][0]["vram_bytes"] == 7 * GIB and whole["sessions"][0]["id"] is None
@@ -205,19 +205,21 @@ def test_a_dumb_terminal_gets_text(busy, make_screen):
 @needs_admin
 def test_it_draws_gpus_sessions_waits_and_users(busy, make_screen):
     screen = make_screen(busy)
-    text = screen.wait_for("75G/100G")
+    text = screen.wait_for("75Gi/100Gi")
     assert "2 GPUs, 3 sessions, 1 waiting" in text
     big = next(l for l in text.splitlines() if " Big " in l)
-    assert "\u2592" in big and "0/80G" in big and "37%" in big and BLOCK in big
+    assert "\u2592" in big and "0/80Gi" in big and "37%" in big and BLOCK in big
     assert rows(text, busy) == [0, 1, 2]
     assert re.search(rf"^ +1 {busy.waits} .*60 GiB .*not enough GPU memory", text, re.M)
     busy.release(busy.ids[2])
     screen.wait_for(busy.ids[2], gone=True)
-    screen.wait_for("70G/100G")
+    screen.wait_for("70Gi/100Gi")
     screen.keys("h")
-    screen.wait_for("any other key goes back")
+    text = screen.wait_for("any other key goes back")
+    for column in ("PROMISED", "OUTSIDE", "FREE", "REQ LIM GOT"):
+        assert re.search(rf"^{column}: ", text, re.M), text
     screen.keys("Escape")
-    screen.wait_for("70G/100G")
+    screen.wait_for("70Gi/100Gi")
 
 
 def test_sorting_by_another_column(busy, make_screen):
@@ -428,7 +430,7 @@ def test_ascii_where_the_locale_has_nothing_else(busy, make_screen):
     screen = make_screen(busy, start=False)
     screen.start("LC_ALL=C ")
     text = screen.wait_for("gamma")
-    assert text.isascii() and re.search(r"Big +\[:+ *\] +0/80G", text)
+    assert text.isascii() and re.search(r"Big +\[:+ *\] +0/80Gi", text)
 
 
 def test_names_cannot_reach_the_terminal(make_daemon, make_screen):
