@@ -119,6 +119,9 @@ static void session_print(const json_t *session)
 	line_print("backend:   ", session, "backend");
 	line_print("front only:", session, "front_only_reason");
 	pids_print("processes:", json_object_get(session, "pids"));
+	if (json_array_size(json_object_get(session, "ended_pids")))
+		pids_print("ended:     the driver has not given back the memory of process",
+			   json_object_get(session, "ended_pids"));
 	if (json_array_size(json_object_get(session, "command_pids")))
 		pids_print("commands: ", json_object_get(session, "command_pids"));
 	around_print(session);

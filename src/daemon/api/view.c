@@ -464,6 +464,18 @@ static json_t *pids_json(const struct session *session)
 	return pids;
 }
 
+/* Processes that have ended and whose memory the driver has not given back yet, as far as its
+ * samples tell: it counts as used until then. */
+static json_t *ended_pids_json(const struct session *session)
+{
+	json_t *pids = json_array();
+
+	for (const struct process *p = session ? session->processes : NULL; p; p = p->next)
+		if (process_is_dead(p) && process_is_charged(p))
+			json_array_append_new(pids, json_integer(p->id.pid));
+	return pids;
+}
+
 /* Commands of `carve run` that have not used the GPU themselves, but may yet. */
 static json_t *command_pids_json(const struct session *session)
 {
@@ -599,6 +611,7 @@ static json_t *record_json(const struct store_session *record, const struct sess
 	mig_add(record, session, json);
 	json_object_set_new(json, "ledger", json_string(ledger_text(session)));
 	json_object_set_new(json, "pids", pids_json(session));
+	json_object_set_new(json, "ended_pids", ended_pids_json(session));
 	json_object_set_new(json, "command_pids", command_pids_json(session));
 	json_object_set_new(json, "stray_pids", stray_pids_json(session));
 	json_object_set_new(json, "over_bytes",

@@ -3,6 +3,7 @@ import fcntl
 import mmap
 import os
 import random
+import re
 import select
 import signal
 import socket
@@ -244,6 +245,23 @@ def test_a_killed_process_gives_its_memory_back(daemon, make_child):
         took.append(time.monotonic() - start)
         wait_until(lambda: ledger.state(child.slot) == "free")
     assert sorted(took)[1] < 1, took
+
+
+def test_a_session_names_the_ended_processes_whose_memory_the_driver_still_has(daemon, make_child):
+    session = daemon.grant(vram="4")["id"]
+    child = holds_a_gib(daemon, make_child, session)
+    assert daemon.show(session)["ended_pids"] == []
+    child.kill()
+    wait_until(lambda: daemon.show(session)["pids"] == [])
+    shown = daemon.show(session)
+    assert shown["ended_pids"] == [child.pid] and shown["gpus"][0]["used_bytes"] == GIB
+    text = subprocess.run([BUILD / "carve", "--host", str(daemon.runtime / "carved.sock"), "session", "show", session], capture_output=True, text=True,
+                          env=clean_env()).stdout
+    assert re.search(rf"^ended: .* memory of process {child.pid}$", text, re.M), text
+    daemon.processes = []
+    daemon.write_state()
+    wait_until(lambda: daemon.show(session)["gpus"][0]["used_bytes"] == 0)
+    assert daemon.show(session)["ended_pids"] == []
 
 
 def test_a_forked_child_keeps_the_memory_of_its_killed_parent(daemon, make_child):
