@@ -53,7 +53,7 @@ SCHEMAS = {
         "reason": TEXT, "message": TEXT, "source": {"component": TEXT, "host": TEXT}, "firstTimestamp": SECOND, "lastTimestamp": SECOND,
         "count": int}),
     "pods": of_kind("v1", "Pod", **{"spec!": {
-        "nodeName": TEXT, "terminationGracePeriodSeconds": int, "automountServiceAccountToken": bool,
+        "nodeName": TEXT, "priorityClassName": TEXT, "terminationGracePeriodSeconds": int, "automountServiceAccountToken": bool,
         "tolerations": [{"operator": one_of("Exists", "Equal")}],
         "restartPolicy": one_of("Never", "Always", "OnFailure"), "nodeSelector": MapOf(of=TEXT),
         "containers!": [{"name!": LABEL, "image": TEXT, "command": [TEXT], "args": [TEXT], "env": [{"name!": TEXT, "value": TEXT}],

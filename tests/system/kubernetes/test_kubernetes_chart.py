@@ -199,7 +199,7 @@ def test_reservations_are_made_where_a_value_says_so_and_with_no_other_rights(re
                               "app=runai-reservation", "--reserve-resource", "nvidia.com/gpu"]
     role = objects["Role", "carve-reservation"]
     assert role["metadata"]["namespace"] == "runai-reservation"
-    assert [(r["resources"], r["verbs"]) for r in role["rules"]] == [(["pods"], ["list", "create", "delete"]), (["pods/log"], ["get"])]
+    assert [(r["resources"], r["verbs"]) for r in role["rules"]] == [(["pods"], ["list", "watch", "create", "delete"]), (["pods/log"], ["get"])]
 
 
 @pytest.mark.parametrize("objects", RENDERERS)

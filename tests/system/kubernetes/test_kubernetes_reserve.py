@@ -40,7 +40,7 @@ class DevicePlugin:
     def start(self, path, pod):
         [container] = pod["spec"]["containers"]
         assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"} and pod["spec"]["nodeName"] == "n1"
-        assert restricted_faults(pod["spec"]) == []
+        assert restricted_faults(pod["spec"]) == [] and pod["spec"]["priorityClassName"] == "system-node-critical"
         if not self.free:
             self.api.put(path, {**pod, "status": {"phase": "Failed", "reason": "UnexpectedAdmissionError"}})
             return
@@ -145,6 +145,42 @@ def test_a_reservation_whose_label_was_taken_away_keeps_others_out(node):
         node.api.put(path, {**pod, "metadata": {**pod["metadata"], "labels": labels}})
     assert "is another's" in node.prepare(node.claim("two", device))
     assert len(node.cluster.sessions()) == 1
+
+
+@pytest.mark.parametrize("how", ["deleted", "evicted"])
+def test_a_reservation_that_goes_while_a_slice_uses_its_gpu_is_made_again(node, how):
+    node.plug()
+    wanted = node.devices[1]
+    claim = node.claim("one", wanted)
+    node.prepare(claim)
+    wait_until(lambda: any(m == "WATCH" and p.startswith(PODS) for m, p in node.api.calls))
+    with node.api.lock:
+        [(path, pod)] = node.plugin.pods().items()
+        if how == "deleted":
+            node.api.delete(path)
+        else:
+            node.api.put(path, {**pod, "status": {"phase": "Failed", "reason": "Evicted"}})
+    wait_until(lambda: path not in node.plugin.pods() and node.held() == [node.uuids[wanted]])
+    # The others that the search for the GPU made are deleted, and so is this one after the last claim.
+    wait_until(lambda: len(node.plugin.pods()) == 1)
+    node.cluster.kubelet.unprepare(claim)
+    wait_until(lambda: not node.plugin.pods())
+
+
+def test_a_gpu_that_was_lost_to_another_pod_is_reserved_again_when_it_is_free(node):
+    node.plug()
+    wanted = node.devices[1]
+    node.prepare(node.claim("one", wanted))
+    wait_until(lambda: any(m == "WATCH" and p.startswith(PODS) for m, p in node.api.calls))
+    with node.api.lock:
+        [path] = node.plugin.pods()
+        # Another pod has the GPU before anybody hears that the reservation is gone.
+        node.api.delete(path)
+        node.plugin.given.pop(path)
+    wait_until(lambda: "reservation.lost" in node.cluster.log() and "is another's" in node.cluster.log())
+    with node.api.lock:
+        node.plugin.free.append(node.uuids[wanted])
+    wait_until(lambda: node.held() == [node.uuids[wanted]])
 
 
 def test_without_the_api_server_no_new_claim_is_granted(node):

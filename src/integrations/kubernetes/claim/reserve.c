@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "client/client.h"
 #include "daemon/host/log.h"
+#include "integrations/kubernetes/object/device.h"
 
 #define CALL_TIMEOUT_MS 8000L
 #define LOG_TIMEOUT_MS 3000L
@@ -91,10 +92,13 @@ static json_t *pod_build(const struct reserve *reserve, const char *name)
 				   "runAsUser", NOBODY, "allowPrivilegeEscalation", 0,
 				   "readOnlyRootFilesystem", 1, "capabilities", "drop", "ALL",
 				   "seccompProfile", "type", "RuntimeDefault");
-	return json_pack("{s:s, s:s, s:{s:s, s:o}, s:{s:s, s:s, s:i, s:b, s:[{s:s}], "
+	/* With a lower priority any pod with a whole GPU preempts it, and has the slices' GPU then.
+	 */
+	return json_pack("{s:s, s:s, s:{s:s, s:o}, s:{s:s, s:s, s:s, s:i, s:b, s:[{s:s}], "
 			 "s:[{s:s, s:s, s:[ss], s:{s:{s:s}}, s:o}]}}",
 			 "apiVersion", "v1", "kind", "Pod", "metadata", "name", name, "labels",
-			 labels, "spec", "nodeName", reserve->node, "restartPolicy", "Always",
+			 labels, "spec", "nodeName", reserve->node, "priorityClassName",
+			 "system-node-critical", "restartPolicy", "Always",
 			 "terminationGracePeriodSeconds", 0, "automountServiceAccountToken", 0,
 			 "tolerations", "operator", "Exists", "containers", "name", "reservation",
 			 "image", reserve->image, "command", "carve-kubernetes", "hold",
@@ -196,9 +200,7 @@ static int pods_read(struct reserve *reserve, struct reserve_pod pods[static POD
 
 	*ret_count = 0;
 	pods_path(reserve, all);
-	snprintf(path, sizeof(path),
-		 "%s?labelSelector=carve.dev%%2Freservation&fieldSelector=spec.nodeName%%3D%s", all,
-		 reserve->node);
+	snprintf(path, sizeof(path), "%s?" RESERVE_SELECTOR, all, reserve->node);
 	int rc = call(reserve, "GET", path, NULL, &list, err);
 	if (rc < 0)
 		return rc;
@@ -285,6 +287,37 @@ void reserve_tidy(struct reserve *reserve)
 	else
 		pods_tidy(reserve, pods, count);
 	pthread_mutex_unlock(&reserve->lock);
+}
+
+bool reserve_keep(struct reserve *reserve, const struct device_gpu *gpus, size_t gpu_count,
+		  struct error *err)
+{
+	struct reserve_pod pods[PODS_MAX];
+	size_t count = 0;
+
+	pthread_mutex_lock(&reserve->lock);
+	int rc = pods_read(reserve, pods, &count, err);
+	if (rc == 0)
+		pods_tidy(reserve, pods, count);
+	for (size_t i = 0; rc == 0 && i < gpu_count; i++) {
+		if (reserve_decide(pods, count, gpus[i].uuid) == RESERVE_DONE ||
+		    !reserve->wanted(reserve->arg, gpus[i].uuid))
+			continue;
+		rc = draw(reserve, gpus[i].uuid, err);
+		if (rc == 0)
+			log_event(LOG_INFO, "reservation.held_again uuid=%s", gpus[i].uuid);
+	}
+	pthread_mutex_unlock(&reserve->lock);
+	return rc == 0;
+}
+
+bool reserve_pod_holds(const json_t *pod)
+{
+	const char *phase =
+		json_string_value(json_object_get(json_object_get(pod, "status"), "phase"));
+
+	return !json_object_get(json_object_get(pod, "metadata"), "deletionTimestamp") &&
+	       (!phase || (strcmp(phase, "Failed") != 0 && strcmp(phase, "Succeeded") != 0));
 }
 
 int reserve_check(const struct reserve *reserve, struct error *err)

@@ -12,6 +12,7 @@
 
 #include "integrations/kubernetes/api/api.h"
 
+struct device_gpu;
 struct error;
 
 /* The first line of a reservation pod: this, its NVIDIA_VISIBLE_DEVICES, and a newline. */
@@ -56,6 +57,14 @@ enum reserve_step {
 
 /* The work to be done for a GPU. Pure. */
 enum reserve_step reserve_decide(const struct reserve_pod *pods, size_t count, const char *uuid);
+/* Makes the reservations of GPUs that claims want and no pod holds: somebody deleted a pod, or the
+ * kubelet evicted it. True: each such GPU is held. False with *err. */
+bool reserve_keep(struct reserve *reserve, const struct device_gpu *gpus, size_t gpu_count,
+		  struct error *err);
+/* Whether a reservation pod, as the API server has it, has or gets a GPU. Pure. */
+bool reserve_pod_holds(const json_t *pod);
+/* The selectors of a node's reservation pods in a path; %s is the node. */
+#define RESERVE_SELECTOR "labelSelector=carve.dev%%2Freservation&fieldSelector=spec.nodeName%%3D%s"
 /* Checks what the user gave. 0, or negative with *err. */
 int reserve_check(const struct reserve *reserve, struct error *err);
 /* Returns once a pod holds the GPU: 0, or negative with *err, also where it takes longer than the

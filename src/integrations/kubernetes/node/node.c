@@ -21,6 +21,7 @@
 #include "integrations/kubernetes/grpc/grpc.h"
 #include "integrations/kubernetes/node/kubelet.h"
 #include "integrations/kubernetes/node/publish.h"
+#include "integrations/kubernetes/node/reservations.h"
 #include "integrations/kubernetes/node/watcher.h"
 #include "slice/driver_find.h"
 #include "slice/places.h"
@@ -47,6 +48,7 @@ struct node {
 	struct prepare prepare;
 	struct publish publish;
 	struct kubelet kubelet;
+	struct reservations *reservations;
 };
 
 /* ---- places ------------------------------------------------------------------------------ */
@@ -296,6 +298,10 @@ static int serve(struct node *node, struct error *err)
 	if (rc < 0)
 		return error_set(err, EXIT_CODE_FAILED, "cannot start a thread: %s",
 				 strerrordesc_np(-rc));
+	rc = reservations_start(&node->prepare.reserve, node->kubelet.watcher, &node->reservations);
+	if (rc < 0)
+		log_event(LOG_ERROR, "reservations.not_followed error=\"%s\"",
+			  strerrordesc_np(-rc));
 	rc = sockets_keep(node);
 	if (rc < 0) {
 		rc = socket_error(node, rc, err);
@@ -310,6 +316,7 @@ static int serve(struct node *node, struct error *err)
 	kubelet_close(&node->kubelet);
 	grpc_server_stop(node->registration);
 	grpc_server_stop(node->dra);
+	reservations_stop(node->reservations);
 	watcher_stop(node->kubelet.watcher);
 	return rc;
 }
