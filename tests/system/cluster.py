@@ -1,6 +1,7 @@
 """A cluster for tests: an API server and a kubelet that this file plays, over a real carved on a simulated host.
 
 Messages of the kubelet are written here byte by byte, and sent by gRPC's own library, so that no code is shared with the plugin."""
+import concurrent.futures
 import http.server
 import json
 import os
@@ -417,6 +418,32 @@ class Kubelet:
     def unprepare(self, *claims, version="v1"):
         """{uid: error}"""
         return {uid: text(done, 1) for uid, done in self.claims("NodeUnprepareResources", claims, version).items()}
+
+
+class PodResources(grpc.GenericRpcHandler):
+    """The kubelet's own service: `pods` {(namespace, name): {resource: [device IDs]}} have what a device plugin gave them. `status`: it fails so."""
+
+    def __init__(self, kubelet_dir):
+        self.pods, self.status = {}, None
+        directory = pathlib.Path(kubelet_dir) / "pod-resources"
+        directory.mkdir(exist_ok=True)
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(2), handlers=[self])
+        self.server.add_insecure_port(f"unix:{directory}/kubelet.sock")
+        self.server.start()
+
+    def service(self, details):
+        return grpc.unary_unary_rpc_method_handler(self.list) if details.method == "/v1.PodResourcesLister/List" else None
+
+    def list(self, message, context):
+        assert message == b""
+        if self.status:
+            context.abort(self.status, "it fails")
+        return b"".join(field(1, field(1, name) + field(2, namespace) + field(3, field(1, "main") + b"".join(
+            field(2, field(1, resource) + b"".join(field(2, id) for id in ids)) for resource, ids in devices.items())))
+            for (namespace, name), devices in self.pods.items())
+
+    def close(self):
+        self.server.stop(None)
 
 
 # ---- a node -----------------------------------------------------------------------------------

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-pytest.importorskip("grpc", reason="needs python3-grpcio")
+grpc = pytest.importorskip("grpc", reason="needs python3-grpcio")
 
-from cluster import GIB, Cluster
+from cluster import GIB, Cluster, PodResources
 from conftest import BUILD, clean_env, wait_until
 from pod_security import restricted_faults
 
@@ -192,6 +192,57 @@ def test_without_the_api_server_no_new_claim_is_granted(node):
     assert isinstance(node.prepare(new), str)
     assert node.prepare(claim)[0]["device"] == node.devices[0] and len(node.cluster.sessions()) == 1
     node.api.down = False
+
+
+@pytest.fixture
+def kubelet(node):
+    kubelet = PodResources(node.cluster.kubelet_dir)
+    yield kubelet
+    kubelet.close()
+
+
+def given_away(node):
+    """{device: effect} of GPUs with that taint."""
+    return {d["name"]: t["effect"] for d in node.api.devices() for t in d.get("taints", []) if t["key"] == "carve.dev/given-away"}
+
+
+@pytest.mark.parametrize("id", ["{}", "{}::1"], ids=["a whole GPU", "a share of the device plugin's"])
+def test_a_gpu_that_a_device_plugin_gave_away_has_its_pods_go_elsewhere(node, kubelet, id):
+    taken = node.devices[0]
+    kubelet.pods["default", "training"] = {"nvidia.com/gpu": [id.format(node.uuids[taken])], "vendor.example/nic": ["eth0"]}
+    # A reservation holds another one: it is carve's own.
+    kubelet.pods["runai-reservation", "carve-reservation-1"] = {"nvidia.com/gpu": [node.uuids[node.devices[1]]]}
+    node.cluster.kubelet.register()
+    wait_until(lambda: given_away(node) == {taken: "NoExecute"})
+    kubelet.pods["default", "carve-reservation-2"] = {"nvidia.com/gpu": [node.uuids[node.devices[2]]]}
+    wait_until(lambda: given_away(node) == {taken: "NoExecute", node.devices[2]: "NoExecute"})
+    kubelet.pods.clear()
+    wait_until(lambda: given_away(node) == {})
+
+
+def test_slices_that_are_prepared_stay_when_their_gpu_is_given_away(node, kubelet):
+    node.plug()
+    device = node.devices[0]
+    claim = node.claim("one", device)
+    node.prepare(claim)
+    kubelet.pods["default", "training"] = {"nvidia.com/gpu": [node.uuids[device]]}
+    node.cluster.kubelet.register()
+    wait_until(lambda: given_away(node) == {device: "NoSchedule"})
+    node.cluster.kubelet.unprepare(claim)
+    wait_until(lambda: given_away(node) == {device: "NoExecute"})
+
+
+def test_a_kubelet_that_does_not_tell_leaves_what_it_told(node, kubelet):
+    kubelet.pods["default", "training"] = {"nvidia.com/gpu": [node.uuids[node.devices[0]]]}
+    node.cluster.kubelet.register()
+    wait_until(lambda: given_away(node))
+    kubelet.status = grpc.StatusCode.UNAVAILABLE
+    kubelet.pods.clear()
+    wait_until(lambda: "kubelet.no_pod_resources" in node.cluster.log())
+    assert given_away(node) and "with the status 14" in node.cluster.log()
+    kubelet.status = None
+    wait_until(lambda: not given_away(node))
+    assert node.cluster.log().count("kubelet.no_pod_resources") == 1
 
 
 @pytest.mark.parametrize("options,what", [

@@ -22,7 +22,7 @@ NODE = {
     "hook": (NO_RIGHTS, {"/var/lib/carve-node/hook"}, set()),
     "carved": (PRIVILEGED, {"/run/carve", "/run/carve-claims", "/var/lib/carve", "/tmp"}, {"/run/nvidia/driver", "/dev"}),
     "plugin": (NO_RIGHTS, {"/var/lib/kubelet/plugins/gpu.carve.dev", "/var/lib/kubelet/plugins_registry", "/var/run/cdi"},
-               {"/run/carve", "/var/lib/carve-node/front", "/var/lib/carve-node/hook", "/run/nvidia/driver", "/dev",
+               {"/run/carve", "/var/lib/carve-node/front", "/var/lib/carve-node/hook", "/run/nvidia/driver", "/dev", "/var/lib/kubelet/pod-resources",
                 "/var/run/secrets/kubernetes.io/serviceaccount"}),
 }
 POD = {"hostPID": True, "automountServiceAccountToken": False, "serviceAccountName": "carve-node"}

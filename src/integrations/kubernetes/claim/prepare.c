@@ -517,6 +517,16 @@ static bool wants_one(struct prepare *prepare, const struct stored_claim *stored
 	return false;
 }
 
+static bool has_one(struct prepare *prepare, const struct stored_claim *stored, void *arg)
+{
+	return stored->state == STORED_PREPARED && wants_one(prepare, stored, arg);
+}
+
+bool prepare_has(struct prepare *prepare, const char *uuid)
+{
+	return claims_each(prepare, has_one, (void *)uuid) > 0;
+}
+
 bool prepare_wants(void *arg, const char *uuid)
 {
 	return claims_each(arg, wants_one, (void *)uuid) > 0;

@@ -31,6 +31,8 @@ struct prepare {
 	const char *state;  /* the plugin's own directory */
 	const char *claims; /* directory of checkpoints */
 	const char *cdi;    /* directory of CDI specs */
+	const char
+		*pod_resources; /* the kubelet's socket that tells what device plugins gave away */
 	struct cdi_host host;
 	struct reserve reserve; /* the reservations of claims' GPUs */
 	pthread_mutex_t lock;   /* guards the fields below; no other is taken under it */
@@ -51,6 +53,8 @@ int prepare_claim(struct prepare *prepare, const struct prepare_claim *claim,
 int prepare_release(struct prepare *prepare, const struct prepare_claim *claim, struct error *err);
 /* Whether a claim that has a checkpoint has a device of the GPU with this UUID: reserve.wanted. */
 bool prepare_wants(void *arg, const char *uuid);
+/* Whether a claim that is prepared has a device of that GPU. */
+bool prepare_has(struct prepare *prepare, const char *uuid);
 /* Makes what prepared claims have once more where it is gone: after a boot of the host the kubelet
  * does not ask for it. Returns how many could not be. */
 unsigned prepare_restore(struct prepare *prepare);

@@ -22,6 +22,7 @@
 #define PODS_MAX ((size_t)2 * RESERVE_GPUS_MAX)
 #define PATH_SIZE 512
 #define NOBODY 65534
+#define POD_PREFIX "carve-reservation-"
 
 /* ---- deciding ----------------------------------------------------------------------------- */
 
@@ -112,7 +113,7 @@ static int pod_make(struct reserve *reserve, struct error *err)
 
 	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
 		return error_set(err, EXIT_CODE_FAILED, "the kernel has no random bytes");
-	snprintf(name, sizeof(name), "carve-reservation-%016llx", random);
+	snprintf(name, sizeof(name), POD_PREFIX "%016llx", random);
 	pods_path(reserve, path);
 	cleanup_json json_t *pod = pod_build(reserve, name), *answer = NULL;
 	if (!pod)
@@ -309,6 +310,12 @@ bool reserve_keep(struct reserve *reserve, const struct device_gpu *gpus, size_t
 	}
 	pthread_mutex_unlock(&reserve->lock);
 	return rc == 0;
+}
+
+bool reserve_is_pod(const struct reserve *reserve, const char *namespace, const char *name)
+{
+	return reserve->namespace && !strcmp(namespace, reserve->namespace) &&
+	       !strncmp(name, POD_PREFIX, strlen(POD_PREFIX));
 }
 
 bool reserve_pod_holds(const json_t *pod)

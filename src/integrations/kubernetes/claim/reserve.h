@@ -61,6 +61,8 @@ enum reserve_step reserve_decide(const struct reserve_pod *pods, size_t count, c
  * kubelet evicted it. True: each such GPU is held. False with *err. */
 bool reserve_keep(struct reserve *reserve, const struct device_gpu *gpus, size_t gpu_count,
 		  struct error *err);
+/* Whether a pod of that name is a reservation of carve's. Pure. */
+bool reserve_is_pod(const struct reserve *reserve, const char *namespace, const char *name);
 /* Whether a reservation pod, as the API server has it, has or gets a GPU. Pure. */
 bool reserve_pod_holds(const json_t *pod);
 /* The selectors of a node's reservation pods in a path; %s is the node. */

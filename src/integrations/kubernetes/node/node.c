@@ -41,7 +41,7 @@ struct node {
 	uv_timer_t timer;
 	struct grpc_server *registration, *dra;
 	char registration_socket[PATH_MAX], dra_socket[PATH_MAX];
-	char own[PATH_MAX], claims[PATH_MAX], slices[PATH_MAX];
+	char own[PATH_MAX], claims[PATH_MAX], slices[PATH_MAX], pod_resources[PATH_MAX];
 	struct api api;
 	atomic_bool stop; /* calls to it are not waited for */
 	struct carved carved;
@@ -77,6 +77,8 @@ static int places_make(struct node *node, const struct node_options *options, st
 	snprintf(node->own, PATH_MAX, "%s", own);
 	snprintf(node->claims, PATH_MAX, "%s/claims", own);
 	snprintf(node->slices, PATH_MAX, "%s/slices", own);
+	snprintf(node->pod_resources, PATH_MAX, "%.4000s/pod-resources/kubelet.sock",
+		 options->kubelet_dir);
 	if ((rc = directory_make(plugins, 0750, err)) < 0 ||
 	    (rc = directory_make(registry, 0750, err)) < 0 ||
 	    (rc = directory_make(own, 0750, err)) < 0 ||
@@ -352,6 +354,7 @@ int node_run(const struct node_options *options, struct error *err)
 	node.prepare.replicas = node.publish.replicas = options->replicas;
 	node.prepare.claims = node.claims;
 	node.prepare.cdi = options->cdi_dir;
+	node.prepare.pod_resources = node.pod_resources;
 	node.kubelet.dra_socket = node.dra_socket;
 	node.kubelet.prepare = &node.prepare;
 	node.prepare.reserve = reserve;

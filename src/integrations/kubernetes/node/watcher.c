@@ -14,6 +14,7 @@
 #include "integrations/kubernetes/api/event.h"
 #include "integrations/kubernetes/api/retry.h"
 #include "integrations/kubernetes/claim/prepare.h"
+#include "integrations/kubernetes/node/pod_resources.h"
 #include "integrations/kubernetes/node/publish.h"
 #include "integrations/kubernetes/node/role.h"
 #include "integrations/kubernetes/object/node_labels.h"
@@ -48,8 +49,8 @@ struct watcher {
 	/* The thread's own: */
 	struct watcher_view last;
 	long long list_at_ms, collect_at_ms, retry_at_ms, labels_at_ms;
-	unsigned list_gap_s;                              /* until the look after the next one */
-	struct error read_error, label_error, role_error; /* that were told last */
+	unsigned list_gap_s; /* until the look after the next one */
+	struct error read_error, label_error, role_error, given_error; /* that were told last */
 	unsigned failures;
 	bool restored;
 };
@@ -150,6 +151,27 @@ static void labels_look(struct watcher *watcher, const json_t *gpus, bool look)
 		log_event(LOG_INFO, "role.followed node=%s", prepare->node);
 }
 
+/* Without an answer the GPUs are as they were. */
+static void given_look(struct watcher *watcher, struct watcher_view *view)
+{
+	static const struct words unread = {"kubelet", "no_pod_resources", NULL};
+	struct prepare *prepare = watcher->prepare;
+	struct error err = {0};
+	int rc = pod_resources_mark(prepare->pod_resources, &prepare->reserve, view->gpu,
+				    view->count, &err);
+
+	tell(watcher, NULL, &unread, rc, &err, &watcher->given_error);
+	for (size_t i = 0; i < view->count; i++) {
+		struct device_gpu *gpu = &view->gpu[i];
+		const struct device_gpu *before =
+			device_find(watcher->last.gpu, watcher->last.count, gpu->name);
+
+		if (rc < 0 && before)
+			gpu->given_away = before->given_away;
+		gpu->claimed = gpu->given_away && prepare_has(prepare, gpu->uuid);
+	}
+}
+
 static int gpus_look(struct watcher *watcher, struct watcher_view *view, bool look,
 		     struct error *err)
 {
@@ -167,6 +189,8 @@ static int gpus_look(struct watcher *watcher, struct watcher_view *view, bool lo
 		rc = device_gpus_parse(gpus, sessions, view->gpu, &view->count, err);
 	if (rc == 0)
 		device_instances_take(instances, sessions, view->gpu, view->count);
+	if (rc == 0)
+		given_look(watcher, view);
 	view->reached = rc == 0;
 	return rc;
 }

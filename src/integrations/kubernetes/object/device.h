@@ -46,6 +46,8 @@ struct device_gpu {
 	uint64_t least;   /* bytes of the smallest slice */
 	bool usable;      /* slices of it are granted */
 	bool answers;     /* its driver does */
+	bool given_away;  /* the kubelet gave it to a pod by a device plugin */
+	bool claimed;     /* claims of carve's have prepared slices of it */
 	enum device_mode mode;
 	bool instances; /* MIG instances of it are granted, not parts of it: */
 	struct device_profile profile[DEVICE_PROFILES_MAX];

@@ -51,6 +51,11 @@ static bool taint_of_gpu(json_t *device, const struct device_gpu *gpu)
 		taint_set(device, "carve.dev/driver-failed", "NoExecute");
 	else if (device_mode_problem(gpu))
 		taint_set(device, "carve.dev/compute-mode", "NoSchedule");
+	/* A pod that the scheduler bound to it never starts: it is evicted, and finds another GPU.
+	 */
+	else if (gpu->given_away)
+		taint_set(device, "carve.dev/given-away",
+			  gpu->claimed ? "NoSchedule" : "NoExecute");
 	else
 		return false;
 	return true;
