@@ -34,27 +34,35 @@ static const struct {
 	{ATTACH_ENV_NVML, CONTAINER_DRIVER_NVML},
 };
 
-int container_environment_text(const char *session, char *buf, size_t size)
+int container_environment_text(const char *session, const char *stamp, char *buf, size_t size)
 {
 	int used = snprintf(buf, size, ATTACH_ENV_SESSION "=%s\n", session);
 
+	if (stamp && *stamp && used < (int)size)
+		used += snprintf(buf + used, size - (size_t)used, ATTACH_ENV_STAMP "=%s\n", stamp);
 	for (size_t i = 0; i < ARRAY_SIZE(variables) && used < (int)size; i++)
 		used += snprintf(buf + used, size - (size_t)used, "%s=%s\n", variables[i].name,
 				 variables[i].value);
 	return used;
 }
 
-/* Replaces no file that a container may have mounted: it never changes. */
+/* A container that has the file mounted keeps the one that it was started with: a file of the name
+ * that is there already is replaced, and not written to. */
 static int file_write(const char *dir, const char *name, const char *text, struct error *err)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], temporary[PATH_MAX];
 
 	snprintf(path, sizeof(path), "%s/%s", dir, name);
-	cleanup_close int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+	snprintf(temporary, sizeof(temporary), "%s/.%s.%d", dir, name, (int)getpid());
+	unlink(temporary);
+	cleanup_close int fd =
+		open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
 	int rc = fd < 0 ? -errno : write_all(fd, text, strlen(text));
 	/* Containers' users read it, whatever the umask is here. */
-	if (rc == 0 && fchmod(fd, 0644) < 0)
+	if (rc == 0 && (fchmod(fd, 0644) < 0 || rename(temporary, path) < 0))
 		rc = -errno;
+	if (rc < 0 && fd >= 0)
+		unlink(temporary);
 	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "cannot write %.300s: %s", path,
 				  strerrordesc_np(-rc))
 		      : 0;
@@ -64,7 +72,7 @@ int container_files_write(const struct container_slice *slice, struct error *err
 {
 	char text[ATTACH_SLICE_FILE_SIZE];
 
-	container_environment_text(slice->session, text, sizeof(text));
+	container_environment_text(slice->session, slice->stamp, text, sizeof(text));
 	int rc = file_write(slice->files, CONTAINER_FILE_ENVIRONMENT, text, err);
 	return rc < 0 ? rc
 		      : file_write(slice->files, CONTAINER_FILE_PRELOAD, CONTAINER_PRELOAD_TEXT,

@@ -35,6 +35,8 @@ struct error;
 /* A slice on this host. Paths are absolute. */
 struct container_slice {
 	const char *session; /* its ID */
+	/* Its stamp, as the daemon's API has it (ATTACH_ENV_STAMP); NULL: not known. */
+	const char *stamp;
 	/* As the daemon's API lists them: PCI addresses, else UUIDs count; with gpu_instance and
 	 * compute_instance where the slice is a MIG instance there. */
 	const json_t *gpus;
@@ -54,5 +56,5 @@ int container_files_write(const struct container_slice *slice, struct error *err
 /* All that the container gets. The caller owns *ret. 0, or negative with *err set: a file is not
  * there, or there is no driver. */
 int container_slice_edits(const struct container_slice *slice, json_t **ret, struct error *err);
-/* The environment file's text. Returns its length. Pure. */
-int container_environment_text(const char *session, char *buf, size_t size);
+/* The environment file's text. `stamp`: NULL or "" for none. Returns its length. Pure. */
+int container_environment_text(const char *session, const char *stamp, char *buf, size_t size);

@@ -213,6 +213,31 @@ static int check_ledger(struct attachment *a, enum attach_kind kind, size_t limi
 		       : -EPROTO;
 }
 
+/* The next name in a stamp's list of GPUs, and its length; 0: there is none. */
+static size_t stamp_next(const char **at)
+{
+	*at += **at == ',' || **at == ':';
+	return strcspn(*at, ",");
+}
+
+/* A container's device nodes are of the GPUs that its session had when the container was made.
+ * False: the session has others now. */
+static bool stamp_holds(const struct attachment *a)
+{
+	const char *stamp = slice_file_exists() ? slice_file_get(ATTACH_ENV_STAMP) : NULL;
+	const char *at = stamp ? strchr(stamp, ':') : NULL;
+
+	for (uint32_t i = 0; at && i < a->gpu_count; i++) {
+		const char *name = a->ledger.limits->gpu[i].uuid_text;
+		size_t length = stamp_next(&at);
+
+		if (strncmp(at, name, length) != 0 || name[length])
+			return false;
+		at += length;
+	}
+	return !stamp || (at && !*at);
+}
+
 static int map_ledger(struct attachment *a, enum attach_kind kind, int limits_fd, int ledger_fd)
 {
 	size_t limits_size = 0, header_size = 0;
@@ -223,6 +248,8 @@ static int map_ledger(struct attachment *a, enum attach_kind kind, int limits_fd
 	if (limits && header) {
 		a->ledger = (struct ledger){.limits = limits, .header = header};
 		r = check_ledger(a, kind, limits_size, header_size);
+		if (r == 0 && !stamp_holds(a))
+			r = -ESTALE;
 		if (r == 0)
 			return 0;
 	}
@@ -295,10 +322,14 @@ int attach_receive(enum attach_kind kind, int *fd, struct attachment *ret, char 
 	struct attachment a = {.slot = reply.slot, .wake = -1};
 	r = map_ledger(&a, kind, limits_fd, ledger_fd);
 	if (r < 0)
-		return unusable(why, why_size,
-				r == -EPROTONOSUPPORT ? "the daemon is of another version"
-						      : "the daemon's ledger is unusable",
-				r);
+		return unusable(
+			why, why_size,
+			r == -EPROTONOSUPPORT ? "the daemon is of another version"
+			: r == -ESTALE
+				? "this container was made for another GPU or MIG instance of "
+				  "its session; make a new container"
+				: "the daemon's ledger is unusable",
+			r);
 	a.socket = move_high(fd);
 	a.socket_inode = inode_of(a.socket);
 	wake_take(&a, &wake_fd);

@@ -39,6 +39,12 @@
  */
 #define ATTACH_ENV_CUDA "CARVE_DRIVER_CUDA"
 #define ATTACH_ENV_NVML "CARVE_DRIVER_NVML"
+/* In the file of a container's slice alone: the stamp that the session had when the container was
+ * made, "UID:UUID,UUID". It says whose the session is, and which GPUs or MIG instances it has. The
+ * daemon makes it (session_stamp() in daemon/session/session.h), and the API shows it. All copies
+ * of what a session has carry its stamp. They count as long as the session's stamp is equal. */
+#define ATTACH_ENV_STAMP "CARVE_STAMP"
+#define ATTACH_STAMP_SIZE 3200
 
 /* In the mount namespace of `carve run --isolation mount`: a directory for programs that are
  * started without their environment. It holds the variables above as lines NAME=VALUE, the driver's
@@ -113,5 +119,8 @@ struct attach_reply {
 	char message[232]; /* one line for the user where status is not OK */
 };
 
+_Static_assert(ATTACH_STAMP_SIZE >=
+		       12 + LEDGER_GPUS_MAX * sizeof(((struct ledger_limit *)0)->uuid_text),
+	       "a stamp names a user and all GPUs of a session");
 _Static_assert(sizeof(struct attach_request) == 64, "attach ABI");
 _Static_assert(sizeof(struct attach_reply) == 256, "attach ABI");

@@ -43,6 +43,7 @@ static void fuzz_state(const char *text, size_t size)
 static void fuzz_mounts(const json_t *config)
 {
 	char clean[PATH_MAX], session[CONTAINER_LABEL_MAX + 1];
+	char stamp[ATTACH_STAMP_SIZE];
 	struct oci_slice slice;
 	struct error err = {0};
 	json_t *mount;
@@ -57,7 +58,7 @@ static void fuzz_mounts(const json_t *config)
 		     strstr(clean, "/../") || strstr(clean, "/./")))
 			abort();
 		if (to)
-			(void)oci_slice_text_session(to, session);
+			(void)oci_slice_text_session(to, session, stamp);
 	}
 	if (oci_slice_find(config, true, &slice, &err) < 0)
 		refused(&err);

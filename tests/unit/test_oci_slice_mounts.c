@@ -48,21 +48,47 @@ static void test_a_destination_has_one_spelling(void **state)
 static void test_a_slices_file_is_carves_to_the_letter(void **state)
 {
 	char text[ATTACH_SLICE_FILE_SIZE + 16], session[CONTAINER_LABEL_MAX + 1];
-	size_t length = (size_t)container_environment_text("s-abcdef", text, sizeof(text));
+	char stamp[ATTACH_STAMP_SIZE];
+	size_t length = (size_t)container_environment_text("s-abcdef", NULL, text, sizeof(text));
 
 	(void)state;
-	assert_true(oci_slice_text_session(text, session));
+	assert_true(oci_slice_text_session(text, session, stamp));
 	assert_string_equal(session, "s-abcdef");
+	assert_string_equal(stamp, "");
 	snprintf(text + length, sizeof(text) - length, "X=1\n");
-	assert_false(oci_slice_text_session(text, session));
+	assert_false(oci_slice_text_session(text, session, stamp));
 	text[length - 1] = '\0';
-	assert_false(oci_slice_text_session(text, session));
-	assert_false(oci_slice_text_session("", session));
-	assert_false(oci_slice_text_session("CARVE_SESSION=s-abcdef\n", session));
-	container_environment_text("", text, sizeof(text));
-	assert_false(oci_slice_text_session(text, session));
-	container_environment_text("../s", text, sizeof(text));
-	assert_false(oci_slice_text_session(text, session));
+	assert_false(oci_slice_text_session(text, session, stamp));
+	assert_false(oci_slice_text_session("", session, stamp));
+	assert_false(oci_slice_text_session("CARVE_SESSION=s-abcdef\n", session, stamp));
+	container_environment_text("", NULL, text, sizeof(text));
+	assert_false(oci_slice_text_session(text, session, stamp));
+	container_environment_text("../s", NULL, text, sizeof(text));
+	assert_false(oci_slice_text_session(text, session, stamp));
+}
+
+static void test_a_slices_file_says_with_which_stamp_it_was_written(void **state)
+{
+	static const struct {
+		const char *stamp;
+		bool is;
+	} stamps[] = {
+		{"0:GPU-1", true},
+		{"1000:MIG-a,MIG-GPU-b/1/0", true},
+		{"0:GPU-1\nX=1", false},
+		{"0:GPU 1", false},
+		{" ", false},
+	};
+	char text[ATTACH_SLICE_FILE_SIZE], session[CONTAINER_LABEL_MAX + 1];
+	char stamp[ATTACH_STAMP_SIZE];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(stamps); i++) {
+		container_environment_text("s-abcdef", stamps[i].stamp, text, sizeof(text));
+		assert_int_equal(oci_slice_text_session(text, session, stamp), stamps[i].is);
+		if (stamps[i].is)
+			assert_string_equal(stamp, stamps[i].stamp);
+	}
 }
 
 static const struct {
@@ -111,6 +137,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_destination_has_one_spelling),
 		cmocka_unit_test(test_a_slices_file_is_carves_to_the_letter),
+		cmocka_unit_test(test_a_slices_file_says_with_which_stamp_it_was_written),
 		cmocka_unit_test(test_a_mount_of_others_is_no_slice),
 	};
 

@@ -172,7 +172,8 @@ static int device_write(const struct generation *g, const char *file, const char
 static int spec_write(const struct generation *g, const struct container_slice *slice,
 		      struct error *err)
 {
-	const char *const hook[] = {"--register", slice->session, "--host", g->client.socket, NULL};
+	const char *const hook[] = {"--register", slice->session,   "--stamp", slice->stamp,
+				    "--host",     g->client.socket, NULL};
 	json_t *edits = NULL;
 	char name[CDI_NAME_MAX + 32];
 	int rc = container_files_write(slice, err);
@@ -350,6 +351,7 @@ static int session_generate(const struct generation *g, const json_t *session, s
 	char files[PATH_MAX];
 	const struct container_slice slice = {
 		.session = session_text(session, "id"),
+		.stamp = session_text(session, "stamp"),
 		.gpus = json_object_get(session, "gpus"),
 		.front_cuda = g->places.front_cuda,
 		.front_nvml = g->places.front_nvml,

@@ -116,6 +116,7 @@ static int slice_add(struct container *c, struct error *err)
 {
 	const struct container_slice slice = {
 		.session = session_text(c->choice.session, "id"),
+		.stamp = session_text(c->choice.session, "stamp"),
 		.gpus = json_object_get(c->choice.session, "gpus"),
 		.front_cuda = c->places.front_cuda,
 		.front_nvml = c->places.front_nvml,
@@ -314,7 +315,9 @@ static int hook_add(struct container *c, const struct cli *cli, struct error *er
 	static const char *const usual[] = {"/usr/share/containers/oci/hooks.d",
 					    "/etc/containers/oci/hooks.d"};
 	const char *const arguments[] = {"--register", session_text(c->choice.session, "id"),
-					 "--host", c->client.socket, NULL};
+					 "--stamp",    session_text(c->choice.session, "stamp"),
+					 "--host",     c->client.socket,
+					 NULL};
 	char dir[PATH_MAX + 8];
 
 	if (strcmp(c->runtime, "podman") != 0)
@@ -365,6 +368,25 @@ static int command_register(const struct container *c, struct error *err)
 			 rc < 0 ? strerrordesc_np(-rc) : reply.message);
 }
 
+/* Refuses a session that changed after it was read for the container's mounts and nodes. The
+ * watcher, or the client, is in the session by now, so the session keeps its instances from here
+ * on. */
+static int unchanged_check(const struct container *c, struct error *err)
+{
+	cleanup_json json_t *now = NULL;
+	const char *stamp = session_text(c->choice.session, "stamp");
+	int rc = session_get(&c->client, session_text(c->choice.session, "id"), &now, err);
+
+	if (rc == 0 && strcmp(session_text(now, "stamp"), stamp) != 0)
+		rc = error_set(
+			err, EXIT_CODE_RUN_FAILED,
+			"session %s has changed since this command began: it was %.150s, and "
+			"is %.150s; start the container again",
+			session_text(now, "id"), stamp, session_text(now, "stamp"));
+	err->code = rc < 0 ? EXIT_CODE_RUN_FAILED : err->code;
+	return rc < 0 ? -EXIT_CODE_RUN_FAILED : 0;
+}
+
 static int container_run(struct container *c, const struct cli *cli, struct error *err)
 {
 	struct container_watch watch = {
@@ -394,6 +416,9 @@ static int container_run(struct container *c, const struct cli *cli, struct erro
 	rc = container_watch_start(&watch, err);
 	if (rc == 0 && is_apptainer(c))
 		rc = command_register(c, err);
+	/* A slice of this command's own has been in use since it was made. */
+	if (rc == 0 && !c->choice.one_off)
+		rc = unchanged_check(c, err);
 	return rc < 0 ? rc : become_runtime(c, err);
 }
 

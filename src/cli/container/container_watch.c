@@ -275,8 +275,9 @@ static void container_stop(const struct container_watch *w)
 static int users_admit(const struct container_watch *w, struct process_id process,
 		       struct error *err)
 {
-	json_t *body = json_pack("{s:s, s:i, s:I}", "session", w->session, "pid", (int)process.pid,
-				 "birth", (json_int_t)process.birth);
+	json_t *body = json_pack("{s:s, s:i, s:I, s:s}", "session", w->session, "pid",
+				 (int)process.pid, "birth", (json_int_t)process.birth, "stamp",
+				 session_text(w->before, "stamp"));
 
 	int rc = client_call(w->client, "POST", "/v1/commands", body, NULL, NULL, err);
 

@@ -29,6 +29,8 @@ struct binding {
 	char session[STORE_ID_SIZE];
 	struct process_id process;
 	bool instead; /* the caller leaves the session for it */
+	/* The stamp of the session that the container was made for; "": the caller named none. */
+	char stamp[ATTACH_STAMP_SIZE];
 };
 
 /* A process of the caller's own: its end may be the session's. */
@@ -50,6 +52,23 @@ static int command_find(const struct call *call, const json_t *root, struct proc
 	if (call->peer.uid == 0 || uid == call->peer.uid || owner_of(uid) == call->peer.uid)
 		return 0;
 	return error_set(err, EXIT_CODE_NOT_PERMITTED, "process %d is another user's", (int)pid);
+}
+
+/* 0, or negative with *err. */
+static int stamp_read(const json_t *root, char stamp[static ATTACH_STAMP_SIZE], struct error *err)
+{
+	const json_t *value = json_object_get(root, "stamp");
+	const char *text = value ? json_string_value(value) : "";
+
+	if (!text || (value && !*text) ||
+	    snprintf(stamp, ATTACH_STAMP_SIZE, "%s", text) >= ATTACH_STAMP_SIZE)
+		return error_set(err, EXIT_CODE_USAGE,
+				 "'stamp' takes what a session's 'stamp' says");
+	for (const char *c = text; *c; c++)
+		if (*c <= ' ' || *c > '~')
+			return error_set(err, EXIT_CODE_USAGE,
+					 "'stamp' takes what a session's 'stamp' says");
+	return 0;
 }
 
 static void reply_done(struct call *call, const char *session, pid_t pid)
@@ -123,11 +142,40 @@ static void bind_or_reply(struct node *node, struct binding *binding, struct ses
 
 /* ---- the request ------------------------------------------------------------------------- */
 
+/* The container's device nodes are copies of what the session had. From here on the process is in
+ * the session, and the session keeps its instances. */
+static int stamp_check(const struct binding *binding, const struct session *s, struct error *err)
+{
+	char now[ATTACH_STAMP_SIZE];
+
+	session_stamp(&s->record, now);
+	if (*binding->stamp ? !strcmp(binding->stamp, now)
+			    : !s->record.gpu_count || !s->record.gpu[0].instance[0])
+		return 0;
+	if (*binding->stamp)
+		error_set(err, EXIT_CODE_FAILED,
+			  "session %s has changed since the container was made for it: it was "
+			  "%.150s, "
+			  "and is %.150s",
+			  s->record.id, binding->stamp, now);
+	else
+		error_set(err, EXIT_CODE_FAILED,
+			  "the container does not say for which MIG instance of session %s it was "
+			  "made",
+			  s->record.id);
+	error_hint(err,
+		   "make a new container; before it a new spec, if there is one: `carve cdi "
+		   "generate %s`",
+		   s->record.id);
+	return -EXIT_CODE_FAILED;
+}
+
 /* One of root's has a mount namespace of its own: all who are in there, as whichever user, are in
  * the session then. */
-static int command_add(const struct binding *binding, struct session *s, int mount_fd)
+static int command_add(const struct binding *binding, struct session *s, int mount_fd,
+		       struct error *err)
 {
-	if (!s || s->state != SESSION_ACTIVE) {
+	if (!s || s->state != SESSION_ACTIVE || stamp_check(binding, s, err) < 0) {
 		close_fd(&mount_fd);
 		return -ESRCH;
 	}
@@ -140,13 +188,19 @@ static int command_add(const struct binding *binding, struct session *s, int mou
 static void command_enter(struct node *node, struct binding *binding, int mount_fd)
 {
 	struct session *s = session_find(&node->sessions, binding->session);
-	int rc = command_add(binding, s, mount_fd);
+	struct error err = {0};
+	int rc = command_add(binding, s, mount_fd, &err);
 
 	if (rc == 0) {
 		bind_or_reply(node, binding, s);
 		return;
 	}
 	binding_take(node, binding->call, 0);
+	if (err.code) {
+		call_reply_error(binding->call, MHD_HTTP_CONFLICT, &err);
+		free(binding);
+		return;
+	}
 	answer_failed(binding->call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
 		      "process %d cannot be in session %s: %s", (int)binding->process.pid,
 		      binding->session,
@@ -193,6 +247,8 @@ void api_post_command(struct call *call, const char *id)
 	const char *named = json_string_value(json_object_get(root, "session"));
 
 	found.instead = json_is_true(json_object_get(root, "instead"));
+	if (rc == 0)
+		rc = stamp_read(root, found.stamp, &err);
 	if (rc == 0 && !named)
 		rc = error_set(&err, EXIT_CODE_USAGE, "'session' takes a session's ID");
 	snprintf(found.session, sizeof(found.session), "%s", named ? named : "");

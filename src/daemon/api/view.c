@@ -589,7 +589,10 @@ static json_t *record_json(const struct store_session *record, const struct sess
 			  answer_number(bytes), "gpus", gpus_json(record, session, permitted));
 	if (!permitted)
 		return json;
+	char stamp[ATTACH_STAMP_SIZE];
+
 	json_object_set_new(json, "uid", json_integer(record->uid));
+	json_object_set_new(json, "stamp", json_string(session_stamp(record, stamp)));
 	json_object_set_new(json, "created", view_time(record->created));
 	json_object_set_new(json, "requested",
 			    view_time(record->asked ? record->asked : record->created));

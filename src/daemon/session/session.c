@@ -206,6 +206,19 @@ bool session_is_used(const struct session *s)
 	return command || session_live(s);
 }
 
+const char *session_stamp(const struct store_session *record, char buf[static ATTACH_STAMP_SIZE])
+{
+	int used = snprintf(buf, ATTACH_STAMP_SIZE, "%u", record->uid);
+
+	for (uint32_t i = 0; i < record->gpu_count && used < (int)ATTACH_STAMP_SIZE; i++) {
+		const struct store_gpu *gpu = &record->gpu[i];
+
+		used += snprintf(buf + used, ATTACH_STAMP_SIZE - (size_t)used, "%c%s",
+				 i ? ',' : ':', gpu->instance[0] ? gpu->instance : gpu->uuid_text);
+	}
+	return buf;
+}
+
 /* The limits of the first GPUs are what is recorded. */
 static void limits_follow(struct session *s, uint32_t count)
 {

@@ -19,17 +19,29 @@
 #define LOOK_EVERY_MS 100
 #define GPUS_TEXT 128
 
-/* Whether the daemon that the hook asks is the container's. The sources of carve's mounts are
- * without links. */
-static bool is_ours(const struct oci_session *session, const struct oci_slice *slice)
+/* The daemon is the container's, whose directory oci_slice_find() has looked at: where the hook
+ * finds another one by itself, the container's is asked all the same. The sources of carve's mounts
+ * are without links. */
+static int daemon_find(struct oci_session *session, const struct oci_slice *slice,
+		       struct error *err)
 {
-	const char *attach = session->daemon.attach, *slash = strrchr(attach, '/');
-	size_t length = (size_t)(strrchr(slice->attach, '/') - slice->attach);
+	struct oci_daemon *daemon = &session->daemon;
+	int rc = oci_daemon_find(session->host, daemon, err);
+	const char *slash = strrchr(daemon->attach, '/');
+	int length = (int)(strrchr(slice->attach, '/') - slice->attach);
 	char directory[PATH_MAX], real[PATH_MAX];
 
-	snprintf(directory, sizeof(directory), "%.*s", slash ? (int)(slash - attach) : 0, attach);
-	return realpath(directory, real) && strlen(real) == length &&
-	       !memcmp(real, slice->attach, length);
+	if (rc < 0)
+		return rc;
+	snprintf(directory, sizeof(directory), "%.*s", slash ? (int)(slash - daemon->attach) : 0,
+		 daemon->attach);
+	if (realpath(directory, real) && strlen(real) == (size_t)length &&
+	    !memcmp(real, slice->attach, (size_t)length))
+		return 0;
+	snprintf(directory, sizeof(directory), "%.*s/carved.sock", length, slice->attach);
+	rc = oci_daemon_find(directory, daemon, err);
+	daemon->vouched = false;
+	return rc;
 }
 
 /* "0,3". False: one of them is a MIG instance, or there are none. */
@@ -76,22 +88,21 @@ int oci_again_request(const json_t *ended, json_t **ret, struct error *err)
 	return 0;
 }
 
-/* The container has the nodes of the GPUs that it had. */
-static bool same_gpus(const json_t *a, const json_t *b)
+static int ended_error(const json_t *ended, struct error *err)
 {
-	size_t count = json_array_size(a);
-	bool same = count == json_array_size(b);
-
-	for (size_t i = 0; i < count && same; i++)
-		same = !strcmp(json_text(json_array_get(a, i), "uuid"),
-			       json_text(json_array_get(b, i), "uuid"));
-	return same;
+	error_set(err, EXIT_CODE_FAILED,
+		  "the slice of this container, %.40s, has ended and does not come back",
+		  json_text(ended, "id"));
+	error_hint(err, "make a new container");
+	return -err->code;
 }
 
-static int come_back(struct oci_session *session, const json_t *ended, struct error *err)
+/* `meant`: as is_meant() says. */
+static int come_back(struct oci_session *session, const json_t *ended, bool meant,
+		     struct error *err)
 {
 	json_t *request = NULL;
-	int rc = oci_again_request(ended, &request, err);
+	int rc = meant ? oci_again_request(ended, &request, err) : ended_error(ended, err);
 
 	if (rc == 0)
 		rc = oci_daemon_call(&session->daemon, "POST", "/v1/sessions", request,
@@ -100,17 +111,13 @@ static int come_back(struct oci_session *session, const json_t *ended, struct er
 	if (rc < 0)
 		return rc;
 	session->one_off = true;
-	if (!strcmp(oci_session_id(session), json_text(ended, "id")) &&
-	    same_gpus(json_object_get(session->json, "gpus"), json_object_get(ended, "gpus")))
+	if (!strcmp(oci_session_id(session), json_text(ended, "id")))
 		return 0;
-	error_set(err, EXIT_CODE_FAILED,
-		  "the slice of this container, %.40s, has ended and does not come back",
-		  json_text(ended, "id"));
-	error_hint(err, "make a new container");
-	return -err->code;
+	return ended_error(ended, err);
 }
 
-/* Not one that somebody released, resizes or shares by hand: that one is its user's. */
+/* Whether the session comes back when it has ended. One that somebody released, resizes or shares
+ * by hand does not: that one is its user's. */
 static bool is_meant(const json_t *now)
 {
 	const json_t *owner = json_object_get(json_object_get(now, "owner"), "uid");
@@ -124,12 +131,11 @@ int oci_again(struct oci_session *session, const struct oci_container *container
 {
 	const char *id = slice->session;
 	char path[128];
-	int rc = oci_daemon_find(session->host, &session->daemon, err);
+	int rc = daemon_find(session, slice, err);
 
 	if (rc < 0)
 		return rc;
-	if (!is_ours(session, slice))
-		return 0;
+	session->stamp = *slice->stamp ? slice->stamp : NULL;
 	snprintf(path, sizeof(path), "/v1/sessions/%.64s", id);
 	for (int i = 0; i < LOOKS; i++) {
 		json_t *now = NULL;
@@ -139,16 +145,16 @@ int oci_again(struct oci_session *session, const struct oci_container *container
 		     ended = !strcmp(json_text(now, "state"), "ended");
 		bool active = !strcmp(json_text(now, "state"), "active");
 
-		if (meant && ended)
-			rc = come_back(session, now, err);
+		if (rc == 0 && ended)
+			rc = come_back(session, now, meant, err);
 		json_decref(now);
-		if (rc < 0 || !meant)
+		if (rc < 0)
 			return rc;
-		/* Its end may begin just now: then it is looked at once more. */
 		if ((active || ended) &&
 		    (rc = oci_session_register(session, id, container, err)) == 0)
 			return 0;
-		if (ended)
+		/* The end of one that is meant may begin just now: it is looked at once more. */
+		if (ended || (active && !meant))
 			return rc;
 		(void)poll(NULL, 0, LOOK_EVERY_MS);
 	}

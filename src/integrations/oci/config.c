@@ -65,8 +65,8 @@ int oci_config_session(struct oci_session *session, json_t *wanted, struct error
 	return rc < 0 ? rc : oci_session_get(session, wanted, err);
 }
 
-/* `session`: the one that it joins; "": it makes what is asked for. */
-static char *hook_text(const json_t *environment, const char *session)
+/* `session`: the one that it joins; without an ID it makes what is asked for. */
+static char *hook_text(const json_t *environment, const struct oci_session *session)
 {
 	char program[PATH_MAX];
 	ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
@@ -74,12 +74,15 @@ static char *hook_text(const json_t *environment, const char *session)
 	program[n < 0 ? 0 : n] = '\0';
 	json_t *hook = json_pack("{s:s, s:[s], s:O, s:i}", "path", program, "args", "carve-hook",
 				 "env", environment, "timeout", CONTAINER_HOOK_TIMEOUT_S);
-	if (*session) {
+	if (*oci_session_id(session)) {
 		json_t *arguments = json_object_get(hook, "args");
 
 		json_array_append_new(arguments, json_string("--label"));
-		json_array_append_new(arguments,
-				      json_sprintf(CONTAINER_LABEL_SESSION "=%s", session));
+		json_array_append_new(arguments, json_sprintf(CONTAINER_LABEL_SESSION "=%s",
+							      oci_session_id(session)));
+		/* The configuration has the nodes that the session has at this moment. */
+		json_array_append_new(arguments, json_string("--stamp"));
+		json_array_append_new(arguments, json_string(oci_session_stamp(session)));
 	}
 	char *text = hook ? json_dumps(hook, JSON_COMPACT) : NULL;
 
@@ -94,8 +97,7 @@ int oci_config_add(const json_t *environment, const struct oci_session *session,
 	json_t *edits = NULL;
 	int rc = session->json ? oci_session_edits(session, &edits, err) : 0;
 	size_t count = rc == 0 ? oci_devices_list(edits, list) : 0;
-	cleanup_free char *hook = hook_text(environment, oci_session_id(session)),
-			  *with_nodes = NULL;
+	cleanup_free char *hook = hook_text(environment, session), *with_nodes = NULL;
 
 	json_decref(edits);
 	if (rc < 0)

@@ -56,6 +56,8 @@ static const char help[] =
 	"  --host SOCKET        carved's socket (also CARVE_HOST)\n"
 	"  --label NAME=VALUE   counts before annotations and labels: carve.vram=8GiB\n"
 	"  --register ID        the container's slice is session ID already: only tell the daemon\n"
+	"  --stamp STAMP        the session's stamp when the container was made; the container does\n"
+	"                       not start if the session has another one now\n"
 	"  --required           a container that asks for no slice does not start\n"
 	"  --runtime RUNC [--default NAME] [--env NAME=VALUE]... -- ARGUMENT...\n"
 	"                       be the runtime RUNC, with this hook for each new container: for docker\n"
@@ -186,7 +188,8 @@ static int slice_mount(const struct hook *hook, struct error *err)
 
 	if (rc == 0)
 		rc = oci_devices_allow(&hook->container, hook->config, edits, err);
-	container_environment_text(oci_session_id(&hook->session), environment,
+	container_environment_text(oci_session_id(&hook->session),
+				   oci_session_stamp(&hook->session), environment,
 				   sizeof(environment));
 	if (rc == 0)
 		rc = oci_enter(&hook->container, edits, environment, err);
@@ -252,6 +255,8 @@ static int work(void *arg, struct error *err)
 	struct oci_session *session = &hook->session;
 	const struct oci_container *container = &hook->container;
 
+	if (hook->registered && !session->stamp && *hook->slice.stamp)
+		session->stamp = hook->slice.stamp;
 	rc = oci_daemon_find(hook->host, &session->daemon, err);
 	if (rc == 0 && hook->registered) {
 		session->daemon.away_s = AWAY_S;
@@ -296,13 +301,10 @@ static int label_given(struct hook *hook, const char *text, struct error *err)
 static int options_read(struct hook *hook, int argc, char **argv, struct error *err)
 {
 	static const struct option options[] = {
-		{"host", required_argument, NULL, 'h'},
-		{"label", required_argument, NULL, 'l'},
-		{"register", required_argument, NULL, 'r'},
-		{"help", no_argument, NULL, '?' + 1},
-		{"version", no_argument, NULL, 'v'},
-		{"required", no_argument, NULL, 'q'},
-		{0},
+		{"host", required_argument, NULL, 'h'},     {"label", required_argument, NULL, 'l'},
+		{"register", required_argument, NULL, 'r'}, {"stamp", required_argument, NULL, 's'},
+		{"help", no_argument, NULL, '?' + 1},       {"version", no_argument, NULL, 'v'},
+		{"required", no_argument, NULL, 'q'},       {0},
 	};
 	int option, rc = 0;
 
@@ -311,6 +313,8 @@ static int options_read(struct hook *hook, int argc, char **argv, struct error *
 			hook->host = optarg;
 		else if (option == 'r')
 			hook->registered = optarg;
+		else if (option == 's')
+			hook->session.stamp = optarg;
 		else if (option == 'q')
 			hook->required = true;
 		else if (option == 'l')

@@ -83,6 +83,13 @@ const char *oci_session_id(const struct oci_session *session)
 	return id ? id : "";
 }
 
+const char *oci_session_stamp(const struct oci_session *session)
+{
+	const char *stamp = json_string_value(json_object_get(session->json, "stamp"));
+
+	return session->stamp ? session->stamp : stamp ? stamp : "";
+}
+
 static int session_join(struct oci_session *session, const char *id, struct error *err)
 {
 	char path[128];
@@ -238,6 +245,8 @@ int oci_session_register(const struct oci_session *session, const char *id,
 				 "birth", (json_int_t)container->birth, "instead", 1);
 	struct oci_daemon daemon = session->daemon;
 
+	if (*oci_session_stamp(session))
+		json_object_set_new(body, "stamp", json_string(oci_session_stamp(session)));
 	daemon.patience_s = REGISTER_PATIENCE_S;
 	int rc = oci_daemon_call(&daemon, "POST", "/v1/commands", body, NULL, err);
 	json_decref(body);
@@ -283,6 +292,7 @@ int oci_session_edits(const struct oci_session *session, json_t **ret, struct er
 	return container_slice_edits(
 		&(struct container_slice){
 			.session = oci_session_id(session),
+			.stamp = oci_session_stamp(session),
 			.gpus = json_object_get(session->json, "gpus"),
 			.front_cuda = places.front_cuda,
 			.front_nvml = places.front_nvml,

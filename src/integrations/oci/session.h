@@ -17,6 +17,9 @@ struct oci_session {
 	json_t *json;                   /* as the daemon says; owned, NULL: none yet */
 	bool one_off;                   /* it was made for this container */
 	struct container_limits limits; /* that the container's variables name; zeroed: none */
+	/* The stamp of the session that the container was made for (ATTACH_ENV_STAMP); NULL: that
+	 * of `json`, which the container gets only now. */
+	const char *stamp;
 };
 
 /* The request in `given` (object of labels, NULL: none), annotations of the container, or labels of
@@ -32,8 +35,10 @@ int oci_session_get(struct oci_session *session, json_t *wanted, struct error *e
 int oci_session_lower(const struct oci_session *session, const char *id, struct error *err);
 /* "": none. */
 const char *oci_session_id(const struct oci_session *session);
-/* Has session `id` live as long as the container's first process, and no longer: a file system of
- * the image may keep this process for ever. All users in there are in it.
+const char *oci_session_stamp(const struct oci_session *session);
+/* Fails where the session is another than the container was made for (`stamp`), such as another MIG
+ * instance. Else has session `id` live as long as the container's first process, and no longer: a
+ * file system of the image may keep this process for ever. All users in there are in it.
  * oci_process_check() has looked at that. */
 int oci_session_register(const struct oci_session *session, const char *id,
 			 const struct oci_container *container, struct error *err);

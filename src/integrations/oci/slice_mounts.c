@@ -20,6 +20,8 @@
 #include "slice/places.h"
 
 #define SESSION_CHARACTERS "abcdefghijklmnopqrstuvwxyz0123456789-"
+/* Older drivers call an instance MIG-GPU-.../1/0. */
+#define STAMP_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-/:,"
 
 struct look {
 	struct places places;
@@ -62,9 +64,10 @@ bool oci_path_clean(const char *path, char *buf, size_t size)
 	return true;
 }
 
-bool oci_slice_text_session(const char *text, char ret[static CONTAINER_LABEL_MAX + 1])
+bool oci_slice_text_session(const char *text, char ret[static CONTAINER_LABEL_MAX + 1],
+			    char stamp[static ATTACH_STAMP_SIZE])
 {
-	static const char head[] = ATTACH_ENV_SESSION "=";
+	static const char head[] = ATTACH_ENV_SESSION "=", second[] = "\n" ATTACH_ENV_STAMP "=";
 	char whole[ATTACH_SLICE_FILE_SIZE];
 	const char *id = text + sizeof(head) - 1;
 
@@ -74,7 +77,16 @@ bool oci_slice_text_session(const char *text, char ret[static CONTAINER_LABEL_MA
 	if (!length || length > CONTAINER_LABEL_MAX)
 		return false;
 	snprintf(ret, CONTAINER_LABEL_MAX + 1, "%.*s", (int)length, id);
-	container_environment_text(ret, whole, sizeof(whole));
+	stamp[0] = '\0';
+	if (!strncmp(id + length, second, sizeof(second) - 1)) {
+		const char *value = id + length + sizeof(second) - 1;
+
+		length = strspn(value, STAMP_CHARACTERS);
+		if (!length || length >= ATTACH_STAMP_SIZE)
+			return false;
+		snprintf(stamp, ATTACH_STAMP_SIZE, "%.*s", (int)length, value);
+	}
+	container_environment_text(ret, stamp, whole, sizeof(whole));
 	return !strcmp(text, whole);
 }
 
@@ -137,7 +149,8 @@ static const char *environment_check(struct look *look, const struct place *plac
 
 	/* A device is not even opened. */
 	return S_ISREG(st->st_mode) && text_read(look, from, text, sizeof(text)) &&
-			       oci_slice_text_session(text, look->slice->session)
+			       oci_slice_text_session(text, look->slice->session,
+						      look->slice->stamp)
 		       ? NULL
 		       : "it is not a file that carve wrote for a slice";
 }

@@ -15,6 +15,7 @@
 #include <sys/types.h>
 
 #include "container/wanted.h"
+#include "proto/attach.h"
 
 struct error;
 struct oci_container;
@@ -32,6 +33,8 @@ enum oci_slice_part {
 struct oci_slice {
 	/* The file of variables names it. "": the container has none of carve's mounts. */
 	char session[CONTAINER_LABEL_MAX + 1];
+	/* Likewise the stamp (ATTACH_ENV_STAMP). "": an older carve wrote the file. */
+	char stamp[ATTACH_STAMP_SIZE];
 	/* The source of the attach socket, or of its directory. */
 	char attach[PATH_MAX];
 	/* The files that are mounted. */
@@ -43,8 +46,10 @@ struct oci_slice {
 
 /* An absolute path without "//", "/./" and "/..". False: it is none, or too long. Pure. */
 bool oci_path_clean(const char *path, char *buf, size_t size);
-/* Whether this is the text of a slice's file of variables, and of which session. Pure. */
-bool oci_slice_text_session(const char *text, char ret[static CONTAINER_LABEL_MAX + 1]);
+/* Whether this is the text of a slice's file of variables, of which session, and with which stamp.
+ * Pure. */
+bool oci_slice_text_session(const char *text, char ret[static CONTAINER_LABEL_MAX + 1],
+			    char stamp[static ATTACH_STAMP_SIZE]);
 /* Looks for mounts at carve's places. `is_pods`: a pod's author may name files of the host's, so
  * the slice's files have to be root's. Returns 0, or negative with *err set: a mount there is not
  * carve's, or some are missing. */

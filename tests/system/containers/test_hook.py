@@ -91,7 +91,7 @@ def test_one_hook_gives_a_container_its_slice(podman):
     container, = json.loads(podman("podman", "inspect", "one").stdout)
     hook, = json.loads(pathlib.Path(container["OCIConfigPath"]).read_text())["hooks"]["createRuntime"]
     session, = podman.sessions()
-    assert hook["args"] == ["carve-hook", "--label", f"carve.session={session['id']}"]
+    assert hook["args"] == ["carve-hook", "--label", f"carve.session={session['id']}", "--stamp", session["stamp"]]
 
 
 @pytest.mark.parametrize("variables, mib", rest_long([

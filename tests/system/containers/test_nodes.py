@@ -78,3 +78,97 @@ def test_a_one_off_slice_of_a_profile_has_its_capabilities(podman, found, module
     wait_until(lambda: instances(podman.host, "idle"))
     done = podman(*module, CARVE, "podman", "run", "--rm", "--mig-profile", "1g.10gb", podman.IMAGE, "sh", "-c", LIST)
     assert done.stdout.split()[-2:] == of_instance(instance), (done.stdout, done.stderr)
+
+
+def moved(host, id):
+    """Gives the session another instance, and has another session take the one that it had. Returns the other session's instance."""
+    before, = [i for i in instances(host, "busy") if i["session"] == id]
+    carve_command(host, "session", "resize", id, "--vram", "20")
+    other = host.popen([CARVE, "run", "--ephemeral", "--mig-profile", before["profile"], "--", "sleep", "1000"])
+    return wait_until(lambda: next((i for i in instances(host, "busy") if i["session"] not in (None, id)
+                                    and i["gpu_instance"] == before["gpu_instance"]), None)), other
+
+
+@pytest.fixture
+def kept(podman):
+    """A session that is kept while nobody is in it, with its instance."""
+    id = podman.host.carve_json("session", "request", "--mig-profile", "1g.10gb")["id"]
+    instance, = [i for i in instances(podman.host, "busy") if i["session"] == id]
+    return id, instance
+
+
+def every_node(podman):
+    """The module's files with the nodes of all instances that the GPU can have."""
+    made = [{"gpu_instance": i, "compute_instance": 0} for i in range(15)]
+    return with_module(podman.host.carve_json("gpu", "list"), made)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["same spec", "new spec"])
+def test_a_device_of_cdi_whose_session_has_another_instance_now_starts_nothing(podman, kept, tmp_path, again):
+    id, instance = kept
+    module = every_node(podman)
+    specs = tmp_path / "cdi"
+    specs.mkdir()
+    run = ["run", "--rm", "--device", f"carve.dev/slice={id}", podman.IMAGE, "sh", "-c", LIST]
+    generate = [*module, CARVE, "cdi", "generate", "--cdi-dir", specs, id]
+    assert podman(*generate).returncode == 0
+    done = podman.with_cdi(specs, *run, before=module)
+    assert done.stdout.split()[-2:] == of_instance(instance), done
+    others, other = moved(podman.host, id)
+    if again:
+        assert podman(*generate).returncode == 0
+    done = podman.with_cdi(specs, *run, before=module)
+    if again:
+        mine, = [i for i in instances(podman.host, "busy") if i["session"] == id]
+        assert done.stdout.split()[-2:] == of_instance(mine), done
+        assert set(of_instance(mine)).isdisjoint(of_instance(others))
+    else:
+        assert done.returncode != 0 and "nvidia" not in done.stdout, done
+        assert f"session {id} has changed" in done.stderr and f"carve cdi generate {id}" in done.stderr, done.stderr
+    other.kill()
+    other.wait()
+
+
+def test_a_stopped_container_does_not_start_again_after_its_session_moved(podman, kept, tmp_path):
+    id, instance = kept
+    module = every_node(podman)
+    hooks = tmp_path / "hooks"
+    assert podman.host.carve("hook", "install", "--hooks-dir", hooks).returncode == 0
+    done = podman(*module, CARVE, "podman", "--hooks-dir", hooks, "run", "--session", id, "--name", "moves", podman.IMAGE, "sh", "-c", LIST)
+    assert done.stdout.split()[-2:] == of_instance(instance), done
+    wait_until(lambda: not podman.host.carve_json("session", "show", id)["command_pids"])
+    start = ["podman", "--hooks-dir", hooks, "start", "--attach", "moves"]
+    done = podman(*module, *start)
+    assert done.returncode == 0 and done.stdout.split()[-2:] == of_instance(instance), done
+    wait_until(lambda: not podman.host.carve_json("session", "show", id)["command_pids"])
+    _, other = moved(podman.host, id)
+    done = podman(*module, *start)
+    assert done.returncode != 0 and "nvidia" not in done.stdout and f"session {id} has changed" in done.stderr, done
+    # The session's own has ended, and another may have its instance.
+    podman.host.carve("session", "release", id)
+    done = podman(*module, *start)
+    assert done.returncode != 0 and "nvidia" not in done.stdout and "has ended" in done.stderr, done
+    other.kill()
+    other.wait()
+
+
+def test_a_program_of_a_container_without_the_hook_has_no_gpu_after_its_session_moved(podman, kept, tmp_path):
+    """As with docker, which runs no hook by itself, when a container is started again."""
+    id, _ = kept
+    assert podman.host.carve("cdi", "generate", "--cdi-dir", tmp_path, id).returncode == 0
+    file = tmp_path / f"carve.dev-slice_{id}.json"
+    spec = json.loads(file.read_text())
+    del spec["devices"][0]["containerEdits"]["hooks"]
+    file.write_text(json.dumps(spec))
+    run = ["run", "--rm", "--device", f"carve.dev/slice={id}", podman.IMAGE, "hog"]
+    done = podman.with_cdi(tmp_path, *run)
+    assert done.returncode == 0 and "CUDA_ERROR_OUT_OF_MEMORY" in done.stdout, done
+    wait_until(lambda: not podman.host.carve_json("session", "show", id)["pids"])
+    carve_command(podman.host, "session", "resize", id, "--vram", "20")
+    done = podman.with_cdi(tmp_path, *run)
+    assert done.returncode != 0 and "made for another GPU or MIG instance of its session" in done.stdout + done.stderr, done
+    # A new spec does not change the file that a container has mounted.
+    before = (tmp_path / "carve" / id / "environment").stat().st_ino
+    assert podman.host.carve("cdi", "generate", "--cdi-dir", tmp_path, id).returncode == 0
+    assert (tmp_path / "carve" / id / "environment").stat().st_ino != before
+    assert podman.with_cdi(tmp_path, *run).returncode == 0

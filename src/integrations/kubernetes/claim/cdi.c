@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/macros.h"
 #include "container/cdi.h"
 #include "container/edits.h"
@@ -24,20 +25,23 @@ const char *cdi_id(const char *driver, const struct stored_claim *stored, size_t
 /* ---- the spec ---------------------------------------------------------------------------- */
 
 /* So that all users of a container are in the slice. */
-static void hook_add(json_t *edits, const struct cdi_host *host, const char *session)
+static void hook_add(json_t *edits, const struct cdi_host *host,
+		     const struct container_slice *slice)
 {
-	const char *const arguments[] = {"--register", session, "--host", host->socket, NULL};
+	const char *const arguments[] = {"--register", slice->session, "--stamp", slice->stamp,
+					 "--host",     host->socket,   NULL};
 
 	if (*host->hook)
 		container_edits_hook(edits, host->hook, arguments, NULL);
 }
 
-static void slice_of(const struct cdi_host *host, const char *session, const json_t *gpus,
+static void slice_of(const struct cdi_host *host, const char *id, const json_t *session,
 		     const char *files, struct container_slice *ret)
 {
 	*ret = (struct container_slice){
-		.session = session,
-		.gpus = gpus,
+		.session = id,
+		.stamp = json_text(session, "stamp"),
+		.gpus = json_object_get(session, "gpus"),
 		.front_cuda = host->front_cuda,
 		.front_nvml = host->front_nvml,
 		.cuda = host->cuda,
@@ -63,26 +67,27 @@ static int files_make(const char *path, struct error *err)
 }
 
 /* The edits name files that never change: a container may have them mounted. */
-static int slice_edits(const struct cdi_host *host, const char *session, const json_t *gpus,
+static int slice_edits(const struct cdi_host *host, const char *id, const json_t *session,
 		       json_t **ret, struct error *err)
 {
 	char files[PATH_MAX + 32];
 	struct container_slice slice;
 
-	snprintf(files, sizeof(files), "%s/%s", host->slices, session);
-	slice_of(host, session, gpus, files, &slice);
+	snprintf(files, sizeof(files), "%s/%s", host->slices, id);
+	slice_of(host, id, session, files, &slice);
 	int rc = files_make(files, err);
 	if (rc == 0)
 		rc = container_files_write(&slice, err);
 	if (rc == 0)
 		rc = container_slice_edits(&slice, ret, err);
 	if (rc == 0)
-		hook_add(*ret, host, session);
+		hook_add(*ret, host, &slice);
 	return rc;
 }
 
 int cdi_claim_spec(const char *driver, const struct stored_claim *stored,
-		   const struct cdi_host *host, const json_t *gpus, json_t **ret, struct error *err)
+		   const struct cdi_host *host, const json_t *sessions, json_t **ret,
+		   struct error *err)
 {
 	json_t *devices = json_array();
 	char kind[CDI_ID_SIZE], id[CDI_ID_SIZE];
@@ -90,7 +95,7 @@ int cdi_claim_spec(const char *driver, const struct stored_claim *stored,
 	snprintf(kind, sizeof(kind), CDI_KIND_PREFIX "%s/claim", driver);
 	for (size_t i = 0; i < stored->slices; i++) {
 		json_t *edits = NULL;
-		int rc = slice_edits(host, stored->slice[i].session, json_array_get(gpus, i),
+		int rc = slice_edits(host, stored->slice[i].session, json_array_get(sessions, i),
 				     &edits, err);
 
 		if (rc < 0) {

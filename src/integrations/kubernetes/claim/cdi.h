@@ -26,11 +26,10 @@ struct cdi_host {
 /* "k8s.DRIVER/claim=UID-REQUEST". Returns buf. Pure. */
 const char *cdi_id(const char *driver, const struct stored_claim *stored, size_t slice,
 		   char buf[static CDI_ID_SIZE]);
-/* Writes the slices' files, and makes the spec. For each of the claim's slices `gpus` has an
- * array of its GPUs as carved lists them. 0 with *ret (owned by the caller), or negative with *err.
- */
+/* Writes the slices' files, and makes the spec. For each of the claim's slices `sessions` has its
+ * session as carved shows it. 0 with *ret (owned by the caller), or negative with *err. */
 int cdi_claim_spec(const char *driver, const struct stored_claim *stored,
-		   const struct cdi_host *host, const json_t *gpus, json_t **ret,
+		   const struct cdi_host *host, const json_t *sessions, json_t **ret,
 		   struct error *err);
 /* Removes a slice's files. */
 void cdi_slice_remove(const struct cdi_host *host, const char *session);

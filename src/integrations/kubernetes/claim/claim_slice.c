@@ -124,14 +124,14 @@ json_t *claim_slice_request(const struct stored_claim *stored, size_t slice,
 }
 
 int claim_slice_make(struct carved *carved, const struct api *api, const json_t *body,
-		     unsigned seconds, struct error *err)
+		     unsigned seconds, json_t **ret, struct error *err)
 {
 	uint64_t until = now_monotonic_ns() + seconds * SECOND_NS;
 	int rc;
 
 	for (;;) {
 		*err = (struct error){0};
-		rc = carved_call(carved, "POST", "/v1/sessions", body, NULL, err);
+		rc = carved_call(carved, "POST", "/v1/sessions", body, ret, err);
 		/* carved's own hint is for those who type commands. */
 		if (rc < 0 && err->code == EXIT_CODE_NO_ROOM)
 			error_hint(err, "the kubelet asks again");
@@ -166,60 +166,4 @@ int claim_slice_release(struct carved *carved, const json_t *sessions, const cha
 		return 0;
 	snprintf(path, sizeof(path), "/v1/sessions/%s%s", id, force ? "?force=1" : "");
 	return carved_call(carved, "DELETE", path, NULL, NULL, err);
-}
-
-json_t *claim_slice_gpus(const struct stored_claim *stored, const struct stored_slice *slice,
-			 const struct device_gpu *gpus, size_t count, const json_t *gpus_json)
-{
-	json_t *list = json_array();
-
-	for (size_t i = slice->first; i < slice->end; i++) {
-		const struct device_gpu *gpu =
-			device_owner(stored->claim.device[i].name, gpus, count);
-
-		if (gpu)
-			json_array_append(list, json_array_get(gpus_json, (size_t)(gpu - gpus)));
-	}
-	return list;
-}
-
-/* The first of a slice's GPUs that is this one and has no instance yet. NULL: there is none. */
-static json_t *gpu_without_instance(const json_t *of_slice, json_int_t index)
-{
-	json_t *gpu;
-	size_t i;
-
-	json_array_foreach((json_t *)of_slice, i, gpu)
-	{
-		if (json_integer_value(json_object_get(gpu, "index")) == index &&
-		    !json_object_get(gpu, "gpu_instance"))
-			return gpu;
-	}
-	return NULL;
-}
-
-int claim_slice_instances(struct carved *carved, const char *session, json_t *of_slice,
-			  struct error *err)
-{
-	cleanup_json json_t *instances = NULL;
-	json_t *instance, *gpu;
-	int rc = carved_call(carved, "GET", "/v1/mig", NULL, &instances, err);
-	size_t i;
-
-	/* One GPU may be there twice. */
-	for (i = 0; i < json_array_size(of_slice); i++)
-		json_array_set_new(of_slice, i, json_copy(json_array_get(of_slice, i)));
-	json_array_foreach(instances, i, instance)
-	{
-		const char *its = json_string_value(json_object_get(instance, "session"));
-		json_int_t index = json_integer_value(json_object_get(instance, "gpu"));
-
-		if (!its || strcmp(its, session) != 0 ||
-		    !(gpu = gpu_without_instance(of_slice, index)))
-			continue;
-		json_object_set(gpu, "gpu_instance", json_object_get(instance, "gpu_instance"));
-		json_object_set(gpu, "compute_instance",
-				json_object_get(instance, "compute_instance"));
-	}
-	return rc;
 }

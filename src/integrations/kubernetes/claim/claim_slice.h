@@ -19,19 +19,12 @@ int claim_slice_id(char ret[static 16]);
  * this node. */
 json_t *claim_slice_request(const struct stored_claim *stored, size_t slice,
 			    const struct device_gpu *gpus, size_t gpu_count, struct error *err);
-/* Makes the session. Asks until there is room, for so many seconds, while api_goes_on(). 0, or
- * negative with *err. */
+/* Makes the session. Asks until there is room, for so many seconds, while api_goes_on(). 0 with
+ * *ret, the session as carved shows it (owned by the caller), or negative with *err. */
 int claim_slice_make(struct carved *carved, const struct api *api, const json_t *body,
-		     unsigned seconds, struct error *err);
+		     unsigned seconds, json_t **ret, struct error *err);
 /* Whether a session is in the list of those that live. */
 bool claim_slice_lives(const json_t *sessions, const char *id);
 /* Ends a session if it is in that list; force: and processes in it. 0, or negative with *err. */
 int claim_slice_release(struct carved *carved, const json_t *sessions, const char *id, bool force,
 			struct error *err);
-/* The slice's GPUs, as carved lists them (`gpus_json`, in the order of `gpus`); the caller's. */
-json_t *claim_slice_gpus(const struct stored_claim *stored, const struct stored_slice *slice,
-			 const struct device_gpu *gpus, size_t count, const json_t *gpus_json);
-/* Adds to the GPUs of a slice of MIG instances which instances these are. 0, or negative with *err.
- */
-int claim_slice_instances(struct carved *carved, const char *session, json_t *of_slice,
-			  struct error *err);

@@ -183,7 +183,7 @@ static int gpus_reserve(struct prepare *prepare, const struct stored_claim *stor
 static int slices_make(struct prepare *prepare, struct stored_claim *stored, struct error *err)
 {
 	struct device_gpu gpus[DEVICE_GPUS_MAX];
-	cleanup_json json_t *gpus_json = NULL, *of_slices = json_array(), *spec = NULL;
+	cleanup_json json_t *gpus_json = NULL, *sessions = json_array(), *spec = NULL;
 	char name[CLAIM_LABEL_SIZE + 16];
 	size_t count = 0;
 	int rc = gpus_read(prepare, &gpus_json, gpus, &count, err);
@@ -194,20 +194,17 @@ static int slices_make(struct prepare *prepare, struct stored_claim *stored, str
 		rc = gpus_reserve(prepare, stored, gpus, count, err);
 	for (size_t i = 0; rc == 0 && i < stored->slices; i++) {
 		cleanup_json json_t *body = claim_slice_request(stored, i, gpus, count, err);
+		json_t *session = NULL;
 
 		rc = body ? claim_slice_make(prepare->carved, prepare->api, body,
-					     PREPARE_ROOM_SECONDS, err)
+					     PREPARE_ROOM_SECONDS, &session, err)
 			  : -1;
 		kill_point("prepare.session");
-		json_t *of_slice =
-			claim_slice_gpus(stored, &stored->slice[i], gpus, count, gpus_json);
-		if (rc == 0 && json_object_get(body, "mig_profile"))
-			rc = claim_slice_instances(prepare->carved, stored->slice[i].session,
-						   of_slice, err);
-		json_array_append_new(of_slices, of_slice);
+		if (rc == 0)
+			json_array_append_new(sessions, session);
 	}
 	if (rc == 0)
-		rc = cdi_claim_spec(prepare->driver, stored, &prepare->host, of_slices, &spec, err);
+		rc = cdi_claim_spec(prepare->driver, stored, &prepare->host, sessions, &spec, err);
 	if (rc < 0)
 		return rc;
 	kill_point("prepare.files");
