@@ -210,8 +210,8 @@ static void instances_set(struct instances *in, uint64_t holder, enum mig_state 
 	}
 }
 
-/* False: there is no room to note it. */
-static bool instances_add(struct instances *in, const struct mig_choice *choice)
+/* Its number on the GPU; -1: there is no room to note it. */
+static int instances_add(struct instances *in, const struct mig_choice *choice)
 {
 	struct mig_gpu *gpu = &in->gpu[choice->gpu];
 	struct mig_instance *of = in->instance[choice->gpu];
@@ -224,7 +224,7 @@ static bool instances_add(struct instances *in, const struct mig_choice *choice)
 		for (at = 0; at < gpu->instance_count && of[at].state != MIG_GONE; at++)
 			;
 		if (at == MIG_INSTANCES_MAX)
-			return false;
+			return -1;
 		if (at == gpu->instance_count)
 			gpu->instance_count++;
 		of[at] = (struct mig_instance){
@@ -234,7 +234,7 @@ static bool instances_add(struct instances *in, const struct mig_choice *choice)
 	}
 	of[at].state = MIG_BUSY;
 	instances_update(in, choice->gpu);
-	return true;
+	return (int)at;
 }
 
 /* ---- the reservation --------------------------------------------------------------------- */
@@ -306,7 +306,7 @@ static bool instances_harmless(const struct reservation *r, const struct mig_dec
 	for (uint32_t i = 0; i < with.pool.gpu_count; i++)
 		with.gpu[i].instances = with.instance[i];
 	for (uint32_t i = 0; i < chosen->count; i++)
-		if (!instances_add(&with, &chosen->choice[i]))
+		if (instances_add(&with, &chosen->choice[i]) < 0)
 			return false;
 	return mig_decide(&with.pool, &request, &ignored) == 0;
 }
@@ -373,32 +373,44 @@ static enum queue_wait decide_one(const struct queue_state *state, const struct 
 	return place_beside(state, r, job, ret);
 }
 
+/* The first of the jobs that may start, and where; QUEUE_NONE. `skip` (or NULL) has a flag for each
+ * job that is none any more. The rest of *r is set only where it has a job: it is large. */
+static int start_find(struct queue_state *state, const struct queue_job *jobs, size_t count,
+		      const uint8_t *skip, struct reservation *r, struct placement *place,
+		      int *ret_head, enum queue_wait *why)
+{
+	r->job = NULL;
+	*ret_head = QUEUE_NONE;
+	for (size_t i = 0; i < count; i++) {
+		if (skip && skip[i])
+			continue;
+		enum queue_wait wait = decide_one(state, r, &jobs[i], place);
+
+		if (why)
+			why[i] = wait;
+		if (wait == QUEUE_STARTS)
+			return (int)i;
+		if (wait == QUEUE_WAITS_ROOM && !r->job) {
+			reservation_make(state, &jobs[i], r);
+			*ret_head = r->job ? (int)i : QUEUE_NONE;
+		}
+	}
+	return QUEUE_NONE;
+}
+
 void queue_decide(struct queue_state *state, const struct queue_job *jobs, size_t count,
 		  struct queue_decision *ret, enum queue_wait *why)
 {
 	struct reservation r;
 	struct placement place;
 
-	r.job = NULL; /* the rest is set with it: it is large */
 	ret->instances.count = 0;
-	ret->start = ret->head = QUEUE_NONE;
 	ret->reserved_ns = QUEUE_NEVER;
 	ret->blocker = 0;
-	for (size_t i = 0; i < count; i++) {
-		enum queue_wait wait = decide_one(state, &r, &jobs[i], &place);
-
-		if (why)
-			why[i] = wait;
-		if (wait == QUEUE_STARTS) {
-			ret->start = (int)i;
-			ret->place = place.place;
-			ret->instances = place.instances;
-			break;
-		}
-		if (wait == QUEUE_WAITS_ROOM && !r.job) {
-			reservation_make(state, &jobs[i], &r);
-			ret->head = r.job ? (int)i : QUEUE_NONE;
-		}
+	ret->start = start_find(state, jobs, count, NULL, &r, &place, &ret->head, why);
+	if (ret->start != QUEUE_NONE) {
+		ret->place = place.place;
+		ret->instances = place.instances;
 	}
 	if (!r.job)
 		return;
@@ -407,6 +419,217 @@ void queue_decide(struct queue_state *state, const struct queue_job *jobs, size_
 		ret->reserved.count = 0;
 	ret->reserved_ns = r.begins_ns;
 	ret->blocker = r.blocker;
+}
+
+/* ---- explaining -------------------------------------------------------------------------- */
+
+/* Jobs that start in one trial, at most. */
+#define TRIAL_STARTS_MAX 32u
+
+/* The GPUs and the jobs that run, after the ends that are tried and the starts that follow. */
+struct trial {
+	struct place_gpu gpus[PLACE_GPUS_MAX];
+	struct queue_limit queues[QUEUE_LIST_MAX];
+	struct queue_mig mig;
+	struct instances instances;
+	struct queue_running running[QUEUE_ENDS_MAX + TRIAL_STARTS_MAX];
+	struct place_result started[TRIAL_STARTS_MAX];
+	size_t starts;
+};
+
+/* The job that is explained, and the running jobs that have ended in the next trial. */
+struct explaining {
+	const struct queue_state *state;
+	const struct queue_job *jobs;
+	size_t of;
+	uint8_t *started;
+	struct queue_running running[QUEUE_ENDS_MAX]; /* by_end() */
+	bool gone[QUEUE_ENDS_MAX];
+	bool overflow; /* more jobs started than a trial has room for */
+};
+
+static void trial_end(struct trial *t, const struct queue_running *running)
+{
+	queue_give(t->gpus, running->grant, running->grant_count, running->compute);
+	if (running->queue < QUEUE_LIST_MAX && t->queues[running->queue].running)
+		t->queues[running->queue].running--;
+	if (!t->instances.from)
+		return;
+	instances_set(&t->instances, running->id, MIG_IDLE);
+	for (uint32_t i = 0; i < t->instances.pool.gpu_count; i++)
+		for (uint32_t at = 0; at < MIG_INSTANCES_MAX; at++)
+			if (t->mig.holder[i][at] == running->id)
+				t->mig.holder[i][at] = 0;
+}
+
+static struct queue_state trial_begin(struct trial *t, const struct explaining *e)
+{
+	const struct queue_state *from = e->state;
+	struct queue_state ret = *from;
+
+	t->starts = 0;
+	memcpy(t->gpus, from->gpus, from->gpu_count * sizeof(*t->gpus));
+	memset(t->queues, 0, sizeof(t->queues));
+	if (from->queues)
+		memcpy(t->queues, from->queues,
+		       MIN(from->queue_count, QUEUE_LIST_MAX) * sizeof(*t->queues));
+	if (from->mig)
+		t->mig = *from->mig;
+	t->mig.pool = instances_copy(&t->instances, from->mig);
+	if (from->mig)
+		t->instances.from = &t->mig;
+	ret.gpus = t->gpus;
+	ret.queues = t->queues;
+	ret.mig = from->mig ? &t->mig : NULL;
+	ret.running = t->running;
+	ret.running_count = 0;
+	for (size_t i = 0; i < from->running_count; i++)
+		if (e->gone[i])
+			trial_end(t, &e->running[i]);
+		else
+			t->running[ret.running_count++] = e->running[i];
+	return ret;
+}
+
+static void trial_start(struct trial *t, struct queue_state *state, const struct queue_job *job,
+			const struct placement *place)
+{
+	struct place_result *started = &t->started[t->starts++];
+
+	*started = place->place;
+	if (place->instances.count)
+		started->count = 0;
+	t->queues[job->queue].running++;
+	queue_take(t->gpus, started->grant, started->count, place_compute(&job->request));
+	for (uint32_t i = 0; i < place->instances.count; i++) {
+		const struct mig_choice *choice = &place->instances.choice[i];
+		int at = instances_add(&t->instances, choice);
+
+		if (at >= 0)
+			t->mig.holder[choice->gpu][at] = job->id;
+	}
+	state->running[state->running_count++] = (struct queue_running){
+		.id = job->id,
+		.started_ns = state->now_ns,
+		.ends_ns = job->limit_ns ? state->now_ns + job->limit_ns : QUEUE_NEVER,
+		.grant = started->grant,
+		.grant_count = started->count,
+		.compute = place_compute(&job->request),
+		.queue = job->queue,
+	};
+}
+
+/* Whether the job starts when the running jobs that are gone have ended, and no others. */
+static bool starts_then(struct explaining *e)
+{
+	struct trial t;
+	struct queue_state state = trial_begin(&t, e);
+	struct reservation r;
+	struct placement place;
+	int head;
+
+	memset(e->started, 0, e->of + 1);
+	for (;;) {
+		int next =
+			start_find(&state, e->jobs, e->of + 1, e->started, &r, &place, &head, NULL);
+
+		if (next == QUEUE_NONE)
+			return false;
+		if (next == (int)e->of)
+			return true;
+		if (t.starts == TRIAL_STARTS_MAX) {
+			e->overflow = true;
+			return false;
+		}
+		e->started[next] = 1;
+		trial_start(&t, &state, &e->jobs[next], &place);
+	}
+}
+
+static void ends_note(struct queue_ends *ends, const struct explaining *e, size_t running)
+{
+	ends->id[ends->count++] = e->running[running].id;
+}
+
+/* Notes the running jobs whose end alone is enough. */
+static void ends_any(struct explaining *e, struct queue_ends *ret)
+{
+	for (size_t i = 0; i < e->state->running_count; i++) {
+		e->gone[i] = true;
+		if (starts_then(e))
+			ends_note(ret, e, i);
+		e->gone[i] = false;
+	}
+}
+
+/* Notes running jobs that have to end together: in the order of their ends as many as it takes,
+ * without those that it does not take. Notes none if all of them are not enough. */
+static void ends_all(struct explaining *e, struct queue_ends *ret)
+{
+	size_t count = e->state->running_count, last = 0;
+
+	for (; last < count; last++) {
+		e->gone[last] = true;
+		if (starts_then(e))
+			break;
+	}
+	if (last == count)
+		return;
+	for (size_t i = last; i-- > 0;) {
+		e->gone[i] = false;
+		e->gone[i] = !starts_then(e);
+	}
+	ret->all = true;
+	for (size_t i = 0; i <= last; i++)
+		if (e->gone[i])
+			ends_note(ret, e, i);
+}
+
+static bool ends_have(const struct queue_ends *ends, uint64_t id)
+{
+	for (size_t i = 0; i < ends->count; i++)
+		if (ends->id[i] == id)
+			return true;
+	return false;
+}
+
+/* Whether the job starts in no other way: not when all but these have ended, or, where all of them
+ * have to end, all but one of them. */
+static bool ends_are_exact(struct explaining *e, const struct queue_ends *ends)
+{
+	size_t count = e->state->running_count;
+	bool others = false;
+
+	for (size_t i = 0; i < count; i++)
+		e->gone[i] = ends->all || !ends_have(ends, e->running[i].id);
+	if (!ends->all)
+		return !starts_then(e);
+	for (size_t i = 0; i < count && !others; i++) {
+		if (!ends_have(ends, e->running[i].id))
+			continue;
+		e->gone[i] = false;
+		others = starts_then(e);
+		e->gone[i] = true;
+	}
+	return !others;
+}
+
+bool queue_explain(const struct queue_state *state, const struct queue_job *jobs, size_t of,
+		   uint8_t *started, size_t looks, struct queue_ends *ret)
+{
+	struct explaining e = {.state = state, .jobs = jobs, .of = of, .started = started};
+
+	*ret = (struct queue_ends){0};
+	/* A trial looks at all jobs, and there are some four trials for each running one. */
+	if (state->running_count > QUEUE_ENDS_MAX || (of + 1) * state->running_count * 4 > looks)
+		return false;
+	memcpy(e.running, state->running, state->running_count * sizeof(*e.running));
+	qsort(e.running, state->running_count, sizeof(*e.running), by_end);
+	ends_any(&e, ret);
+	if (!ret->count)
+		ends_all(&e, ret);
+	ret->exact = ret->count && ends_are_exact(&e, ret);
+	return ret->count && !e.overflow;
 }
 
 /* ---- preempting -------------------------------------------------------------------------- */

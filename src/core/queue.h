@@ -14,10 +14,12 @@
 
 #include "core/mig.h"
 #include "core/place.h"
+#include "core/queue_spec.h"
 
 /* A time that nobody knows. */
 #define QUEUE_NEVER UINT64_MAX
 #define QUEUE_NONE (-1)
+#define QUEUE_NO_POSITION UINT32_MAX
 
 /* A job that waits. */
 struct queue_job {
@@ -43,6 +45,7 @@ struct queue_running {
 	int priority;
 	bool preemptible; /* it was enqueued so that it may run again */
 	bool spared;      /* from the job that is being decided: that has preempted it before */
+	uint32_t queue;   /* its position in the agent's list; QUEUE_NO_POSITION: another agent's */
 };
 
 struct queue_limit {
@@ -66,7 +69,8 @@ struct queue_state {
 	size_t gpu_count;
 	struct queue_running *running; /* sorted here */
 	size_t running_count;
-	const struct queue_limit *queues; /* by position */
+	const struct queue_limit *queues; /* by position; NULL: none has a limit */
+	size_t queue_count;
 };
 
 enum queue_wait {
@@ -94,6 +98,22 @@ void queue_sort(struct queue_job *jobs, size_t count, bool fair, uint32_t last, 
  * are not looked at, and keep what they had. */
 void queue_decide(struct queue_state *state, const struct queue_job *jobs, size_t count,
 		  struct queue_decision *ret, enum queue_wait *why);
+
+/* The jobs that a waiting job waits for, by ID. */
+#define QUEUE_ENDS_MAX 64u
+struct queue_ends {
+	uint64_t id[QUEUE_ENDS_MAX];
+	size_t count;
+	bool all;   /* it starts when all of them have ended; false: when any of them ends */
+	bool exact; /* nor does it start before, whoever else ends */
+};
+
+/* Finds the running jobs whose end lets job number `of` start, by trying their ends. Jobs that go
+ * before it start first. `started` has room for `of` + 1 flags, and its content is this function's.
+ * `looks`: jobs that may be looked at. False: nobody knows, as others hold the room, or as there
+ * are too many jobs. */
+bool queue_explain(const struct queue_state *state, const struct queue_job *jobs, size_t of,
+		   uint8_t *started, size_t looks, struct queue_ends *ret);
 
 /* Adds a slice to the GPUs, or takes it away. */
 void queue_take(struct place_gpu *gpus, const struct place_grant *grant, uint32_t count,

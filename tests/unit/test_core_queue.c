@@ -73,7 +73,8 @@ static struct queue_state state_of(struct agent *a)
 				    .gpu_count = a->gpu_count,
 				    .running = a->running,
 				    .running_count = a->running_count,
-				    .queues = a->queues};
+				    .queues = a->queues,
+				    .queue_count = ARRAY_SIZE(a->queues)};
 }
 
 static void job_run(struct agent *a, const struct queue_job *job, const struct place_result *place)
@@ -416,6 +417,145 @@ static void four_users_share_a_day(void **state)
 	assert_true(sum * sum / (4 * squares) >= 0.95);
 }
 
+/* ---- explaining -------------------------------------------------------------------------- */
+
+#define LOOKS 100000u
+
+static struct queue_ends ends_of(struct agent *a, size_t job)
+{
+	struct queue_state state = state_of(a);
+	struct queue_ends ret;
+	uint8_t started[JOBS_MAX];
+
+	if (!queue_explain(&state, a->jobs, job, started, LOOKS, &ret))
+		assert_int_equal(ret.count, 0);
+	return ret;
+}
+
+static void assert_ends(const struct queue_ends *ends, bool all, bool exact, size_t count, ...)
+{
+	va_list ids;
+
+	assert_int_equal(ends->count, count);
+	assert_int_equal(ends->all, all);
+	assert_int_equal(ends->exact, exact);
+	va_start(ids, count);
+	for (size_t i = 0; i < count; i++)
+		assert_int_equal(ends->id[i], va_arg(ids, int));
+	va_end(ids);
+}
+
+static void a_job_starts_when_one_of_those_ends_that_leave_room_for_it(void **state)
+{
+	static struct agent a;
+
+	agent_make(&a, 1);
+	job_add(&a, 0, fraction(0.5));
+	job_add(&a, 0, fraction(0.25));
+	job_add(&a, 0, fraction(0.25));
+	job_add(&a, 0, fraction(0.25));
+	job_add(&a, 0, fraction(0.25));
+	assert_int_equal(start_all(&a), 3);
+	struct queue_ends ends = ends_of(&a, 0);
+	assert_ends(&ends, false, true, 3, 1, 2, 3);
+	/* The job before it takes a quarter. Two quarters that end are enough, too. */
+	ends = ends_of(&a, 1);
+	assert_ends(&ends, false, false, 1, 1);
+	/* The one that ends first, as is known, comes first. */
+	running_find(&a, 3)->ends_ns = HOUR;
+	ends = ends_of(&a, 0);
+	assert_ends(&ends, false, true, 3, 3, 1, 2);
+}
+
+static void a_job_starts_when_all_have_ended_that_are_in_its_way(void **state)
+{
+	static struct agent a;
+
+	agent_make(&a, 2);
+	for (int i = 0; i < 3; i++)
+		job_add(&a, 0, fraction(0.5));
+	job_add(&a, 0, whole(1));
+	assert_int_equal(start_all(&a), 3);
+	/* The third one is alone on its GPU. */
+	struct queue_ends ends = ends_of(&a, 0);
+	assert_ends(&ends, false, false, 1, 3);
+	a.jobs[0].request = whole(2);
+	ends = ends_of(&a, 0);
+	assert_ends(&ends, true, true, 3, 1, 2, 3);
+	a.jobs[0].request = whole(1);
+	running_find(&a, 3)->ends_ns = QUEUE_NEVER;
+	a.gpus[1].outside = GIB(1);
+	ends = ends_of(&a, 0);
+	assert_ends(&ends, true, true, 2, 1, 2);
+	a.gpus[0].outside = GIB(1);
+	ends = ends_of(&a, 0);
+	assert_int_equal(ends.count, 0);
+}
+
+/* The next job of a queue that runs one at a time takes the room that the last one leaves. */
+static void a_job_that_goes_before_takes_the_room_that_is_left(void **state)
+{
+	static struct agent a;
+
+	agent_make(&a, 1);
+	a.queues[0].most = 1;
+	job_add(&a, 0, fraction(0.5));
+	job_add(&a, 1, fraction(0.5));
+	job_add(&a, 0, fraction(0.5));
+	job_add(&a, 1, fraction(0.5));
+	assert_int_equal(start_all(&a), 2);
+	running_find(&a, 2)->queue = 1;
+	struct queue_ends ends = ends_of(&a, 1);
+	assert_ends(&ends, false, true, 1, 2);
+}
+
+/* Each end that is named lets the job start, and no other end alone does: as it then comes. */
+static void ends_are_those_that_let_the_job_start(void **state)
+{
+	static struct agent a, b;
+	static const double shares[] = {0.125, 0.25, 0.3, 0.5, 0.7, 1};
+	unsigned any = 0, all = 0;
+
+	srandom(44);
+	for (int round = 0; round < 400; round++) {
+		agent_make(&a, 1 + (size_t)random() % 3);
+		for (int i = 0; i < 14; i++) {
+			struct queue_job *job = job_add(
+				&a, 0, random() % 8 ? fraction(shares[random() % 6]) : whole(1));
+
+			job->limit_ns = random() % 3 ? 0 : (uint64_t)(1 + random() % 5) * HOUR;
+		}
+		start_all(&a);
+		if (!a.job_count)
+			continue;
+		size_t of = (size_t)random() % a.job_count;
+		uint64_t id = a.jobs[of].id;
+		struct queue_ends ends = ends_of(&a, of);
+
+		any += ends.count && !ends.all;
+		all += ends.all;
+		for (size_t r = 0; r < a.running_count; r++) {
+			bool named = false;
+
+			for (size_t i = 0; i < ends.count && !ends.all; i++)
+				named |= ends.id[i] == a.running[r].id;
+			b = a;
+			/* The jobs behind it would start, too. */
+			b.job_count = of + 1;
+			job_end(&b, a.running[r].id);
+			start_all(&b);
+			assert_int_equal(running_find(&b, id) != NULL, named);
+		}
+		b = a;
+		b.job_count = of + 1;
+		for (size_t i = 0; i < ends.count && ends.all; i++)
+			job_end(&b, ends.id[i]);
+		start_all(&b);
+		assert_int_equal(running_find(&b, id) != NULL, ends.all);
+	}
+	assert_true(any > 50 && all > 50);
+}
+
 static void use_halves_in_a_half_life(void **state)
 {
 	assert_true(queue_decay(8, QUEUE_HALF_LIFE_NS) == 4);
@@ -447,6 +587,10 @@ int main(void)
 		cmocka_unit_test(preemption_takes_the_fewest_and_youngest),
 		cmocka_unit_test(nothing_is_preempted_twice_for_one_claim),
 		cmocka_unit_test(four_users_share_a_day),
+		cmocka_unit_test(a_job_starts_when_one_of_those_ends_that_leave_room_for_it),
+		cmocka_unit_test(a_job_starts_when_all_have_ended_that_are_in_its_way),
+		cmocka_unit_test(a_job_that_goes_before_takes_the_room_that_is_left),
+		cmocka_unit_test(ends_are_those_that_let_the_job_start),
 		cmocka_unit_test(use_halves_in_a_half_life),
 		cmocka_unit_test(a_job_that_fails_to_start_is_tried_less_and_less),
 	};

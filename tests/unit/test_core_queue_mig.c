@@ -148,6 +148,30 @@ static void two_halves_fill_a_gpu_and_the_third_waits_for_the_first_to_end(void 
 	assert_int_equal(decision.reserved_ns, 100 * SECOND);
 }
 
+static void a_whole_gpu_waits_for_all_instances_of_one(void **state)
+{
+	struct queue_job jobs[] = {part(1, 0.5), part(2, 0.125), part(3, 0.5), whole(4),
+				   part(5, 0.5)};
+	struct queue_state now;
+	struct queue_ends ends;
+	uint8_t started[ARRAY_SIZE(jobs)];
+
+	agent_of("h100-80gb", 2, 0);
+	for (size_t i = 0; i < 3; i++)
+		(void)run(&jobs[i], QUEUE_NEVER);
+	now = state_now();
+	assert_true(queue_explain(&now, &jobs[3], 0, started, 1000, &ends));
+	assert_false(ends.all || ends.exact);
+	assert_int_equal(ends.count, 1);
+	assert_int_equal(ends.id[0], 3);
+	/* The half behind it starts then, too, beside the small one. */
+	(void)run(&jobs[4], QUEUE_NEVER);
+	now = state_now();
+	assert_true(queue_explain(&now, &jobs[3], 0, started, 1000, &ends));
+	assert_true(ends.all && !ends.exact);
+	assert_int_equal(ends.count, 2);
+}
+
 static void jobs_pass_a_reserved_gpu_only_within_its_time(void **state)
 {
 	struct queue_job first = part(1, 0.5);
@@ -241,6 +265,7 @@ int main(void)
 		cmocka_unit_test(a_fraction_is_an_instance_of_so_many_memory_units),
 		cmocka_unit_test(an_idle_instance_is_taken_again),
 		cmocka_unit_test(two_halves_fill_a_gpu_and_the_third_waits_for_the_first_to_end),
+		cmocka_unit_test(a_whole_gpu_waits_for_all_instances_of_one),
 		cmocka_unit_test(jobs_pass_a_reserved_gpu_only_within_its_time),
 		cmocka_unit_test(a_job_that_leaves_room_for_the_reserved_instance_starts),
 		cmocka_unit_test(one_that_is_being_changed_is_waited_for),

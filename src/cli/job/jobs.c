@@ -188,7 +188,14 @@ int cli_job_explain(struct cli *cli, struct error *err)
 	    (rc = jobs_meant(&client, id, false, &jobs, err)) < 0 ||
 	    (rc = jobs_living(&client, "", &all, err)) < 0)
 		return rc;
+	cleanup_json json_t *alone = NULL;
 	json_t *job = explained(jobs);
+	/* The daemon tells what a job waits for if it is asked for that job alone. */
+	if (json_array_size(jobs) > 1 &&
+	    (rc = jobs_meant(&client, session_text(job, "id"), false, &alone, err)) < 0)
+		return rc;
+	if (json_array_size(alone) == 1)
+		job = json_array_get(alone, 0);
 	const char *state = session_text(job, "state");
 	bool waits = !strcmp(state, "queued") || !strcmp(state, "held");
 	size_t position = position_of(job, all);
@@ -202,7 +209,7 @@ int cli_job_explain(struct cli *cli, struct error *err)
 	printf("\n");
 	if (waits)
 		printf("position %zu of queue %s\n", position, session_text(job, "queue"));
-	if (*session_text(job, "blocked_by"))
+	if (*session_text(job, "blocked_by") && !json_object_get(job, "starts_after"))
 		printf("it waits for job %s\n", session_text(job, "blocked_by"));
 	if (*session_text(job, "starts_by"))
 		printf("it starts by %s\n", session_text(job, "starts_by"));

@@ -122,6 +122,27 @@ static json_t *job_json(const struct job *job)
 	return object;
 }
 
+/* The jobs that a waiting job waits for: that takes longer to find out than all the rest. */
+static void waits_add(const struct job *job, json_t *object)
+{
+	struct queue_ends ends;
+	char why[JOB_WHY_SIZE], id[JOB_ID_TEXT];
+	json_t *jobs;
+
+	if (!job_waits_for(job, &ends))
+		return;
+	jobs = json_array();
+	for (size_t i = 0; i < ends.count; i++)
+		json_array_append_new(
+			jobs, json_string(queue_job_id_text(job->queues, (int64_t)ends.id[i], id)));
+	if (ends.count == 1)
+		json_object_set(object, "blocked_by", json_array_get(jobs, 0));
+	json_object_set_new(object, "reason", json_string(job_waits_text(job, &ends, why)));
+	json_object_set_new(object, "starts_after",
+			    json_pack("{s:o, s:s, s:b}", "jobs", jobs, "ends",
+				      ends.all ? "all" : "any", "exact", ends.exact));
+}
+
 struct listing {
 	struct call *call;
 	json_t *list;
@@ -133,7 +154,8 @@ struct listing {
 	uint32_t rows; /* that were looked at */
 	int64_t spec;  /* the last one's, and its place in the array */
 	int32_t index;
-	char next[64]; /* where the next part begins; "": there is none */
+	const struct job *job; /* likewise; NULL: it has ended */
+	char next[64];         /* where the next part begins; "": there is none */
 };
 
 static bool is_wanted(const struct listing *l, const struct job_record *record)
@@ -344,6 +366,7 @@ static int list_meant(void *arg, const struct job_record *record)
 	listing->rows++;
 	listing->spec = job ? job->record.spec : record->spec;
 	listing->index = record->index;
+	listing->job = job;
 	if (job)
 		json_array_append_new(listing->list, job_json(job));
 	else if (job_state_ended(record->state))
@@ -443,6 +466,8 @@ static void reply_meant(struct listing *listing, bool parts, bool first)
 	bool asked = first && json_array_size(listing->list) == 1;
 	if (asked)
 		json_object_set_new(json_array_get(listing->list, 0), "asked", json_null());
+	if (asked && listing->job)
+		waits_add(listing->job, json_array_get(listing->list, 0));
 	char *answer = call_text(parts ? part_json(listing) : listing->list);
 	call_reply_text(listing->call, MHD_HTTP_OK, asked ? asked_insert(listing, answer) : answer);
 }

@@ -258,12 +258,18 @@ struct job_prospect {
 	int64_t blocker, starts;
 };
 struct job_prospect job_prospect(const struct job *job);
+/* The running jobs whose end lets a job start that waits for room: for one job that is asked for,
+ * as it is tried out. False: nobody knows. */
+bool job_waits_for(const struct job *job, struct queue_ends *ret);
 /* As users call the job of that number: 17, or 17_3 of an array. One that has ended is called by
  * the number. */
 const char *queue_job_id_text(const struct queues *q, int64_t id, char buf[static JOB_ID_TEXT]);
 /* In words: why it waits. */
 #define JOB_WHY_SIZE 256
 const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE]);
+/* Likewise, with what job_waits_for() found. */
+const char *job_waits_text(const struct job *job, const struct queue_ends *ends,
+			   char buf[static JOB_WHY_SIZE]);
 /* The path of a file of a job's last attempt: DIR/NAME with that suffix. */
 void job_file(const struct queues *q, const struct job_record *record, const char *suffix,
 	      char buf[static PATH_MAX]);

@@ -21,6 +21,10 @@
 #define CANDIDATES_MAX 1024u
 /* And this many kinds of one user's, whether they are ready or not. */
 #define KINDS_LOOKED_AT 4096u
+/* Looks at jobs to explain what one waits for: some 2 ms of the loop. */
+#define EXPLAIN_LOOKS 4096u
+/* And jobs that it comes after, at most: with one that runs they are as many looks. */
+#define EXPLAINED_JOBS 1024u
 /* Records of ended jobs that are removed in a round, and in a look a second: a job that ends makes
  * one, and removing it takes some 0.1 ms. */
 #define TIDIED_AT_ONCE 2u
@@ -46,6 +50,18 @@ struct round {
 	size_t running_count;
 };
 
+/* The one that there is: it is large, and there is one thread. Its `running` is to be freed. NULL:
+ * no memory. */
+static struct round *round_begin(struct queues *q, struct agent *agent)
+{
+	static struct round round;
+
+	round.q = q;
+	round.agent = agent;
+	round.running = calloc((size_t)q->running.count + 1, sizeof(*round.running));
+	return round.running ? &round : NULL;
+}
+
 int agent_queue_position(const struct agent *agent, const char *queue)
 {
 	for (uint32_t i = 0; i < agent->queue_count; i++)
@@ -58,6 +74,22 @@ static bool kind_waits(struct queue_bucket *bucket, enum job_wait why)
 {
 	bucket->wait = why;
 	return false;
+}
+
+/* True: *ret is the job, as core/queue.h wants it. */
+static bool job_look(const struct round *round, struct queue_bucket *bucket, const struct job *job,
+		     int position, struct queue_job *ret)
+{
+	*ret = (struct queue_job){.id = (uint64_t)job->record.id,
+				  .order = (uint64_t)job->record.id,
+				  .queue = (uint32_t)position,
+				  .priority = bucket->priority,
+				  .limit_ns = job->spec->limit_ns};
+	if (agent_request(round->q, round->agent, (uint32_t)position, job->spec, &ret->request,
+			  &ret->count_min) < 0)
+		return kind_waits(bucket, JOB_WAITS_SIZE);
+	ret->request.allowed = round->allowed;
+	return true;
 }
 
 /* Ready jobs of one kind. True: *ret is the first of them that can start, for all that is known
@@ -82,15 +114,8 @@ static bool kind_look(const struct round *round, struct queue_bucket *bucket, in
 		fails |= job->again_ns > now;
 	if (!job)
 		return kind_waits(bucket, fails ? JOB_WAITS_FAILURE : JOB_WAITS_INSTANCE);
-	*ret = (struct queue_job){.id = (uint64_t)job->record.id,
-				  .order = (uint64_t)job->record.id,
-				  .queue = (uint32_t)position,
-				  .priority = bucket->priority,
-				  .limit_ns = job->spec->limit_ns};
-	if (agent_request(round->q, round->agent, (uint32_t)position, job->spec, &ret->request,
-			  &ret->count_min) < 0)
-		return kind_waits(bucket, JOB_WAITS_SIZE);
-	ret->request.allowed = round->allowed;
+	if (!job_look(round, bucket, job, position, ret))
+		return false;
 	bucket->wait = JOB_WAITS_TURN;
 	return true;
 }
@@ -161,6 +186,15 @@ static void candidates_collect(struct round *round)
 		   round->agent->queue_count);
 }
 
+static uint32_t position_in(const struct agent *agent, const struct job *job)
+{
+	int position = strcmp(job->record.agent, agent->id) != 0
+			       ? -1
+			       : agent_queue_position(agent, job->record.queue);
+
+	return position < 0 ? QUEUE_NO_POSITION : (uint32_t)position;
+}
+
 static void running_collect(struct round *round, int64_t claim)
 {
 	const struct queues *q = round->q;
@@ -185,6 +219,7 @@ static void running_collect(struct round *round, int64_t claim)
 			.priority = job->record.priority,
 			.preemptible = job->spec->requeue && !*job->record.ending,
 			.spared = claim && job->claim == claim,
+			.queue = position_in(agent, job),
 		};
 	}
 }
@@ -340,18 +375,26 @@ static size_t victims_choose(struct round *round, struct queue_state *state,
 	return 1;
 }
 
+static struct queue_state state_of(struct round *round)
+{
+	return (struct queue_state){.now_ns = now_monotonic_ns(),
+				    .mig = round->mig.pool ? &round->mig : NULL,
+				    .gpus = round->gpus,
+				    .gpu_count = round->q->host.pool->count,
+				    .running = round->running,
+				    .running_count = round->running_count,
+				    .queues = round->limits,
+				    .queue_count = round->agent->queue_count};
+}
+
 static void preempt(struct round *round, const struct queue_job *head)
 {
-	struct queue_state state = {.gpus = round->gpus,
-				    .gpu_count = round->q->host.pool->count,
-				    .mig = round->mig.pool ? &round->mig : NULL,
-				    .running = round->running};
 	char why[JOB_REASON_SIZE], id[JOB_ID_TEXT];
 
 	if (claims_already(round->q, (int64_t)head->id) || instances_change(round))
 		return;
 	running_collect(round, (int64_t)head->id);
-	state.running_count = round->running_count;
+	struct queue_state state = state_of(round);
 	size_t *victims = calloc(round->running_count + 1, sizeof(*victims));
 	size_t count = victims ? victims_choose(round, &state, head, victims) : 0;
 	snprintf(why, sizeof(why), QUEUE_PREEMPTED_BY "%s",
@@ -382,11 +425,6 @@ static void head_note(struct round *round, const struct queue_decision *decision
 static bool round_run(struct round *round)
 {
 	struct queue_decision decision;
-	struct queue_state state = {.now_ns = now_monotonic_ns(),
-				    .gpus = round->gpus,
-				    .gpu_count = round->q->host.pool->count,
-				    .running = round->running,
-				    .queues = round->limits};
 
 	limits_collect(round);
 	round->mig.pool = NULL;
@@ -396,8 +434,7 @@ static bool round_run(struct round *round)
 	if (!round->job_count)
 		return false;
 	running_collect(round, 0);
-	state.running_count = round->running_count;
-	state.mig = round->mig.pool ? &round->mig : NULL;
+	struct queue_state state = state_of(round);
 	if (round->agent->pods)
 		queue_pods_decide(round->limits, agent_pods_running(round->agent),
 				  round->agent->pods->most, round->jobs, round->job_count,
@@ -421,22 +458,91 @@ static bool round_run(struct round *round)
 	return job != NULL;
 }
 
+/* ---- explaining a job ---------------------------------------------------------------------- */
+
+/* All jobs of these kinds, and not the first ones alone: they go one after the other. False: there
+ * are too many. */
+static bool user_collect_all(struct round *round, const struct queue_use *user, int64_t now)
+{
+	double use = queue_use_of(user, now);
+	uint64_t monotonic = now_monotonic_ns();
+
+	for (struct queue_bucket *b = user->buckets; b; b = b->next) {
+		int position = agent_queue_position(round->agent, b->queue);
+
+		if (position < 0 || round->agent->queue[position].draining ||
+		    b->again_ns > monotonic)
+			continue;
+		for (struct job *job = b->list.first; job; job = job->next) {
+			if (round->job_count == EXPLAINED_JOBS)
+				return false;
+			if (job->again_ns > monotonic ||
+			    !job_look(round, b, job, position, &round->jobs[round->job_count]))
+				continue;
+			round->jobs[round->job_count++].use = use;
+		}
+	}
+	return true;
+}
+
+/* The position of the job among those that wait; -1: there are too many. */
+static int round_explain(struct round *round, const struct job *job)
+{
+	int64_t now = now_realtime_ns();
+
+	limits_collect(round);
+	round->mig.pool = NULL;
+	gpus_collect(round);
+	running_collect(round, 0);
+	round->job_count = 0;
+	for (const struct queue_use *user = round->q->uses; user; user = user->next)
+		if (has_part(round, user) && !user_collect_all(round, user, now))
+			return -1;
+	queue_sort(round->jobs, round->job_count, round->agent->fair, round->agent->last,
+		   round->agent->queue_count);
+	for (size_t i = 0; i < round->job_count; i++)
+		if (round->jobs[i].id == (uint64_t)job->record.id)
+			return (int)i;
+	return -1;
+}
+
+bool job_waits_for(const struct job *job, struct queue_ends *ret)
+{
+	uint8_t started[EXPLAINED_JOBS];
+	uint32_t position;
+	const struct queue_bucket *bucket = job->list ? job->list->bucket : NULL;
+	struct agent *agent =
+		agent_serving(job->queues, job->record.queue, job->record.uid, &position);
+	bool known = false;
+
+	if (!bucket || !agent || agent->pods ||
+	    (bucket->wait != JOB_WAITS_ROOM && bucket->wait != JOB_WAITS_RESERVED))
+		return false;
+	struct round *round = round_begin(job->queues, agent);
+	if (!round)
+		return false;
+	int of = round_explain(round, job);
+	struct queue_state state = state_of(round);
+	if (of >= 0)
+		known = queue_explain(&state, round->jobs, (size_t)of, started, EXPLAIN_LOOKS, ret);
+	free(round->running);
+	return known;
+}
+
+/* ---- the agents ----------------------------------------------------------------------------- */
+
 /* Many jobs that start, or end here, as those of a long array, do so in parts: one, and more until
  * `end`. True: there is more to do. */
 static bool agent_run(struct queues *q, struct agent *agent, uint64_t end)
 {
-	static struct round round; /* large; one thread */
-
-	round.q = q;
-	round.agent = agent;
 	agent->head = agent->blocker = 0;
 	do {
-		round.running = calloc((size_t)q->running.count + 1, sizeof(*round.running));
-		if (!round.running)
-			return false;
-		bool more = round_run(&round);
+		struct round *round = round_begin(q, agent);
 
-		free(round.running);
+		if (!round)
+			return false;
+		bool more = round_run(round);
+		free(round->running);
 		if (!more)
 			return false;
 	} while (now_monotonic_ns() < end);

@@ -21,9 +21,7 @@ static const char *why_room(const struct job *job, const struct agent *agent,
 {
 	int64_t id = job->record.id;
 	uint64_t now = now_monotonic_ns();
-	char blocker[JOB_ID_TEXT];
 
-	queue_job_id_text(job->queues, agent->blocker, blocker);
 	if (agent->pods)
 		snprintf(buf, JOB_WHY_SIZE, "as many pods of the agent run as may (%u)",
 			 agent->pods->most);
@@ -31,15 +29,13 @@ static const char *why_room(const struct job *job, const struct agent *agent,
 		snprintf(buf, JOB_WHY_SIZE, "there is no room for it on the agent's GPUs");
 	else if (agent->blocker && agent->reserved_ns != QUEUE_NEVER)
 		snprintf(buf, JOB_WHY_SIZE,
-			 "it waits for job %s; a placement is reserved, in %" PRIu64
+			 "it waits for other jobs to end; a placement is reserved, in %" PRIu64
 			 " s at the latest",
-			 blocker,
 			 agent->reserved_ns > now ? (agent->reserved_ns - now) / 1000000000 + 1
 						  : 0);
 	else if (agent->blocker)
 		snprintf(buf, JOB_WHY_SIZE,
-			 "it waits for job %s, which has no time limit; a placement is reserved",
-			 blocker);
+			 "it waits for other jobs to end; a placement is reserved");
 	else
 		snprintf(buf, JOB_WHY_SIZE,
 			 "it waits for memory that others than queues hold; a placement is "
@@ -47,8 +43,32 @@ static const char *why_room(const struct job *job, const struct agent *agent,
 	return buf;
 }
 
-/* One of the jobs that find no room has a placement reserved, and what that waits for goes before
- * it. */
+/* Jobs that are named, at most. */
+#define NAMED_MAX 12u
+
+const char *job_waits_text(const struct job *job, const struct queue_ends *ends,
+			   char buf[static JOB_WHY_SIZE])
+{
+	bool many = ends->count > 1;
+	char id[JOB_ID_TEXT];
+	size_t used = (size_t)snprintf(buf, JOB_WHY_SIZE, "it starts %swhen %s",
+				       ends->exact ? "" : "at the latest ",
+				       !many       ? "job"
+				       : ends->all ? "jobs"
+						   : "one of jobs");
+
+	for (size_t i = 0; i < MIN(ends->count, NAMED_MAX); i++)
+		used += (size_t)snprintf(buf + used, JOB_WHY_SIZE - used, "%s%s", i ? ", " : " ",
+					 queue_job_id_text(job->queues, (int64_t)ends->id[i], id));
+	if (ends->count > NAMED_MAX)
+		used += (size_t)snprintf(buf + used, JOB_WHY_SIZE - used, " and %zu more",
+					 ends->count - NAMED_MAX);
+	snprintf(buf + used, JOB_WHY_SIZE - used, "%s",
+		 many && ends->all ? " have ended" : " ends");
+	return buf;
+}
+
+/* One of the jobs that find no room has a placement reserved, and goes before the others. */
 static struct job_prospect prospect_of_room(const struct job *job, const struct agent *agent)
 {
 	uint64_t now = now_monotonic_ns();
@@ -57,7 +77,6 @@ static struct job_prospect prospect_of_room(const struct job *job, const struct 
 	if (agent->head != job->record.id)
 		return (struct job_prospect){.blocker = agent->head};
 	return (struct job_prospect){
-		.blocker = agent->blocker,
 		.starts =
 			!known ? 0
 			       : now_realtime_ns() + (agent->reserved_ns > now

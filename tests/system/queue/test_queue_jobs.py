@@ -446,16 +446,46 @@ def test_explain_names_position_blocker_and_start(queues_of):
         job = explain(id)
         return (datetime.datetime.fromisoformat(job["starts_by"]) - datetime.datetime.fromisoformat(job["enqueued"])).total_seconds() / 3600
     wait_until(lambda: explain(first).get("blocked_by") == runs)
+    assert explain(first)["reason"] == f"it starts when job {runs} ends"
+    assert explain(first)["starts_after"] == {"jobs": [runs], "ends": "any", "exact": True}
     assert 0.9 < hours(first) < 1.1 and explain(first)["position"] == 2
     assert explain(second)["position"] == 3 and explain(second)["blocked_by"] == first
     assert explain(urgent)["position"] == 1 and explain(urgent)["blocked_by"] == runs
     assert "its time to begin has not come: 20" in explain(later)["reason"]
     assert "starts_by" not in explain(later) and "blocked_by" not in explain(later)
     said = queues.host.carve("queue", "explain", first).stdout.splitlines()
-    assert said[1:3] == ["position 2 of queue whole", f"it waits for job {runs}"] and said[3].startswith("it starts by 20")
+    assert said[0] == f"job {first} is queued: it starts when job {runs} ends"
+    assert said[1] == "position 2 of queue whole" and said[2].startswith("it starts by 20")
     queues.open_gate()
     assert queues.ended(second)["state"] == "done"
     assert "position" not in explain(second)
+
+
+def test_explain_names_all_jobs_whose_end_lets_a_job_start(queues_of):
+    queues = queues_of("h100-80gb:1")
+    queues.agent("half=0.5", "quarter=0.25")
+    ids = [queues.enqueue("sh", "-c", queues.gate(f"gate{place}"), queue="quarter" if place else "half") for place in range(3)]
+    for id in ids:
+        queues.wait_state(id, "running")
+    fourth, fifth = (queues.enqueue("true", queue="quarter") for _ in range(2))
+    one, two, three = ids
+
+    def explain(id):
+        return queues.host.carve_json("queue", "explain", id)
+    wait_until(lambda: "starts_after" in explain(fourth) and "starts_after" in explain(fifth))
+    assert explain(fourth)["reason"] == f"it starts when one of jobs {one}, {two}, {three} ends"
+    assert "blocked_by" not in explain(fourth)
+    assert queues.host.carve("queue", "explain", fourth).stdout.splitlines() == [
+        f"job {fourth} is queued: it starts when one of jobs {one}, {two}, {three} ends", "position 1 of queue quarter"]
+    # The fourth job takes a quarter of what the first leaves.
+    assert explain(fifth)["reason"] == f"it starts at the latest when job {one} ends" and explain(fifth)["blocked_by"] == one
+    behind = queues.enqueue("true", options=("--priority", "-1"))
+    wait_until(lambda: "starts_after" in explain(behind))
+    queues.open_gate("gate2")
+    assert queues.ended(fourth)["state"] == "done" and queues.state(one) == queues.state(two) == "running"
+    queues.open_gate("gate0")
+    queues.open_gate("gate1")
+    queues.ended(behind)
 
 
 def test_jobs_of_arrays_are_called_by_array_and_index_in_reasons(queues_of):
@@ -472,7 +502,7 @@ def test_jobs_of_arrays_are_called_by_array_and_index_in_reasons(queues_of):
     wait_until(lambda: explain(behind).get("blocked_by") == f"{array}_7")
     # Of the array its first job that waits.
     assert explain(array)["id"] == f"{array}_7" and explain(array)["blocked_by"] == f"{array}_5"
-    assert f"it waits for job {array}_5, which has no time limit" in explain(array)["reason"]
+    assert explain(array)["reason"] == f"it starts when job {array}_5 ends"
     assert explain(after)["blocked_by"] == f"{array}_7"
     urgent = queues.enqueue("sh", "-c", queues.gate(), queue="whole", options=("--array", "3", "--priority", "1"))
     wait_until(lambda: queues.state(f"{urgent}_3") == "running")
