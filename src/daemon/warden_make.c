@@ -55,8 +55,6 @@ static int place_make(const struct warden_making *m, struct jobs_place *jobs,
 {
 	*ret = (struct warden_place){
 		.dir_fd = open(m->runtime->dir, O_PATH | O_DIRECTORY | O_CLOEXEC),
-		/* The worker's user may signal it meanwhile, which ends the worker, too. */
-		.real_uid = m->uid ? m->uid : WARDEN_ID_FIRST,
 		.jobs = jobs,
 	};
 	return ret->dir_fd < 0 ? -errno : 0;

@@ -44,6 +44,7 @@ enum warden_operation {
 	WARDEN_JOB_FILES = 18,
 	WARDEN_JOB_REMOVE = 19,
 	WARDEN_JOB_OVER = 20,
+	WARDEN_SIGNAL_ON_GPU = 21,
 };
 
 struct warden_head {
@@ -57,8 +58,10 @@ struct warden_head {
 	uint32_t reserved;  /* 0 */
 };
 
-/* WARDEN_SIGNAL: send SIGTERM or SIGKILL to a process if `uid`, a session's user, may do so by the
- * kernel's own rule. In root's name only to a process of root's that is in a slice. */
+/* WARDEN_SIGNAL: send SIGTERM or SIGKILL to a process that is in a slice, if `uid`, a session's
+ * user, may do so by the kernel's own rule. WARDEN_SIGNAL_ON_GPU: likewise to a process that the
+ * driver lists on a GPU, in a slice or not, but not to one of root's. The errors are EACCES where
+ * the warden finds no proof that the process is there, and EPERM where the kernel refuses. */
 struct warden_signal {
 	uint64_t birth;
 	int32_t pid;

@@ -17,6 +17,8 @@
 
 /* An idle child ends after this long. */
 #define IDLE_MS 2000
+/* A child whose time is over is killed by its own alarm. The answer waits for this long for it. */
+#define KILLED_MS 500
 /* A child that is to end is looked for this often: it ends at once, as a rule. */
 #define ENDING_MS 20
 
@@ -32,6 +34,7 @@ static _Noreturn void child_run(struct warden_place *place, const struct warden_
 	warden_process_name(room->name);
 	if (rc == 0)
 		rc = warden_rights_keep(room->capabilities);
+	signal(SIGALRM, SIG_DFL);
 	readable.fd = link_fd;
 	while (rc == 0 || rc == -EAGAIN) {
 		for (unsigned i = 0; i < WARDEN_DESCRIPTORS_MAX; i++)
@@ -40,7 +43,9 @@ static _Noreturn void child_run(struct warden_place *place, const struct warden_
 		rc = warden_message_receive(link_fd, &message);
 		if (rc < 0)
 			continue;
+		(void)alarm(room->patience_s);
 		warden_operation_run(place, &message);
+		(void)alarm(0);
 		/* Its link has room: there is one answer on it at a time. */
 		rc = warden_message_send(link_fd, &message);
 		close_fd(&message.fd[0]);
@@ -59,6 +64,29 @@ static struct warden_child *find(struct warden_children *children, enum warden_c
 	return NULL;
 }
 
+static bool is_overdue(const struct warden_child *child)
+{
+	return child->state == WARDEN_CHILD_BUSY && child->room &&
+	       now_monotonic_ns() - child->since_ns >=
+		       child->room->patience_s * 1000000000ull + KILLED_MS * 1000000ull;
+}
+
+/* Whether children whose time is over leave an owner no place in the room. */
+static bool room_is_stuck(const struct warden_children *children, const struct warden_room *room,
+			  uint32_t owner)
+{
+	unsigned stuck = 0, owners = 0;
+
+	for (unsigned i = 0; i < WARDEN_CHILDREN_MAX; i++) {
+		const struct warden_child *child = &children->slot[i];
+		bool overdue = child->room == room && is_overdue(child);
+
+		stuck += overdue;
+		owners += overdue && child->owner == owner;
+	}
+	return stuck >= room->most || owners >= room->most_of_owner;
+}
+
 bool warden_children_may(const struct warden_children *children, const struct warden_room *room,
 			 uint32_t owner)
 {
@@ -73,7 +101,8 @@ bool warden_children_may(const struct warden_children *children, const struct wa
 		free_slots += child->state == WARDEN_CHILD_NONE ||
 			      (child->state == WARDEN_CHILD_IDLE && child->room == room);
 	}
-	return busy < room->most && owners < room->most_of_owner && free_slots;
+	return (busy < room->most && owners < room->most_of_owner && free_slots) ||
+	       room_is_stuck(children, room, owner);
 }
 
 static int child_fork(struct warden_child *child, struct warden_place *place,
@@ -118,6 +147,8 @@ int warden_children_begin(struct warden_children *children, struct warden_place 
 	struct warden_child *child = find(children, WARDEN_CHILD_IDLE, room);
 	int rc = 0;
 
+	if (room_is_stuck(children, room, request->head.owner))
+		return -ETIMEDOUT;
 	if (!child) {
 		child = find(children, WARDEN_CHILD_NONE, NULL);
 		rc = child ? child_fork(child, place, room) : -EAGAIN;
@@ -132,11 +163,26 @@ int warden_children_begin(struct warden_children *children, struct warden_place 
 	child->state = WARDEN_CHILD_BUSY;
 	child->request = request;
 	child->owner = request->head.owner;
+	child->since_ns = now_monotonic_ns();
 	return 0;
 }
 
-struct warden_message *warden_child_take(struct warden_child *child)
+/* The child keeps its place for as long as it lives. */
+static struct warden_message *overdue_take(struct warden_child *child)
 {
+	struct warden_message *request = is_overdue(child) ? child->request : NULL;
+
+	if (!request)
+		return NULL;
+	child->request = NULL;
+	warden_message_answer(request, -ETIMEDOUT, NULL, 0, -1);
+	return request;
+}
+
+struct warden_message *warden_child_take(struct warden_child *child, bool readable)
+{
+	if (!readable)
+		return overdue_take(child);
 	struct warden_message *answer = warden_message_new(), *request = child->request;
 	int rc = answer ? warden_message_receive(child->fd, answer) : -ENOMEM;
 
@@ -144,10 +190,12 @@ struct warden_message *warden_child_take(struct warden_child *child)
 		warden_message_free(answer);
 		return NULL;
 	}
+	uint64_t now = now_monotonic_ns();
+	bool alarmed = now - child->since_ns >= child->room->patience_s * 1000000000ull;
 	child->request = NULL;
 	if (rc == 0) {
 		child->state = WARDEN_CHILD_IDLE;
-		child->idle_ns = now_monotonic_ns();
+		child->since_ns = now;
 	} else {
 		child_end(child);
 	}
@@ -160,7 +208,7 @@ struct warden_message *warden_child_take(struct warden_child *child)
 		return answer;
 	}
 	warden_message_free(answer);
-	warden_message_answer(request, -EIO, NULL, 0, -1);
+	warden_message_answer(request, alarmed ? -ETIMEDOUT : -EIO, NULL, 0, -1);
 	return request;
 }
 
@@ -170,6 +218,14 @@ void warden_children_forget(struct warden_children *children)
 		warden_message_free(children->slot[i].request);
 		children->slot[i].request = NULL;
 	}
+}
+
+/* Until its time is over. */
+static int busy_ms(const struct warden_child *child, uint64_t now)
+{
+	int64_t most_ms = (int64_t)child->room->patience_s * 1000 + KILLED_MS;
+
+	return (int)MAX(most_ms - (int64_t)((now - child->since_ns) / 1000000), 0) + 1;
 }
 
 int warden_children_tend(struct warden_children *children)
@@ -182,10 +238,12 @@ int warden_children_tend(struct warden_children *children)
 		int wait_ms = -1;
 
 		if (child->state == WARDEN_CHILD_IDLE) {
-			wait_ms = IDLE_MS - (int)((now - child->idle_ns) / 1000000);
+			wait_ms = IDLE_MS - (int)((now - child->since_ns) / 1000000);
 			if (wait_ms <= 0)
 				child_end(child);
 		}
+		if (child->state == WARDEN_CHILD_BUSY && (child->request || !is_overdue(child)))
+			wait_ms = busy_ms(child, now);
 		if (child->state == WARDEN_CHILD_ENDING) {
 			wait_ms = ENDING_MS;
 			if (child_has_ended(child)) {

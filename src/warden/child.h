@@ -26,7 +26,7 @@ struct warden_child {
 	const struct warden_room *room;
 	struct warden_message *request; /* a busy one's; NULL: its worker is gone */
 	uint32_t owner;                 /* the request's */
-	uint64_t idle_ns;               /* CLOCK_MONOTONIC, since when it is idle */
+	uint64_t since_ns;              /* CLOCK_MONOTONIC, since when it is idle, or busy */
 };
 
 struct warden_children {
@@ -37,12 +37,13 @@ struct warden_children {
 bool warden_children_may(const struct warden_children *children, const struct warden_room *room,
 			 uint32_t owner);
 /* Begins a request, which warden_children_may() allowed; it is the child's then. 0, or -errno and
- * it is still the caller's. */
+ * it is still the caller's. -ETIMEDOUT: children whose time is over have all places. */
 int warden_children_begin(struct warden_children *children, struct warden_place *place,
 			  const struct warden_room *room, struct warden_message *request);
-/* A busy or idle child has said something, or has hung up. The answer, which is the caller's; NULL:
- * there is none. A child that died while it worked has answered EIO. */
-struct warden_message *warden_child_take(struct warden_child *child);
+/* Whether a busy or idle child has said something, or has hung up, is `readable`. The answer, which
+ * is the caller's; NULL: there is none. A child that died while it worked has answered EIO, and one
+ * whose time is over ETIMEDOUT. */
+struct warden_message *warden_child_take(struct warden_child *child, bool readable);
 /* The answers of all that are busy are nobody's. */
 void warden_children_forget(struct warden_children *children);
 /* Ends children that have been idle for long, and notes which have ended. Returns in how many

@@ -124,34 +124,13 @@ int warden_run_limit_put(struct warden_place *place, const struct warden_message
 	return driver_close(rc < 0 ? rc : limits_put(limits, r->gpu, path, r->bytes));
 }
 
-/* Whether a process runs the command or the shim of carve, as root installed them. */
-static int is_carves(pid_t pid)
-{
-	static const char *const names[] = {"carve", "carve-shim"};
-	char link[64], path[PATH_MAX];
-	struct stat st;
-
-	snprintf(link, sizeof(link), "/proc/%d/exe", (int)pid);
-	ssize_t n = readlink(link, path, sizeof(path) - 1);
-	if (n <= 0 || stat(link, &st) < 0)
-		return -EPERM;
-	path[n] = '\0';
-	const char *name = strrchr(path, '/');
-	for (size_t i = 0; name && st.st_uid == geteuid() && i < ARRAY_SIZE(names); i++)
-		if (!strcmp(name + 1, names[i]))
-			return 0;
-	return -EPERM;
-}
-
 /* A process of root's is moved only if root has it in a slice, or is about to: `carve run` enters
  * its session's cgroup before it becomes the command. */
 static int may_enter(pid_t pid)
 {
 	uid_t uid;
 
-	if (process_user(pid, &uid) && uid != 0)
-		return 0;
-	return is_carves(pid) == 0 ? 0 : warden_slice_check(pid);
+	return (process_user(pid, &uid) && uid != 0) || warden_slice_may_enter(pid) ? 0 : -EPERM;
 }
 
 int warden_run_limit_enter(struct warden_place *place, const struct warden_message *request,

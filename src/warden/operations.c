@@ -67,18 +67,42 @@ static int namespace_look(struct warden_place *place, const struct warden_messag
 
 /* ---- the table ---------------------------------------------------------------------------- */
 
-/* The driver asks for SYS_ADMIN. Changes of GPUs are made one after the other. */
-static const struct warden_room mig_room = {
-	.name = "carve-mig", .capabilities = 1u << CAP_SYS_ADMIN, .most = 1, .most_of_owner = 1};
+#define RIGHT(capability) (1u << CAP_##capability)
+/* Files of users' processes are read with SYS_PTRACE and DAC_READ_SEARCH, and SETUID lets the
+ * kernel decide in a user's name. */
+#define SIGNAL_RIGHTS (RIGHT(SETUID) | RIGHT(SYS_PTRACE) | RIGHT(DAC_READ_SEARCH))
+
+/* One owner's process that is slow to read holds no signal of the others. */
+static const struct warden_room signal_room = {.name = "carve-signals",
+					       .capabilities = SIGNAL_RIGHTS,
+					       .most = 4,
+					       .most_of_owner = 1,
+					       .patience_s = 5};
+
+/* A driver that hangs holds none of the signals above. */
+static const struct warden_room gpu_signal_room = {.name = "carve-signals",
+						   .capabilities = SIGNAL_RIGHTS,
+						   .most = 2,
+						   .most_of_owner = 1,
+						   .patience_s = 20};
+
+/* The driver asks for SYS_ADMIN. Changes of GPUs are made one after the other. A change of the MIG
+ * mode resets the GPU. */
+static const struct warden_room mig_room = {.name = "carve-mig",
+					    .capabilities = RIGHT(SYS_ADMIN),
+					    .most = 1,
+					    .most_of_owner = 1,
+					    .patience_s = 120};
 
 /* The driver asks for SYS_ADMIN. A cgroup is opened by its number with DAC_READ_SEARCH, and one is
  * made in a user's with DAC_OVERRIDE. SYS_PTRACE shows what a process of root's is. */
-static const struct warden_room limits_room = {
-	.name = "carve-limits",
-	.capabilities = 1u << CAP_SYS_ADMIN | 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH |
-			1u << CAP_SYS_PTRACE,
-	.most = 2,
-	.most_of_owner = 1};
+static const struct warden_room limits_room = {.name = "carve-limits",
+					       .capabilities =
+						       RIGHT(SYS_ADMIN) | RIGHT(DAC_OVERRIDE) |
+						       RIGHT(DAC_READ_SEARCH) | RIGHT(SYS_PTRACE),
+					       .most = 2,
+					       .most_of_owner = 1,
+					       .patience_s = 30};
 
 /* All that the warden does. docs/security.md has a line for each, too. */
 static const struct warden_operation_entry table[] = {
@@ -93,7 +117,10 @@ static const struct warden_operation_entry table[] = {
 			     .fits = check,                             \
 			     .run = function}
 	// NOLINTEND(bugprone-macro-parentheses)
-	OPERATION(SIGNAL, SIZE(warden_signal), NOTHING, 0, NULL, signal_fits, warden_run_signal),
+	OPERATION(SIGNAL, SIZE(warden_signal), NOTHING, 0, &signal_room, signal_fits,
+		  warden_run_signal),
+	OPERATION(SIGNAL_ON_GPU, SIZE(warden_signal), NOTHING, 0, &gpu_signal_room, signal_fits,
+		  warden_run_signal_on_gpu),
 	OPERATION(NAMESPACE_LOOK, SIZE(warden_process), SIZE(warden_namespace), 0, NULL,
 		  process_fits, namespace_look),
 	OPERATION(NAMESPACE_HOLD, SIZE(warden_process), SIZE(warden_namespace), 0, NULL,

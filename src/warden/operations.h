@@ -15,11 +15,14 @@ struct warden_result {
 	_Alignas(8) unsigned char data[WARDEN_SIZE_MAX];
 };
 
-/* A kind of child processes, in which operations run that may block. */
+/* A kind of child processes, in which operations run that may block. A child that the kernel cannot
+ * end, as where the driver hangs for good, keeps its place: requests that find no other are
+ * answered by ETIMEDOUT. */
 struct warden_room {
 	const char *name;             /* its processes' */
 	uint32_t capabilities;        /* all that a process has, a bit each */
 	unsigned most, most_of_owner; /* processes that work at a time */
+	unsigned patience_s;          /* one that takes longer for a request is killed */
 };
 
 /* Does it: 0 or -errno. */

@@ -2,15 +2,18 @@
  * request whose size and values were checked. */
 #pragma once
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "warden/operations.h"
 
-/* signal.c */
-warden_run warden_run_signal;
-/* Whether a process of root's is in a slice: by its environment when it was started, or by the
- * files of its mount namespace. Other users could make the reader wait. 0 or -EPERM. */
-int warden_slice_check(pid_t pid);
+/* signal.c, in a child */
+warden_run warden_run_signal, warden_run_signal_on_gpu;
+/* slice.c, in a child: other users can make the reader wait. Whether a process of that user is in a
+ * slice, by marks that the worker cannot make. */
+bool warden_slice_has(pid_t pid, uid_t uid);
+/* Whether a process of root's is in a slice, or runs carve and so is about to enter one. */
+bool warden_slice_may_enter(pid_t pid);
 /* mig.c, in a child */
 warden_run warden_run_mig_kinds, warden_run_mig_list, warden_run_mig_make, warden_run_mig_remove,
 	warden_run_mig_mode;

@@ -1,66 +1,22 @@
-/* Signals by the kernel's own rule: the warden takes the session's user for the moment in which it
- * sends, and the kernel decides. */
+/* Signals to processes that are in a slice or use a GPU, by the kernel's own rule. The sender takes
+ * the session's user for the moment in which it sends, and the kernel decides. All of it runs in a
+ * child, as the proofs may take their time. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "backend/gpus.h"
+#include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/process.h"
-#include "proto/attach.h"
+#include "proto/ledger.h"
 #include "warden/message.h"
 #include "warden/run.h"
-
-/* As the kernel bounds it for a program with the usual stack. */
-#define ENVIRONMENT_MOST (2u << 20)
-
-static bool variable_is_there(const char *text, size_t size)
-{
-	static const char name[] = ATTACH_ENV_SESSION "=";
-
-	for (const char *at = text; at < text + size;
-	     at += strnlen(at, size - (size_t)(at - text)) + 1)
-		if (!strncmp(at, name, sizeof(name) - 1))
-			return true;
-	return false;
-}
-
-static bool environment_says_so(pid_t pid)
-{
-	cleanup_free char *text = malloc(ENVIRONMENT_MOST + 1);
-	char path[64];
-
-	if (!text)
-		return false;
-	snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
-	ssize_t n = file_read(path, text, ENVIRONMENT_MOST + 1);
-	return n > 0 && variable_is_there(text, (size_t)n);
-}
-
-static bool namespace_says_so(pid_t pid)
-{
-	static const char *const dirs[] = {ATTACH_SLICE_DIRS};
-	char path[128];
-	struct stat st;
-
-	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
-		snprintf(path, sizeof(path), "/proc/%d/root%s/" ATTACH_SLICE_FILE, (int)pid,
-			 dirs[i]);
-		if (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == 0)
-			return true;
-	}
-	return false;
-}
-
-int warden_slice_check(pid_t pid)
-{
-	return environment_says_so(pid) || namespace_says_so(pid) ? 0 : -EPERM;
-}
 
 /* As which user root signals a process: as the process's own. A process whose real or saved user
  * is root is root's. */
@@ -79,24 +35,18 @@ static int user_of(pid_t pid, uid_t *ret)
 	return 0;
 }
 
-/* Root may signal everybody: what a worker asks in root's name is bounded here. Only the status of
- * an ordinary user's process is read: other files could make the warden wait for that user. */
-static int root_acts_as(pid_t pid, uid_t *ret)
-{
-	int rc = user_of(pid, ret);
-
-	return rc < 0 || *ret ? rc : warden_slice_check(pid);
-}
-
 /* The C library's functions would do it for all threads; here there is one, and no time to lose. */
 static int users_set(uid_t real, uid_t effective)
 {
 	return syscall(SYS_setresuid, real, effective, 0) < 0 ? -errno : 0;
 }
 
-static int signal_as(uid_t real_uid, uid_t uid, int pidfd, int signal)
+/* The kernel compares the sender's real and effective user with the real and saved user of the
+ * process. Meanwhile nobody may signal this process: its real user is one that nobody is, and its
+ * saved user is root. */
+static int signal_as(uid_t uid, int pidfd, int signal)
 {
-	int rc = users_set(real_uid, uid);
+	int rc = users_set(WARDEN_ID_SIGNALS, uid);
 
 	if (rc == 0 && syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) < 0)
 		rc = -errno;
@@ -105,20 +55,74 @@ static int signal_as(uid_t real_uid, uid_t uid, int pidfd, int signal)
 	return rc;
 }
 
+/* In root's name an ordinary user's process is signalled as that user; one of root's, only if it is
+ * in a slice. */
+static int signal_if(const struct warden_signal *r, bool (*may)(pid_t pid, uid_t uid))
+{
+	cleanup_close int pidfd =
+		process_open((struct process_id){.pid = r->pid, .birth = r->birth});
+	uid_t owner, sender;
+	int rc = pidfd < 0 ? pidfd : user_of(r->pid, &owner);
+
+	/* The kernel lets every process signal itself. */
+	if (r->pid == getpid() || r->pid == getppid())
+		return -EPERM;
+	if (rc < 0)
+		return rc;
+	sender = r->uid ? r->uid : owner;
+	rc = signal_as(sender, pidfd, 0);
+	if (rc == 0 && !may(r->pid, owner))
+		rc = -EACCES;
+	return rc < 0 ? rc : signal_as(sender, pidfd, r->signal);
+}
+
 int warden_run_signal(struct warden_place *place, const struct warden_message *request,
 		      struct warden_result *ret)
 {
-	const struct warden_signal *r = (const void *)request->data;
-	const struct process_id process = {.pid = r->pid, .birth = r->birth};
-	uid_t uid = r->uid;
-	/* The kernel lets every process signal itself. */
-	if (r->pid == getpid())
-		return -EPERM;
-	cleanup_close int pidfd = process_open(process);
-	int rc = pidfd < 0 ? pidfd : uid == 0 ? root_acts_as(r->pid, &uid) : 0;
+	return signal_if((const void *)request->data, warden_slice_has);
+}
 
-	/* The kernel compares users. The warden's real user is one that has no process which it may
-	 * be asked about. No process of the session's user may signal the warden meanwhile: for
-	 * that the warden's real and saved user count. */
-	return rc < 0 ? rc : signal_as(place->real_uid, uid, pidfd, r->signal);
+/* ---- processes on GPUs -------------------------------------------------------------------- */
+
+static bool lists(const struct gpu_sample *sample, pid_t pid)
+{
+	for (size_t i = 0; i < sample->process_count; i++)
+		if (sample->processes[i].pid == pid)
+			return true;
+	return false;
+}
+
+/* Root's processes are let be. */
+static bool is_on_gpu(pid_t pid, uid_t uid)
+{
+	static struct gpus *gpus; /* a child's, for as long as it lives */
+	struct gpu_info info[LEDGER_GPUS_MAX];
+	struct error ignored = {0};
+	size_t count = 0;
+	bool found = false;
+
+	if (uid == 0)
+		return false;
+	if (gpus)
+		gpus_take_up(gpus);
+	else if (gpus_open(&gpus, &ignored) < 0)
+		return false;
+	if (gpus_list(gpus, info, ARRAY_SIZE(info), &count) < 0)
+		count = 0;
+	for (size_t i = 0; i < count && !found; i++) {
+		struct gpu_sample sample = {0};
+
+		gpus_sample(gpus, info[i].index, false, GPU_UNLISTED_ANY, false, &sample);
+		found = lists(&sample, pid);
+		gpu_sample_clear(&sample);
+	}
+	/* A change of a GPU's mode needs the driver closed. */
+	gpus_let_go(gpus);
+	return found;
+}
+
+int warden_run_signal_on_gpu(struct warden_place *place, const struct warden_message *request,
+			     struct warden_result *ret)
+{
+	return signal_if((const void *)request->data, is_on_gpu);
 }

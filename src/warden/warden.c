@@ -197,7 +197,7 @@ static void children_look(struct warden *w, const struct pollfd *fds)
 {
 	for (unsigned i = 0; i < WARDEN_CHILDREN_MAX; i++) {
 		struct warden_message *answer =
-			fds[i].revents ? warden_child_take(&w->children.slot[i]) : NULL;
+			warden_child_take(&w->children.slot[i], fds[i].revents);
 
 		if (answer)
 			answer_add(w, answer);

@@ -19,13 +19,13 @@ struct warden;
 /* Users that nobody is: IDs that neither Debian nor systemd give to anybody. */
 #define WARDEN_ID_FIRST 60706u
 #define WARDEN_ID_LAST 60737u
+/* The real user of a child while it signals in a user's name. No process has it, so none may signal
+ * that child. */
+#define WARDEN_ID_SIGNALS (WARDEN_ID_LAST + 1)
 
 /* The warden's own knowledge; nothing of it comes from a worker. */
 struct warden_place {
-	int dir_fd; /* the runtime directory, root's */
-	/* The warden's real user while it acts for another, who could else signal it: nobody's but
-	 * the worker's. */
-	uid_t real_uid;
+	int dir_fd;              /* the runtime directory, root's */
 	struct jobs_place *jobs; /* as jobs.h has it; lent. NULL: this warden starts none */
 };
 

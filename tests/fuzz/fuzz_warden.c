@@ -53,6 +53,7 @@ static void values_look(const struct warden_message *m)
 
 	switch ((enum warden_operation)m->head.operation) {
 	case WARDEN_SIGNAL:
+	case WARDEN_SIGNAL_ON_GPU:
 		signal_look((const void *)m->data);
 		return;
 	case WARDEN_NAMESPACE_LOOK:

@@ -13,6 +13,7 @@ MAGIC, VERSION = 0x44524157, 1
 SIGNAL, NAMESPACE_LOOK, NAMESPACE_HOLD = range(1, 4)
 MIG_KINDS, MIG_LIST, MIG_MAKE, MIG_REMOVE, MIG_MODE = range(6, 11)
 LIMIT_PROBE, LIMIT_PUT, LIMIT_ENTER, LIMIT_LEAVE = range(11, 15)
+SIGNAL_ON_GPU = 21
 PIDFD_GETFD = 438
 SOCK_DIAG_BY_FAMILY, UDIAG_SHOW_PEER, UNIX_DIAG_PEER = 20, 4, 2
 
@@ -20,6 +21,10 @@ SOCK_DIAG_BY_FAMILY, UDIAG_SHOW_PEER, UNIX_DIAG_PEER = 20, 4, 2
 def birth(pid):
     """The birth of a process as struct process_id has it, without the kernel's own number for it."""
     return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()[19])
+
+
+def signal_of(pid, number, uid):
+    return struct.pack("<QiiII", birth(pid), pid, number, uid, 0)
 
 
 def socket_peers():
@@ -102,8 +107,8 @@ class BrokenWorker:
             pass  # one of the worker's own
         return answer[1:]
 
-    def signal(self, pid, number, uid, owner=0):
-        return self.ask(SIGNAL, struct.pack("<QiiII", birth(pid), pid, number, uid, 0), owner=owner)[0]
+    def signal(self, pid, number, uid, owner=0, operation=SIGNAL):
+        return self.ask(operation, signal_of(pid, number, uid), owner=owner)[0]
 
     def mig(self, operation, gpu=0, profile=0, start=0, size=0):
         """(error, data)."""

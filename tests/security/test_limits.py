@@ -142,6 +142,10 @@ def part(lab):
     return pid
 
 
+def sleeps(pid):
+    return pathlib.Path(f"/proc/{pid}/syscall").read_text().split()[0] in ("35", "230")  # nanosleep, clock_nanosleep
+
+
 def one_line(text):
     return len(text.strip().splitlines()) <= 2 and text.startswith("carve: ")
 
@@ -258,6 +262,7 @@ def test_no_program_begins_where_the_part_that_sets_limits_is_killed(lab, around
     slow_limits(lab, 1)
     waiting = begin(lab, ALICE, *slice_of(["sh", "-c", "echo begun"]))
     wait_until(lambda: list(lab.place.glob("carve-s-*")))
+    wait_until(lambda: sleeps(part(lab)))  # within the driver's call
     os.kill(part(lab), signal.SIGKILL)
     out, error = waiting.communicate()
     assert waiting.returncode == REFUSED and not out, out + error

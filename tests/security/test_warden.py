@@ -5,6 +5,7 @@ import errno
 import os
 import pathlib
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -14,8 +15,11 @@ import pytest
 from conftest import wait_until
 from mig_hands import by_hand
 from .broken_worker import (LIMIT_PROBE, MIG_KINDS, MIG_LIST, MIG_MAKE, MIG_MODE, MIG_REMOVE, NAMESPACE_HOLD, NAMESPACE_LOOK, SIGNAL,
-                            BrokenWorker, birth)
-from .lab import ALICE, BOB, ROOT, as_user
+                            SIGNAL_ON_GPU, BrokenWorker, birth, signal_of)
+from .lab import ALICE, BOB, CARVE, MALLORY, ROOT, as_user
+from .silent import SilentFileSystem
+from .test_jobs import Jobs
+from .test_warden_service import anew, service  # noqa: F401
 
 
 @pytest.fixture
@@ -43,14 +47,19 @@ def sleeper():
         process.wait()
 
 
+IN_SLICE = {"CARVE_SESSION": "s-abcdef"}
+SIGNALS = [SIGNAL, SIGNAL_ON_GPU]
+
+
 def test_root_s_processes_outside_of_slices_are_not_ended(broken, sleeper):
     target = sleeper(ROOT)
-    assert broken.signal(target.pid, signal.SIGKILL, ROOT) == errno.EPERM
-    for uid in (ALICE, broken_uid(broken), 65534):
-        assert broken.signal(target.pid, signal.SIGKILL, uid, owner=ALICE) == errno.EPERM
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        for uid in (ROOT, ALICE, broken_uid(broken)):
-            assert broken.signal(broken.warden, number, uid) == errno.EPERM
+    for operation in SIGNALS:
+        for uid in (ROOT, ALICE, broken_uid(broken), 65534):
+            expected = errno.EACCES if uid == ROOT else errno.EPERM
+            assert broken.signal(target.pid, signal.SIGKILL, uid, ALICE, operation) == expected
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for uid in (ROOT, ALICE, broken_uid(broken)):
+                assert broken.signal(broken.warden, number, uid, 0, operation) == errno.EPERM
     assert target.poll() is None
 
 
@@ -58,30 +67,179 @@ def broken_uid(broken):
     return os.stat(f"/proc/{broken.worker}").st_uid
 
 
-def test_a_process_is_ended_in_its_own_users_name_alone(broken, sleeper):
-    target = sleeper(BOB)
-    assert broken.signal(target.pid, signal.SIGKILL, ALICE) == errno.EPERM
+# Programs that another user started outside of slices, and that have something of a slice nearly.
+OUTSIDE = {
+    "plain": "",
+    "variables": "",
+    # A program that receives descriptors of strangers, as a message bus does.
+    "descriptor": "fd = os.memfd_create('carve-ledger:s-abcdef'); os.set_inheritable(fd, True); ",
+    "argument": "s = 'CARVE_SESSION=s-abcdef'; ",
+    "mapping": "fd = os.memfd_create('carve:s-abcdef'); os.ftruncate(fd, 4096); m = mmap.mmap(fd, 4096); ",
+}
+WAITS = "import os, sys, mmap; {}print('begun', flush=True); sys.stdin.read()"
+
+
+@pytest.mark.parametrize("operation", SIGNALS)
+@pytest.mark.parametrize("way", OUTSIDE)
+@pytest.mark.attack("13", "a process of a user's that is in no slice, by a worker that was broken into")
+def test_users_processes_outside_of_slices_are_not_ended(lab, broken, way, operation):
+    near = {"variables": {"CARVE_SESSIONS": "s-abcdef", "A": "CARVE_SESSION=s-abcdef", "XCARVE_SESSION": "1"}}.get(way, {})
+    target = lab.popen(ALICE, "/usr/bin/python3", "-c", WAITS.format(OUTSIDE[way]), env=near)
+    assert target.stdout.readline() == "begun\n", target.communicate()
+    for uid in (ALICE, ROOT):
+        assert broken.signal(target.pid, signal.SIGKILL, uid, ALICE, operation) == errno.EACCES
     assert target.poll() is None
-    # A process of root's that says so itself is in a slice. It is root's own word, and no gain.
-    inside = sleeper(ROOT, env={**os.environ, "CARVE_SESSION": "s-abcdef"})
+
+
+def in_slice_by(lab, way):
+    """(process, its PID): a process of Alice's with that mark of a slice alone."""
+    if way == "carve":  # it waits for the worker, which is stopped
+        process = lab.popen(ALICE, CARVE, "gpu", "list")
+        wait_until(lambda: pathlib.Path(f"/proc/{process.pid}/comm").read_text() == "carve\n")
+        return process
+    maps = "fd = os.memfd_create('carve-ledger:s-abcdef'); os.ftruncate(fd, 4096); m = mmap.mmap(fd, 4096); os.close(fd); "
+    process = lab.popen(ALICE, "/usr/bin/python3", "-c", WAITS.format(maps if way == "mapping" else ""),
+                        env=IN_SLICE if way == "environment" else {})
+    assert process.stdout.readline() == "begun\n", process.communicate()
+    return process
+
+
+@pytest.mark.parametrize("way", ["environment", "mapping", "carve"])
+def test_a_process_in_a_slice_is_ended_in_its_own_users_name_alone(lab, broken, way):
+    target = in_slice_by(lab, way)
+    for uid in (BOB, broken_uid(broken), 65534):
+        assert broken.signal(target.pid, signal.SIGKILL, uid, ALICE) == errno.EPERM
+    assert target.poll() is None
+    assert broken.signal(target.pid, signal.SIGTERM, ALICE) == 0
+    assert target.wait(30) == -signal.SIGTERM
+
+
+def test_a_process_of_roots_that_says_so_itself_is_in_a_slice(broken, sleeper):
+    """It is root's own word, and no gain."""
+    inside = sleeper(ROOT, env={**os.environ, **IN_SLICE})
+    assert broken.signal(inside.pid, signal.SIGTERM, ALICE) == errno.EPERM
     assert broken.signal(inside.pid, signal.SIGTERM, ROOT) == 0
     assert inside.wait(30) == -signal.SIGTERM
 
 
+def test_a_process_of_a_job_is_in_a_slice_whatever_it_hides(lab):
+    jobs = Jobs(lab)
+    said = lab.home(ALICE) / "pid"
+    id = jobs.enqueue(ALICE, "sh", "-c", f"echo $$ > {said}; exec env -i sleep 1000")
+    pid = int(wait_until(lambda: said.exists() and said.read_text()))
+    wait_until(lambda: pathlib.Path(f"/proc/{pid}/comm").read_text() == "sleep\n")
+    if "carve-jobs-" not in pathlib.Path(f"/proc/{pid}/cgroup").read_text():
+        pytest.skip("jobs have no cgroup here")
+    broken = BrokenWorker(lab, lab.supervisor())
+    try:
+        assert broken.signal(pid, signal.SIGKILL, BOB) == errno.EPERM
+        assert broken.signal(pid, signal.SIGKILL, ALICE) == 0
+    finally:
+        broken.end()
+    assert jobs.ended(ALICE, id)["state"] == "failed"
+
+
+# A program that the loader gives the driver itself.
+WITHOUT_FRONT = "sys.path.insert(0, LAB['tests']); from cuda import *; begin(); print('begun', flush=True); sys.stdin.read()"
+
+
+def test_a_process_on_a_gpu_is_ended_in_its_own_users_name_alone(lab, broken):
+    target = lab.python(ALICE, WITHOUT_FRONT, method=lab.popen)
+    assert target.stdout.readline() == "begun\n", target.communicate()
+    assert broken.signal(target.pid, signal.SIGKILL, ALICE) == errno.EACCES
+    assert broken.signal(target.pid, signal.SIGKILL, BOB, operation=SIGNAL_ON_GPU) == errno.EPERM
+    assert target.poll() is None
+    assert broken.signal(target.pid, signal.SIGKILL, ALICE, operation=SIGNAL_ON_GPU) == 0
+    assert target.wait(30) == -signal.SIGKILL
+    roots = lab.python(ROOT, WITHOUT_FRONT, method=lab.popen)
+    assert roots.stdout.readline() == "begun\n", roots.communicate()
+    assert broken.signal(roots.pid, signal.SIGKILL, ROOT, operation=SIGNAL_ON_GPU) == errno.EACCES
+
+
+@pytest.mark.parametrize("takes", [False, True], ids=["killable", "not-killable"])
+@pytest.mark.attack("13", "a process that nobody can look at, as its file system never answers")
+def test_a_process_that_is_slow_to_read_holds_its_owners_signals_alone(lab, broken, sleeper, takes):
+    place = lab.dir / "silent"
+    place.mkdir()
+    files = SilentFileSystem(place, takes=takes)
+    try:
+        hidden = lab.popen(ROOT, "unshare", "--mount", "sh", "-c", f"mount --bind {place} /srv && exec \"$@\"", "sh",
+                           *as_user(MALLORY), "sleep", "1000")
+        wait_until(lambda: pathlib.Path(f"/proc/{hidden.pid}/comm").read_text() == "sleep\n")
+        other = sleeper(ALICE, env=IN_SLICE)
+        slow = broken.send(SIGNAL, signal_of(hidden.pid, signal.SIGKILL, MALLORY), owner=MALLORY)
+        number = broken.send(SIGNAL, signal_of(other.pid, signal.SIGTERM, ALICE), owner=ALICE)
+        assert next_answer(broken, slow, number) == (number, 0)
+        assert next_answer(broken, slow, number) == (slow, errno.ETIMEDOUT)
+        assert other.wait(30) == -signal.SIGTERM and hidden.poll() is None
+        assert broken.signal(hidden.pid, signal.SIGKILL, MALLORY, MALLORY) == errno.ETIMEDOUT
+        assert broken.signal(hidden.pid, signal.SIGKILL, MALLORY, MALLORY, SIGNAL_ON_GPU) == errno.EACCES
+    finally:
+        files.close()
+    inside = sleeper(MALLORY, env=IN_SLICE)
+    wait_until(lambda: broken.signal(inside.pid, signal.SIGTERM, MALLORY, MALLORY) != errno.ETIMEDOUT)
+    assert inside.wait(30) == -signal.SIGTERM
+
+
+def next_answer(broken, *numbers):
+    while (answer := broken.receive())[0] not in numbers:
+        pass  # one of the worker's own
+    return answer[:2]
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+@pytest.mark.attack("13", "the warden, while it signals in a user's name")
+def test_nobody_can_signal_or_trace_the_process_that_signals(service, sleeper):  # noqa: F811
+    """It is held at the call in which the kernel decides for that user: the second, as the first looks whether the process is there."""
+    lab = service
+    lab.warden.kill()
+    lab.warden.wait()
+    anew(lab, before=["strace", "-f", "-o", "/dev/null", "-e", "trace=pidfd_send_signal", "-e",
+                      "inject=pidfd_send_signal:delay_enter=3000000:when=2"])
+    worker_uid = os.stat(f"/proc/{lab.worker()}").st_uid
+    warden = int(pathlib.Path(f"/proc/{lab.warden.pid}/task/{lab.warden.pid}/children").read_text().split()[0])
+    broken, target = BrokenWorker(lab, warden), sleeper(ALICE, env=IN_SLICE)
+    try:
+        number = broken.send(SIGNAL, signal_of(target.pid, signal.SIGTERM, ALICE))
+        children = pathlib.Path(f"/proc/{warden}/task/{warden}/children")
+        users = wait_until(lambda: [(int(pid), users_of(pid)) for pid in children.read_text().split() if users_of(pid)[1] == ALICE])
+        (sender, (real, _, saved)), = users
+        assert real not in (ROOT, ALICE, worker_uid) and saved == ROOT
+        for uid in (worker_uid, ALICE, BOB):
+            for words in (["kill", "-KILL", str(sender)], ["cat", f"/proc/{sender}/mem"], ["ls", f"/proc/{sender}/fd"]):
+                refused = subprocess.run([*as_user(uid), *words], capture_output=True, text=True)
+                assert refused.returncode and ("not permitted" in refused.stderr or "ermission denied" in refused.stderr), refused.stderr
+        assert next_answer(broken, number) == (number, 0)
+        assert target.wait(30) == -signal.SIGTERM
+    finally:
+        broken.end()
+
+
+def users_of(pid):
+    """Its real, effective and saved user; (None, None, None): it is gone."""
+    try:
+        line, = [line for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("Uid:")]
+    except FileNotFoundError:
+        return None, None, None
+    return tuple(map(int, line.split()[1:4]))
+
+
 @pytest.mark.parametrize("number", [0, signal.SIGSTOP, signal.SIGHUP, 64, -9, 1 << 20])
 def test_no_signal_is_sent_that_does_not_end(broken, sleeper, number):
-    target = sleeper(ALICE)
-    assert broken.signal(target.pid, number, ALICE) == errno.EINVAL
+    target = sleeper(ALICE, env=IN_SLICE)
+    for operation in SIGNALS:
+        assert broken.signal(target.pid, number, ALICE, 0, operation) == errno.EINVAL
     assert broken.signal(target.pid, signal.SIGTERM, ALICE) == 0
     assert target.wait(30) == -signal.SIGTERM  # nothing came before
 
 
 @pytest.mark.parametrize("pid", [0, 1, -1, "group", 1 << 30])
 def test_neither_groups_nor_the_first_process_are_signalled(broken, sleeper, pid):
-    target = sleeper(ALICE)
+    target = sleeper(ALICE, env=IN_SLICE)
     pid = -os.getpgid(target.pid) if pid == "group" else pid
-    for uid in (ROOT, ALICE):
-        assert broken.ask(SIGNAL, struct.pack("<QiiII", birth(target.pid), pid, signal.SIGKILL, uid, 0))[0] == errno.EINVAL
+    for operation in SIGNALS:
+        for uid in (ROOT, ALICE):
+            assert broken.ask(operation, struct.pack("<QiiII", birth(target.pid), pid, signal.SIGKILL, uid, 0))[0] == errno.EINVAL
     assert target.poll() is None
 
 
@@ -125,7 +283,7 @@ def test_a_worker_that_sends_what_is_no_request_is_served_no_more(lab, broken, h
 
 def test_a_flood_of_requests_delays_no_other_owner(lab, broken, sleeper):
     """One owner may have so many requests waiting; the warden listens to no more while its answers are not read."""
-    target = sleeper(ALICE)
+    target = sleeper(ALICE, env=IN_SLICE)
     broken.socket.setblocking(False)
     sent, full, first = 0, False, broken.number
     while sent < 100000 and not full:

@@ -92,7 +92,6 @@ static int link_fd = -1;
 _Noreturn static void warden_run(int end)
 {
 	struct warden_place all = {.dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC),
-				   .real_uid = WARDEN_ID_FIRST,
 				   .jobs = &place};
 	struct pollfd fds[WARDEN_POLLS_MAX];
 	struct warden *warden;

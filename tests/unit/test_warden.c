@@ -229,15 +229,18 @@ static void test_a_limit_names_a_cgroup_and_a_gpu(void **state)
 
 /* ---- children ----------------------------------------------------------------------------- */
 
-static const struct warden_room room = {
-	.name = "test-room", .capabilities = 1u << CAP_SYS_PTRACE, .most = 2, .most_of_owner = 1};
+static const struct warden_room room = {.name = "test-room",
+					.capabilities = 1u << CAP_SYS_PTRACE,
+					.most = 2,
+					.most_of_owner = 1,
+					.patience_s = 60};
 
 static struct warden_message *child_answer(struct warden_child *child)
 {
 	struct pollfd readable = {.fd = child->fd, .events = POLLIN};
 
 	assert_int_equal(poll(&readable, 1, 30000), 1);
-	return warden_child_take(child);
+	return warden_child_take(child, true);
 }
 
 static struct warden_place place_here(void)
@@ -315,6 +318,48 @@ static void test_a_child_that_dies_has_answered_with_an_error(void **state)
 	assert_int_equal(answer->head.error, EIO);
 	assert_int_equal(answer->head.size, 0);
 	warden_message_free(answer);
+	children_end(&children);
+	close(place.dir_fd);
+}
+
+static struct warden_message *overdue_answer(struct warden_child *child)
+{
+	struct warden_message *answer = NULL;
+
+	while (!(answer = warden_child_take(child, false)))
+		(void)poll(NULL, 0, 10);
+	return answer;
+}
+
+/* A stopped child is as one in a driver that hangs: it cannot be ended. */
+static void test_a_child_that_cannot_be_ended_keeps_its_place_and_no_request(void **state)
+{
+	static const struct warden_room hasty = {
+		.name = "test-room", .most = 2, .most_of_owner = 1, .patience_s = 1};
+	struct warden_children children = {0};
+	struct warden_place place = place_here();
+	struct warden_message *later = look_at(ALICE, getpid(), 3);
+
+	assert_int_equal(
+		warden_children_begin(&children, &place, &hasty, look_at(ALICE, getpid(), 1)), 0);
+	warden_message_free(child_answer(&children.slot[0]));
+	kill(children.slot[0].pid, SIGSTOP);
+	assert_int_equal(
+		warden_children_begin(&children, &place, &hasty, look_at(ALICE, getpid(), 2)), 0);
+	assert_true(warden_children_tend(&children) > 0);
+	struct warden_message *answer = overdue_answer(&children.slot[0]);
+	assert_int_equal(answer->head.number, 2);
+	assert_int_equal(answer->head.error, ETIMEDOUT);
+	warden_message_free(answer);
+	/* Its owner hears so at once, and others have their places. */
+	assert_true(warden_children_may(&children, &hasty, ALICE));
+	assert_int_equal(warden_children_begin(&children, &place, &hasty, later), -ETIMEDOUT);
+	assert_int_equal(
+		warden_children_begin(&children, &place, &hasty, look_at(MALLORY, getpid(), 4)), 0);
+	warden_message_free(child_answer(&children.slot[1]));
+	kill(children.slot[0].pid, SIGCONT);
+	assert_null(child_answer(&children.slot[0]));
+	warden_message_free(later);
 	children_end(&children);
 	close(place.dir_fd);
 }
@@ -477,6 +522,7 @@ int main(void)
 		cmocka_unit_test(test_a_child_answers_and_is_used_again),
 		cmocka_unit_test(test_children_of_a_room_and_of_an_owner_are_bounded),
 		cmocka_unit_test(test_a_child_that_dies_has_answered_with_an_error),
+		cmocka_unit_test(test_a_child_that_cannot_be_ended_keeps_its_place_and_no_request),
 		cmocka_unit_test(test_each_request_has_an_answer_with_its_number),
 		cmocka_unit_test(test_a_worker_that_is_broken_is_forgotten),
 		cmocka_unit_test(test_a_worker_that_hangs_up_is_forgotten_and_another_served),

@@ -57,8 +57,9 @@ int privileges_call(void *context, uint16_t operation, const void *request, size
 /* ---- signals ----------------------------------------------------------------------------- */
 
 struct signal_asked {
+	struct privileges *privileges;
 	char session[PRIVILEGES_SESSION_SIZE];
-	struct process_id process;
+	struct warden_signal request;
 	signal_cb cb;
 	void *context;
 };
@@ -72,52 +73,69 @@ static int signal_send(struct process_id process, int signal)
 	return syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) < 0 ? -errno : 0;
 }
 
+static void signal_answer(const struct signal_asked *asked, int rc)
+{
+	const struct warden_signal *r = &asked->request;
+
+	if (asked->cb)
+		asked->cb(asked->context, asked->session,
+			  (struct process_id){.pid = r->pid, .birth = r->birth}, rc);
+}
+
+static int signal_ask(const struct signal_asked *what, enum warden_operation operation,
+		      warden_cb cb)
+{
+	struct signal_asked *asked = malloc(sizeof(*asked));
+
+	if (!asked)
+		return -ENOMEM;
+	*asked = *what;
+	const struct warden_question question = {.operation = operation,
+						 .owner = asked->request.uid,
+						 .request = &asked->request,
+						 .size = sizeof(asked->request)};
+	if (warden_link_ask(&asked->privileges->warden, &question, cb, free, asked))
+		return 0;
+	free(asked);
+	return -ENOMEM;
+}
+
 static void on_signalled(void *context, int rc, const void *answer, int *fd)
 {
 	struct signal_asked *asked = context;
 
-	if (asked->cb)
-		asked->cb(asked->context, asked->session, asked->process, rc);
+	signal_answer(asked, rc);
 	free(asked);
 }
 
-static bool signal_ask(struct privileges *p, uid_t uid, const struct signal_asked *what, int signal)
+/* A process that hides from the warden that it is in a slice is ended if it uses a GPU. */
+static void on_slice_signalled(void *context, int rc, const void *answer, int *fd)
 {
-	struct warden_signal request = {.pid = what->process.pid,
-					.birth = what->process.birth,
-					.uid = uid,
-					.signal = signal};
-	struct signal_asked *asked = malloc(sizeof(*asked));
+	struct signal_asked *asked = context;
+	bool unproved = rc == -EACCES || rc == -ETIMEDOUT || rc == -EIO;
 
-	if (!asked)
-		return false;
-	*asked = *what;
-	if (warden_link_ask(&p->warden,
-			    &(struct warden_question){.operation = WARDEN_SIGNAL,
-						      .owner = uid,
-						      .request = &request,
-						      .size = sizeof(request)},
-			    on_signalled, free, asked))
-		return true;
+	if (!unproved || signal_ask(asked, WARDEN_SIGNAL_ON_GPU, on_signalled) < 0)
+		signal_answer(asked, rc);
 	free(asked);
-	return false;
 }
 
 void privileges_signal(struct privileges *p, uid_t uid, const char *session,
 		       struct process_id process, int signal, signal_cb cb, void *context)
 {
-	struct signal_asked asked = {.process = process, .cb = cb, .context = context};
-	int rc = 0;
+	struct signal_asked asked = {.privileges = p,
+				     .request = {.pid = process.pid,
+						 .birth = process.birth,
+						 .uid = uid,
+						 .signal = signal},
+				     .cb = cb,
+				     .context = context};
+	bool guarded = privileges_guarded(p);
 
 	snprintf(asked.session, sizeof(asked.session), "%s", session);
-	if (!privileges_guarded(p))
-		rc = signal_send(process, signal);
-	else if (signal_ask(p, uid, &asked, signal))
-		return;
-	else
-		rc = -ENOMEM;
-	if (cb)
-		cb(context, asked.session, process, rc);
+	int rc = guarded ? signal_ask(&asked, WARDEN_SIGNAL, on_slice_signalled)
+			 : signal_send(process, signal);
+	if (rc < 0 || !guarded)
+		signal_answer(&asked, rc);
 }
 
 /* ---- mount namespaces --------------------------------------------------------------------- */

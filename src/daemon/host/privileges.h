@@ -34,8 +34,9 @@ bool privileges_guarded(const struct privileges *privileges);
 int privileges_call(void *context, uint16_t operation, const void *request, size_t size,
 		    void *answer, size_t answer_size);
 
-/* Told what became of a signal: 0, or -errno; -ESRCH: that process is gone, -EPERM: the session's
- * user may not signal it. */
+/* Told what became of a signal: 0, or -errno. -ESRCH: that process is gone. -EPERM: the session's
+ * user may not signal it. -EACCES: it is in no slice and on no GPU, as far as the warden can see.
+ */
 typedef void (*signal_cb)(void *context, const char *session, struct process_id process, int rc);
 /* Sends SIGTERM or SIGKILL to a process of a session if `uid`, the session's user, may do so by the
  * kernel's rule. `session` (shorter than PRIVILEGES_SESSION_SIZE) is handed to `cb`, which may be

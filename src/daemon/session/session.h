@@ -141,6 +141,9 @@ int session_holder_add(struct session *session, const struct process_id *process
 int session_owner_set(struct session *session, const struct process_id *process);
 /* It holds the session no more, unless that has it for another reason than that it asked. */
 void session_holder_leave(struct session *session, const struct process_id *process);
+/* A process whose slot nobody can read has nothing of the session any more. The session may be gone
+ * when this returns. */
+void session_unread_let_go(struct session *session, const struct process_id *process);
 /* All of them, with what they took of their user's budget. */
 void session_holders_free(struct session *session);
 /* Likewise one that is a command, which goes to disk, too. The mount namespace that was made for

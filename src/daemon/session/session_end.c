@@ -69,15 +69,47 @@ static void session_finish(struct session *s)
 	sessions->hooks->ended(sessions->context);
 }
 
+static struct process *living_find(const struct session *s, struct process_id id)
+{
+	struct process *p = s->processes;
+
+	while (p && (process_is_dead(p) || !process_same(p->id, id)))
+		p = p->next;
+	return p;
+}
+
+/* A process that attached once has no ledger now, and no GPU. It lives on, and is none of the
+ * session's. It may have several slots, and the session may end with any of them. */
+static void process_let_go(struct sessions *sessions, const char *id, struct process_id process)
+{
+	struct session *s;
+	struct process *p;
+
+	log_event(LOG_WARNING, "session.let_go id=%s pid=%d", id, (int)process.pid);
+	while ((s = session_find(sessions, id)) && (p = living_find(s, process))) {
+		if (p->connection) {
+			sessions->hooks->unconnected(p->connection);
+			process_disconnected(p);
+		}
+		process_ended(p);
+	}
+	if (s)
+		session_unread_let_go(s, &process);
+}
+
 /* A process of it is another user's by now, as by a set-user-ID program. The session goes on ending
  * until that one ends by itself, and those that wait for its end hear of it. */
 static void on_signalled(void *context, const char *session, struct process_id process, int rc)
 {
 	struct sessions *sessions = context;
-	struct session *s = rc == -EPERM ? session_find(sessions, session) : NULL;
+	struct session *s = rc == -EPERM || rc == -EACCES ? session_find(sessions, session) : NULL;
 
 	if (!s || s->state != SESSION_KILLING)
 		return;
+	if (rc == -EACCES) {
+		process_let_go(sessions, session, process);
+		return;
+	}
 	log_event(LOG_WARNING, "session.not_ended id=%s uid=%u pid=%d", s->record.id, s->record.uid,
 		  (int)process.pid);
 	s->refused_pid = process.pid;

@@ -125,6 +125,16 @@ int session_owner_set(struct session *s, const struct process_id *process)
 	return rc < 0 ? rc : store_holder_add(s->sessions->store, s->record.id, process);
 }
 
+void session_unread_let_go(struct session *s, const struct process_id *process)
+{
+	struct holder *holder = s->holders;
+
+	while (holder && !(holder->unread && process_same(holder->process, *process)))
+		holder = holder->next;
+	if (holder)
+		on_holder_ended(holder);
+}
+
 void session_holder_leave(struct session *s, const struct process_id *process)
 {
 	struct holder **at = &s->holders;
