@@ -274,6 +274,34 @@ CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t mult
 	return CUDA_SUCCESS;
 }
 
+CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle multicast, CUdevice device,
+			       size_t multicast_offset, CUmemGenericAllocationHandle handle,
+			       size_t offset, size_t size, unsigned long long flags)
+{
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle multicast, CUdevice device,
+				size_t multicast_offset, CUdeviceptr ptr, size_t size,
+				unsigned long long flags)
+{
+	return CUDA_SUCCESS;
+}
+
+CUresult cuLogicalEndpointBindMem(CUlogicalEndpointId endpoint, CUdevice device,
+				  cuuint64_t endpoint_offset, CUmemGenericAllocationHandle handle,
+				  cuuint64_t offset, cuuint64_t size, unsigned long long flags)
+{
+	return CUDA_SUCCESS;
+}
+
+CUresult cuLogicalEndpointBindAddr(CUlogicalEndpointId endpoint, CUdevice device,
+				   cuuint64_t endpoint_offset, void *ptr, cuuint64_t size,
+				   unsigned long long flags)
+{
+	return CUDA_SUCCESS;
+}
+
 CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor)
 {
 	*array = (CUarray)(last_array += 8);

@@ -165,6 +165,15 @@ CUresult cuFuncGetName(const char **name, CUfunction handle)
 	return CUDA_SUCCESS;
 }
 
+CUresult cuFuncGetParamCount(CUfunction handle, size_t *count)
+{
+	FUNCTION_OR_RETURN(f, handle);
+	if (!count)
+		return CUDA_ERROR_INVALID_VALUE;
+	*count = f->info->param_count;
+	return CUDA_SUCCESS;
+}
+
 CUresult cuFuncGetParamInfo(CUfunction handle, size_t index, size_t *offset, size_t *size)
 {
 	FUNCTION_OR_RETURN(f, handle);
@@ -337,6 +346,11 @@ CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkerne
 CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev)
 {
 	return cuFuncSetCacheConfig((CUfunction)kernel, config);
+}
+
+CUresult cuKernelGetParamCount(CUkernel kernel, size_t *count)
+{
+	return cuFuncGetParamCount((CUfunction)kernel, count);
 }
 
 CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t *offset, size_t *size)

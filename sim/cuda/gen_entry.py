@@ -1,12 +1,13 @@
 """Writes what completes libcuda beside the functions written by hand.
 
-usage: gen_entry.py SYMBOLS.tsv PROCADDR.tsv FUNCTIONS.h NM IMPLEMENTED.a ENTRY.c STUBS.c EXPORTS.map
+usage: gen_entry.py SYMBOLS.tsv PROCADDR.tsv FUNCTIONS.h NM IMPLEMENTED.a ENTRY.c STUBS.c VERSION=EXPORTS.map...
 
 - variants on the thread's own stream (name_ptsz, name_ptds), around the plain function;
 - older names of the same type (cuCtxDestroy), which call the newer one (cuCtxDestroy_v2);
 - functions of before CUDA 3.2 that have a newer form of another type (cuMemAlloc): their contexts are not;
 - every other public function: counted by the host, CUDA_ERROR_NOT_SUPPORTED;
-- the table of cuGetProcAddress, and the list of exports.
+- the table of cuGetProcAddress;
+- for each version of CUDA that a played driver is of, the list of what that driver exports.
 """
 import csv
 import re
@@ -57,7 +58,21 @@ def newer_name(name, args, known):
     return None
 
 
-def entry_source(calls, undeclared, rows, names):
+def first_versions(rows):
+    """symbol -> the version of CUDA that added it. The few that cuGetProcAddress does not know are older than all."""
+    since = {}
+    for row in rows:
+        for name, version in (row["symbol"], row["version"]), (row["thread_symbol"], row["thread_version"]):
+            if name:
+                since[name] = min(int(version), since.get(name, int(version)))
+    return since
+
+
+def export_map(names):
+    return ["{", "global:"] + [f"\t{n};" for n in sorted(names)] + ["local:", "\t*;", "};"]
+
+
+def entry_source(calls, undeclared, rows):
     """The calls that pass on, and the table of cuGetProcAddress."""
     lines = ['#include "cuda/procaddr.h"', '#include "cuda/stream.h"', ""]
     lines += [f"CUDA_API({n}, (void));" for n in undeclared]
@@ -65,8 +80,7 @@ def entry_source(calls, undeclared, rows, names):
     for row in rows:
         thread = row["thread_symbol"]
         lines.append("\t{%s}," % ", ".join([
-            '"%s"' % row["name"], row["version"], str(int(names[row["symbol"]]["in_550"] == "n")),
-            f"(void *){row['symbol']}", row["thread_version"] or "0",
+            '"%s"' % row["name"], row["version"], f"(void *){row['symbol']}", row["thread_version"] or "0",
             f"(void *){thread}" if thread else "NULL"]))
     lines += ["};",
               "const size_t procaddr_count = sizeof(procaddr_table) / sizeof(procaddr_table[0]);"]
@@ -78,13 +92,12 @@ def write(path, lines):
         f.write("\n".join(lines) + "\n")
 
 
-def main(symbols_path, procaddr_path, functions_path, nm, archive, out_entry, out_stubs, out_map):
-    names = {r["symbol"]: r for r in read_table(symbols_path)
-             if not r["symbol"].startswith("cudbg")}
+def main(symbols_path, procaddr_path, functions_path, nm, archive, out_entry, out_stubs, *out_maps):
+    names = {r["symbol"] for r in read_table(symbols_path) if not r["symbol"].startswith("cudbg")}
     args = read_prototypes(functions_path)
     known = defined_in(nm, archive)
     calls, stubs, older = [], [], []
-    for name in sorted(set(names) - known):
+    for name in sorted(names - known):
         variant = name.endswith(("_ptsz", "_ptds"))
         plain = name[:-5] if variant else name
         target = plain if variant and plain in known else newer_name(plain, args, known)
@@ -97,11 +110,12 @@ def main(symbols_path, procaddr_path, functions_path, nm, archive, out_entry, ou
     rows = read_table(procaddr_path)
     undeclared = sorted({r["symbol"] for r in rows} | {r["thread_symbol"] for r in rows} - {""})
     undeclared = [n for n in undeclared if n not in args]
-    write(out_entry, entry_source(calls, undeclared, rows, names))
+    write(out_entry, entry_source(calls, undeclared, rows))
     write(out_stubs, ['#include "cuda/unsupported.h"', ""] + [f"UNSUPPORTED({n})" for n in stubs] +
           [f"OLDER_API({n})" for n in older])
-    write(out_map, ["{", "global:"] + [f"\t{n};" for n in sorted(names)] +
-          ["local:", "\t*;", "};"])
+    since = first_versions(rows)
+    for version, path in (m.split("=", 1) for m in out_maps):
+        write(path, export_map(n for n in names if since.get(n, 0) <= int(version)))
 
 
 main(*sys.argv[1:])

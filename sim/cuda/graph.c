@@ -7,10 +7,19 @@
 #include "cuda/handle.h"
 #include "cuda/user_object.h"
 
+unsigned int graph_next_id(void)
+{
+	static _Atomic unsigned int latest;
+
+	return ++latest;
+}
+
 CUgraph graph_new(void)
 {
 	CUgraph graph = calloc(1, sizeof(*graph));
 
+	if (graph)
+		graph->id = graph_next_id();
 	if (graph && !handle_add(graph, HANDLE_GRAPH)) {
 		free(graph);
 		graph = NULL;
@@ -82,6 +91,7 @@ CUgraphNode graph_node_add(CUgraph graph, CUgraphNodeType type, struct op *op,
 	}
 	node->graph = graph;
 	node->type = type;
+	node->id = graph->next_node++;
 	node->op = *op;
 	for (size_t i = 0; i < count && ok; i++)
 		ok = graph_dependency_add(node, dependencies[i]);

@@ -13,6 +13,7 @@ struct graph_memory;
 struct CUgraphNode_st {
 	CUgraph graph;
 	CUgraphNodeType type;
+	unsigned int id;             /* within its graph */
 	struct op op;                /* OP_EMPTY for a child graph */
 	CUgraph child;               /* a child graph node's; owned */
 	struct graph_memory *memory; /* an alloc node's */
@@ -29,6 +30,8 @@ struct graph_user_object {
 };
 
 struct CUgraph_st {
+	unsigned int id;        /* as those of executable graphs, unique in the process */
+	unsigned int next_node; /* id of the node that is added next */
 	size_t node_count, node_room;
 	CUgraphNode *nodes; /* in the order of their creation */
 	CUgraph origin;     /* a clone's original */
@@ -39,6 +42,8 @@ struct CUgraph_st {
 
 /* Graphs and nodes by themselves; no lock is taken. */
 CUgraph graph_new(void);
+/* The next id of a graph, executable or not: from 1 on. Thread-safe. */
+unsigned int graph_next_id(void);
 void graph_free(CUgraph graph);
 /* Takes over what the op owns, always. NULL: no memory. */
 CUgraphNode graph_node_add(CUgraph graph, CUgraphNodeType type, struct op *op,

@@ -26,6 +26,7 @@ struct step {
 
 struct CUgraphExec_st {
 	CUgraph graph; /* the graph that it was made from; may be gone */
+	unsigned int id;
 	cuuint64_t flags;
 	size_t count;
 	struct step *steps;
@@ -176,6 +177,8 @@ static CUresult exec_make(CUgraph graph, cuuint64_t flags, CUgraphExec *ret)
 
 	pthread_mutex_lock(&driver.lock);
 	if (exec)
+		exec->id = graph_next_id();
+	if (exec)
 		exec->steps = calloc(steps_of(graph) + 1, sizeof(exec->steps[0]));
 	if (exec && exec->steps)
 		result = steps_append(exec, graph);
@@ -270,6 +273,15 @@ CUresult cuGraphExecDestroy(CUgraphExec exec)
 	if (!handle_is(exec, HANDLE_GRAPH_EXEC))
 		return CUDA_ERROR_INVALID_VALUE;
 	exec_free(exec);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuGraphExecGetId(CUgraphExec exec, unsigned int *id)
+{
+	API_BEGIN();
+	if (!handle_is(exec, HANDLE_GRAPH_EXEC) || !id)
+		return CUDA_ERROR_INVALID_VALUE;
+	*id = exec->id;
 	return CUDA_SUCCESS;
 }
 

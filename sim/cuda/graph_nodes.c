@@ -279,3 +279,9 @@ CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *
 {
 	return cuGraphAddNode(node, graph, dependencies, count, params);
 }
+
+CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+			   const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params)
+{
+	return cuGraphAddNode(node, graph, dependencies, count, params);
+}

@@ -178,6 +178,11 @@ CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *p)
 	SET_PARAMS(params_op(ctx, node->type, p, &op), node_set(node, node->type, &op));
 }
 
+CUresult cuGraphNodeSetParams_v2(CUgraphNode node, CUgraphNodeParams *p)
+{
+	return cuGraphNodeSetParams(node, p);
+}
+
 CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *p)
 {
 	if (!p)
@@ -356,4 +361,38 @@ CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode to, CUgraphNode from)
 		return CUDA_ERROR_INVALID_VALUE;
 	to->op.kernel.cooperative = from->op.kernel.cooperative;
 	return CUDA_SUCCESS;
+}
+
+/* By its kind, as the getters of the kinds say. */
+CUresult cuGraphNodeGetParams(CUgraphNode node, CUgraphNodeParams *p)
+{
+	API_BEGIN();
+	if (!handle_is(node, HANDLE_NODE) || !p)
+		return CUDA_ERROR_INVALID_VALUE;
+	*p = (CUgraphNodeParams){.type = node->type};
+	switch (node->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		return cuGraphKernelNodeGetParams_v2(node, &p->kernel);
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		return cuGraphMemcpyNodeGetParams(node, &p->memcpy.copyParams);
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		return cuGraphMemsetNodeGetParams(node, (CUDA_MEMSET_NODE_PARAMS *)&p->memset);
+	case CU_GRAPH_NODE_TYPE_HOST:
+		return cuGraphHostNodeGetParams(node, &p->host);
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+		return cuGraphChildGraphNodeGetGraph(node, &p->graph.graph);
+	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+		return cuGraphEventWaitNodeGetEvent(node, &p->eventWait.event);
+	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+		return cuGraphEventRecordNodeGetEvent(node, &p->eventRecord.event);
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		return cuGraphBatchMemOpNodeGetParams(node, &p->memOp);
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+		return cuGraphMemAllocNodeGetParams(node, &p->alloc);
+	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+		return cuGraphMemFreeNodeGetParams(node, &p->free.dptr);
+	default:
+		return node->type == CU_GRAPH_NODE_TYPE_EMPTY ? CUDA_SUCCESS
+							      : CUDA_ERROR_NOT_SUPPORTED;
+	}
 }

@@ -52,6 +52,43 @@ CUresult cuGraphNodeFindInClone(CUgraphNode *found, CUgraphNode node, CUgraph cl
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
+CUresult cuGraphGetId(CUgraph graph, unsigned int *id)
+{
+	API_BEGIN();
+	if (!handle_is(graph, HANDLE_GRAPH) || !id)
+		return CUDA_ERROR_INVALID_VALUE;
+	*id = graph->id;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuGraphNodeGetContainingGraph(CUgraphNode node, CUgraph *graph)
+{
+	API_BEGIN();
+	if (!handle_is(node, HANDLE_NODE) || !graph)
+		return CUDA_ERROR_INVALID_VALUE;
+	*graph = node->graph;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuGraphNodeGetLocalId(CUgraphNode node, unsigned int *id)
+{
+	API_BEGIN();
+	if (!handle_is(node, HANDLE_NODE) || !id)
+		return CUDA_ERROR_INVALID_VALUE;
+	*id = node->id;
+	return CUDA_SUCCESS;
+}
+
+/* Unique in the process: the graph's id and the node's within it. */
+CUresult cuGraphNodeGetToolsId(CUgraphNode node, unsigned long long *id)
+{
+	API_BEGIN();
+	if (!handle_is(node, HANDLE_NODE) || !id)
+		return CUDA_ERROR_INVALID_VALUE;
+	*id = (unsigned long long)node->graph->id << 32 | node->id;
+	return CUDA_SUCCESS;
+}
+
 CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type)
 {
 	API_BEGIN();

@@ -1,4 +1,5 @@
-/* Batches of copies: each as if it had been called by itself. */
+/* Batches of copies: each as if it had been called by itself. And one copy with attributes, which
+ * change nothing here. */
 #include "cuda/array.h"
 #include "cuda/context.h"
 #include "cuda/copy.h"
@@ -7,6 +8,22 @@
 static struct op_copy_side unified(CUdeviceptr address)
 {
 	return (struct op_copy_side){.type = CU_MEMORYTYPE_UNIFIED, .address = address};
+}
+
+static CUresult copy_unified(CUcontext ctx, CUstream stream, CUdeviceptr to, CUdeviceptr from,
+			     size_t size)
+{
+	struct op_copy copy = {
+		.src = unified(from), .dst = unified(to), .width = size, .height = 1, .depth = 1};
+
+	return copy_start(ctx, stream, &copy, true);
+}
+
+CUresult cuMemcpyWithAttributesAsync(CUdeviceptr to, CUdeviceptr from, size_t size,
+				     CUmemcpyAttributes *attributes, CUstream stream)
+{
+	API_BEGIN_CONTEXT(ctx);
+	return copy_unified(ctx, stream, to, from, size);
 }
 
 CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
@@ -18,15 +35,8 @@ CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *siz
 	API_BEGIN_CONTEXT(ctx);
 	if (!dsts || !srcs || !sizes || !count || !stream)
 		return CUDA_ERROR_INVALID_VALUE;
-	for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-		struct op_copy copy = {.src = unified(srcs[i]),
-				       .dst = unified(dsts[i]),
-				       .width = sizes[i],
-				       .height = 1,
-				       .depth = 1};
-
-		result = copy_start(ctx, stream, &copy, true);
-	}
+	for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+		result = copy_unified(ctx, stream, dsts[i], srcs[i], sizes[i]);
 	return result;
 }
 
@@ -73,6 +83,26 @@ static bool operand_side(const CUmemcpy3DOperand *operand, size_t element, struc
 	return operand->type == CU_MEMCPY_OPERAND_TYPE_POINTER;
 }
 
+static CUresult copy_volume(CUcontext ctx, CUstream stream, const CUDA_MEMCPY3D_BATCH_OP *op)
+{
+	size_t element = operand_element_bytes(op);
+	struct op_copy copy = {.width = op->extent.width * element,
+			       .height = op->extent.height,
+			       .depth = op->extent.depth};
+
+	if (!operand_side(&op->src, element, &copy.src) ||
+	    !operand_side(&op->dst, element, &copy.dst))
+		return CUDA_ERROR_INVALID_VALUE;
+	return copy_start(ctx, stream, &copy, true);
+}
+
+CUresult cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags,
+				       CUstream stream)
+{
+	API_BEGIN_CONTEXT(ctx);
+	return op && !flags ? copy_volume(ctx, stream, op) : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult cuMemcpy3DBatchAsync_v2(size_t count, CUDA_MEMCPY3D_BATCH_OP *list,
 				 unsigned long long flags, CUstream stream)
 {
@@ -81,18 +111,8 @@ CUresult cuMemcpy3DBatchAsync_v2(size_t count, CUDA_MEMCPY3D_BATCH_OP *list,
 	API_BEGIN_CONTEXT(ctx);
 	if (!list || !count || flags || !stream)
 		return CUDA_ERROR_INVALID_VALUE;
-	for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-		const CUDA_MEMCPY3D_BATCH_OP *op = &list[i];
-		size_t element = operand_element_bytes(op);
-		struct op_copy copy = {.width = op->extent.width * element,
-				       .height = op->extent.height,
-				       .depth = op->extent.depth};
-
-		if (!operand_side(&op->src, element, &copy.src) ||
-		    !operand_side(&op->dst, element, &copy.dst))
-			return CUDA_ERROR_INVALID_VALUE;
-		result = copy_start(ctx, stream, &copy, true);
-	}
+	for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+		result = copy_volume(ctx, stream, &list[i]);
 	return result;
 }
 

@@ -9,9 +9,7 @@
 /* Whether the driver that is played has it at all. */
 static bool is_there(const struct procaddr *row)
 {
-	int version = driver_played_version();
-
-	return row->version <= version && !(row->only_13 && version < 13000);
+	return row->version <= driver_played_version();
 }
 
 /* If a name has variants on the thread's own stream, only those count where they are asked for. */

@@ -6,7 +6,6 @@
 struct procaddr {
 	const char *name;
 	int version; /* the CUDA version since which the name means this function */
-	int only_13; /* the drivers before 13.0 lack it */
 	void *function;
 	int thread_version; /* since which it has a variant on the thread's own stream; 0: none */
 	void *thread_function;

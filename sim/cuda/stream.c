@@ -633,6 +633,16 @@ CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data)
 	return function ? stream_submit(stream, &op) : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* CU_HOST_TASK_SPINWAIT of CUDA 13.2, the highest mode. */
+#define HOST_TASK_SPINWAIT 1u
+
+/* Threads of the driver wait for host functions in one way here, whichever is asked for. */
+CUresult cuLaunchHostFunc_v2(CUstream stream, CUhostFn function, void *data, unsigned int mode)
+{
+	return mode <= HOST_TASK_SPINWAIT ? cuLaunchHostFunc(stream, function, data)
+					  : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback callback, void *data,
 			     unsigned int flags)
 {

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -22,11 +23,15 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "host/client.h"
 #include "host/directory.h"
 #include "host/host.h"
 #include "host/server.h"
+#include "host/spec.h"
 
 #define HOST_MARK "{host}"
+/* Beside this program: a directory for each release of the driver that is not the default. */
+#define DRIVER_RELEASES "driver"
 
 static void complain(const char *what, int error)
 {
@@ -165,31 +170,67 @@ static int env_put(const char *assignment, const char *host)
 	return status < 0 ? -ENOMEM : 0;
 }
 
-/* Puts the directory of the simulated libraries, which is this program's, first. */
-static int library_path_put(void)
+/* A list of directories without those at its beginning that are `directory` or in it. */
+static const char *list_after(const char *list, const char *directory)
 {
-	char directory[PATH_MAX];
-	const char *old = getenv("LD_LIBRARY_PATH");
-	cleanup_free char *path = NULL;
-	int status = executable_dir(directory, sizeof(directory));
-
-	if (status < 0)
-		return status;
 	size_t length = strlen(directory);
-	if (old && !strncmp(old, directory, length) && (old[length] == ':' || !old[length]))
-		return 0;
-	if (asprintf(&path, "%s%s%s", directory, old && old[0] ? ":" : "", old ? old : "") < 0) {
+
+	while (!strncmp(list, directory, length) && strchr("/:", list[length])) {
+		list += strcspn(list, ":");
+		list += *list == ':';
+	}
+	return list;
+}
+
+/* Puts the directories of the simulated libraries first in a list of directories: that of the
+ * played release, where it is not the default, and this program's. */
+static int library_path_put(const char *variable, const char *directory, uint32_t branch)
+{
+	char release[PATH_MAX];
+	const char *old = getenv(variable);
+	cleanup_free char *path = NULL;
+
+	old = old ? list_after(old, directory) : "";
+	snprintf(release, sizeof(release), "%s/" DRIVER_RELEASES "/%" PRIu32, directory, branch);
+	bool other = access(release, F_OK) == 0;
+	if (asprintf(&path, "%s%s%s%s%s", other ? release : "", other ? ":" : "", directory,
+		     *old ? ":" : "", old) < 0) {
 		path = NULL;
 		return -ENOMEM;
 	}
-	return setenv("LD_LIBRARY_PATH", path, 1) < 0 ? -errno : 0;
+	return setenv(variable, path, 1) < 0 ? -errno : 0;
+}
+
+/* For the dynamic linker, and for compilers. */
+static int library_paths_put(uint32_t branch)
+{
+	char directory[PATH_MAX];
+	int status = executable_dir(directory, sizeof(directory));
+
+	if (status == 0)
+		status = library_path_put("LD_LIBRARY_PATH", directory, branch);
+	return status < 0 ? status : library_path_put("LIBRARY_PATH", directory, branch);
+}
+
+/* The release that a host which is there plays; 0: it does not answer. */
+static uint32_t branch_of_host(void)
+{
+	struct client *client;
+
+	if (client_connect(WIRE_ROLE_TOOL, &client) < 0)
+		return 0;
+	uint32_t branch = client_host(client)->driver_branch;
+	client_disconnect(client);
+	return branch;
 }
 
 /* Becomes the command; returns the exit code where that failed. */
 static int command_exec(const struct run_options *o, const char *host)
 {
-	int status = setenv(WIRE_ENV_HOST, host, 1) < 0 ? -errno : library_path_put();
+	int status = setenv(WIRE_ENV_HOST, host, 1) < 0 ? -errno : 0;
 
+	if (status == 0)
+		status = library_paths_put(o->join ? branch_of_host() : o->driver->branch);
 	for (size_t i = 0; i < o->env_count && status == 0; i++)
 		status = env_put(o->env[i], host);
 	if (status < 0) {

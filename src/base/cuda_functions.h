@@ -96,6 +96,7 @@ CUDA_API(cuFlushGPUDirectRDMAWrites,
 CUDA_API(cuFuncGetAttribute, (int *, CUfunction_attribute, CUfunction));
 CUDA_API(cuFuncGetModule, (CUmodule *, CUfunction));
 CUDA_API(cuFuncGetName, (const char **, CUfunction));
+CUDA_API(cuFuncGetParamCount, (CUfunction, size_t *));
 CUDA_API(cuFuncGetParamInfo, (CUfunction, size_t, size_t *, size_t *));
 CUDA_API(cuFuncIsLoaded, (CUfunctionLoadingState *, CUfunction));
 CUDA_API(cuFuncLoad, (CUfunction));
@@ -108,6 +109,7 @@ CUDA_API(cuKernelGetAttribute, (int *, CUfunction_attribute, CUkernel, CUdevice)
 CUDA_API(cuKernelGetFunction, (CUfunction *, CUkernel));
 CUDA_API(cuKernelGetLibrary, (CUlibrary *, CUkernel));
 CUDA_API(cuKernelGetName, (const char **, CUkernel));
+CUDA_API(cuKernelGetParamCount, (CUkernel, size_t *));
 CUDA_API(cuKernelGetParamInfo, (CUkernel, size_t, size_t *, size_t *));
 CUDA_API(cuKernelSetAttribute, (CUfunction_attribute, int, CUkernel, CUdevice));
 CUDA_API(cuKernelSetCacheConfig, (CUkernel, CUfunc_cache, CUdevice));
@@ -170,6 +172,7 @@ CUDA_API(cuLaunchCooperativeKernelMultiDevice, (CUDA_LAUNCH_PARAMS *, unsigned i
 CUDA_API(cuLaunchGrid, (CUfunction, int, int));
 CUDA_API(cuLaunchGridAsync, (CUfunction, int, int, CUstream));
 CUDA_API_PTSZ(cuLaunchHostFunc, (CUstream, CUhostFn, void *));
+CUDA_API_PTSZ(cuLaunchHostFunc_v2, (CUstream, CUhostFn, void *, unsigned int));
 CUDA_API_PTSZ(cuLaunchKernel,
 	      (CUfunction, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,
 	       unsigned int, unsigned int, CUstream, void **, void **));
@@ -252,6 +255,11 @@ CUDA_API(cuMemCreate,
 	 (CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long));
 CUDA_API(cuMemExportToShareableHandle,
 	 (void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long));
+CUDA_API(cuLogicalEndpointBindAddr,
+	 (CUlogicalEndpointId, CUdevice, cuuint64_t, void *, cuuint64_t, unsigned long long));
+CUDA_API(cuLogicalEndpointBindMem,
+	 (CUlogicalEndpointId, CUdevice, cuuint64_t, CUmemGenericAllocationHandle, cuuint64_t,
+	  cuuint64_t, unsigned long long));
 CUDA_API(cuMemGetAccess, (unsigned long long *, const CUmemLocation *, CUdeviceptr));
 CUDA_API(cuMemGetAllocationGranularity,
 	 (size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags));
@@ -272,6 +280,10 @@ CUDA_API(cuMulticastBindAddr,
 	 (CUmemGenericAllocationHandle, size_t, CUdeviceptr, size_t, unsigned long long));
 CUDA_API(cuMulticastBindMem, (CUmemGenericAllocationHandle, size_t, CUmemGenericAllocationHandle,
 			      size_t, size_t, unsigned long long));
+CUDA_API(cuMulticastBindAddr_v2,
+	 (CUmemGenericAllocationHandle, CUdevice, size_t, CUdeviceptr, size_t, unsigned long long));
+CUDA_API(cuMulticastBindMem_v2, (CUmemGenericAllocationHandle, CUdevice, size_t,
+				 CUmemGenericAllocationHandle, size_t, size_t, unsigned long long));
 CUDA_API(cuMulticastCreate, (CUmemGenericAllocationHandle *, const CUmulticastObjectProp *));
 CUDA_API(cuMulticastGetGranularity,
 	 (size_t *, const CUmulticastObjectProp *, CUmulticastGranularity_flags));
@@ -330,6 +342,8 @@ CUDA_API_PTSZ(cuMemcpy3DBatchAsync,
 	      (size_t, CUDA_MEMCPY3D_BATCH_OP *, size_t *, unsigned long long, CUstream));
 CUDA_API_PTSZ(cuMemcpy3DBatchAsync_v2,
 	      (size_t, CUDA_MEMCPY3D_BATCH_OP *, unsigned long long, CUstream));
+CUDA_API_PTSZ(cuMemcpy3DWithAttributesAsync,
+	      (CUDA_MEMCPY3D_BATCH_OP *, unsigned long long, CUstream));
 CUDA_API_PTDS(cuMemcpy3DPeer, (const CUDA_MEMCPY3D_PEER *));
 CUDA_API_PTSZ(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *, CUstream));
 CUDA_API_PTDS(cuMemcpy3D_v2, (const CUDA_MEMCPY3D *));
@@ -346,6 +360,8 @@ CUDA_API_PTSZ(cuMemcpyBatchAsync, (CUdeviceptr *, CUdeviceptr *, size_t *, size_
 				   CUmemcpyAttributes *, size_t *, size_t, size_t *, CUstream));
 CUDA_API_PTSZ(cuMemcpyBatchAsync_v2, (CUdeviceptr *, CUdeviceptr *, size_t *, size_t,
 				      CUmemcpyAttributes *, size_t *, size_t, CUstream));
+CUDA_API_PTSZ(cuMemcpyWithAttributesAsync,
+	      (CUdeviceptr, CUdeviceptr, size_t, CUmemcpyAttributes *, CUstream));
 CUDA_API(cuMemcpyDtoA, (CUarray, unsigned int, CUdeviceptr_v1, unsigned int));
 CUDA_API_PTDS(cuMemcpyDtoA_v2, (CUarray, size_t, CUdeviceptr, size_t));
 CUDA_API(cuMemcpyDtoD, (CUdeviceptr_v1, CUdeviceptr_v1, unsigned int));
@@ -405,6 +421,9 @@ CUDA_API_PTSZ(cuStreamBatchMemOp_v2,
 CUDA_API_PTSZ(cuStreamBeginCapture, (CUstream));
 CUDA_API_PTSZ(cuStreamBeginCaptureToGraph, (CUstream, CUgraph, const CUgraphNode *,
 					    const CUgraphEdgeData *, size_t, CUstreamCaptureMode));
+CUDA_API_PTSZ(cuStreamBeginCaptureToCig, (CUstream, CUstreamCigCaptureParams *));
+CUDA_API_PTSZ(cuStreamBeginRecaptureToGraph,
+	      (CUstream, CUstreamCaptureMode, CUgraph, CUgraphRecaptureCallback, void *));
 CUDA_API_PTSZ(cuStreamBeginCapture_v2, (CUstream, CUstreamCaptureMode));
 CUDA_API_PTSZ(cuStreamCopyAttributes, (CUstream, CUstream));
 CUDA_API(cuStreamCreate, (CUstream *, unsigned int));
@@ -412,6 +431,7 @@ CUDA_API(cuStreamCreateWithPriority, (CUstream *, unsigned int, int));
 CUDA_API(cuStreamDestroy, (CUstream));
 CUDA_API(cuStreamDestroy_v2, (CUstream));
 CUDA_API_PTSZ(cuStreamEndCapture, (CUstream, CUgraph *));
+CUDA_API_PTSZ(cuStreamEndCaptureToCig, (CUstream));
 CUDA_API_PTSZ(cuStreamGetAttribute, (CUstream, CUstreamAttrID, CUstreamAttrValue *));
 CUDA_API_PTSZ(cuStreamGetCaptureInfo, (CUstream, CUstreamCaptureStatus *, cuuint64_t *));
 CUDA_API_PTSZ(cuStreamGetCaptureInfo_v2, (CUstream, CUstreamCaptureStatus *, cuuint64_t *,
@@ -474,6 +494,8 @@ CUDA_API(cuGraphAddNode,
 	 (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUgraphNodeParams *));
 CUDA_API(cuGraphAddNode_v2, (CUgraphNode *, CUgraph, const CUgraphNode *, const CUgraphEdgeData *,
 			     size_t, CUgraphNodeParams *));
+CUDA_API(cuGraphAddNode_v3, (CUgraphNode *, CUgraph, const CUgraphNode *, const CUgraphEdgeData *,
+			     size_t, CUgraphNodeParams *));
 CUDA_API(cuGraphBatchMemOpNodeGetParams, (CUgraphNode, CUDA_BATCH_MEM_OP_NODE_PARAMS *));
 CUDA_API(cuGraphBatchMemOpNodeSetParams, (CUgraphNode, const CUDA_BATCH_MEM_OP_NODE_PARAMS *));
 CUDA_API(cuGraphChildGraphNodeGetGraph, (CUgraphNode, CUgraph *));
@@ -495,6 +517,7 @@ CUDA_API(cuGraphExecDestroy, (CUgraphExec));
 CUDA_API(cuGraphExecEventRecordNodeSetEvent, (CUgraphExec, CUgraphNode, CUevent));
 CUDA_API(cuGraphExecEventWaitNodeSetEvent, (CUgraphExec, CUgraphNode, CUevent));
 CUDA_API(cuGraphExecGetFlags, (CUgraphExec, cuuint64_t *));
+CUDA_API(cuGraphExecGetId, (CUgraphExec, unsigned int *));
 CUDA_API(cuGraphExecHostNodeSetParams, (CUgraphExec, CUgraphNode, const CUDA_HOST_NODE_PARAMS *));
 CUDA_API(cuGraphExecKernelNodeSetParams,
 	 (CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS_v1 *));
@@ -509,6 +532,7 @@ CUDA_API(cuGraphExecUpdate, (CUgraphExec, CUgraph, CUgraphNode *, CUgraphExecUpd
 CUDA_API(cuGraphExecUpdate_v2, (CUgraphExec, CUgraph, CUgraphExecUpdateResultInfo *));
 CUDA_API(cuGraphGetEdges, (CUgraph, CUgraphNode *, CUgraphNode *, size_t *));
 CUDA_API(cuGraphGetEdges_v2, (CUgraph, CUgraphNode *, CUgraphNode *, CUgraphEdgeData *, size_t *));
+CUDA_API(cuGraphGetId, (CUgraph, unsigned int *));
 CUDA_API(cuGraphGetNodes, (CUgraph, CUgraphNode *, size_t *));
 CUDA_API(cuGraphGetRootNodes, (CUgraph, CUgraphNode *, size_t *));
 CUDA_API(cuGraphHostNodeGetParams, (CUgraphNode, CUDA_HOST_NODE_PARAMS *));
@@ -540,9 +564,14 @@ CUDA_API(cuGraphNodeGetDependentNodes, (CUgraphNode, CUgraphNode *, size_t *));
 CUDA_API(cuGraphNodeGetDependentNodes_v2,
 	 (CUgraphNode, CUgraphNode *, CUgraphEdgeData *, size_t *));
 CUDA_API(cuGraphNodeGetEnabled, (CUgraphExec, CUgraphNode, unsigned int *));
+CUDA_API(cuGraphNodeGetContainingGraph, (CUgraphNode, CUgraph *));
+CUDA_API(cuGraphNodeGetLocalId, (CUgraphNode, unsigned int *));
+CUDA_API(cuGraphNodeGetParams, (CUgraphNode, CUgraphNodeParams *));
+CUDA_API(cuGraphNodeGetToolsId, (CUgraphNode, unsigned long long *));
 CUDA_API(cuGraphNodeGetType, (CUgraphNode, CUgraphNodeType *));
 CUDA_API(cuGraphNodeSetEnabled, (CUgraphExec, CUgraphNode, unsigned int));
 CUDA_API(cuGraphNodeSetParams, (CUgraphNode, CUgraphNodeParams *));
+CUDA_API(cuGraphNodeSetParams_v2, (CUgraphNode, CUgraphNodeParams *));
 CUDA_API(cuGraphReleaseUserObject, (CUgraph, CUuserObject, unsigned int));
 CUDA_API(cuGraphRemoveDependencies, (CUgraph, const CUgraphNode *, const CUgraphNode *, size_t));
 CUDA_API(cuGraphRemoveDependencies_v2,

@@ -4,8 +4,8 @@
     generate.py cuda --classes symbol-classes.tsv --decisions decisions.tsv --hooks hooks.h ...
     generate.py nvml --names exported-by-550.txt --names newer.txt --classes symbol-classes.tsv --decisions decisions.tsv --hooks hooks.h ...
 
-Fails when a symbol has no known class, or when one whose class takes, gives or reports device memory, submits work, or
-names devices or processes is neither hooked nor has its reason to be forwarded in decisions.tsv: nobody has thought about it.
+Fails when a symbol has no known class, or when one whose class takes, gives, keeps or reports device memory, submits work,
+begins or ends a capture, or names devices or processes is neither hooked nor has its reason to be forwarded in decisions.tsv: nobody has thought about it.
 """
 import argparse
 import pathlib
@@ -15,6 +15,7 @@ import sys
 # The meaning of a class for the front. True: must be hooked, or have a reason in decisions.tsv.
 CLASSES = {
     "capture": False,
+    "capture.edge": True,
     "data": False,
     "debugger": False,
     "entry": True,
@@ -25,12 +26,13 @@ CLASSES = {
     "memory.host (never charged)": False,
     "memory.implicit (driver memory taken as a side effect)": True,
     "memory.import (exporter pays)": False,
+    "memory.keep (the driver may hold it on)": True,
     "memory.map-policy": False,
     "memory.release": True,
     "memory.report": True,
     "other": False,
     "sync": False,
-    "work.host-callback": False,
+    "work.host-callback": True,
     "work.launch": True,
     "work.memcpy": True,
     "work.memset": True,

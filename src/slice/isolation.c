@@ -207,7 +207,7 @@ static int uncover(const char *dir, const char *front, const char *own, const ch
 	return mount(own_path, driver, NULL, MS_BIND, NULL) < 0 ? -errno : 0;
 }
 
-int isolation_leave(const char *cuda, const char *nvml, struct error *err)
+int isolation_leave(const char *const *cuda, const char *nvml, struct error *err)
 {
 	const char *dir = slice_dir_find(NULL);
 	enum namespace_form form;
@@ -216,8 +216,8 @@ int isolation_leave(const char *cuda, const char *nvml, struct error *err)
 	if (!dir)
 		return 0;
 	int rc = namespace_enter(true, &form);
-	if (rc == 0)
-		rc = uncover(dir, ISOLATION_FRONT_CUDA, ISOLATION_OWN_CUDA, cuda);
+	for (; rc == 0 && *cuda; cuda++)
+		rc = uncover(dir, ISOLATION_FRONT_CUDA, ISOLATION_OWN_CUDA, *cuda);
 	if (rc == 0)
 		rc = uncover(dir, ISOLATION_FRONT_NVML, ISOLATION_OWN_NVML, nvml);
 	if (rc == 0 &&

@@ -61,6 +61,6 @@ void isolation_rejoin(struct places *places);
 /* Whether `path` is one of those. */
 bool isolation_is_front(const char *path);
 /* There: hides the slice from this process and its children, which go to another (simulated) host.
- * The driver's own libraries `cuda` and `nvml`, if they are covered, are to be had again. 0, or
- * negative with *err set. Elsewhere it does nothing. */
-int isolation_leave(const char *cuda, const char *nvml, struct error *err);
+ * The driver's own libraries, if they are covered, are to be had again: those in the list `cuda`,
+ * which ends with NULL, and `nvml`. 0, or negative with *err set. Elsewhere it does nothing. */
+int isolation_leave(const char *const *cuda, const char *nvml, struct error *err);

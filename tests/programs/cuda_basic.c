@@ -413,6 +413,9 @@ static void check_per_thread(int argc, char **argv)
 	EXPECT(done == 1);
 }
 
+/* Drivers before CUDA 12.5 lack it. */
+__attribute__((weak)) __typeof__(cuCtxCreate_v4) cuCtxCreate_v4;
+
 static void check_procaddr(int argc, char **argv)
 {
 	CUdriverProcAddressQueryResult status;

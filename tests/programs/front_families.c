@@ -112,6 +112,10 @@ static int check_vmm(void)
 	CUmemGenericAllocationHandle handle, again;
 	CUmemAllocationProp on_host = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				       .location = {.type = CU_MEM_LOCATION_TYPE_HOST}};
+	/* A type of location that came later: a locality domain, whose device is its lowest byte.
+	 */
+	CUmemAllocationProp in_domain = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					 .location = {.type = (CUmemLocationType)6, .id = 0x100}};
 	CUdeviceptr at = GIB(700);
 
 	OK(cuMemCreate(&handle, MIB(100), &on_device, 0));
@@ -128,6 +132,7 @@ static int check_vmm(void)
 
 	OK(cuMemCreate(&handle, LIMIT, &on_device, 0));
 	REFUSED(cuMemCreate(&again, BLOCK, &on_device, 0));
+	REFUSED(cuMemCreate(&again, BLOCK, &in_domain, 0));
 	OK(cuMemCreate(&again, LIMIT, &on_host, 0));
 	OK(cuMemRelease(again));
 	CHECK(room() == 0);
@@ -158,6 +163,14 @@ static int keep(int way)
 		OK(cuMulticastBindAddr(1, 0, at + MIB(50), MIB(50), 0));
 	if (way == 4)
 		OK(cuMemGetHandleForAddressRange(&fd, at, MIB(100), 1, 0));
+	if (way == 5)
+		OK(cuMulticastBindMem_v2(1, 0, 0, handle, 0, MIB(100), 0));
+	if (way == 6)
+		OK(cuMulticastBindAddr_v2(1, 0, 0, at + MIB(50), MIB(50), 0));
+	if (way == 7)
+		OK(cuLogicalEndpointBindMem(1, 0, 0, handle, 0, MIB(100), 0));
+	if (way == 8)
+		OK(cuLogicalEndpointBindAddr(1, 0, 0, (void *)(at + MIB(50)), MIB(50), 0));
 	OK(cuMemRelease(handle));
 	OK(cuMemUnmap(at, MIB(100)));
 	CHECK(room() == LIMIT);
@@ -187,6 +200,26 @@ static int check_kept_by_address(void)
 static int check_kept_by_handle(void)
 {
 	return keep(4);
+}
+
+static int check_kept_by_multicast_v2(void)
+{
+	return keep(5);
+}
+
+static int check_kept_by_address_v2(void)
+{
+	return keep(6);
+}
+
+static int check_kept_by_endpoint(void)
+{
+	return keep(7);
+}
+
+static int check_kept_by_endpoint_address(void)
+{
+	return keep(8);
 }
 
 static int check_array(void)
@@ -264,6 +297,10 @@ int main(int argc, char **argv)
 		{"kept-by-multicast", check_kept_by_multicast, 0},
 		{"kept-by-address", check_kept_by_address, 0},
 		{"kept-by-handle", check_kept_by_handle, 0},
+		{"kept-by-multicast-v2", check_kept_by_multicast_v2, 0},
+		{"kept-by-address-v2", check_kept_by_address_v2, 0},
+		{"kept-by-endpoint", check_kept_by_endpoint, 0},
+		{"kept-by-endpoint-address", check_kept_by_endpoint_address, 0},
 		{"array", check_array, 0},
 		{"graph", check_graph, 0},
 	};

@@ -25,7 +25,7 @@ for name in sorted(functions):
 bases = {name.removesuffix("_ptsz").removesuffix("_ptds") for name in functions}
 bases |= {b[:-3] for b in bases if b[-3:-1] == "_v"}
 for base in sorted(bases):
-    for version in (2000, 3020, 4000, 11020, 11070, 12000, 12080, 13000):
+    for version in (2000, 3020, 4000, 11020, 11070, 12000, 12080, 13000, 13010, 13020, 13030, 13040):
         for flags in (0, 1, 2):  # default, legacy, per-thread stream
             for name, more in ("cuGetProcAddress_v2", [None]), ("cuGetProcAddress", []):
                 found = c.c_void_p()

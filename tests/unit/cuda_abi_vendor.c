@@ -7,6 +7,10 @@
 #include <cuda.h>
 
 #if CUDA_VERSION == 13000
+/* Types of newer headers, which prototypes of newer functions need. */
+typedef cuuint32_t CUlogicalEndpointId;
+typedef struct CUstreamCigCaptureParams_st CUstreamCigCaptureParams;
+typedef void (*CUgraphRecaptureCallback)(void);
 #include "base/cuda_functions.h"
 
 const struct abi_entry abi_vendor[] = {

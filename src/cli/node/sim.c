@@ -1,6 +1,7 @@
 /* carve sim: hands over to the simulated host's own program. */
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,15 +87,22 @@ static int models_list(const struct cli *cli, const struct places *places, struc
 	return simhost_exec(places, argv, err);
 }
 
-/* The simulated driver lies beside simhost. */
+/* The simulated driver lies beside simhost, and its other releases in a directory each. A slice
+ * stands before the library of the release that its own host plays. */
 static int sim_slice_leave(const struct places *places, struct error *err)
 {
 	char cuda[PATH_MAX], nvml[PATH_MAX];
 	int length = (int)(strrchr(places->simhost, '/') - places->simhost);
+	glob_t found;
 
-	snprintf(cuda, sizeof(cuda), "%.*s/libcuda.so.1", length, places->simhost);
+	snprintf(cuda, sizeof(cuda), "%.*s/{,driver/*/}libcuda.so.1", length, places->simhost);
 	snprintf(nvml, sizeof(nvml), "%.*s/libnvidia-ml.so.1", length, places->simhost);
-	return isolation_leave(cuda, nvml, err);
+	if (glob(cuda, GLOB_BRACE, NULL, &found) != 0)
+		return error_set(err, EXIT_CODE_FAILED, "the simulated driver is not at %.300s",
+				 cuda);
+	int rc = isolation_leave((const char *const *)found.gl_pathv, nvml, err);
+	globfree(&found);
+	return rc;
 }
 
 /* One daemon for all users of the host; then the command takes this shell's place. */

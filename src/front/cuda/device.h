@@ -24,5 +24,22 @@ static inline int device_gpu(struct process *p, CUdevice device)
 	return known ? gpu : device_gpu_ask(p, device);
 }
 
+/* The device whose memory the location names; CU_DEVICE_CPU: it is the host's. A type that is not
+ * known here is of a device, which its lowest byte names: so a locality domain does (CUDA 13.4). */
+static inline CUdevice location_device(const CUmemLocation *location)
+{
+	switch ((unsigned int)location->type) {
+	case CU_MEM_LOCATION_TYPE_DEVICE:
+		return location->id;
+	case CU_MEM_LOCATION_TYPE_NONE:
+	case CU_MEM_LOCATION_TYPE_HOST:
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+		return CU_DEVICE_CPU;
+	default:
+		return location->id & 0xff;
+	}
+}
+
 /* Whether it is a device of the driver's at all. False before cuInit. */
 bool device_is_there(CUdevice device);

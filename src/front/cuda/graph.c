@@ -54,13 +54,12 @@ static void node_needs_add(struct graph_needs *needs, CUgraphNode node, int dept
 	if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
 	    real_cuGraphMemAllocNodeGetParams(node, &params) != CUDA_SUCCESS)
 		return;
-	CUdevice device = params.poolProps.location.id;
+	CUdevice device = location_device(&params.poolProps.location);
 	/* A driver that does not say where means here. */
 	if (params.poolProps.location.type == CU_MEM_LOCATION_TYPE_INVALID &&
 	    real_cuCtxGetDevice(&device) != CUDA_SUCCESS)
 		return;
-	if (params.poolProps.location.type <= CU_MEM_LOCATION_TYPE_DEVICE &&
-	    (uint32_t)device < LEDGER_GPUS_MAX && needs->bytes[device] < BOOKS_MOST)
+	if ((uint32_t)device < LEDGER_GPUS_MAX && needs->bytes[device] < BOOKS_MOST)
 		needs->bytes[device] += books_blocks(MIN(params.bytesize, BOOKS_MOST));
 }
 
@@ -534,6 +533,15 @@ CUresult hook_cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphN
 	if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
 		graph_gets_memory();
 	return real_cuGraphAddNode_v2(node, graph, after, edges, after_count, params);
+}
+
+CUresult hook_cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+				const CUgraphEdgeData *edges, size_t after_count,
+				CUgraphNodeParams *params)
+{
+	if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+		graph_gets_memory();
+	return real_cuGraphAddNode_v3(node, graph, after, edges, after_count, params);
 }
 
 /* ---- executable graphs that are changed ---- */

@@ -56,6 +56,7 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	X(cuGraphAddMemAllocNode)             \
 	X(cuGraphAddNode)                     \
 	X(cuGraphAddNode_v2)                  \
+	X(cuGraphAddNode_v3)                  \
 	X(cuGraphDestroy)                     \
 	X(cuGraphExecChildGraphNodeSetParams) \
 	X(cuGraphExecDestroy)                 \
@@ -81,11 +82,14 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	X(cuIpcOpenMemHandle_v2)              \
 	X(cuKernelGetAttribute)               \
 	X(cuKernelGetFunction)                \
+	X(cuKernelGetParamCount)              \
 	X(cuKernelGetParamInfo)               \
 	X(cuKernelSetAttribute)               \
 	X(cuKernelSetCacheConfig)             \
 	X(cuLaunchHostFunc)                   \
 	X(cuLaunchHostFunc_ptsz)              \
+	X(cuLaunchHostFunc_v2)                \
+	X(cuLaunchHostFunc_v2_ptsz)           \
 	X(cuLibraryEnumerateKernels)          \
 	X(cuLibraryGetGlobal)                 \
 	X(cuLibraryGetKernel)                 \
@@ -95,6 +99,8 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	X(cuLibraryLoadData)                  \
 	X(cuLibraryLoadFromFile)              \
 	X(cuLibraryUnload)                    \
+	X(cuLogicalEndpointBindAddr)          \
+	X(cuLogicalEndpointBindMem)           \
 	X(cuMemAlloc)                         \
 	X(cuMemAllocAsync)                    \
 	X(cuMemAllocAsync_ptsz)               \
@@ -139,20 +145,28 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	X(cuModuleLoadFatBinary)              \
 	X(cuModuleUnload)                     \
 	X(cuMulticastBindAddr)                \
+	X(cuMulticastBindAddr_v2)             \
 	X(cuMulticastBindMem)                 \
+	X(cuMulticastBindMem_v2)              \
 	X(cuStreamAddCallback)                \
 	X(cuStreamAddCallback_ptsz)           \
 	X(cuStreamBeginCapture)               \
+	X(cuStreamBeginCaptureToCig)          \
+	X(cuStreamBeginCaptureToCig_ptsz)     \
 	X(cuStreamBeginCaptureToGraph)        \
 	X(cuStreamBeginCaptureToGraph_ptsz)   \
 	X(cuStreamBeginCapture_ptsz)          \
 	X(cuStreamBeginCapture_v2)            \
 	X(cuStreamBeginCapture_v2_ptsz)       \
+	X(cuStreamBeginRecaptureToGraph)      \
+	X(cuStreamBeginRecaptureToGraph_ptsz) \
 	X(cuStreamCreate)                     \
 	X(cuStreamCreateWithPriority)         \
 	X(cuStreamDestroy)                    \
 	X(cuStreamDestroy_v2)                 \
 	X(cuStreamEndCapture)                 \
+	X(cuStreamEndCaptureToCig)            \
+	X(cuStreamEndCaptureToCig_ptsz)       \
 	X(cuStreamEndCapture_ptsz)            \
 	X(cuStreamSynchronize)                \
 	X(cuStreamSynchronize_ptsz)           \
@@ -187,6 +201,8 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	G(cuMemcpy3DPeerAsync)                  \
 	G(cuMemcpy3DPeerAsync_ptsz)             \
 	G(cuMemcpy3DPeer_ptds)                  \
+	G(cuMemcpy3DWithAttributesAsync)        \
+	G(cuMemcpy3DWithAttributesAsync_ptsz)   \
 	G(cuMemcpy3D_v2)                        \
 	G(cuMemcpy3D_v2_ptds)                   \
 	G(cuMemcpyAsync)                        \
@@ -238,6 +254,8 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 	G(cuMemcpyPeerAsync)                    \
 	G(cuMemcpyPeerAsync_ptsz)               \
 	G(cuMemcpyPeer_ptds)                    \
+	G(cuMemcpyWithAttributesAsync)          \
+	G(cuMemcpyWithAttributesAsync_ptsz)     \
 	G(cuMemcpy_ptds)                        \
 	G(cuMemsetD16)                          \
 	G(cuMemsetD16Async)                     \

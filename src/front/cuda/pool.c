@@ -353,11 +353,12 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
 	if (result != CUDA_SUCCESS)
 		return result;
 	bool is_managed = props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
-	if (is_managed || props->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+	CUdevice device = location_device(&props->location);
+	if (is_managed || device == CU_DEVICE_CPU) {
 		mark(*pool, is_managed);
 		return result;
 	}
-	int gpu = device_gpu(p, props->location.id);
+	int gpu = device_gpu(p, device);
 	if (gpu >= 0) {
 		grow_track(p, OBJECT_POOL, key_of(*pool), gpu);
 		grow_settle_one(p, OBJECT_POOL, key_of(*pool));
@@ -447,7 +448,7 @@ static CUresult located(CUresult result, const CUmemoryPool *pool, const CUmemLo
 {
 	bool is_managed = type == CU_MEM_ALLOCATION_TYPE_MANAGED;
 
-	if (result == CUDA_SUCCESS && (is_managed || location->type != CU_MEM_LOCATION_TYPE_DEVICE))
+	if (result == CUDA_SUCCESS && (is_managed || location_device(location) == CU_DEVICE_CPU))
 		mark(*pool, is_managed);
 	return result;
 }

@@ -56,11 +56,11 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 	if (!p)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	/* Memory on the host is not the slice's; on no device there is none. */
-	if (!handle || !prop || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-	    !device_is_there(prop->location.id))
+	CUdevice device = prop ? location_device(&prop->location) : CU_DEVICE_CPU;
+	if (!handle || !device_is_there(device))
 		return real_cuMemCreate(handle, size, prop, flags);
-	CUresult result = taking_begin_on(&t, p, device_gpu(p, prop->location.id), OBJECT_PHYSICAL,
-					  books_blocks(size));
+	CUresult result =
+		taking_begin_on(&t, p, device_gpu(p, device), OBJECT_PHYSICAL, books_blocks(size));
 	if (result != CUDA_SUCCESS)
 		return refused(size, prop, flags);
 	result = TAKE(&t, real_cuMemCreate(handle, size, prop, flags));
@@ -282,6 +282,8 @@ CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_
 	return real_cuMemGetHandleForAddressRange(handle, ptr, size, type, flags);
 }
 
+/* A multicast object or a logical endpoint (CUDA 13.3) keeps what is bound to it, also where its
+ * handle is released and its address unmapped. */
 CUresult hook_cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_t multicast_offset,
 				 CUmemGenericAllocationHandle handle, size_t offset, size_t size,
 				 unsigned long long flags)
@@ -295,6 +297,41 @@ CUresult hook_cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t
 {
 	range_exported(ptr, size);
 	return real_cuMulticastBindAddr(multicast, multicast_offset, ptr, size, flags);
+}
+
+CUresult hook_cuMulticastBindMem_v2(CUmemGenericAllocationHandle multicast, CUdevice device,
+				    size_t multicast_offset, CUmemGenericAllocationHandle handle,
+				    size_t offset, size_t size, unsigned long long flags)
+{
+	handle_exported(handle);
+	return real_cuMulticastBindMem_v2(multicast, device, multicast_offset, handle, offset, size,
+					  flags);
+}
+
+CUresult hook_cuMulticastBindAddr_v2(CUmemGenericAllocationHandle multicast, CUdevice device,
+				     size_t multicast_offset, CUdeviceptr ptr, size_t size,
+				     unsigned long long flags)
+{
+	range_exported(ptr, size);
+	return real_cuMulticastBindAddr_v2(multicast, device, multicast_offset, ptr, size, flags);
+}
+
+CUresult hook_cuLogicalEndpointBindMem(CUlogicalEndpointId endpoint, CUdevice device,
+				       cuuint64_t endpoint_offset,
+				       CUmemGenericAllocationHandle handle, cuuint64_t offset,
+				       cuuint64_t size, unsigned long long flags)
+{
+	handle_exported(handle);
+	return real_cuLogicalEndpointBindMem(endpoint, device, endpoint_offset, handle, offset,
+					     size, flags);
+}
+
+CUresult hook_cuLogicalEndpointBindAddr(CUlogicalEndpointId endpoint, CUdevice device,
+					cuuint64_t endpoint_offset, void *ptr, cuuint64_t size,
+					unsigned long long flags)
+{
+	range_exported((uintptr_t)ptr, size);
+	return real_cuLogicalEndpointBindAddr(endpoint, device, endpoint_offset, ptr, size, flags);
 }
 
 /* Sparse arrays have no address that a mapping could be known by. */

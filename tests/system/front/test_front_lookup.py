@@ -18,11 +18,21 @@ def in_slice(host, name):
     return json.loads(done.stdout)
 
 
-def test_each_way_to_look_a_function_up_finds_the_front(host):
+def finds_the_front(host):
     wrong, counts = in_slice(host, "lookup_ways")
     assert wrong == []
     assert counts["linked"] == counts["dlsym"] > 400
     assert counts["cuGetProcAddress_v2"] > 5000 and counts["cuGetProcAddress"] > 5000
+    return counts["dlsym"]
+
+
+def test_each_way_to_look_a_function_up_finds_the_front(host):
+    finds_the_front(host)
+
+
+def test_each_way_to_look_a_function_of_the_newest_driver_up_finds_the_front(make_host):
+    """Nothing of what it has is left out: the program asks for all functions that the front knows, but for the debugger's."""
+    assert finds_the_front(make_host("h100-80gb", "615")) == len(FUNCTIONS)
 
 
 def test_each_way_to_call_a_function_is_charged(host):

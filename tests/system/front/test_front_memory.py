@@ -29,7 +29,7 @@ def test_family(check):
     assert books["peak"] <= GIB
 
 
-@pytest.mark.parametrize("keeper", ["array", "multicast", "address", "handle"])
+@pytest.mark.parametrize("keeper", ["array", "multicast", "address", "handle", "multicast-v2", "address-v2", "endpoint", "endpoint-address"])
 def test_the_driver_is_asked_whether_it_keeps_memory_that_was_given_back(keeper):
     """A sparse array, a multicast object or a handle that is not CUDA's may hold memory of which nothing else is left."""
     settles = {}

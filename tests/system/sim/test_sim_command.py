@@ -109,3 +109,12 @@ def test_a_simulated_host_serves_beyond_the_soft_limits_of_its_shell():
 def test_a_host_that_may_write_no_file_says_so():
     done = run(["sh", "-c", 'ulimit -f 1; "$@"', "sh", CARVE, "sim", "--", "true"])
     assert done.returncode == 125 and "File too large" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+@pytest.mark.parametrize("release", ["550", "610"])
+def test_a_compiler_links_with_the_simulated_driver_by_its_name(tmp_path, release):
+    """LIBRARY_PATH says where it is; nobody needs to know a path of carve's."""
+    source = "int cuInit(unsigned); int cuDeviceGetCount(int *); int main(void) { int n = 0; return cuInit(0) || cuDeviceGetCount(&n) || n != 1; }"
+    steps = f"echo '{source}' > p.c && cc p.c -o p -lcuda -lnvidia-ml && exec ./p"
+    done = run([CARVE, "sim", "--driver", release, "--", "sh", "-c", steps], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr

@@ -1,11 +1,13 @@
 """The simulated libcuda, by programs against the driver API. A real driver does all that is expected here, too."""
+import json
 import os
 import signal
 import subprocess
+import sys
 
 import pytest
 
-from conftest import BUILD, PATIENCE, run, wait_until
+from conftest import BUILD, PATIENCE, run, sim_run, wait_until
 
 MIB = 1 << 20
 
@@ -129,6 +131,41 @@ def test_version_dependent_functions(programs):
     for driver, newest in (("550", "v3"), ("580", "v4")):
         done = on_host([programs / "cuda_basic", "procaddr"], driver=driver)
         assert (done.returncode, done.stdout.strip()) == (0, newest), done.stderr
+
+
+# Functions and the first release of the driver that has each, as far as these are played.
+FIRST_RELEASES = {
+    "cuGraphAddNode_v2": "550", "cuStreamBeginCaptureToGraph_ptsz": "550", "cuMemcpyBatchAsync": "580", "cuMemcpyBatchAsync_v2_ptsz": "580",
+    "cuCheckpointProcessLock": "580", "cuMulticastBindMem_v2": "595", "cuMulticastBindAddr_v2": "595", "cuDevSmResourceSplit": "595",
+    "cuGraphGetId": "595", "cuMemcpyWithAttributesAsync": "595", "cuMemcpy3DWithAttributesAsync_ptsz": "595", "cuLaunchHostFunc_v2": "595",
+    "cuStreamBeginCaptureToCig": "595", "cuGraphNodeGetParams": "595", "cuLogicalEndpointBindMem": "610", "cuLogicalEndpointBindAddr": "610",
+    "cuStreamBeginRecaptureToGraph": "610", "cuGraphAddNode_v3": "615", "cuMemGetLocationInfo": "615", "cuCheckpointOperationComplete": "615"}
+RELEASES = ["535", "550", "580", "595", "610", "615"]
+ASKED = """
+import ctypes, json, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+cuda.cuInit(0)
+def proc_address(name):
+    found = ctypes.c_void_p()
+    assert cuda.cuGetProcAddress_v2(name.encode(), ctypes.byref(found), 13040, ctypes.c_uint64(0), None) == 0
+    return bool(found.value)
+print(json.dumps([[name, hasattr(cuda, name), proc_address(name)] for name in sys.argv[1:]]))
+"""
+
+
+@pytest.mark.parametrize("sliced", [False, True])
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_release_of_the_driver_has_its_own_functions_and_no_newer_ones(release, sliced):
+    """In a slice, too: the front answers as the driver behind it."""
+    slice_of = [BUILD / "carve", "run", "--ephemeral", "--vram", "1", "--"] if sliced else []
+    done = sim_run("h100-80gb", [*slice_of, sys.executable, "-S", "-c", ASKED, *FIRST_RELEASES], driver=release)
+    assert done.returncode == 0, done.stderr
+    for name, by_name, by_address in json.loads(done.stdout):
+        has = RELEASES.index(FIRST_RELEASES[name]) <= RELEASES.index(release)
+        assert by_name == has, name
+        # cuGetProcAddress knows names without a version and without the stream's suffix, and what came with CUDA 13.1 and later by both.
+        if not name.endswith("_ptsz") and (not name[-3:-1] == "_v" or RELEASES.index(FIRST_RELEASES[name]) > 2):
+            assert by_address == has, name
 
 
 def used(host):

@@ -7,6 +7,7 @@ import pytest
 
 from conftest import BUILD, clean_env, rest_long, run
 from front_host import FRONTS, NULL_DRIVER
+from programs import python
 
 MS = 1_000_000
 
@@ -118,6 +119,21 @@ def test_random_program_ends_and_computes_the_same(make_host, seed):
     through_gate, gate = on_sim(host, f"random:{seed}", *program)
     assert through_gate == direct.stdout, f"seed {seed}"
     assert gate["leaked"] == 0 and gate["drained"] > 0
+
+
+COPIES = [(how, kinds, "w" in kinds)
+          for how in ("cuMemcpyBatchAsync", "cuMemcpyBatchAsync_v2", "cuMemcpyBatchAsync_ptsz", "cuMemcpyBatchAsync_v2_ptsz", "cuMemcpy3DBatchAsync",
+                      "cuMemcpy3DBatchAsync_v2", "cuMemcpy3DBatchAsync_v2_ptsz", "cuMemcpyWithAttributesAsync", "cuMemcpyWithAttributesAsync_ptsz",
+                      "cuMemcpy3DWithAttributesAsync", "cuMemcpy3DWithAttributesAsync_ptsz")
+          for kinds in (("w", "fw", "wf", "ftw", "fft", "t") if how == "cuMemcpyBatchAsync_v2" else ("fw", "ft"))]
+
+
+@pytest.mark.once("the front's gate, beside a stand-in for the daemon")
+@pytest.mark.parametrize("how, kinds, waits", COPIES)
+def test_copies_wait_for_the_gate_if_any_of_them_is_within_the_gpu(make_host, how, kinds, waits):
+    """Copies between the host and the GPU hardly disturb, and pass. A batch has one word for all of its copies."""
+    _, gate = on_sim(make_host("h100-80gb", "615"), "closed:700,open", *python("gate_copies", how, kinds))
+    assert (gate["waits"] > 0, gate["leaked"]) == (waits, 0)
 
 
 @pytest.mark.parametrize("mode", rest_long(["global", "thread", "relaxed"]))

@@ -286,6 +286,11 @@ CUresult hook_cuKernelGetAttribute(int *value, CUfunction_attribute attribute, C
 		   real_cuKernelGetAttribute(value, attribute, kernel, device));
 }
 
+CUresult hook_cuKernelGetParamCount(CUkernel kernel, size_t *count)
+{
+	USE_KERNEL(kernel, real_cuKernelGetParamCount(kernel, count));
+}
+
 CUresult hook_cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t *offset, size_t *size)
 {
 	USE_KERNEL(kernel, real_cuKernelGetParamInfo(kernel, index, offset, size));

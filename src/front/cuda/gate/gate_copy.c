@@ -36,10 +36,14 @@ static uint64_t batch_bytes(const size_t *sizes, size_t count)
 	return sum;
 }
 
-/* As its first copy is: a batch of both kinds is rare. */
+/* Whether every copy has a side on the host. A batch waits for the gate if any of its copies must,
+ * wherever that copy stands. */
 static bool batch_is_host(const CUdeviceptr *to, const CUdeviceptr *from, size_t count)
 {
-	return !to || !from || !count || is_host(to[0]) || is_host(from[0]);
+	for (size_t i = 0; to && from && i < count; i++)
+		if (!is_host(to[i]) && !is_host(from[i]))
+			return false;
+	return true;
 }
 
 static uint64_t volumes(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count)
@@ -58,7 +62,10 @@ static bool operand_is_host(const CUmemcpy3DOperand *operand)
 
 static bool volumes_are_host(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count)
 {
-	return !ops || !count || operand_is_host(&ops[0].src) || operand_is_host(&ops[0].dst);
+	for (size_t i = 0; ops && i < count; i++)
+		if (!operand_is_host(&ops[i].src) && !operand_is_host(&ops[i].dst))
+			return false;
+	return true;
 }
 
 #define DEVICE(name, parameters, arguments, stream, bytes) \
@@ -102,6 +109,16 @@ EITHER(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream 
        (to, from, bytes, stream), gate_stream_of(stream), bytes, is_host(to) || is_host(from))
 EITHER(cuMemcpyAsync_ptsz, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream),
        (to, from, bytes, stream), gate_stream_ptsz(stream), bytes, is_host(to) || is_host(from))
+EITHER(cuMemcpyWithAttributesAsync,
+       (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUmemcpyAttributes *attributes,
+	CUstream stream),
+       (to, from, bytes, attributes, stream), gate_stream_of(stream), bytes,
+       is_host(to) || is_host(from))
+EITHER(cuMemcpyWithAttributesAsync_ptsz,
+       (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUmemcpyAttributes *attributes,
+	CUstream stream),
+       (to, from, bytes, attributes, stream), gate_stream_ptsz(stream), bytes,
+       is_host(to) || is_host(from))
 DEVICE(cuMemcpyPeer,
        (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
 	size_t bytes),
@@ -249,6 +266,13 @@ EITHER(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *copy, CUstream stream), (
        gate_stream_of(stream), VOLUME(copy), HOST_IN(copy))
 EITHER(cuMemcpy3DPeerAsync_ptsz, (const CUDA_MEMCPY3D_PEER *copy, CUstream stream), (copy, stream),
        gate_stream_ptsz(stream), VOLUME(copy), HOST_IN(copy))
+
+EITHER(cuMemcpy3DWithAttributesAsync,
+       (CUDA_MEMCPY3D_BATCH_OP * op, unsigned long long flags, CUstream stream),
+       (op, flags, stream), gate_stream_of(stream), volumes(op, 1), volumes_are_host(op, 1))
+EITHER(cuMemcpy3DWithAttributesAsync_ptsz,
+       (CUDA_MEMCPY3D_BATCH_OP * op, unsigned long long flags, CUstream stream),
+       (op, flags, stream), gate_stream_ptsz(stream), volumes(op, 1), volumes_are_host(op, 1))
 
 /* Many at once. */
 EITHER(cuMemcpyBatchAsync,

@@ -200,6 +200,19 @@ static CUresult wrapped(struct gate_host_call *call, CUresult result)
 LAUNCH(cuLaunchHostFunc, gate_stream_of(stream))
 LAUNCH(cuLaunchHostFunc_ptsz, gate_stream_ptsz(stream))
 
+/* With the way in which the driver's thread waits for it (CUDA 13.2). */
+#define LAUNCH_V2(name, own_stream)                                                             \
+	CUresult hook_##name(CUstream stream, CUhostFn function, void *data, unsigned int mode) \
+	{                                                                                       \
+		const struct gate_host_call given = {.function = function, .data = data};       \
+		struct gate_host_call *call = function ? wrap(own_stream, &given) : NULL;       \
+		return call ? wrapped(call, real_##name(stream, run_function, call, mode))      \
+			    : real_##name(stream, function, data, mode);                        \
+	}
+
+LAUNCH_V2(cuLaunchHostFunc_v2, gate_stream_of(stream))
+LAUNCH_V2(cuLaunchHostFunc_v2_ptsz, gate_stream_ptsz(stream))
+
 #define ADD(name, own_stream)                                                               \
 	CUresult hook_##name(CUstream stream, CUstreamCallback callback, void *data,        \
 			     unsigned int flags)                                            \

@@ -87,6 +87,34 @@ CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
 							    after_count, mode));
 }
 
+CUresult hook_cuStreamBeginRecaptureToGraph(CUstream stream, CUstreamCaptureMode mode,
+					    CUgraph graph, CUgraphRecaptureCallback callback,
+					    void *data)
+{
+	BEGIN_CAPTURE(gate_stream_of(stream),
+		      real_cuStreamBeginRecaptureToGraph(stream, mode, graph, callback, data));
+}
+
+CUresult hook_cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, CUstreamCaptureMode mode,
+						 CUgraph graph, CUgraphRecaptureCallback callback,
+						 void *data)
+{
+	BEGIN_CAPTURE(gate_stream_ptsz(stream),
+		      real_cuStreamBeginRecaptureToGraph_ptsz(stream, mode, graph, callback, data));
+}
+
+/* Into the command list of a graphics API, which launches it. */
+CUresult hook_cuStreamBeginCaptureToCig(CUstream stream, CUstreamCigCaptureParams *params)
+{
+	BEGIN_CAPTURE(gate_stream_of(stream), real_cuStreamBeginCaptureToCig(stream, params));
+}
+
+CUresult hook_cuStreamBeginCaptureToCig_ptsz(CUstream stream, CUstreamCigCaptureParams *params)
+{
+	BEGIN_CAPTURE(gate_stream_ptsz(stream),
+		      real_cuStreamBeginCaptureToCig_ptsz(stream, params));
+}
+
 static bool captures(CUstream stream)
 {
 	CUstreamCaptureStatus status;
@@ -111,6 +139,16 @@ CUresult hook_cuStreamEndCapture(CUstream stream, CUgraph *graph)
 CUresult hook_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
 {
 	END_CAPTURE(gate_stream_ptsz(stream), real_cuStreamEndCapture_ptsz(stream, graph));
+}
+
+CUresult hook_cuStreamEndCaptureToCig(CUstream stream)
+{
+	END_CAPTURE(gate_stream_of(stream), real_cuStreamEndCaptureToCig(stream));
+}
+
+CUresult hook_cuStreamEndCaptureToCig_ptsz(CUstream stream)
+{
+	END_CAPTURE(gate_stream_ptsz(stream), real_cuStreamEndCaptureToCig_ptsz(stream));
 }
 
 /* ---- streams ------------------------------------------------------------------------------- */
