@@ -10,6 +10,7 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "cli/check/check_conditions.h"
+#include "cli/check/check_functions.h"
 #include "cli/check/check_isolation.h"
 #include "cli/cli.h"
 #include "cli/output.h"
@@ -145,7 +146,8 @@ static void missing_error(json_t *missing, const struct error *err)
 static json_t *driver_check(json_t *missing)
 {
 	struct driver_libs driver = {0};
-	struct error err = {0};
+	struct places places = {0};
+	struct error err = {0}, ignored = {0};
 
 	if (driver_find(&driver, &err) < 0)
 		missing_error(missing, &err);
@@ -154,7 +156,9 @@ static json_t *driver_check(json_t *missing)
 				     "`carve sim`");
 	else if (!driver.nvml[0])
 		missing_add(missing, "libnvidia-ml.so.1 is not found: carve cannot see the GPUs");
-	return json_pack("{s:s,s:s}", "cuda", driver.cuda, "nvml", driver.nvml);
+	(void)places_find(&places, &ignored);
+	return json_pack("{s:s,s:s,s:o}", "cuda", driver.cuda, "nvml", driver.nvml,
+			 "unknown_functions", check_functions(&driver, &places));
 }
 
 static json_t *front_check(json_t *missing)
@@ -299,7 +303,7 @@ static const char *runtime_find(const json_t *daemon, const char *host, char buf
 
 /* An obstacle is missing, too: its absence is. */
 static json_t *conditions_check(const json_t *daemon, const char *host, const json_t *gpus,
-				json_t *missing)
+				const json_t *driver, json_t *missing)
 {
 	char runtime[PATH_MAX];
 	struct places places;
@@ -308,6 +312,7 @@ static json_t *conditions_check(const json_t *daemon, const char *host, const js
 		.places = places_find(&places, &err) == 0 ? &places : NULL,
 		.daemon = json_is_object(daemon) ? daemon : NULL,
 		.gpus = gpus,
+		.unknown = json_object_get(driver, "unknown_functions"),
 		.runtime = runtime_find(daemon, host, runtime),
 	};
 	json_t *conditions = check_conditions(&input), *item;
@@ -332,7 +337,7 @@ int cli_check(struct cli *cli, struct error *err)
 	cleanup_json json_t *shown = NULL;
 	struct error unreachable = {0};
 	json_t *daemon = daemon_check(cli->value[OPT_HOST], gpus, &shown, missing, &unreachable);
-	json_t *conditions = conditions_check(daemon, cli->value[OPT_HOST], shown, missing);
+	json_t *conditions = conditions_check(daemon, cli->value[OPT_HOST], shown, driver, missing);
 	cleanup_json json_t *check =
 		json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "driver", driver, "daemon", daemon,
 			  "front", front, "isolation", check_isolation(), "gpus", gpus,

@@ -588,6 +588,37 @@ static void check_permissions(const struct check_input *in, struct finding *f)
 		find(f, OK, "there are no devices of the driver");
 }
 
+/* What a function takes that nobody has classified, the driver's figures tell; what it submits,
+ * nothing tells. */
+static void check_unknown_functions(const struct check_input *in, struct finding *f)
+{
+	size_t i, count = json_array_size(in->unknown);
+	char words[UNITS_TEXT_SIZE];
+	json_t *name;
+
+	find(f, OK, "carve knows all functions of the driver");
+	if (!count)
+		return;
+	find(f, PROBLEM,
+	     "carve does not know %s of the driver:", units_format_count(count, "function", words));
+	json_array_foreach(in->unknown, i, name)
+	{
+		size_t used = strlen(f->message);
+
+		if (used + strlen(json_string_value(name)) + sizeof(" and 65536 more") >
+		    sizeof(f->message)) {
+			snprintf(f->message + used, sizeof(f->message) - used, " and %zu more",
+				 count - i);
+			break;
+		}
+		snprintf(f->message + used, sizeof(f->message) - used, "%s %s", i ? "," : "",
+			 json_string_value(name));
+	}
+	advise(f, "they reach the driver as they are: memory that they take is counted within a "
+		  "second by the driver's figures, and their work does not wait for the turns of "
+		  "time-slicing; install a carve that knows this driver");
+}
+
 /* ---- the kernel ----------------------------------------------------------------------------- */
 
 static void check_memfd(const struct check_input *in, struct finding *f)
@@ -679,6 +710,7 @@ static const struct {
 	{"membarrier", check_membarrier},
 	{"cgroup", check_cgroup},
 	{"persistence", check_persistence},
+	{"functions", check_unknown_functions},
 };
 
 static const char *const state_names[] = {[OK] = "ok", [NOTE] = "note", [PROBLEM] = "problem"};

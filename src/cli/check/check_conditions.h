@@ -10,6 +10,7 @@ struct check_input {
 	const struct places *places; /* NULL: not known */
 	const json_t *daemon;        /* its answer to GET /v1/version; NULL: none answers */
 	const json_t *gpus;          /* its GPUs; NULL likewise */
+	const json_t *unknown;       /* names of functions of the driver: check_functions() */
 	const char *runtime; /* its runtime directory, or where it would be; NULL: not known */
 };
 
