@@ -1,8 +1,8 @@
 /* The CUDA driver's public ABI, as far as carve stands before it and the simulated driver plays it:
- * handles, structures, constants (cuda_enums.h) and prototypes (cuda_functions.h). It is declared
- * by us from the public documentation of CUDA 13.0, and of 13.1 to 13.4 for the functions that
- * these added, so that no vendor header is needed to build. A unit test compares sizes, offsets and
- * values with the vendor's header of CUDA 13.0 where it is installed.
+ * handles, structures, constants (cuda_enums.h) and prototypes (cuda_functions.h). We declare
+ * all of it from the public documentation of CUDA 13.0 to 13.4, so that no vendor header is needed
+ * to build. A unit test compares sizes, offsets and values with the vendor's header of CUDA 13.0
+ * where it is installed.
  *
  * A type ending in _v1 is an older ABI that is still exported; names without a suffix are the
  * current ones. Only 64-bit hosts: pointers and size_t are 8 bytes. */
@@ -43,8 +43,8 @@ typedef struct CUgraphDeviceUpdatableNode_st *CUgraphDeviceNode;
 typedef cuuint64_t CUgraphConditionalHandle;
 typedef unsigned long long CUmemGenericAllocationHandle;
 typedef cuuint32_t CUlogicalEndpointId; /* CUDA 13.3 and newer */
-/* What is only passed on: parameters of a capture into a graphics API's command list (CUDA 13.2),
- * and the function that is asked about each node of a capture into an existing graph (CUDA 13.3).
+/* Both are only passed on. The first has the parameters of a capture into a graphics API's command
+ * list (CUDA 13.2). The second is asked about each node of a capture into an existing graph (13.3).
  */
 typedef struct CUstreamCigCaptureParams_st CUstreamCigCaptureParams;
 typedef void (*CUgraphRecaptureCallback)(void);
@@ -293,7 +293,7 @@ typedef struct {
 /* Virtual memory and pools. */
 typedef struct {
 	CUmemLocationType type;
-	int id; /* of a locality domain: its device, and shifted by 8 bits the domain */
+	int id; /* a locality domain's has the device in its lowest byte */
 } CUmemLocation;
 
 typedef struct {

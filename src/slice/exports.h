@@ -1,5 +1,5 @@
 /* The functions that a shared library exports, as its file says: an ELF file of 64 bits in the
- * host's byte order, which has its section headers still. Of other files it says nothing. */
+ * host's byte order, which has its section headers still. A file of another kind has none. */
 #pragma once
 
 #include <stddef.h>

@@ -588,8 +588,7 @@ static void check_permissions(const struct check_input *in, struct finding *f)
 		find(f, OK, "there are no devices of the driver");
 }
 
-/* What a function takes that nobody has classified, the driver's figures tell; what it submits,
- * nothing tells. */
+/* The driver's figures tell what memory such a function takes. Nothing holds up what it submits. */
 static void check_unknown_functions(const struct check_input *in, struct finding *f)
 {
 	size_t i, count = json_array_size(in->unknown);

@@ -42,7 +42,7 @@ static void unknown_add(json_t *unknown, const char *prefix, const char *driver,
 
 	names_read(&names, front);
 	names = (struct names){.into = unknown, .known = known, .prefix = prefix};
-	/* A library that cannot be read, or of which nothing is known, says nothing. */
+	/* Where carve's own library cannot be read, nothing would be known. */
 	if (json_object_size(known))
 		names_read(&names, driver);
 	json_decref(known);

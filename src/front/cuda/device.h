@@ -24,8 +24,9 @@ static inline int device_gpu(struct process *p, CUdevice device)
 	return known ? gpu : device_gpu_ask(p, device);
 }
 
-/* The device whose memory the location names; CU_DEVICE_CPU: it is the host's. A type that is not
- * known here is of a device, which its lowest byte names: so a locality domain does (CUDA 13.4). */
+/* The device whose memory the location names; CU_DEVICE_CPU: the memory is the host's. A location
+ * of a type that is not known here is taken for a device's, whose number is the lowest byte of its
+ * id: a locality domain is such a location (CUDA 13.4). */
 static inline CUdevice location_device(const CUmemLocation *location)
 {
 	switch ((unsigned int)location->type) {
