@@ -102,6 +102,10 @@ def refusal(*options):
 
 WRONG_VALUES = [
     ("global.core.timeSlicing.mode=FAIR", "/global/core/timeSlicing/mode': value must be one of 'off', 'fair', 'strict'"),
+    ("global.core.timeSlicing.granularity=7", "/global/core/timeSlicing/granularity'"),
+    ("global.core.timeSlicing.granularity=150", "/global/core/timeSlicing/granularity'"),
+    ("global.core.timeSlicing.granularity=abc", "/global/core/timeSlicing/granularity'"),
+    ("global.core.timeSlicing.lease=4ms", "/global/core/timeSlicing/lease': '4ms' does not match"),
     ("wholeGPUs.enabled=true", "'wholeGPUs' not allowed"),
     ("sharing.timeSlicing.replicas=-1", "/sharing/timeSlicing/replicas': minimum: got -1, want 0"),
     ("sharing.timeSlicing.replicas=1001", "/sharing/timeSlicing/replicas': maximum: got 1,001, want 1,000"),
@@ -149,6 +153,22 @@ def test_the_schema_refuses_a_wrong_value_at_its_place(option):
     assert value_faults({}) == []
     place = option.partition("=")[0].replace(".", "/")
     assert value_faults(nested(option)) == [place if place != "wholeGPUs/enabled" else ""]
+
+
+SLICINGS = [("granularity", value) for value in (7, 150, "abc", "7", "150", "51%", "0.9%", "50.1%", 0.009, 0.51, "0.51", "0.009", "", "5 %", -1, True, "5%%")]
+SLICINGS += [("granularity", value) for value in ("5%", "1%", "50%", "12.5%", "49.9999%", 0.05, 0.01, 0.5, "0.05", ".5", "0.01", "0.49", "0.123456")]
+SLICINGS += [("lease", value) for value in ("abc", "4ms", "4.9ms", "10001ms", "11s", "10.1s", "0.004s", "", 250, "250", "1h", "0s", "-5ms")]
+SLICINGS += [("lease", value) for value in ("250ms", "5ms", "5.5ms", "9999.9ms", "10000ms", "10s", "0.005s", "0.25s", ".5s", "1.5s", "9.999s", "0.010s")]
+
+
+@pytest.mark.parametrize("key, value", SLICINGS)
+def test_the_schema_takes_what_the_nodes_programs_take(tmp_path, key, value):
+    faults = value_faults({"global": {"core": {"timeSlicing": {"mode": "fair", key: value}}}})
+    config = tmp_path / "carved.json"
+    config.write_text(json.dumps({"timeSlicing": {"mode": "fair", key: value}}))
+    done = run([BUILD / "carved", "--check-config", "--config", config])
+    assert (faults == []) == (done.returncode == 0), (faults, done.stderr)
+    assert faults in ([], [f"global/core/timeSlicing/{key}"])
 
 
 @pytest.mark.parametrize("mode, faults", [("fair", []), ("strict", []), ("'off'", []), ("off", ["global/core/timeSlicing/mode"])])
