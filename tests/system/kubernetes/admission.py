@@ -105,10 +105,10 @@ class Admission:
                                            b["spec"]["policyName"] == o["metadata"]["name"]])
                                 for o in objects if o["kind"].endswith("AdmissionPolicy")), key=lambda p: p.name)
 
-    def admit(self, object, operation="CREATE", resource="pods", user="someone", extra=None, old=None):
+    def admit(self, object, operation="CREATE", resource="pods", user="someone", extra=None, old=None, namespace="default"):
         """(object as mutated, None where it is refused; [refusals]; [warnings])"""
         assert all(LABEL_VALUE.fullmatch(value) for value in ((object or {}).get("metadata", {}).get("labels") or {}).values())
-        request = {"operation": operation, "resource": resource, "oldObject": old, "userInfo": {"username": user, "extra": extra or {}}}
+        request = {"operation": operation, "resource": resource, "oldObject": old, "namespace": namespace, "userInfo": {"username": user, "extra": extra or {}}}
         if resource == "pods":
             object = decoded(object)
         for policy in self.policies * 2:  # reinvocationPolicy: IfNeeded

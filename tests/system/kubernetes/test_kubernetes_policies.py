@@ -311,6 +311,28 @@ def test_a_plugin_changes_the_slices_of_its_own_node_alone(admission, operation,
     assert refusals == (["carve's plugin of a node changes the slices of that node only"] if refused else [])
 
 
+@pytest.mark.parametrize("words", [dict(annotations={"gpu-fraction": "0.5"}), dict(annotations={"gpu-memory": "4096"}), dict(labels={LABEL: "0.500"}),
+                                   dict(limits={FRACTION: "0.5"}), {}])
+@pytest.mark.parametrize("scheduler", ["kai-scheduler", "runai-scheduler", "default-scheduler", None])
+def test_a_slice_whose_scheduler_may_not_know_it_is_warned_of(judge, words, scheduler):
+    pod = a_pod(words.get("limits"), annotations=words.get("annotations"), labels=words.get("labels"))
+    pod["spec"] |= {"schedulerName": scheduler} if scheduler else {}
+    _, refusals, warnings = judge.admit(pod)
+    told = bool(words) and scheduler in ("kai-scheduler", "runai-scheduler")
+    assert refusals == [] and [w.startswith(f"schedulerName '{scheduler}': the pod stays pending unless") for w in warnings] == [True] * told
+
+
+@pytest.mark.parametrize("path, namespace, refused", [
+    ("/run/carve", "default", True), ("/var/run/carve/carved.sock", "default", True), ("/run/carve-claims/", "kube-system", True),
+    ("//run//carve", "default", True), ("/run/carve", "carve", False), ("/run/carvery", "default", False), ("/var/lib/data", "default", False),
+])
+def test_a_pod_may_not_mount_carves_sockets(admission, path, namespace, refused):
+    pod = a_pod(None)
+    pod["spec"]["volumes"] = [{"name": "other", "emptyDir": {}}, {"name": "host", "hostPath": {"path": path}}]
+    _, refusals, _ = admission.admit(pod, namespace=namespace)
+    assert refusals == ([f"hostPath '{path}' is carve's own; pods get slices by claims, annotations or limits"] if refused else [])
+
+
 @pytest.mark.parametrize("name, user, refused", [
     ("carve-fraction-0.2", "someone", True), ("carve-memory-4096-x2", "system:serviceaccount:carve:carve-node", True),
     ("carve-fraction-0.2", "system:serviceaccount:carve:carve-controller", False), ("carve-gpus", "someone", False), (None, "someone", False),
