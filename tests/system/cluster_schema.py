@@ -45,6 +45,7 @@ SCHEMAS = {
         "metadata": {"labels": MapOf(of=TEXT), "annotations": MapOf(of=TEXT)}, "spec!": {"devices": {
             "requests": [{"name!": TEXT, "exactly": REQUEST, "firstAvailable": [{"name!": LABEL, **REQUEST}]}],
             "constraints": [{"requests": [TEXT], "matchAttribute": TEXT, "distinctAttribute": TEXT}]}}}}),
+    "deviceclasses": of_kind("resource.k8s.io/v1", "DeviceClass", **{"spec!": {"selectors": SELECTORS, "extendedResourceName": TEXT}}),
     "leases": of_kind("coordination.k8s.io/v1", "Lease", spec={
         "holderIdentity": TEXT, "leaseDurationSeconds": int, "acquireTime": MICRO_TIME, "renewTime": MICRO_TIME,
         "leaseTransitions": int}),

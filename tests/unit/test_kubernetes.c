@@ -282,15 +282,30 @@ static void test_a_label_of_a_node_whose_value_means_nothing_is_named(void **sta
 
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		cleanup_json json_t *labels = json_pack("{s:s}", cases[i].key, cases[i].value);
-		struct error err = {0};
+		struct error errors[NODE_LABELS];
+		unsigned named = 0;
 
-		assert_int_equal(node_labels_check(labels, true, &err) == 0, cases[i].good);
-		assert_int_equal(!strstr(err.message, cases[i].key), cases[i].good);
-		assert_int_equal(!strstr(err.hint, cases[i].key), cases[i].good);
+		assert_int_equal(node_labels_check(labels, true, errors), !cases[i].good);
+		for (size_t k = 0; k < NODE_LABELS; k++)
+			named += strstr(errors[k].message, cases[i].key) &&
+				 strstr(errors[k].hint, cases[i].key);
+		assert_int_equal(named, !cases[i].good);
 		if (!strcmp(cases[i].key, NODE_LABEL_REPLICAS))
-			assert_int_equal(node_labels_check(labels, false, &err), 0);
+			assert_int_equal(node_labels_check(labels, false, errors), 0);
 	}
-	assert_int_equal(node_labels_check(NULL, true, NULL), 0);
+}
+
+static void test_each_of_several_wrong_labels_is_named(void **state)
+{
+	cleanup_json json_t *labels = json_pack("{s:s, s:s, s:s}", NODE_LABEL_REPLICAS, "many",
+						NODE_LABEL_RUNAI, "yes", NODE_LABEL_CLEARML, "MIG");
+	struct error errors[NODE_LABELS];
+
+	assert_int_equal(node_labels_check(labels, true, errors), 3);
+	assert_true(errors[0].code && errors[1].code && errors[2].code);
+	assert_int_equal(node_labels_check(labels, false, errors), 2);
+	assert_false(errors[0].code);
+	assert_int_equal(node_labels_check(NULL, true, errors), 0);
 }
 
 static void test_a_role_that_no_label_set_is_left_alone(void **state)
@@ -553,6 +568,7 @@ int main(void)
 		cmocka_unit_test(
 			test_names_of_profiles_that_differ_by_a_sign_are_different_devices),
 		cmocka_unit_test(test_a_label_of_a_node_whose_value_means_nothing_is_named),
+		cmocka_unit_test(test_each_of_several_wrong_labels_is_named),
 		cmocka_unit_test(test_a_role_that_no_label_set_is_left_alone),
 		cmocka_unit_test(test_replicas_of_one_share_no_gpu),
 		cmocka_unit_test(test_a_lease_is_taken_by_this_clock_alone),

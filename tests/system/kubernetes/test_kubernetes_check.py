@@ -12,8 +12,8 @@ from conftest import BUILD, clean_env, rest_long, run
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 POLICIES = [f"mutatingadmissionpolic{end}/carve-spellings" for end in ("ies", "ybindings")] + \
-    [f"validatingadmissionpolic{end}/{name}" for end in ("ies", "ybindings") for name in ("carve-spellings", "carve-own-slices", "carve-templates")]
-OBJECTS = [f"{CLASSES}/gpu.carve.dev", *[f"{ADMISSION}/{policy}" for policy in POLICIES]]
+    [f"validatingadmissionpolic{end}/{name}" for end in ("ies", "ybindings") for name in ("carve-spellings", "carve-own-slices", "carve-templates", "carve-host-paths")]
+OBJECTS = [f"{CLASSES}/gpu.carve.dev", f"{CLASSES}/mig.carve.dev", *[f"{ADMISSION}/{policy}" for policy in POLICIES]]
 CONTROLLER = "/apis/apps/v1/namespaces/carve/deployments/carve-controller"
 
 
@@ -90,6 +90,65 @@ def test_a_class_whose_resource_was_dropped_is_told(api):
     api.put(path, {"metadata": {"name": "whole-gpu.carve.dev"}, "spec": {}})
     [(message, hint)] = bad(api)
     assert message == "class whole-gpu.carve.dev has no extended resource" and "DRAExtendedResource" in hint
+
+
+@pytest.mark.parametrize("version, minor, good", [("v1.36.2", "36", True), ("v1.36.3-gke.1", "36+", True), ("v1.36.0", "36", False), ("v1.36.1-eks-2", "36+", False),
+                                                  ("v1.37.0", "37", True), ("v1.35.9", "35", False)])
+def test_a_release_that_gives_one_part_twice_is_told(api, version, minor, good):
+    api.put("/version", {"major": "1", "minor": minor, "gitVersion": version})
+    assert check(api).returncode == (not good)
+    if not good:
+        assert bad(api) == [(f"the API server is {version}", "carve needs Kubernetes 1.36.2 or newer; 1.36.0 and 1.36.1 can give one part of a GPU twice")]
+
+
+@pytest.mark.parametrize("name", ["gpu.carve.dev", "mig.carve.dev"])
+def test_a_class_that_was_deleted_is_told(api, name):
+    api.delete(f"{CLASSES}/{name}")
+    assert bad(api) == [(f"deviceclasses/{name} is missing", "kubectl apply -k packaging/kubernetes/base")]
+
+
+def test_a_gate_that_was_closed_after_the_classes_were_made_is_told(api):
+    """The classes that are there keep their resources; no pod gets them."""
+    api.drop = ["extendedResourceName"]
+    done = check(api)
+    assert done.returncode == 0 and "DRAExtendedResource is off; whole-gpus and mig-limits would need it" in done.stdout
+    api.drop = []
+    api.put(f"{CLASSES}/mig-1g.10gb.carve.dev", {"metadata": {"name": "mig-1g.10gb.carve.dev"},
+                                                 "spec": {"extendedResourceName": "nvidia.com/mig-1g.10gb"}})
+    assert check(api).returncode == 0
+    api.drop = ["extendedResourceName"]
+    [(message, hint)] = bad(api)
+    assert message.startswith("the feature gate DRAExtendedResource is off") and hint.startswith("switch the gate on")
+    assert not [p for p in api.objects if "check" in p]
+
+
+@pytest.mark.parametrize("taints, told", [
+    ([{"key": "carve.dev/driver-failed", "effect": "NoExecute"}], True), ([{"key": "example/seen", "effect": "None"}], False), ([], False),
+])
+def test_a_node_whose_only_device_is_tainted_is_told(api, taints, told):
+    [slice] = api.slices()
+    slice["spec"]["devices"][0]["taints"] = taints
+    if told:
+        assert bad(api) == [("node n1 has no device that pods can get: they have the taint carve.dev/driver-failed",
+                             "docs/kubernetes.md says what each taint means (When something is wrong)")]
+        slice["spec"]["devices"].append({"name": "gpu-1", "attributes": {}})
+    assert check(api).returncode == 0
+    slice["spec"]["devices"] = []
+    assert [message for message, _ in bad(api)] == ["node n1 has no device that pods can get"]
+
+
+def test_settings_that_carved_did_not_take_are_told(api):
+    [slice] = api.slices()
+    slice["spec"]["devices"][0]["attributes"]["settingsProblem"] = {"string": "granularity: '7' is outside 1% to 50%"}
+    assert bad(api) == [("node n1: carved kept its old settings: granularity: '7' is outside 1% to 50%",
+                         "correct global.core.timeSlicing of the chart, or carved's configuration file")]
+
+
+def test_each_wrong_label_of_a_node_is_told(api):
+    api.objects["/api/v1/nodes/n1"]["metadata"]["labels"].update({
+        "nvidia.com/gpu.replicas": "many", "node-role.kubernetes.io/runai-mig-enabled": "yes", "cdmo.clear.ml/gpu-partitioning": "MIG"})
+    assert [message.split("'")[0] for message, _ in bad(api)] == [
+        f"node n1: label {key}: " for key in ("nvidia.com/gpu.replicas", "node-role.kubernetes.io/runai-mig-enabled", "cdmo.clear.ml/gpu-partitioning")]
 
 
 def test_a_controller_that_does_not_run_is_told(api):

@@ -17,6 +17,7 @@ from conftest import BUILD, ROOT, Runner, process_ended, rest_long, run, wait_un
 from own_daemon import make_daemon  # noqa: F401: a fixture
 from programs import python
 
+SETTINGS = "settingsProblem"
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as a kubelet's plugin does")
 
 
@@ -552,6 +553,31 @@ def test_a_gpu_whose_compute_mode_lets_no_two_processes_in_gets_no_slices(make_d
         wait_until(lambda: not any("taints" in d for d in cluster.api.devices()))
         assert cluster.kubelet.prepare(late)[late["uid"]][1] == ""
         assert cluster.kubelet.unprepare(before, late) == {c["uid"]: "" for c in (before, late)}
+    finally:
+        cluster.close()
+
+
+def test_settings_that_carved_does_not_take_are_told_with_its_gpus(make_daemon, tmp_path):
+    """As after a change of a ConfigMap: carved keeps the settings that it had."""
+    config = tmp_path / "carved.json"
+    config.write_text('{"timeSlicing": {"mode": "fair"}}')
+    daemon = make_daemon(args=("--config", config))
+    cluster = Cluster(FakeDriverHost(daemon)).started()
+
+    def told():
+        return [d["attributes"].get(SETTINGS, {}).get("string") for d in cluster.api.devices()]
+
+    try:
+        assert told() == [None]
+        config.write_text('{"timeSlicing": {"mode": "fair", "granularity": 7}}')
+        os.kill(daemon.pid, signal.SIGHUP)
+        wait_until(lambda: told() != [None])
+        [problem] = told()
+        assert "granularity: '7' is outside 1% to 50%" in problem and len(problem) <= 64
+        assert cluster.log().count("settings.refused error=\"carved kept its old settings: ") == 1
+        config.write_text('{"timeSlicing": {"mode": "fair"}}')
+        os.kill(daemon.pid, signal.SIGHUP)
+        wait_until(lambda: told() == [None])
     finally:
         cluster.close()
 

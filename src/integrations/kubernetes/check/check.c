@@ -15,14 +15,19 @@
 #include "integrations/kubernetes/api/api.h"
 #include "integrations/kubernetes/object/node_labels.h"
 #include "integrations/kubernetes/object/slices.h"
+#include "integrations/kubernetes/object/template.h"
 
 #define TIMEOUT_MS 15000L
+/* Earlier patch releases of this minor release could give one partition of a GPU to two pods
+ * (kubernetes/kubernetes#139034). */
 #define MINOR_MIN 36
+#define PATCH_MIN 2
 /* Room for the error text of kubectl. */
 #define WORDS_SIZE 256
 #define RESERVE "--reserve-namespace"
 #define REPLICAS "--replicas"
 #define SLICES "/apis/resource.k8s.io/v1/resourceslices"
+#define CLASSES "/apis/resource.k8s.io/v1/deviceclasses"
 
 /* The server that is asked, and the findings. */
 struct check {
@@ -146,6 +151,15 @@ static int ask(struct check *check, const char *method, const char *path, const 
 
 /* ---- the parts that are looked at -------------------------------------------------------- */
 
+/* 2 of "v1.36.2-vendor.1"; -1: the text is no such version. */
+static long patch_of(const char *git)
+{
+	const char *point = git ? strchr(git, '.') : NULL;
+
+	point = point ? strchr(point + 1, '.') : NULL;
+	return point && point[1] >= '0' && point[1] <= '9' ? strtol(point + 1, NULL, 10) : -1;
+}
+
 static int check_version(struct check *check, struct error *err)
 {
 	cleanup_json json_t *version = NULL;
@@ -157,8 +171,13 @@ static int check_version(struct check *check, struct error *err)
 	if (rc < 0)
 		return rc;
 	snprintf(text, sizeof(text), "the API server is %.100s", git ? git : "of no known version");
-	found(check, "version", minor && strtol(minor, NULL, 10) >= MINOR_MIN, text,
-	      "carve needs Kubernetes 1.36 or newer");
+	found(check, "version",
+	      minor && (strtol(minor, NULL, 10) > MINOR_MIN ||
+			(strtol(minor, NULL, 10) == MINOR_MIN && patch_of(git) >= PATCH_MIN)),
+	      text,
+	      "carve needs Kubernetes 1.36.2 or newer; 1.36.0 and 1.36.1 can give one part of a "
+	      "GPU "
+	      "twice");
 	return 0;
 }
 
@@ -284,6 +303,8 @@ static void check_policies(struct check *check)
 		{"validatingadmissionpolicybindings", "carve-spellings"},
 		{"validatingadmissionpolicies", "carve-own-slices"},
 		{"validatingadmissionpolicybindings", "carve-own-slices"},
+		{"validatingadmissionpolicies", "carve-host-paths"},
+		{"validatingadmissionpolicybindings", "carve-host-paths"},
 		{"validatingadmissionpolicies", "carve-templates"},
 		{"validatingadmissionpolicybindings", "carve-templates"},
 	};
@@ -296,6 +317,42 @@ static void check_policies(struct check *check)
 	}
 }
 
+/* Asks for a class that is not kept. True: the API server keeps its extended resource. A gate that
+ * was closed later leaves the resources of the classes that are there, but no pod gets them. */
+static bool extended_kept(struct check *check, struct error *err)
+{
+	cleanup_json json_t *class =
+		json_pack("{s:s, s:s, s:{s:s}, s:{s:s}}", "apiVersion", "resource.k8s.io/v1",
+			  "kind", "DeviceClass", "metadata", "name", "check.carve.dev", "spec",
+			  "extendedResourceName", "carve.dev/check"),
+			    *got = NULL;
+
+	return ask(check, "POST", CLASSES "?dryRun=All", class, &got, err) == 0 &&
+	       json_object_get(json_object_get(got, "spec"), "extendedResourceName");
+}
+
+static void check_extended(struct check *check, bool needed)
+{
+	struct error err = {0};
+
+	if (extended_kept(check, &err))
+		return;
+	if (err.code && needed)
+		found(check, "class", false, err.message,
+		      "the user who checks must be allowed to create deviceclasses");
+	else if (needed)
+		found(check, "class", false,
+		      "the feature gate DRAExtendedResource is off, so limits such as "
+		      "nvidia.com/gpu and nvidia.com/mig-1g.10gb get nothing of carve's",
+		      "switch the gate on in the API server, the scheduler and the kubelets");
+	else if (!err.code)
+		found(check, "class", true,
+		      "the feature gate DRAExtendedResource is off; whole-gpus and mig-limits "
+		      "would "
+		      "need it",
+		      "");
+}
+
 /* A class of an extended resource, such as nvidia.com/gpu, whose resource the API server dropped:
  * pods that name it stay pending. */
 static void check_classes(struct check *check)
@@ -303,10 +360,11 @@ static void check_classes(struct check *check)
 	cleanup_json json_t *list = NULL;
 	struct error err = {0};
 	const json_t *class;
+	bool any = false;
 	char text[200];
 	size_t i;
 
-	if (ask(check, "GET", "/apis/resource.k8s.io/v1/deviceclasses", NULL, &list, &err) < 0) {
+	if (ask(check, "GET", CLASSES, NULL, &list, &err) < 0) {
 		found(check, "class", false, err.message,
 		      "the user who checks must see deviceclasses");
 		return;
@@ -317,7 +375,10 @@ static void check_classes(struct check *check)
 			json_object_get(json_object_get(class, "metadata"), "name"));
 		const json_t *spec = json_object_get(class, "spec");
 
-		if (!name || !is_of_resource(name) || json_object_get(spec, "extendedResourceName"))
+		if (!name || !is_of_resource(name))
+			continue;
+		any = true;
+		if (json_object_get(spec, "extendedResourceName"))
 			continue;
 		snprintf(text, sizeof(text), "class %.120s has no extended resource", name);
 		found(check, "class", false, text,
@@ -325,6 +386,7 @@ static void check_classes(struct check *check)
 		      "again");
 		return;
 	}
+	check_extended(check, any);
 }
 
 /* The first object of those that carve's manifests name so; *ret is the list, owned by the caller.
@@ -398,8 +460,54 @@ static bool has_option(const json_t *plugins, const char *option)
 	return false;
 }
 
-static bool has_slice(const json_t *slices, const char *driver, const char *node)
+/* The slices of a node, taken together. */
+struct sight {
+	bool slices;          /* there are any */
+	size_t devices, free; /* free: no taint keeps pods away */
+	const char *taint;    /* a taint that does; NULL: none */
+	const char *settings; /* why carved keeps older settings; NULL: it does not */
+};
+
+/* The key of a device's taint that keeps pods away; NULL: there is none. */
+static const char *taint_of(const json_t *device)
 {
+	const json_t *taint;
+	size_t i;
+
+	json_array_foreach(json_object_get(device, "taints"), i, taint)
+	{
+		const char *key = json_string_value(json_object_get(taint, "key"));
+		const char *effect = json_string_value(json_object_get(taint, "effect"));
+
+		if (key && effect && strcmp(effect, "None") != 0)
+			return key;
+	}
+	return NULL;
+}
+
+static void slice_see(const json_t *spec, struct sight *to)
+{
+	const json_t *device;
+	size_t i;
+
+	to->slices = true;
+	json_array_foreach(json_object_get(spec, "devices"), i, device)
+	{
+		const char *taint = taint_of(device);
+		const char *settings = json_string_value(json_object_get(
+			json_object_get(json_object_get(device, "attributes"), SLICES_SETTINGS),
+			"string"));
+
+		to->devices++;
+		to->free += !taint;
+		to->taint = taint ? taint : to->taint;
+		to->settings = settings ? settings : to->settings;
+	}
+}
+
+static struct sight node_see(const json_t *slices, const char *driver, const char *node)
+{
+	struct sight sight = {0};
 	const json_t *slice;
 	size_t i;
 
@@ -410,9 +518,9 @@ static bool has_slice(const json_t *slices, const char *driver, const char *node
 		const char *whose = json_string_value(json_object_get(spec, "driver"));
 
 		if (its && whose && !strcmp(its, node) && !strcmp(whose, driver))
-			return true;
+			slice_see(spec, &sight);
 	}
-	return false;
+	return sight;
 }
 
 /* Facts about the cluster that count for each node. */
@@ -426,14 +534,37 @@ struct nodes {
 static void check_labels(struct check *check, const json_t *metadata, const char *name,
 			 const struct nodes *all)
 {
-	struct error err = {0};
-	char text[sizeof(err.message) + 260];
+	struct error errors[NODE_LABELS];
+	char text[sizeof(errors[0].message) + 260];
 
-	if (node_labels_check(json_object_get(metadata, "labels"),
-			      !has_option(all->plugins, REPLICAS), &err) == 0)
+	(void)node_labels_check(json_object_get(metadata, "labels"),
+				!has_option(all->plugins, REPLICAS), errors);
+	for (size_t i = 0; i < NODE_LABELS; i++) {
+		if (!errors[i].code)
+			continue;
+		snprintf(text, sizeof(text), "node %.250s: %s", name, errors[i].message);
+		found(check, "label", false, text, errors[i].hint);
+	}
+}
+
+/* Tells that pods get nothing of a node, and that carved did not take its settings. */
+static void check_sight(struct check *check, const char *name, const struct sight *sight)
+{
+	char text[480];
+
+	if (sight->slices && !sight->free) {
+		snprintf(text, sizeof(text), "node %.250s has no device that pods can get%s%.100s",
+			 name, sight->taint ? ": they have the taint " : "",
+			 sight->taint ? sight->taint : "");
+		found(check, "device", false, text,
+		      "docs/kubernetes.md says what each taint means (When something is wrong)");
+	}
+	if (!sight->settings)
 		return;
-	snprintf(text, sizeof(text), "node %.250s: %s", name, err.message);
-	found(check, "label", false, text, err.hint);
+	snprintf(text, sizeof(text), "node %.250s: carved kept its old settings: %.100s", name,
+		 sight->settings);
+	found(check, "settings", false, text,
+	      "correct global.core.timeSlicing of the chart, or carved's configuration file");
 }
 
 /* A node's GPUs are carve's or a device plugin's. */
@@ -445,7 +576,8 @@ static void check_node(struct check *check, const json_t *node, const struct nod
 		json_object_get(json_object_get(metadata, "labels"), "nvidia.com/gpu.present"));
 	const char *plugin = json_string_value(json_object_get(
 		json_object_get(json_object_get(node, "status"), "allocatable"), "nvidia.com/gpu"));
-	bool ours = name && has_slice(all->slices, check->driver, name);
+	struct sight sight = name ? node_see(all->slices, check->driver, name) : (struct sight){0};
+	bool ours = sight.slices;
 	bool theirs = plugin && strcmp(plugin, "0") != 0 && !all->reserved;
 	char text[320], look[160];
 
@@ -463,6 +595,7 @@ static void check_node(struct check *check, const json_t *node, const struct nod
 			       "packaging/kubernetes/reservation"
 	      : all->plugins ? look
 			     : "kubectl apply -k packaging/kubernetes/base");
+	check_sight(check, name, &sight);
 	check_labels(check, metadata, name, all);
 }
 
@@ -526,9 +659,9 @@ int check_run(const struct check_options *options, struct error *err)
 		rc = check_version(&check, err);
 	if (rc == 0) {
 		check_gates(&check);
-		snprintf(path, sizeof(path), "/apis/resource.k8s.io/v1/deviceclasses/%s",
-			 options->driver);
+		snprintf(path, sizeof(path), CLASSES "/%s", options->driver);
 		check_object(&check, "class", path);
+		check_object(&check, "class", CLASSES "/" TEMPLATE_MIG_CLASS);
 		check_classes(&check);
 		check_policies(&check);
 		check_controller(&check);

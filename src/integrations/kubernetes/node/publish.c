@@ -211,7 +211,8 @@ int publish_slices(struct publish *publish, const struct device_gpu *gpus, size_
 	wanted = slices_build(&(struct slices_owner){.driver = publish->driver,
 						     .node = publish->node,
 						     .node_uid = publish->node_uid,
-						     .replicas = publish->replicas},
+						     .replicas = publish->replicas,
+						     .settings_problem = publish->settings_problem},
 			      gpus, count);
 	if (!wanted)
 		return error_set(err, EXIT_CODE_FAILED, "out of memory");

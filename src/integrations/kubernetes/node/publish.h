@@ -7,15 +7,17 @@
 
 #include "integrations/kubernetes/api/api.h"
 #include "integrations/kubernetes/object/device.h"
+#include "integrations/kubernetes/object/slices.h"
 
 struct error;
 
 struct publish {
 	struct api *api;
 	const char *driver, *node;
-	unsigned replicas; /* slices.h */
-	char node_uid[64]; /* "": not asked yet */
-	json_t *published; /* the slices last found there; NULL: not known */
+	unsigned replicas;                       /* slices.h */
+	char settings_problem[SLICES_TEXT_SIZE]; /* slices.h */
+	char node_uid[64];                       /* "": not asked yet */
+	json_t *published;                       /* the slices last found there; NULL: not known */
 };
 
 /* Writes what differs. Without `look` it is believed that what was published last is still there.

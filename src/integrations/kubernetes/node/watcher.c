@@ -18,6 +18,7 @@
 #include "integrations/kubernetes/node/publish.h"
 #include "integrations/kubernetes/node/role.h"
 #include "integrations/kubernetes/object/node_labels.h"
+#include "integrations/kubernetes/object/slices.h"
 
 /* Between two looks at carved, which costs one call each to a socket of this host. */
 #define LOOK_SECONDS 5
@@ -50,7 +51,8 @@ struct watcher {
 	struct watcher_view last;
 	long long list_at_ms, collect_at_ms, retry_at_ms, labels_at_ms;
 	unsigned list_gap_s; /* until the look after the next one */
-	struct error read_error, label_error, role_error, given_error; /* that were told last */
+	struct error read_error, role_error, given_error, settings_error; /* that were told last */
+	struct error label_error[NODE_LABELS];
 	unsigned failures;
 	bool restored;
 };
@@ -127,7 +129,7 @@ static void labels_look(struct watcher *watcher, const json_t *gpus, bool look)
 			    .node = prepare->node,
 			    .dir = prepare->state};
 	long long now = now_monotonic_ms();
-	struct error err = {0};
+	struct error err = {0}, errors[NODE_LABELS];
 	cleanup_json json_t *node = NULL;
 	bool changed;
 
@@ -141,8 +143,10 @@ static void labels_look(struct watcher *watcher, const json_t *gpus, bool look)
 		return;
 	const json_t *labels = json_object_get(json_object_get(node, "metadata"), "labels");
 
-	rc = node_labels_check(labels, !prepare->replicas, &err);
-	tell(watcher, node, &wrong, rc, &err, &watcher->label_error);
+	(void)node_labels_check(labels, !prepare->replicas, errors);
+	for (size_t i = 0; i < NODE_LABELS; i++)
+		tell(watcher, node, &wrong, errors[i].code ? -1 : 0, &errors[i],
+		     &watcher->label_error[i]);
 	if (!prepare->replicas)
 		watcher->publish->replicas = node_labels_replicas(labels);
 	rc = role_follow(&role, labels, gpus, &changed, &err);
@@ -172,11 +176,31 @@ static void given_look(struct watcher *watcher, struct watcher_view *view)
 	}
 }
 
+/* A configuration that carved did not take, as in a ConfigMap, is told with the devices: the check
+ * of a cluster sees these, wherever it runs. */
+static void settings_look(struct watcher *watcher, const json_t *version)
+{
+	static const struct words refused = {"settings", "refused", NULL};
+	const char *problem = json_string_value(json_object_get(version, "config_error"));
+	/* The path of the file takes the room of an attribute. */
+	const char *words = problem && *problem == '/' ? strstr(problem, ": ") : NULL;
+	struct error err = {0};
+	int rc = problem ? error_set(&err, EXIT_CODE_FAILED, "carved kept its old settings: %.300s",
+				     problem)
+			 : 0;
+
+	tell(watcher, NULL, &refused, rc, &err, &watcher->settings_error);
+	slices_text_take(words     ? words + 2
+			 : problem ? problem
+				   : "",
+			 watcher->publish->settings_problem);
+}
+
 static int gpus_look(struct watcher *watcher, struct watcher_view *view, bool look,
 		     struct error *err)
 {
 	struct carved *carved = watcher->prepare->carved;
-	cleanup_json json_t *gpus = NULL, *sessions = NULL, *instances = NULL;
+	cleanup_json json_t *gpus = NULL, *sessions = NULL, *instances = NULL, *version = NULL;
 	int rc = carved_call(carved, "GET", "/v1/gpus", NULL, &gpus, err);
 
 	if (rc == 0)
@@ -185,6 +209,10 @@ static int gpus_look(struct watcher *watcher, struct watcher_view *view, bool lo
 		rc = carved_sessions(carved, &sessions, err);
 	if (rc == 0)
 		rc = carved_call(carved, "GET", "/v1/mig", NULL, &instances, err);
+	if (rc == 0)
+		rc = carved_call(carved, "GET", "/v1/version", NULL, &version, err);
+	if (rc == 0)
+		settings_look(watcher, version);
 	if (rc == 0)
 		rc = device_gpus_parse(gpus, sessions, view->gpu, &view->count, err);
 	if (rc == 0)

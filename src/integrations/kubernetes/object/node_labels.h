@@ -19,6 +19,8 @@ struct error;
 bool node_labels_mig(const json_t *labels);
 /* The most slices of a GPU that they name; 0: none. */
 unsigned node_labels_replicas(const json_t *labels);
-/* 0, or negative with *err for the first of them whose value means nothing. `replicas`: that label
- * counts, too. */
-int node_labels_check(const json_t *labels, bool replicas, struct error *err);
+/* Writes an error for each of the labels whose value means nothing, at the label's place; others
+ * have the code 0. `ret` has room for NODE_LABELS. Returns the number of errors. `replicas`: that
+ * label counts, too. */
+#define NODE_LABELS 3
+unsigned node_labels_check(const json_t *labels, bool replicas, struct error *ret);

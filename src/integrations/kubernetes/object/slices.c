@@ -61,7 +61,16 @@ static bool taint_of_gpu(json_t *device, const struct device_gpu *gpu)
 	return true;
 }
 
-static json_t *device_json(const struct device_gpu *gpu, unsigned replicas)
+void slices_text_take(const char *text, char ret[static SLICES_TEXT_SIZE])
+{
+	size_t size = 0;
+
+	for (; text[size] && size < SLICES_TEXT_SIZE - 1; size++)
+		ret[size] = (char)(text[size] >= ' ' && text[size] <= '~' ? text[size] : '?');
+	ret[size] = '\0';
+}
+
+static json_t *device_json(const struct device_gpu *gpu, const struct slices_owner *owner)
 {
 	json_t *attributes = json_pack("{s:{s:s}, s:{s:s}, s:{s:s}, s:{s:i}, s:{s:I}}", "type",
 				       "string", "gpu", "uuid", "string", gpu->uuid, "productName",
@@ -71,9 +80,12 @@ static json_t *device_json(const struct device_gpu *gpu, unsigned replicas)
 				   attributes, "allowMultipleAllocations", 1, "capacity", "memory",
 				   memory_json(gpu), "cores", cores_json());
 
-	if (device && replicas)
+	if (device && owner->replicas)
 		json_object_set_new(json_object_get(device, "capacity"), "slices",
-				    parts_json(replicas));
+				    parts_json(owner->replicas));
+	if (device && owner->settings_problem && *owner->settings_problem)
+		json_object_set_new(attributes, SLICES_SETTINGS,
+				    json_pack("{s:s}", "string", owner->settings_problem));
 	if (device && !taint_of_gpu(device, gpu) && !gpu->usable)
 		taint_set(device, "carve.dev/no-slices", "NoSchedule");
 	return device;
@@ -219,7 +231,7 @@ json_t *slices_build(const struct slices_owner *owner, const struct device_gpu *
 	size_t i;
 
 	for (i = 0; i < count; i++) {
-		json_array_append_new(devices, device_json(&gpus[i], owner->replicas));
+		json_array_append_new(devices, device_json(&gpus[i], owner));
 		if (!gpus[i].profiles)
 			continue;
 		json_array_append_new(counters, counter_set_json(&gpus[i]));
