@@ -189,7 +189,7 @@ const char *client_host_directory(void)
 	struct statx st;
 
 	if (!host || !host[0])
-		return NULL;
+		host = WIRE_HOST_DEFAULT;
 	/* A caller names no server to a program that has more rights than the caller has. */
 	if (process_is_privileged() &&
 	    (statx(AT_FDCWD, host, AT_SYMLINK_NOFOLLOW, STATX_TYPE | STATX_MODE | STATX_UID, &st) <

@@ -14,11 +14,12 @@
 
 struct client;
 
-/* The host's directory as $SIMGPU_HOST names it; NULL: not set. A program that has more rights than
- * its caller (set-user-ID) believes only a host of root's. Valid until the environment changes. */
+/* The host's directory: $SIMGPU_HOST, or WIRE_HOST_DEFAULT where that is not set. NULL: there is
+ * none. A program that has more rights than its caller (set-user-ID) believes only a host of
+ * root's. Valid until the environment changes. */
 const char *client_host_directory(void);
 
-/* Connects to the host named by $SIMGPU_HOST. -ENODEV: not set, or no host there any more; other
+/* Connects to the host in that directory. -ENODEV: there is no host, or none any more; other
  * negative errno: the host refused. The caller owns *ret. */
 int client_connect(enum wire_role role, struct client **ret);
 /* Closes it: what the process held is given back, unless a forked child holds the socket too. In

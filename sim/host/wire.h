@@ -21,6 +21,9 @@
 #include <stdint.h>
 
 #define WIRE_ENV_HOST "SIMGPU_HOST"
+/* The host's directory where that variable is not set: a container's, whose runtime cannot set one.
+ */
+#define WIRE_HOST_DEFAULT "/run/simgpu"
 #define WIRE_SOCKET_NAME "driver.sock"
 #define WIRE_MAGIC 0x47504d53u /* "SMPG" */
 #define WIRE_VERSION 1u

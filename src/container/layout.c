@@ -180,6 +180,7 @@ static int simulated_host_add(const struct container_slice *slice, json_t *edits
 		return error_set(err, EXIT_CODE_FAILED, SIMULATED_HOST "=%.300s: %s",
 				 slice->simulated_host, strerrordesc_np(errno));
 	container_edits_mount_writable(edits, real, slice->simulated_host);
+	container_edits_mount_writable(edits, real, CONTAINER_SIMULATED_HOST);
 	container_edits_env(edits, SIMULATED_HOST, slice->simulated_host);
 	return 0;
 }

@@ -27,6 +27,9 @@ struct error;
 #define CONTAINER_SOCKET CONTAINER_ATTACH "/attach.sock"
 #define CONTAINER_ENVIRONMENT ATTACH_SLICE_DIR "/" ATTACH_SLICE_FILE
 #define CONTAINER_PRELOAD "/etc/ld.so.preload"
+/* Where the simulated driver looks for its host if no variable names one (sim/host/wire.h): a hook
+ * sets no variables. */
+#define CONTAINER_SIMULATED_HOST "/run/simgpu"
 #define CONTAINER_PRELOAD_TEXT CONTAINER_FRONT_CUDA "\n" CONTAINER_FRONT_NVML "\n"
 /* The names of the two files that are made for a container, in a directory of the host. */
 #define CONTAINER_FILE_PRELOAD "preload"

@@ -90,11 +90,6 @@ class Docker:
             self.docker("rm", "-f", *ids)
 
 
-def played(docker):
-    """Where the simulated driver's libraries, which the containers' programs play, find their host."""
-    return "--env", "SIMGPU_HOST=" + docker.host.env["SIMGPU_HOST"]
-
-
 @contextlib.contextmanager
 def docker_engine(wrap=lambda host: (), driver=None, hooked=True):
     """`wrap` gives the words before dockerd's, which has been told of carve's hook."""

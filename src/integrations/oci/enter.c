@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/macros.h"
 #include "base/process.h"
 #include "container/layout.h"
 
@@ -145,9 +146,11 @@ static int target_open(struct entry *e, const char *path, bool directory, int de
 	int fd = open_in_root(e->root, path, O_PATH);
 	const char *slash = strrchr(path, '/');
 
-	if (fd != -ENOENT || depth == DEPTH_MAX || !slash || slash == path)
+	if (fd != -ENOENT || depth == DEPTH_MAX || !slash || !slash[1])
 		return fd;
-	snprintf(parent, sizeof(parent), "%.*s", (int)(slash - path), path);
+	/* The parent of what stands in the root is "/". An image need not have so much as a /run.
+	 */
+	snprintf(parent, sizeof(parent), "%.*s", MAX((int)(slash - path), 1), path);
 	cleanup_close int above = target_open(e, parent, true, depth + 1);
 	if (above < 0)
 		return above;

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import BUILD, wait_until
 
-from docker_host import IMAGE, docker, docker_engine, played  # noqa: F401: fixtures
+from docker_host import IMAGE, docker, docker_engine  # noqa: F401: fixtures
 from nvidia_module import with_module
 from podman_host import CARVE, storage  # noqa: F401: fixtures
 
@@ -152,7 +152,7 @@ def test_a_cdi_device_of_a_size_on_one_gpu_opens_it(podman, tmp_path):
     def run(*words, hooks=(), command=look(*NODES), options=()):
         assert podman(*before, CARVE, "cdi", "generate", "--cdi-dir", tmp_path, "--vram", "2GiB", *words).returncode == 0
         device = "carve.dev/slice=2gib" + ("-on-0" if words else "")
-        return podman.with_cdi(tmp_path, *hooks, "run", "--rm", "--pids-limit=-1", "--cap-add=MKNOD", *played(podman), *options,
+        return podman.with_cdi(tmp_path, *hooks, "run", "--rm", "--pids-limit=-1", "--cap-add=MKNOD", *options,
                                "--device", device, podman.IMAGE, *command, before=before)
 
     done = run("--gpu-ids", "0")
@@ -180,8 +180,8 @@ def test_a_cdi_device_of_a_size_on_one_gpu_opens_it(podman, tmp_path):
 @pytest.mark.long
 def test_an_image_with_a_label_opens_its_gpu_with_docker(docker):
     image = docker.build("labelled:1", "LABEL carve.vram=2GiB carve.gpu-ids=0")
-    assert opened(docker.run(*played(docker), image, *look(*NODES))) == [True, True, False]
-    done = docker.run(*played(docker), image, "hog")
+    assert opened(docker.run(image, *look(*NODES))) == [True, True, False]
+    done = docker.run(image, "hog")
     assert "this GPU has 2048 MiB" in done.stdout, done.stderr
 
 

@@ -12,7 +12,7 @@ import subprocess
 import pytest
 
 from conftest import BUILD, open_to_others, wait_until
-from docker_host import IMAGE, docker, docker_engine, engine, played  # noqa: F401: fixtures
+from docker_host import IMAGE, docker, docker_engine, engine  # noqa: F401: fixtures
 from podman_host import CARVE
 
 pytestmark = pytest.mark.xdist_group("docker")
@@ -205,10 +205,10 @@ def test_several_containers_of_one_session(docker):
 def test_a_label_of_the_image_limits_every_container_of_it(docker):
     image = docker.build("labelled:1", "LABEL carve.vram=3GiB")
     for options in ([], ["--ulimit", "core=-1"], ["--read-only"]):
-        done = docker.run(*played(docker), *options, image, "hog")
+        done = docker.run(*options, image, "hog")
         assert "this GPU has 3072 MiB" in done.stdout, (options, done.stderr)
     docker.nothing_is_left()
-    assert docker.docker("run", "-d", "--network", "none", "--name", "four", *played(docker), image, "sleep",
+    assert docker.docker("run", "-d", "--network", "none", "--name", "four", image, "sleep",
                          "1000").returncode == 0
     assert "this GPU has 3072 MiB" in docker.docker("exec", "four", "hog").stdout
     docker.docker("kill", "four")
@@ -218,7 +218,7 @@ def test_a_label_of_the_image_limits_every_container_of_it(docker):
 def test_the_line_of_the_document_works(docker):
     """docker run -it --gpus 0 --ipc=host --pid=host IMAGE bash: the other options are harmless."""
     image = docker.build("fractional:8gb", "LABEL carve.vram=8GiB")
-    done = docker.run("--gpus", "0", "--ipc=host", "--pid=host", *played(docker), image, "sh", "-c", "hog")
+    done = docker.run("--gpus", "0", "--ipc=host", "--pid=host", image, "sh", "-c", "hog")
     assert "this GPU has 8192 MiB" in done.stdout, done.stderr
     docker.nothing_is_left()
 
@@ -252,7 +252,7 @@ def test_a_device_is_a_slice(docker):
         assert done.returncode == 0, done.stderr
     for options, size in (["--device", "carve.dev/slice=2gib"], 2048), (["--device", f"carve.dev/slice={session}"], 5120), \
             (["--device", "carve.dev/slice=2gib", "--user", "0", "--read-only"], 2048):
-        done = docker.run(*played(docker), *options, IMAGE, "hog")
+        done = docker.run(*options, IMAGE, "hog")
         assert f"this GPU has {size} MiB" in done.stdout, (options, done.stderr)
     done = docker.run("--device", "carve.dev/slice=image", IMAGE, "true")
     assert done.returncode != 0 and "names no slice" in done.stderr
@@ -270,7 +270,7 @@ def recipe(language):
 
 def test_a_development_container_has_a_slice(docker):
     options = json.loads(recipe("json"))["runArgs"]
-    done = docker.run(*options, *played(docker), IMAGE, "hog")
+    done = docker.run(*options, IMAGE, "hog")
     assert "this GPU has 4096 MiB" in done.stdout, done.stderr
     docker.nothing_is_left()
 
@@ -279,7 +279,7 @@ def test_a_development_container_has_a_slice(docker):
 def test_a_service_of_compose_has_a_new_slice_at_each_start(docker):
     """compose creates a container with the labels of its service, and starts it again and again."""
     label = re.search(r"(carve\.[a-z-]+): (\S+)", recipe("yaml"))
-    done = docker.docker("create", "--network", "none", "--name", "service", "--label", "=".join(label.groups()), *played(docker), IMAGE,
+    done = docker.docker("create", "--network", "none", "--name", "service", "--label", "=".join(label.groups()), IMAGE,
                          "hog")
     assert done.returncode == 0, done.stderr
     for _ in range(2):
@@ -296,7 +296,7 @@ def test_the_recipe_of_compose_gives_each_service_a_slice(docker, tmp_path):
         pytest.skip("needs docker-compose")
     (tmp_path / "compose.yaml").write_text(recipe("yaml").replace("IMAGE", IMAGE))
     (tmp_path / "needs.yaml").write_text(json.dumps({"version": "2.4", "services": {"train": {
-        "network_mode": "none", "environment": {"SIMGPU_HOST": docker.host.env["SIMGPU_HOST"]}, "command": "hog"}}}))
+        "network_mode": "none", "command": "hog"}}}))
 
     def run(*words):
         return docker.host.run([compose, "-p", "recipe", "-f", tmp_path / "compose.yaml", "-f", tmp_path / "needs.yaml", *words],
@@ -316,7 +316,7 @@ def test_the_recipe_of_compose_gives_each_service_a_slice(docker, tmp_path):
 
 def test_programs_join_the_slice_of_a_server_of_notebooks(docker):
     options = re.search(r"--label (carve\.\S+) IMAGE jupyter", RECIPES).group(1)
-    done = docker.docker("run", "-d", "--network", "none", "--name", "notebooks", "--label", options, *played(docker), IMAGE, "sleep",
+    done = docker.docker("run", "-d", "--network", "none", "--name", "notebooks", "--label", options, IMAGE, "sleep",
                          "1000")
     assert done.returncode == 0, done.stderr
     for _ in range(2):
@@ -330,7 +330,7 @@ def test_programs_join_the_slice_of_a_server_of_notebooks(docker):
 def test_containers_join_a_session_by_a_label(docker):
     session = docker.host.carve_json("session", "request", "--vram", "5", "--name", "joined")["id"]
     for _ in range(2):
-        done = docker.run("--label", f"carve.session={session}", *played(docker), IMAGE, "hog")
+        done = docker.run("--label", f"carve.session={session}", IMAGE, "hog")
         assert "this GPU has 5120 MiB" in done.stdout, done.stderr
     wait_until(lambda: docker.host.carve("session", "release", session).returncode == 0)
 

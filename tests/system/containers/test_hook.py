@@ -43,8 +43,7 @@ def in_mounts(mounts, root):
 
 
 def hooked(podman, verb, *argv, **kw):
-    simulated = ["--env", "SIMGPU_HOST=" + podman.host.env["SIMGPU_HOST"]] if verb == "run" else []
-    return podman("podman", "--hooks-dir", podman.hooks, verb, *simulated, *argv, **kw)
+    return podman("podman", "--hooks-dir", podman.hooks, verb, *argv, **kw)
 
 
 def open_daemon(podman):
@@ -597,3 +596,24 @@ def test_a_label_of_docker_run_names_a_session_and_one_of_its_image_does_not(tmp
 def test_input_that_is_not_a_container_state_is_refused(state):
     done = subprocess.run([BUILD / "carve-hook"], input=state, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+
+
+def test_a_directory_that_the_image_has_not_is_made(stand_in):
+    """As in an image of one program: no /run, no /etc, no /usr. docker makes none of them for the hook."""
+    for name in ("run", "etc", "usr", "tmp"):
+        shutil.rmtree(stand_in.root / name, ignore_errors=True)
+    done, sessions = stand_in.hook()
+    assert (done.returncode, done.stderr, len(sessions)) == (0, "", 1)
+    assert (stand_in.root / "run/carve-slice").is_dir() and (stand_in.root / "etc/ld.so.preload").is_file()
+
+
+@pytest.mark.parametrize("what", ["file", "link"])
+def test_a_directory_that_the_image_has_otherwise_is_named(stand_in, what):
+    shutil.rmtree(stand_in.root / "run")
+    if what == "file":
+        (stand_in.root / "run").write_text("")
+    else:
+        (stand_in.root / "run").symlink_to("nowhere/at/all")
+    done, _ = stand_in.hook()
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done
+    assert "/run/carve-slice" in done.stderr and "the image has something else at that path" in done.stderr, done.stderr
