@@ -353,26 +353,40 @@ static int command_start(struct shim *shim, int *ret_failures)
 	return 0;
 }
 
-/* A runtime's helpers that tidy up after a container end by themselves. */
-static void helpers_await(void)
+/* A runtime's helpers that tidy up after a container end by themselves. False: some go on. */
+static bool helpers_end(uint64_t patience_ns)
 {
-	uint64_t end = now_monotonic_ns() + HELPERS_PATIENCE_NS;
+	uint64_t end = now_monotonic_ns() + patience_ns;
 
 	while (now_monotonic_ns() < end) {
 		pid_t pid = waitpid(-1, NULL, WNOHANG);
 
 		if (pid < 0)
-			return; /* none is left */
+			return true; /* none is left */
 		if (pid == 0)
 			(void)poll(NULL, 0, 5);
 	}
+	return false;
+}
+
+/* The client of the container's runtime has ended, with this status. A client that a signal ended,
+ * or that lost its daemon, leaves the container running, and with it the helpers that look after
+ * it. */
+static void container_end(struct shim *shim, int status)
+{
+	bool failed = WIFSIGNALED(status) || WEXITSTATUS(status) == EXIT_CODE_RUN_FAILED;
+
+	if (!failed && (shim->stage == STAGE_KILLED || helpers_end(HELPERS_PATIENCE_NS)))
+		return;
+	container_remove(shim);
+	(void)helpers_end(REMOVAL_PATIENCE_NS);
 }
 
 /* Processes that the command left behind end with it: its slice is given to others. */
-static void leftovers_end(struct shim *shim)
+static void leftovers_end(struct shim *shim, int status)
 {
-	if (is_contained(shim) && shim->stage != STAGE_KILLED)
-		helpers_await();
+	if (is_contained(shim))
+		container_end(shim, status);
 	if (*shim->cgroup)
 		(void)cgroup_kill(shim->cgroup);
 	for (int i = 0; i < SWEEPS_MAX; i++) {
@@ -484,7 +498,7 @@ static int shim_run(struct shim *shim)
 	}
 	kill_point("shim.running");
 	int status = command_wait(shim, &usage);
-	leftovers_end(shim);
+	leftovers_end(shim, status);
 	cgroup_end(shim);
 	if (read(failures, &failure, sizeof(failure)) != sizeof(failure))
 		failure = (struct failure){0};

@@ -195,6 +195,29 @@ static int read_image(const json_t *value, struct reading *to, struct error *err
 	return 0;
 }
 
+/* Whether a value of a runtime's switch is false, as podman and docker read it. */
+static bool is_off(const char *value)
+{
+	static const char *const off[] = {"false", "False", "FALSE", "f", "F", "0"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(off); i++)
+		if (!strcmp(value, off[i]))
+			return true;
+	return false;
+}
+
+/* Options with which a container could outlive its job. NULL: it is none, else what is wrong with
+ * it. */
+static const char *outlives(const char *option)
+{
+	if (!strncmp(option, "--cidfile", 9) && (!option[9] || option[9] == '='))
+		return "names a file that is the job's own, by which its container is removed";
+	if (!strncmp(option, "--detach", 8) &&
+	    (!option[8] || (option[8] == '=' && !is_off(option + 9))))
+		return "would end the job before its container";
+	return NULL;
+}
+
 /* Each is one word, so that its name is what the runtime takes for its name. */
 static int read_container_args(const json_t *value, struct reading *to, struct error *err)
 {
@@ -212,6 +235,9 @@ static int read_container_args(const json_t *value, struct reading *to, struct e
 		    used + strlen(text) + 2 > room)
 			return usage(err, "container_args", text, "is no option of a runtime",
 				     "for example: --ipc=host");
+		if (outlives(text))
+			return usage(err, "container_args", text, outlives(text),
+				     "leave that option out");
 		used += (size_t)snprintf(list + used, room - used, "%s%s", used ? "\n" : "", text);
 	}
 	return 0;

@@ -1,6 +1,8 @@
 """Jobs in containers: `--docker IMAGE` of a job, its queue or its agent."""
 import json
 import os
+import pathlib
+import signal
 
 import pytest
 
@@ -51,6 +53,44 @@ def test_a_jobs_container_ends_with_the_job(podman):
     wait_until(lambda: json.loads(podman(str(CARVE), "job", "show", id, "--json").stdout)["state"] == "cancelled")
     podman.nothing_is_left()
     wait_until(lambda: "theirs" not in podman("podman", "ps", "--format", "{{.Names}}").stdout)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda n: n.name)
+def test_a_container_ends_with_the_client_of_its_runtime(podman, number):
+    """The client is the job's command, and whoever may kill it: the kernel, where memory is short, does so as well."""
+    assert podman(str(CARVE), "agent", "--detached", "--queue", "q=0.5", "--docker", podman.IMAGE).returncode == 0
+    id = podman(str(CARVE), "enqueue", "--queue", "q", "--docker-arg=--name=orphan", "--docker-arg=--sig-proxy=false", "--", "sleep", "1000").stdout.strip()
+    wait_until(lambda: "Up" in podman("podman", "ps", "--filter", "name=orphan", "--format", "{{.Status}}").stdout)
+    client, = [int(p.parent.name) for p in pathlib.Path("/proc").glob("[0-9]*/cmdline")
+               if (words := p.read_bytes().split(b"\0"))[0] == b"podman" and b"--name=orphan" in words
+               and f"{podman.directory}/".encode() in (p.parent / "environ").read_bytes()]
+    os.kill(client, number)
+    podman(str(CARVE), "job", "wait", id)
+    shown = json.loads(podman(str(CARVE), "job", "show", id, "--json").stdout)
+    # podman takes SIGTERM itself, and ends with 0.
+    assert number != signal.SIGKILL or (shown["state"], shown["exit_code"]) == ("failed", 137), shown
+    # It is gone by the end of the job.
+    assert podman("podman", "ps", "--all", "--format", "{{.Names}} {{.Status}}").stdout == ""
+    podman.nothing_is_left()
+
+
+@pytest.mark.parametrize("option, said", [
+    ("--detach", "would end the job before its container"),
+    ("--detach=true", "would end the job before its container"),
+    ("--detach=1", "would end the job before its container"),
+    ("--detach=no", "would end the job before its container"),
+    ("--cidfile=/tmp/x", "names a file that is the job's own"),
+])
+def test_an_option_with_which_a_container_could_outlive_its_job_is_refused(podman, option, said):
+    done = podman(str(CARVE), "enqueue", "--queue", "q", "--docker", podman.IMAGE, f"--docker-arg={option}", "--", "true")
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done
+    assert f"'{option}' {said}" in done.stderr, done.stderr
+
+
+def test_options_that_resemble_these_are_the_runtimes_own(podman):
+    assert podman(str(CARVE), "agent", "--detached", "--queue", "q=0.5", "--docker", podman.IMAGE).returncode == 0
+    shown, output = job(podman, "hog", options=["--docker-arg=--detach=false", "--docker-arg=--detach-keys=ctrl-q"])
+    assert shown["state"] == "done" and "hog: this GPU has" in output, (shown, output)
 
 
 @pytest.mark.long
