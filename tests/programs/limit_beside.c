@@ -2,10 +2,12 @@
  *
  *   limit_beside KIND WHO FAMILY TRIALS
  *
- * KIND: array-4, array-64, mipmap-4 (KiB each) or linear-1. WHO makes them: a thread, or a process.
- * Nothing is given back meanwhile, and there is room for all: neither may ever be refused. Exit 0
- * if none was; else says what, when. */
+ * KIND: array-4, array-64, mipmap-4 (KiB each) or linear-1. WHO makes them: a thread, a process, or
+ * one that is paused: it is stopped for a while as the room is asked for, as if a busy machine had
+ * no processor for it. Nothing is given back meanwhile, and there is room for all: neither may ever
+ * be refused. Exit 0 if none was; else says what, when. */
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -40,6 +42,9 @@ static struct shared {
 static const char *kind;
 static size_t kib;
 static int trials;
+/* The process to be paused; 0: none is. */
+static pid_t paused;
+#define PAUSE_US 1300000
 
 union small {
 	CUarray array;
@@ -114,6 +119,27 @@ static void reach(int stage)
 		usleep(20);
 }
 
+static void *pause_maker(void *context)
+{
+	usleep((useconds_t)(rand() % 3000));
+	EXPECT(kill(paused, SIGSTOP) == 0);
+	usleep(PAUSE_US);
+	EXPECT(kill(paused, SIGCONT) == 0);
+	return NULL;
+}
+
+static CUresult take_beside(const struct slice_family *family, union slice_piece *piece)
+{
+	pthread_t thread;
+
+	if (!paused)
+		return family->take(piece, ASKED);
+	EXPECT(pthread_create(&thread, NULL, pause_maker, NULL) == 0);
+	CUresult result = family->take(piece, ASKED);
+	EXPECT(pthread_join(thread, NULL) == 0);
+	return result;
+}
+
 /* Whether nothing was refused. */
 static int trial_ends_well(const struct slice_family *family, int trial)
 {
@@ -128,7 +154,7 @@ static int trial_ends_well(const struct slice_family *family, int trial)
 	atomic_store(&shared->trial, trial);
 	usleep((useconds_t)(rand() % 600));
 	int before = atomic_load(&shared->made);
-	CUresult result = family->take(&piece, ASKED);
+	CUresult result = take_beside(family, &piece);
 	int after = atomic_load(&shared->made);
 	reach(STOP);
 	int well = result == CUDA_SUCCESS && !atomic_load(&shared->refused);
@@ -172,6 +198,7 @@ int main(int argc, char **argv)
 		maker();
 		_exit(0);
 	}
+	paused = strcmp(argv[2], "paused") == 0 ? child : 0;
 	CUcontext context = check_context();
 	if (is_thread) {
 		EXPECT(pthread_create(&thread, NULL, maker_thread, context) == 0);

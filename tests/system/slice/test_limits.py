@@ -91,6 +91,14 @@ def test_small_things_that_another_makes_refuse_nobody(host, kind, who, family):
 
 
 @pytest.mark.needs_sim("leaves 24 MiB by the simulated driver's sizes")
+def test_small_things_of_a_process_without_a_processor_refuse_nobody(host):
+    """The process has too much charged and is about to ask the daemon, but does not run for 1.3 s. Room is waited for as long again."""
+    done = host.carve("run", "--ephemeral", "--vram", "2", "--", BUILD / "tests/programs/limit_beside", "array-4", "paused", "vmm", 4)
+    assert done.returncode == 0, done.stderr
+    assert peak(host) <= 2 * GIB
+
+
+@pytest.mark.needs_sim("leaves 24 MiB by the simulated driver's sizes")
 def test_small_things_refuse_nobody_on_a_busy_machine(host):
     """Makers who find no room themselves for a moment do not end what another said of it."""
     program = [BUILD / "carve", "run", "--ephemeral", "--vram", "2", "--",

@@ -183,15 +183,9 @@ static bool nap(struct process *p, int gpu, struct charge_tries *tries)
 	const struct ledger *l = &p->attachment.ledger;
 	bool over = ledger_committed(l, (uint32_t)gpu) > ledger_limit(l, (uint32_t)gpu);
 
-	if (memory_is_leaving(p, (uint32_t)gpu)) {
-		if (leaving_is_waited_for(tries)) {
-			nanosleep(&(struct timespec){.tv_nsec = LEAVING_AGAIN_NS}, NULL);
-			return true;
-		}
-		/* Something has it, as an open descriptor or a stopped process does: that is not
-		 * waited for again. */
-		atomic_store(&p->gpu[gpu].kept_in_vain, ledger_kept(l, (uint32_t)gpu));
-		atomic_store(&p->gpu[gpu].releases_in_vain, releases_of(p));
+	if (memory_is_leaving(p, (uint32_t)gpu) && leaving_is_waited_for(tries)) {
+		nanosleep(&(struct timespec){.tv_nsec = LEAVING_AGAIN_NS}, NULL);
+		return true;
 	}
 	if (!over && !others_are_calling(p)) {
 		bool again = !tries->last;
@@ -206,20 +200,33 @@ static bool nap(struct process *p, int gpu, struct charge_tries *tries)
 	return true;
 }
 
+/* Something has the memory, as an open descriptor or a stopped process does: that is not waited for
+ * again. On a busy machine the process may only have had no processor, so this is not known before
+ * it was waited for after a sweep, too. */
+static void waited_in_vain(struct process *p, int gpu, const struct charge_tries *tries)
+{
+	if (!tries->leaving_until_ns || now_monotonic_ns() < tries->leaving_until_ns)
+		return;
+	atomic_store(&p->gpu[gpu].kept_in_vain, ledger_kept(&p->attachment.ledger, (uint32_t)gpu));
+	atomic_store(&p->gpu[gpu].releases_in_vain, releases_of(p));
+}
+
 bool charge_again(struct process *p, int gpu, uint64_t bytes, struct charge_tries *tries)
 {
 	charge_short_begin(p, gpu, tries);
 	if (nap(p, gpu, tries))
 		return true;
-	if (tries->swept)
-		return false;
-	say_short(p, gpu, tries, SHORT_SWEEP_NS);
-	if (!charge_sweep(p, gpu, bytes))
-		return false;
-	*tries = (struct charge_tries){
-		.swept = true, .said_ns = tries->said_ns, .beside = tries->beside};
-	charge_short_begin(p, gpu, tries);
-	return true;
+	if (!tries->swept) {
+		say_short(p, gpu, tries, SHORT_SWEEP_NS);
+		if (charge_sweep(p, gpu, bytes)) {
+			*tries = (struct charge_tries){
+				.swept = true, .said_ns = tries->said_ns, .beside = tries->beside};
+			charge_short_begin(p, gpu, tries);
+			return true;
+		}
+	}
+	waited_in_vain(p, gpu, tries);
+	return false;
 }
 
 /* Where there is no room, what the process's own pools hold unused is given back first. 0 or
