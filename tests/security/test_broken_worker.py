@@ -212,8 +212,9 @@ def test_a_job_that_was_cancelled_or_changed_is_not_run(service):  # noqa: F811
         assert kept.replay(worker, 0, int(cancelled)) == errno.EKEYEXPIRED
         assert kept.replay(worker, 1, int(changed)) == errno.EKEYEXPIRED
         first = int(array)
-        assert kept.replay(worker, 2, first + 1, array=first, index=1, position=1) == errno.EKEYEXPIRED
-        assert kept.replay(worker, 2, first + 3, array=first, index=3, position=3) == errno.EINVAL
+        ids = 10**15 + first * 10**6
+        assert kept.replay(worker, 2, ids + 1, array=first, index=1, position=1) == errno.EKEYEXPIRED
+        assert kept.replay(worker, 2, ids + 3, array=first, index=3, position=3) == errno.EINVAL
     assert not runs.exists()
     # The rest of them runs as it should.
     lab.start()

@@ -54,7 +54,7 @@ class Worker:
 
     def ask(self, op, job=0, attempt=0, kind=0, user=0, files=0, fds=()):
         self.drop()
-        data = {VOUCH: struct.pack("<IIII", kind, job, attempt, 0), START: struct.pack("<QII", job, attempt, 0),
+        data = {VOUCH: struct.pack("<IIII", kind, job % 2**32, attempt, 0), START: struct.pack("<QII", job, attempt, 0),
                 END: struct.pack("<QII", job, attempt, 0), FILES: struct.pack("<II", user, 0),
                 REMOVE: struct.pack("<QIIII", job, attempt, user, files, 0), OVER: struct.pack("<QII", job, attempt, 0)}[op]
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []

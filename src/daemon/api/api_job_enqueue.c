@@ -31,7 +31,7 @@ static void on_enqueued(void *arg, int64_t id, uint32_t count, const struct erro
 		call_reply_error(call, MHD_HTTP_CONFLICT, err);
 		return;
 	}
-	snprintf(text, sizeof(text), "%" PRId64, id);
+	snprintf(text, sizeof(text), "%" PRId64, job_id_number(id));
 	call_reply(call, MHD_HTTP_CREATED,
 		   json_pack("{s:s, s:i, s:o}", "id", text, "count", (int)count, "reason",
 			     json_string(job ? job_halt(job) : "")));

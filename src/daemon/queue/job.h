@@ -63,7 +63,7 @@ enum job_after_kind { JOB_AFTER_OK, JOB_AFTER_ANY, JOB_AFTER_NOTOK };
 
 struct job_after {
 	enum job_after_kind kind;
-	int64_t job;             /* a job, or the first of an array */
+	int64_t job;             /* the number of a job or of an array */
 	int32_t index;           /* one of the array's; -1: all of it */
 	struct queue_after wait; /* the wait of the jobs in the spec's `after_list` */
 	struct job_spec *spec;   /* once there is a wait */
@@ -127,11 +127,36 @@ void job_spec_unref(struct job_spec *spec);
 /* "17" or "17_3": 0 with *ret_index -1 where there is none, or -EINVAL. */
 int job_id_parse(const char *text, int64_t *ret_id, int32_t *ret_index);
 
+/* The ID of a job that is in no array is its number. An array takes one number, and the IDs of its
+ * jobs lie beyond all numbers: JOB_ARRAY_IDS, plus the number and the place in the array as decimal
+ * digits. Up to 8 * 10^9 numbers all IDs are below 2^53, and so exact in JSON. An array that a
+ * version before schema 8 wrote has the IDs from its number on. */
+#define JOB_ARRAY_IDS INT64_C(1000000000000000)
+#define JOB_ARRAY_PLACES INT64_C(1000000)
+_Static_assert(JOB_ARRAY_MAX <= JOB_ARRAY_PLACES, "a place in an array is part of an ID");
+
+static inline int64_t job_element_id(int64_t array, uint32_t place)
+{
+	return JOB_ARRAY_IDS + array * JOB_ARRAY_PLACES + place;
+}
+
+/* The number that a job of this ID has, or its array. */
+static inline int64_t job_id_number(int64_t id)
+{
+	return id < JOB_ARRAY_IDS ? id : (id - JOB_ARRAY_IDS) / JOB_ARRAY_PLACES;
+}
+
+/* IDs in the order in which the jobs came. */
+static inline int64_t job_id_rank(int64_t id)
+{
+	return id < JOB_ARRAY_IDS ? id * JOB_ARRAY_PLACES : id - JOB_ARRAY_IDS;
+}
+
 /* A job as it is on disk. Times in ns since 1970; 0: none. Texts are never NULL, and not owned: a
  * callback of the store's has them until it returns. */
 struct job_record {
 	int64_t id;
-	int64_t array; /* the ID of its array's first job; 0: it is of none */
+	int64_t array; /* the number of its array; 0: it is of none */
 	int32_t index; /* in the array; -1: it is of none */
 	int64_t spec;
 	uid_t uid;

@@ -99,7 +99,7 @@ static int64_t last_in(DIR *dir, int64_t last)
 	// NOLINTNEXTLINE(concurrency-mt-unsafe): its own list
 	while ((entry = readdir(dir))) {
 		char *end;
-		int64_t id = strtoll(entry->d_name, &end, 10);
+		int64_t id = job_id_number(strtoll(entry->d_name, &end, 10));
 
 		if (*end == '.' && id > last && id < JOB_ID_LIKELY)
 			last = id;

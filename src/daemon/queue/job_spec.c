@@ -75,7 +75,7 @@ const char *job_id_text(const struct job_record *record, char buf[static JOB_ID_
 	if (record->array)
 		snprintf(buf, JOB_ID_TEXT, "%" PRId64 "_%d", record->array, record->index);
 	else
-		snprintf(buf, JOB_ID_TEXT, "%" PRId64, record->id);
+		snprintf(buf, JOB_ID_TEXT, "%" PRId64, job_id_number(record->id));
 	return buf;
 }
 

@@ -277,17 +277,29 @@ static int number_get(sqlite3_stmt *stmt, int64_t *ret)
 	return step == SQLITE_DONE ? -ENOENT : store_errno(step);
 }
 
-int job_store_next_id(struct job_store *store, int64_t *ret)
+int job_store_number_last(struct job_store *store, int64_t *ret)
 {
-	return number_get(statement(store, Q_NEXT_ID), ret);
+	return number_get(statement(store, Q_NUMBER_LAST), ret);
 }
 
-int job_store_ids_from(struct job_store *store, int64_t first)
+int job_store_number_set(struct job_store *store, int64_t last)
 {
-	sqlite3_stmt *stmt = statement(store, Q_IDS_FROM);
+	sqlite3_stmt *stmt = statement(store, Q_NUMBER_SET);
 
-	sqlite3_bind_int64(stmt, 1, first);
+	sqlite3_bind_int64(stmt, 1, last);
 	return store_step(stmt);
+}
+
+int job_store_number_take(struct job_store *store, int64_t *ret)
+{
+	int64_t last = 0;
+	int rc = job_store_number_last(store, &last);
+
+	if (rc == 0)
+		rc = job_store_number_set(store, last + 1);
+	if (rc == 0)
+		*ret = last + 1;
+	return rc;
 }
 
 /* ---- jobs -------------------------------------------------------------------------------- */

@@ -54,16 +54,17 @@ int job_store_spec_remove(struct job_store *store, int64_t id, int64_t first, in
 /* Both (malloc'ed) are the caller's; ret_warrant may be NULL. -ENOENT. */
 int job_store_spec_get(struct job_store *store, int64_t id, char **ret,
 		       struct warrant **ret_warrant);
-/* The ID that the next job gets. */
-int job_store_next_id(struct job_store *store, int64_t *ret);
-/* The first ID in a database that never had a job. */
-int job_store_ids_from(struct job_store *store, int64_t first);
+/* The last number that a job or an array has (job.h); 0: the database never had a job. */
+int job_store_number_last(struct job_store *store, int64_t *ret);
+int job_store_number_set(struct job_store *store, int64_t last);
+/* The next number, for a job or an array that is written in the same step. */
+int job_store_number_take(struct job_store *store, int64_t *ret);
 int job_store_add(struct job_store *store, const struct job_record *record);
 /* All that can change of a job. */
 int job_store_put(struct job_store *store, const struct job_record *record);
 
 typedef int (*job_record_cb)(void *arg, const struct job_record *record);
-/* Jobs that have not ended, by ID. */
+/* Jobs that have not ended, in the order in which they came. */
 int job_store_each_living(struct job_store *store, job_record_cb cb, void *arg);
 /* A place among the jobs that ended, in the order of their ends. */
 struct job_place {

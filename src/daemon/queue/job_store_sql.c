@@ -43,7 +43,15 @@ const char *const job_schema_upgrades[JOB_SCHEMA_NEWEST + 1] = {
 	/* Rights that are over, of which the warden is still to be told. */
 	[7] = "CREATE TABLE over(number INTEGER PRIMARY KEY, count INTEGER NOT NULL);"
 	      "PRAGMA user_version=7;",
+	/* The last number of a job or an array. Before, the jobs of an array had a number each. */
+	[8] = "CREATE TABLE number(last INTEGER NOT NULL);"
+	      "INSERT INTO number VALUES("
+	      "ifnull((SELECT seq FROM sqlite_sequence WHERE name='job'), 0));"
+	      "PRAGMA user_version=8;",
 };
+
+/* job_id_rank() of an ID. */
+#define RANK "CASE WHEN id < 1000000000000000 THEN id * 1000000 ELSE id - 1000000000000000 END"
 
 #define COLUMNS                                                                                    \
 	"id, array, idx, spec, uid, gid, queue, name, state, priority, attempt, pid, birth, boot," \
@@ -67,8 +75,8 @@ const char *const job_statements[Q_COUNT] = {
 	[Q_ENDED_FIRST] =
 		"SELECT " COLUMNS " FROM job WHERE state >= 4 AND uid=?2 ORDER BY ended LIMIT ?1",
 	[Q_ENDED_REMOVE] = "DELETE FROM job WHERE id=?1 AND state >= 4",
-	[Q_NEXT_ID] = "SELECT ifnull((SELECT seq FROM sqlite_sequence WHERE name='job'), 0) + 1",
-	[Q_IDS_FROM] = "INSERT INTO sqlite_sequence(name, seq) VALUES('job', ?1 - 1)",
+	[Q_NUMBER_LAST] = "SELECT last FROM number",
+	[Q_NUMBER_SET] = "UPDATE number SET last=?1",
 	[Q_JOB_ADD] = "INSERT INTO job(" COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,"
 		      "?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26,?27,?28,?29,?30)",
 	[Q_JOB_PUT] = "UPDATE job SET spec=?4, queue=?7, name=?8, state=?9, priority=?10,"
@@ -77,7 +85,7 @@ const char *const job_statements[Q_COUNT] = {
 		      " exit_code=?23, signal=?24, reason=?25, peak=?26, gpu_ns=?27, rss=?28, "
 		      "text_bytes=?29, change=?30"
 		      " WHERE id=?1",
-	[Q_LIVING] = "SELECT " COLUMNS " FROM job WHERE state < 4 ORDER BY id",
+	[Q_LIVING] = "SELECT " COLUMNS " FROM job WHERE state < 4 ORDER BY " RANK,
 	[Q_ENDED] = "SELECT " COLUMNS " FROM job WHERE state >= 4 AND (ended, id) < (?3, ?4)"
 		    " ORDER BY ended DESC, id DESC LIMIT ?1",
 	[Q_ENDED_OF] =

@@ -1,7 +1,7 @@
 /* The schema of queue.db, and the statements on it. */
 #pragma once
 
-#define JOB_SCHEMA_NEWEST 7
+#define JOB_SCHEMA_NEWEST 8
 
 /* Version 1. */
 extern const char job_schema[];
@@ -21,8 +21,8 @@ enum {
 	Q_ENDED_COUNTS,
 	Q_ENDED_FIRST,
 	Q_ENDED_REMOVE,
-	Q_NEXT_ID,
-	Q_IDS_FROM,
+	Q_NUMBER_LAST,
+	Q_NUMBER_SET,
 	Q_JOB_ADD,
 	Q_JOB_PUT,
 	Q_LIVING,

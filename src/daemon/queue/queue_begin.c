@@ -162,15 +162,15 @@ static void places_find_all(struct queues *q)
 
 /* Where the last database was moved away there are files of its jobs, and some may still run: new
  * jobs do not get their numbers. */
-static int ids_begin(struct queues *q)
+static int numbers_begin(struct queues *q)
 {
-	int64_t next;
-	int rc = job_store_next_id(q->store, &next);
+	int64_t last;
+	int rc = job_store_number_last(q->store, &last);
 
-	if (rc < 0 || next > 1)
+	if (rc < 0 || last)
 		return rc;
-	next = job_files_last(q) + 1;
-	return next > 1 ? job_store_ids_from(q->store, next) : 0;
+	last = job_files_last(q);
+	return last ? job_store_number_set(q->store, last) : 0;
 }
 
 static int queues_open(struct queues *q, struct error *err)
@@ -183,7 +183,7 @@ static int queues_open(struct queues *q, struct error *err)
 				queue_store_freed, q, err);
 	if (rc < 0)
 		return rc;
-	rc = ids_begin(q);
+	rc = numbers_begin(q);
 	if (rc == 0)
 		rc = queue_use_load(q);
 	if (rc == 0)

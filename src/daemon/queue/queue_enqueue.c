@@ -107,7 +107,7 @@ static void record_of(const struct queues *q, const struct enqueue *e, uint32_t 
 
 	*ret = (struct job_record){
 		.id = e->first + i,
-		.array = request->indexes ? e->first : 0,
+		.array = request->indexes ? e->number : 0,
 		.index = request->indexes ? request->indexes[i] : -1,
 		.spec = e->spec,
 		.uid = e->peer.uid,
@@ -131,6 +131,14 @@ static int asked_put(struct queues *q, const struct enqueue *e)
 				   &(struct job_asked){e->first, e->request.count});
 }
 
+static int number_take(struct queues *q, struct enqueue *e)
+{
+	int rc = job_store_number_take(q->store, &e->number);
+
+	e->first = e->request.indexes ? job_element_id(e->number, 0) : e->number;
+	return rc;
+}
+
 static int write_one(struct queues *q, struct enqueue *e, int64_t now)
 {
 	struct job_record record;
@@ -138,7 +146,7 @@ static int write_one(struct queues *q, struct enqueue *e, int64_t now)
 				    &e->spec);
 
 	if (rc == 0)
-		rc = job_store_next_id(q->store, &e->first);
+		rc = number_take(q, e);
 	for (uint32_t i = 0; rc == 0 && i < e->request.count; i++) {
 		record_of(q, e, i, now, &record);
 		rc = job_store_add(q->store, &record);
@@ -221,7 +229,7 @@ static void failed(const struct enqueue *e, int rc)
 
 static void succeeded(const struct enqueue *e)
 {
-	log_event(LOG_INFO, "job.enqueued id=%" PRId64 " count=%u uid=%u queue=%s", e->first,
+	log_event(LOG_INFO, "job.enqueued id=%" PRId64 " count=%u uid=%u queue=%s", e->number,
 		  e->request.count, e->peer.uid, e->queue);
 	if (e->request.cb)
 		e->request.cb(e->request.arg, e->first, e->request.count, NULL);
@@ -294,20 +302,12 @@ void enqueue_commit(struct queues *q)
 
 /* ---- long arrays -------------------------------------------------------------------------- */
 
-/* Its jobs' IDs follow each other, whoever enqueues meanwhile: the last one takes them all. */
 static int long_begin(struct queues *q, struct enqueue *e)
 {
-	struct job_record record;
-
 	e->now = now_realtime_ns();
 	int rc = job_store_spec_add(q->store, e->request.text, e->request.spec.warrant, false,
 				    &e->spec);
-	if (rc == 0)
-		rc = job_store_next_id(q->store, &e->first);
-	if (rc < 0)
-		return rc;
-	record_of(q, e, e->request.count - 1, e->now, &record);
-	return job_store_add(q->store, &record);
+	return rc == 0 ? number_take(q, e) : rc;
 }
 
 /* Nobody sees them before the last step, which is one of the disk. */
@@ -320,7 +320,7 @@ static int long_end(struct queues *q, struct enqueue *e)
 
 static int long_write(struct queues *q, struct enqueue *e, uint64_t end)
 {
-	uint32_t rows = e->request.count - 1;
+	uint32_t rows = e->request.count;
 	struct job_record record;
 	int rc = job_store_begin(q->store);
 
@@ -409,7 +409,7 @@ void enqueue_part(struct queues *q)
 	case ENQUEUE_WRITES:
 		rc = long_write(q, e, end);
 		kill_point("enqueue.part");
-		stage_next(e, count - 1);
+		stage_next(e, count);
 		if (rc < 0 || e->stage != ENQUEUE_SYNCS)
 			break;
 		e->durable.cb = on_long_durable;

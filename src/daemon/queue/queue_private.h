@@ -139,8 +139,8 @@ struct enqueue {
 	struct enqueue_request request;
 	struct peer peer;
 	char queue[QUEUE_NAME_SIZE], key[64];
-	int64_t spec, first;
-	uint32_t text_bytes; /* the share of each of its jobs */
+	int64_t spec, number, first; /* the ID of the first job */
+	uint32_t text_bytes;         /* the share of each of its jobs */
 	/* The last two are a long array's own. */
 	enum { ENQUEUE_WRITES, ENQUEUE_SYNCS, ENQUEUE_MAKES, ENQUEUE_SETTLES } stage;
 	uint32_t done;

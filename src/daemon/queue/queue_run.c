@@ -81,7 +81,7 @@ static bool job_look(const struct round *round, struct queue_bucket *bucket, con
 		     int position, struct queue_job *ret)
 {
 	*ret = (struct queue_job){.id = (uint64_t)job->record.id,
-				  .order = (uint64_t)job->record.id,
+				  .order = (uint64_t)job_id_rank(job->record.id),
 				  .queue = (uint32_t)position,
 				  .priority = bucket->priority,
 				  .limit_ns = job->spec->limit_ns};

@@ -107,7 +107,13 @@ void queue_directories_look(struct queues *q)
 
 uint64_t job_position(const struct job *job)
 {
-	return job->record.array ? (uint64_t)(job->record.id - job->record.array) : 0;
+	const struct job_record *record = &job->record;
+
+	if (!record->array)
+		return 0;
+	/* An array of before schema 8 begins with the ID that is its number. */
+	return (uint64_t)(record->id < JOB_ARRAY_IDS ? record->id - record->array
+						     : record->id % JOB_ARRAY_PLACES);
 }
 
 /* The daemon's own part of them. */

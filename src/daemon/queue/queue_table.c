@@ -143,14 +143,15 @@ static struct job *neighbour(const struct job_list *list, const struct job *job)
 	return next && next->list == list ? next : list->last;
 }
 
-/* By ID: most come last, and one that is tried again among its array's. */
+/* By coming: most come last, and one that is tried again among its array's. */
 static struct job *place_find(const struct job_list *list, const struct job *job)
 {
 	struct job *before = neighbour(list, job);
+	int64_t rank = job_id_rank(job->record.id);
 
-	while (before && before->record.id > job->record.id)
+	while (before && job_id_rank(before->record.id) > rank)
 		before = before->previous;
-	while (before && before->next && before->next->record.id < job->record.id)
+	while (before && before->next && job_id_rank(before->next->record.id) < rank)
 		before = before->next;
 	return before;
 }
@@ -420,7 +421,7 @@ void job_free(struct job *job)
 	free(job);
 }
 
-/* The jobs of an array have its ID and those that follow, in the order of its indexes, which most
+/* The jobs of an array have IDs that follow each other, in the order of its indexes, which most
  * often follow each other, too. With gaps the database says which one it is. */
 static struct job *element_find(const struct queues *q, const struct job_array *array,
 				int32_t index)

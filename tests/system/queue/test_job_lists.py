@@ -1,8 +1,10 @@
 """What `carve job list` shows and in which order, the output of arrays, and jobs that are named by their names."""
+import contextlib
 import datetime
 import math
 import pathlib
 import re
+import sqlite3
 import subprocess
 
 import pytest
@@ -226,3 +228,52 @@ def test_a_name_that_is_a_number_stands_for_the_id(queues):
     first = queues.enqueue("true")
     queues.enqueue("true", options=["--name", first])
     assert queues.host.carve_json("job", "show", first)["id"] == first
+
+
+def test_an_array_takes_one_number(queues):
+    queues.agent("half=0.5")
+    ids = [queues.enqueue("sh", "-c", "echo $CARVE_JOB_ID", options=options)
+           for options in ([], ["--array", "0-2"], [], ["--array", "0-1999", "--hold"], ["--param", "x=1,2"], [])]
+    assert ids == ["1", "2", "3", "4", "5", "6"]
+    queues.ended("2")
+    assert queues.host.carve("job", "logs", "2").stdout.splitlines() == [f"{i}: 2_{i}" for i in range(3)]
+    assert queues.job("2_1")["array"] == 2 and queues.host.carve("job", "show", "2_3").returncode == 1
+    # The numbers go on after the daemon has started anew.
+    queues.kill_daemon()
+    assert queues.enqueue("true", options=["--array", "0-1"]) == "7" and queues.enqueue("true") == "8"
+
+
+def test_jobs_start_in_the_order_in_which_they_came_before_and_after_a_restart(queues):
+    queues.agent("whole=1", gpus="0")
+    first = queues.witnessed(queues.gate(), queue="whole")
+    queues.wait_state(first, "running")
+    array = queues.witnessed(queue="whole", options=["--array", "3,1"])
+    last = queues.witnessed(queue="whole")
+    queues.kill_daemon()
+    queues.open_gate()
+    queues.ended(last)
+    assert [line.split()[0] for line in queues.runs() if line.endswith("start")] == [first, f"{array}_1", f"{array}_3", last]
+
+
+def test_arrays_of_a_version_before_keep_their_numbers(queues):
+    """There each job of an array took a number, and was that number's file."""
+    queues.agent("half=0.5")
+    for options in (["--hold"], ["--hold", "--array", "0-2"], ["--hold"]):
+        queues.enqueue("sh", "-c", "echo $CARVE_JOB_ID", options=options)
+    queues.kill_daemon()
+    with contextlib.closing(sqlite3.connect(queues.host.env["CARVE_RUNTIME_DIR"] + "/queue.db")) as db:
+        # What the version before had written: jobs 1, 2_0 to 2_2 as 2 to 4, and 5.
+        db.execute("UPDATE job SET id = 5 WHERE id = 3 AND array = 0")
+        db.execute("UPDATE job SET id = id % 1000000 + array WHERE array > 0")
+        db.execute("DELETE FROM sqlite_sequence")
+        db.execute("INSERT INTO sqlite_sequence(name, seq) VALUES('job', 5)")
+        db.execute("DROP TABLE number")
+        db.execute("PRAGMA user_version=7")
+        db.commit()
+    assert listed(queues) == ["1", "2_0", "2_1", "2_2", "5"]
+    assert queues.enqueue("true", options=["--array", "0-1", "--hold"]) == "6" and queues.enqueue("true", options=["--hold"]) == "7"
+    for id in ("2", "5"):
+        assert queues.host.carve("job", "release", id).returncode == 0
+        queues.ended(id)
+    assert queues.host.carve("job", "logs", "2").stdout.splitlines() == [f"{i}: 2_{i}" for i in range(3)]
+    assert listed(queues) == ["1", "2_0", "2_1", "2_2", "5", "6_0", "6_1", "7"]
