@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import pwd
 import re
 import signal
 import sqlite3
@@ -392,6 +393,14 @@ def pods_of(cluster):
         return {path: o for path, o in cluster.objects.items() if "/pods/" in path}
 
 
+def peer_name(uid):
+    """As the daemon names a user: of one without a name that is the number."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
 def finish(cluster, path, code=0):
     cluster.put(path, {**cluster.objects[path], "status": {
         "phase": "Failed" if code else "Succeeded", "containerStatuses": [{"name": "main", "state": {"terminated": {"exitCode": code}}}]}})
@@ -415,7 +424,10 @@ def test_pods_of_a_system_daemon_are_made_by_their_agents_owner(lab, cluster):
     # The process that has the token is alice's, and the daemon's own cannot read it.
     assert callers(cluster) == {ALICE}
     # Bob's jobs are not alice's to run, whatever their queue is called.
-    waits = jobs.enqueue(BOB, "true", queue="pods")
+    done = lab.carve(BOB, "enqueue", "--queue", "pods", "--", "true", cwd=lab.home(BOB))
+    waits, says = done.stdout.strip(), f"agent {agent} runs only {peer_name(ALICE)}'s own jobs; ask an administrator for an agent"
+    assert done.stderr == f"carve: note: job {waits} waits: {says}\n"
+    assert jobs.show(BOB, waits)["reason"] == says
     lab.restart()
     finish(cluster, path, code=3)
     ended = jobs.ended(ALICE, id)

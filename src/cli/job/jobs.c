@@ -68,16 +68,16 @@ void job_waits_note(const json_t *answer, const char *queue)
 
 	if (!*why)
 		return;
-	if (!queue)
-		fprintf(stderr, "carve: note: job %s waits: %s\n", id, why);
-	else if (strstr(why, "drained"))
+	if (queue && strstr(why, "drained"))
 		fprintf(stderr,
 			"carve: note: job %s waits: %s (carve agent --resume %s ends that)\n", id,
 			why, queue);
-	else
+	else if (queue && !strncmp(why, "no agent", strlen("no agent")))
 		fprintf(stderr,
 			"carve: note: job %s waits: %s (carve agent --queue %s=N starts one)\n", id,
 			why, queue);
+	else
+		fprintf(stderr, "carve: note: job %s waits: %s\n", id, why);
 }
 
 json_t *job_key(void)

@@ -225,7 +225,7 @@ static void change_job(struct job *job, void *arg)
 }
 
 /* Why the jobs do not start in the queue that they were moved to; "" where nothing says so. */
-static const char *moved_halt(const struct change *change)
+static const char *moved_halt(const struct change *change, char buf[static JOB_WHY_SIZE])
 {
 	const struct job *job;
 	int64_t id;
@@ -234,12 +234,13 @@ static const char *moved_halt(const struct change *change)
 	if (!json_object_get(change->body, "queue") || job_id_parse(change->id, &id, &index) < 0)
 		return "";
 	job = job_meant(change->node->queues, id, index);
-	return job ? job_halt(job) : "";
+	return job ? job_halt(job, buf) : "";
 }
 
 static void change_answer(struct change *change)
 {
 	struct call *call = change->call;
+	char why[JOB_WHY_SIZE];
 
 	if (!change->done && change->failed) {
 		call_reply_error(call, answer_status(&change->err), &change->err);
@@ -248,7 +249,7 @@ static void change_answer(struct change *change)
 	if (change->done) {
 		call_reply(call, MHD_HTTP_OK,
 			   json_pack("{s:s, s:i, s:s}", "id", change->id, change->what,
-				     (int)change->done, "reason", moved_halt(change)));
+				     (int)change->done, "reason", moved_halt(change, why)));
 		return;
 	}
 	if (api_job_is_known(call, change->id))

@@ -25,7 +25,7 @@ static void on_enqueued(void *arg, int64_t id, uint32_t count, const struct erro
 {
 	struct call *call = arg;
 	struct job *job = id ? job_find(call->node->queues, id) : NULL;
-	char text[JOB_ID_TEXT];
+	char text[JOB_ID_TEXT], why[JOB_WHY_SIZE];
 
 	if (err) {
 		call_reply_error(call, MHD_HTTP_CONFLICT, err);
@@ -34,7 +34,7 @@ static void on_enqueued(void *arg, int64_t id, uint32_t count, const struct erro
 	snprintf(text, sizeof(text), "%" PRId64, job_id_number(id));
 	call_reply(call, MHD_HTTP_CREATED,
 		   json_pack("{s:s, s:i, s:o}", "id", text, "count", (int)count, "reason",
-			     json_string(job ? job_halt(job) : "")));
+			     json_string(job ? job_halt(job, why) : "")));
 }
 
 static void on_enqueuer_gone(struct call *call)

@@ -180,8 +180,11 @@ bool agent_runs_for(const struct agent *agent, uid_t uid);
  * NULL: none. */
 struct agent *agent_serving(const struct queues *q, const char *queue, uid_t uid,
 			    uint32_t *ret_position);
+#define JOB_WHY_SIZE 256
 /* Why no agent starts jobs of the job's queue for its user; "" where one does. */
-const char *job_halt(const struct job *job);
+const char *job_halt(const struct job *job, char buf[static JOB_WHY_SIZE]);
+/* Likewise, of a job whose queue no agent serves for its user. */
+const char *job_unserved(const struct job *job, char buf[static JOB_WHY_SIZE]);
 /* The place the job would have on the agent's GPUs if nobody else were there: the fewest bytes on
  * each of so many GPUs as it needs. Returns 0, or -ENOSPC: they can never grant it. */
 int agent_least(const struct queues *q, const struct agent *agent,
@@ -265,7 +268,6 @@ bool job_waits_for(const struct job *job, struct queue_ends *ret);
  * the number. */
 const char *queue_job_id_text(const struct queues *q, int64_t id, char buf[static JOB_ID_TEXT]);
 /* In words: why it waits. */
-#define JOB_WHY_SIZE 256
 const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE]);
 /* Likewise, with what job_waits_for() found. */
 const char *job_waits_text(const struct job *job, const struct queue_ends *ends,

@@ -50,9 +50,24 @@ struct agent *agent_serving(const struct queues *q, const char *queue, uid_t uid
 	return NULL;
 }
 
-const char *job_halt(const struct job *job)
+const char *job_unserved(const struct job *job, char buf[static JOB_WHY_SIZE])
 {
-	const char *why = "no agent serves its queue";
+	const struct agent *agent = job->queues->agents;
+
+	while (agent && agent_queue_position(agent, job->record.queue) < 0)
+		agent = agent->next;
+	if (agent)
+		snprintf(buf, JOB_WHY_SIZE,
+			 "agent %s runs only %s's own jobs; ask an administrator for an agent",
+			 agent->id, names_of(NAMES_OF_USERS, agent->uid));
+	else
+		snprintf(buf, JOB_WHY_SIZE, "no agent serves queue %s", job->record.queue);
+	return buf;
+}
+
+const char *job_halt(const struct job *job, char buf[static JOB_WHY_SIZE])
+{
+	const char *why = NULL;
 
 	for (const struct agent *agent = job->queues->agents; agent; agent = agent->next) {
 		int position = agent_queue_position(agent, job->record.queue);
@@ -63,7 +78,7 @@ const char *job_halt(const struct job *job)
 			return "";
 		why = "its queue is drained";
 	}
-	return why;
+	return why ? why : job_unserved(job, buf);
 }
 
 const char *agent_refuses(const struct agent *agent, const struct job_spec *spec)

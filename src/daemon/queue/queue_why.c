@@ -191,7 +191,7 @@ const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])
 	else if (!bucket)
 		snprintf(buf, JOB_WHY_SIZE, "%s", texts[job->wait]);
 	else if (!agent)
-		snprintf(buf, JOB_WHY_SIZE, "no agent serves queue %s", job->record.queue);
+		(void)job_unserved(job, buf);
 	else if (bucket->wait == JOB_WAITS_FAILURE || job->again_ns > now_monotonic_ns())
 		why_failure(job, buf);
 	else if (bucket->wait == JOB_WAITS_ROOM)

@@ -278,8 +278,8 @@ def test_a_job_shows_what_was_asked_for_and_not_its_environment(queues):
 def test_a_job_that_comes_into_a_queue_without_an_agent_says_so(queues):
     queues.agent("half=0.5", "full=1")
     first = queues.enqueue("true", options=["--hold"])
-    for argv, says in ((["job", "move", first, "--queue", "nobodys"], "no agent serves its queue (carve agent --queue nobodys=N"),
-                       (["job", "clone", first, "--queue", "else"], "no agent serves its queue"),
+    for argv, says in ((["job", "move", first, "--queue", "nobodys"], "no agent serves queue nobodys (carve agent --queue nobodys=N"),
+                       (["job", "clone", first, "--queue", "else"], "no agent serves queue else"),
                        (["job", "edit", first, "--queue", "half"], None), (["job", "move", first, "--queue", "full"], None)):
         done = queues.host.carve(*argv)
         assert done.returncode == 0 and (says in done.stderr if says else not done.stderr), (argv, done.stderr)
@@ -315,7 +315,7 @@ def test_output_that_was_removed_is_said_to_be(queues, tmp_path):
 def test_a_queue_that_no_agent_serves_is_said_beside_one_that_is(queues):
     queues.agent("half=0.5")
     done = queues.host.carve("enqueue", "--queue", "half_gup", "true")
-    assert done.returncode == 0 and "no agent serves its queue" in done.stderr
+    assert done.returncode == 0 and "no agent serves queue half_gup" in done.stderr
     assert not queues.host.carve("enqueue", "--queue", "half", "true").stderr
 
 
