@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/output.h"
@@ -57,12 +58,54 @@ static void instance_add(struct table *table, const json_t *instance)
 	table_add(table, "%s", session_text_or_dash(instance, "uuid"));
 }
 
+/* The first GPU whose flags are so decides which step is next. */
+static void next_step_print(const json_t *gpus)
+{
+	static const struct {
+		bool role, mode, capable;
+		const char *text;
+	} steps[] = {
+		{true, true, true,
+		 "there is no MIG instance yet: carve makes them as requests need them, for "
+		 "example "
+		 "carve run --mig-profile 1g.10gb CMD"},
+		{true, false, true,
+		 "MIG mode is off: carve node set-role --dynamic-mig-enabled --enable-mode "
+		 "switches "
+		 "it on while nobody uses the GPU"},
+		{false, true, true,
+		 "no GPU gives out MIG instances: carve node set-role --dynamic-mig-enabled lets "
+		 "carve make them on GPUs in MIG mode"},
+		{false, false, true,
+		 "no GPU is in MIG mode: carve node set-role --dynamic-mig-enabled --enable-mode "
+		 "switches it on while nobody uses the GPU, and lets carve make instances"},
+		{false, false, false,
+		 "no GPU here is capable of MIG: carve run --vram 4 CMD cuts a slice without it"},
+	};
+	size_t i;
+	json_t *gpu;
+
+	for (size_t step = 0; step < ARRAY_SIZE(steps); step++)
+		json_array_foreach(gpus, i, gpu)
+		{
+			bool mode = json_is_true(json_object_get(gpu, "mig"));
+			bool capable = mode || json_is_true(json_object_get(gpu, "mig_capable"));
+
+			if (steps[step].role != (*session_text(gpu, "role") != '\0') ||
+			    steps[step].mode != mode || steps[step].capable != capable)
+				continue;
+			puts(steps[step].text);
+			return;
+		}
+	puts("no GPU found: carve check says why");
+}
+
 int cli_mig_list(struct cli *cli, struct error *err)
 {
 	static const char *const headings[] = {"GPU",   "PROFILE", "PLACE",   "MEMORY",
 					       "STATE", "UTIL",    "SESSION", "OWNER",
 					       "SINCE", "PIDS",    "UUID",    NULL};
-	cleanup_json json_t *list = NULL;
+	cleanup_json json_t *list = NULL, *gpus = NULL;
 	cleanup_table struct table table;
 	struct client client;
 	size_t i;
@@ -74,6 +117,12 @@ int cli_mig_list(struct cli *cli, struct error *err)
 		return rc;
 	if (cli->value[OPT_JSON])
 		return output_json(list, err);
+	if (!json_array_size(list)) {
+		rc = client_call(&client, "GET", "/v1/gpus", NULL, NULL, &gpus, err);
+		if (rc == 0)
+			next_step_print(gpus);
+		return rc;
+	}
 	json_array_foreach(list, i, instance) instance_add(&table, instance);
 	table_print(&table);
 	return 0;

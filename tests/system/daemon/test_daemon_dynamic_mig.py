@@ -608,6 +608,20 @@ def test_a_refused_resize_says_why_once(make_host):
     assert carve(host, "session", "resize", "90", status=3).stderr.count("no room for") == 1
 
 
+@pytest.mark.parametrize("spec, words, says", [
+    ("rtx4090-24gb", [], "no GPU here is capable of MIG: carve run --vram 4"),
+    ("h100-80gb", [], "no GPU is in MIG mode: carve node set-role --dynamic-mig-enabled --enable-mode"),
+    ("rtx4090-24gb,h100-80gb+mig", [], "no GPU gives out MIG instances: carve node set-role --dynamic-mig-enabled lets"),
+    ("h100-80gb+mig", ["node", "set-role", "--dynamic-mig-enabled"], "there is no MIG instance yet")])
+def test_a_list_without_an_instance_says_the_next_step(make_host, spec, words, says):
+    host = make_host(spec)
+    if words:
+        carve(host, *words)
+    listed = carve(host, "mig", "list").stdout
+    assert listed.startswith(says) and listed.count("\n") == 1, listed
+    assert look(host, "mig", "list") == []
+
+
 def test_explain_names_the_instance_that_a_request_would_get(make_host):
     host = with_role(make_host, "h100-80gb+mig,a100-40gb")
     assert look(host, "explain", "--vram", "10")["gpus"][0]["message"] == "a MIG instance 1g.20gb"
