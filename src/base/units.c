@@ -581,6 +581,26 @@ const char *units_format_duration(uint64_t ns, char buf[static UNITS_TEXT_SIZE])
 	return buf;
 }
 
+const char *units_format_rough_duration(uint64_t ns, char buf[static UNITS_TEXT_SIZE])
+{
+	static const struct {
+		uint64_t least_s, unit_s;
+		const char *name;
+	} scales[] = {{172800, 86400, "d"}, {7200, 3600, "h"}, {1000, 60, "min"}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(scales); i++) {
+		if (ns / 1000000000 < scales[i].least_s)
+			continue;
+		double count = (double)ns / 1e9 / (double)scales[i].unit_s;
+
+		snprintf(buf, UNITS_TEXT_SIZE, "%.*f %s",
+			 count < 99.95 && count != (double)(uint64_t)count ? 1 : 0, count,
+			 scales[i].name);
+		return buf;
+	}
+	return units_format_duration(ns, buf);
+}
+
 const char *units_format_time(int64_t ns, enum units_precision precision,
 			      char buf[static UNITS_TEXT_SIZE])
 {

@@ -12,9 +12,14 @@ struct running {
 	uint32_t gpu, slot; /* slot within the GPU's instances */
 };
 
+/* No position in the queue. */
+#define NOBODY SIZE_MAX
+
+/* A request in the queue. Requests of one want are served in their order, so each want has a list
+ * of those that wait, and its first one stands for them all. */
 struct waiting {
 	size_t job;
-	uint32_t passed;
+	size_t next; /* the next of its want, or NOBODY */
 	bool served;
 };
 
@@ -29,8 +34,11 @@ struct sim {
 	uint8_t *profiles;              /* the wanted one, by want and die */
 	struct running *heap;
 	size_t running;
-	struct waiting *queue;
-	size_t first, last;
+	struct waiting *queue; /* by arrival, the served ones among them */
+	size_t first, last;    /* the first one that waits, and the end */
+	size_t served;         /* requests so far */
+	size_t *heads, *tails; /* by want: the first and last one that wait, or NOBODY */
+	size_t events;         /* arrivals and ends so far */
 	double now, from, until;
 	struct mig_sim_result result;
 };
@@ -213,44 +221,92 @@ static int serve(struct sim *s, const struct mig_sim_job *job)
 	return 1;
 }
 
-/* Passes those that are before it in the queue. */
-static void pass(struct sim *s, size_t until)
+static void queue_add(struct sim *s, size_t number)
 {
-	for (size_t i = s->first; i < until; i++)
-		s->queue[i].passed += !s->queue[i].served;
+	uint32_t want = s->jobs[number].want;
+	size_t at = s->last++;
+
+	s->queue[at] = (struct waiting){.job = number, .next = NOBODY};
+	if (s->heads[want] == NOBODY)
+		s->heads[want] = at;
+	else
+		s->queue[s->tails[want]].next = at;
+	s->tails[want] = at;
 }
 
-/* In order of arrival; what does not fit is passed a few times, and then nothing more is granted.
- * A want that found no room once finds none in this round. */
+/* The first one of its want was served. */
+static void queue_remove(struct sim *s, size_t at)
+{
+	s->queue[at].served = true;
+	s->served++;
+	s->heads[s->jobs[s->queue[at].job].want] = s->queue[at].next;
+	while (s->first < s->last && s->queue[s->first].served)
+		s->first++;
+}
+
+/* Whether the first one that waits was passed so often that nothing is granted before it. All that
+ * came before it have been served, so the others that were came later, and passed it. Nobody in the
+ * queue has been passed more often. */
+static bool queue_stands(const struct sim *s)
+{
+	return s->first < s->last && s->served - s->first >= s->setting->passes;
+}
+
+static size_t queue_next(const struct sim *s, const bool *full)
+{
+	size_t next = NOBODY;
+
+	for (uint32_t want = 0; want < s->setting->want_count; want++)
+		if (!full[want] && s->heads[want] < next)
+			next = s->heads[want];
+	return next;
+}
+
+/* A session has ended. Requests are served in order of arrival; what does not fit is passed a few
+ * times, and then nothing more is granted. A want that found no room once finds none in this round.
+ */
 static int queue_serve(struct sim *s, bool *full)
 {
+	size_t at;
+
 	memset(full, 0, s->setting->want_count * sizeof(*full));
-	for (size_t i = s->first; i < s->last; i++) {
-		struct waiting *w = &s->queue[i];
-		const struct mig_sim_job *job = &s->jobs[w->job];
-		int r = w->served || full[job->want] ? 0 : serve(s, job);
+	while ((at = queue_next(s, full)) != NOBODY) {
+		const struct mig_sim_job *job = &s->jobs[s->queue[at].job];
+		int r = serve(s, job);
 
 		if (r < 0)
 			return r;
 		if (r > 0) {
-			w->served = true;
-			pass(s, i);
-		} else if (!w->served) {
-			full[job->want] = true;
-			if (w->passed >= s->setting->passes)
-				break;
+			queue_remove(s, at);
+			continue;
 		}
+		full[job->want] = true;
+		if (at == s->first && queue_stands(s))
+			break;
 	}
-	while (s->first < s->last && s->queue[s->first].served)
-		s->first++;
 	return 0;
 }
 
-static int arrive(struct sim *s, size_t number, bool *full)
+/* Room came since the last round for nobody who waits: a request that arrives need not be compared
+ * with those before it. 1: granted; 0: it waits; -EPROTO. */
+static int queue_arrive(struct sim *s, size_t number)
+{
+	bool stands = queue_stands(s);
+	size_t at = s->last;
+
+	queue_add(s, number);
+	if (stands || s->heads[s->jobs[number].want] != at)
+		return 0;
+	int r = serve(s, &s->jobs[number]);
+	if (r > 0)
+		queue_remove(s, at);
+	return r;
+}
+
+static int arrive(struct sim *s, size_t number)
 {
 	const struct mig_sim_job *job = &s->jobs[number];
 	bool possible = part_of(s, job->want) > 0, counted = number >= s->setting->warm;
-	int r;
 
 	s->now = job->arrival;
 	s->result.jobs += counted;
@@ -260,17 +316,18 @@ static int arrive(struct sim *s, size_t number, bool *full)
 	}
 	if (counted)
 		s->result.offered += part_of(s, job->want) * job->duration;
-	if (!s->setting->waits) {
-		r = serve(s, job);
-		mig_arrival(&s->pool, &s->setting->wants[job->want],
-			    r > 0 ? MIG_GRANTED : MIG_REFUSED);
-		return r;
-	}
-	s->queue[s->last++] = (struct waiting){.job = number};
-	r = queue_serve(s, full);
+	int r = s->setting->waits ? queue_arrive(s, number) : serve(s, job);
 	mig_arrival(&s->pool, &s->setting->wants[job->want],
-		    s->queue[s->last - 1].served ? MIG_GRANTED : MIG_QUEUED);
+		    r > 0               ? MIG_GRANTED
+		    : s->setting->waits ? MIG_QUEUED
+					: MIG_REFUSED);
 	return r;
+}
+
+static void event_note(struct sim *s)
+{
+	if (++s->events % MIG_SIM_PROGRESS == 0 && s->setting->progress)
+		s->setting->progress(s->setting->arg, s->events);
 }
 
 static int play(struct sim *s, bool *full)
@@ -283,10 +340,11 @@ static int play(struct sim *s, bool *full)
 			session_end(s);
 			r = s->setting->waits ? queue_serve(s, full) : 0;
 		} else if (next < s->count) {
-			r = arrive(s, next++, full);
+			r = arrive(s, next++);
 		} else {
 			break; /* a request that waits now will never fit */
 		}
+		event_note(s);
 	}
 	return MIN(r, 0);
 }
@@ -349,9 +407,13 @@ static int sim_init(struct sim *s)
 	s->profiles = calloc(setting->want_count, setting->die_count);
 	s->heap = calloc(gpus * MIG_INSTANCES_MAX, sizeof(*s->heap));
 	s->queue = calloc(setting->waits ? s->count + 1 : 1, sizeof(*s->queue));
+	s->heads = calloc(setting->want_count, sizeof(*s->heads));
+	s->tails = calloc(setting->want_count, sizeof(*s->tails));
 	if (!s->pool.dies || !s->pool.gpus || !s->dies || !s->instances || !s->profiles ||
-	    !s->heap || !s->queue)
+	    !s->heap || !s->queue || !s->heads || !s->tails)
 		return -ENOMEM;
+	for (uint32_t want = 0; want < setting->want_count; want++)
+		s->heads[want] = NOBODY;
 	memcpy(s->pool.dies, setting->dies, setting->die_count * sizeof(*s->pool.dies));
 	for (uint32_t i = 0; i < gpus; i++) {
 		s->pool.gpus[i] = (struct mig_gpu){.die = setting->gpu_die[i], .offered = true};
@@ -377,6 +439,8 @@ static void sim_free(struct sim *s)
 	free(s->profiles);
 	free(s->heap);
 	free(s->queue);
+	free(s->heads);
+	free(s->tails);
 }
 
 int mig_sim_run(const struct mig_sim_setting *setting, const struct mig_sim_job *jobs, size_t count,

@@ -37,6 +37,8 @@ struct mig_sim_job {
 	uint32_t want; /* number of its request */
 };
 
+#define MIG_SIM_PROGRESS 256u
+
 struct mig_sim_setting {
 	const struct mig_die *dies; /* initialized; copied */
 	uint32_t die_count;
@@ -51,6 +53,10 @@ struct mig_sim_setting {
 	uint32_t passes;
 	/* Jobs before this one fill the pool, and are not counted. */
 	size_t warm;
+	/* Called with the number of arrivals and ends so far, after each MIG_SIM_PROGRESS of them;
+	 * or NULL. There are twice as many as jobs at most. */
+	void (*progress)(void *arg, size_t events);
+	void *arg;
 };
 
 struct mig_sim_result {

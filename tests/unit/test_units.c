@@ -306,6 +306,24 @@ static void durations(void **state)
 	assert_true(!strcmp(units_format_duration(7200000000000, text), "7200 s"));
 }
 
+static void rough_durations_are_read_at_a_glance(void **state)
+{
+	static const struct {
+		double seconds;
+		const char *text;
+	} cases[] = {
+		{0.25, "250 ms"},  {999, "999 s"},  {1000, "16.7 min"},     {1800, "30 min"},
+		{7199, "120 min"}, {7200, "2 h"},   {63154.3425, "17.5 h"}, {172799, "48.0 h"},
+		{172800, "2 d"},   {864e3, "10 d"}, {1e8, "1157 d"},
+	};
+	char text[UNITS_TEXT_SIZE];
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+		assert_string_equal(
+			units_format_rough_duration((uint64_t)(cases[i].seconds * 1e9), text),
+			cases[i].text);
+}
+
 static void times_of_day(void **state)
 {
 	char text[UNITS_TEXT_SIZE];
@@ -394,6 +412,7 @@ int main(void)
 		cmocka_unit_test(durations),
 		cmocka_unit_test(times_of_day),
 		cmocka_unit_test(seconds),
+		cmocka_unit_test(rough_durations_are_read_at_a_glance),
 		cmocka_unit_test(mebibytes_that_were_meant),
 	};
 

@@ -282,7 +282,7 @@ void job_print(const json_t *job)
 	printf("%-10s %d\n", "attempt", (int)session_number(job, "attempt"));
 	if (session_number(job, "gpu_ns"))
 		printf("%-10s %s of a whole GPU\n", "GPU time",
-		       units_format_duration(session_number(job, "gpu_ns"), text));
+		       units_format_rough_duration(session_number(job, "gpu_ns"), text));
 	if (session_number(job, "peak_bytes"))
 		printf("%-10s %s\n", "GPU peak",
 		       units_format_bytes(session_number(job, "peak_bytes"), text));

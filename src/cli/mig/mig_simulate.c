@@ -21,13 +21,15 @@
 /* As the daemon's WAITING_PASSES: how often a request that does not fit is passed. */
 #define PASSES 16u
 /* With fewer the figures are there before a person would read of progress. */
-#define PROGRESS_REQUESTS 100000u
+#define PROGRESS_REQUESTS 10000u
 
 struct mig_simulation {
 	struct mig_models models;
 	struct mig_trace trace;
 	const char *gpus; /* as asked */
 	bool waits;
+	const char *policy; /* that is being simulated, and how far, in per cent */
+	size_t percent;
 	struct mig_sim_result results[MIG_POLICIES];
 };
 
@@ -127,8 +129,8 @@ static void policy_add(struct table *table, const struct mig_simulation *s, int 
 	table_add(table, "%.2f%%", 100 * accepted(r));
 	table_add(table, "%.2f%%", 100 * used(s, r));
 	if (s->waits) {
-		table_add(table, "%s", units_format_duration(mean_wait_ns(r), text));
-		table_add(table, "%s", units_format_duration(longest_wait_ns(r), text));
+		table_add(table, "%s", units_format_rough_duration(mean_wait_ns(r), text));
+		table_add(table, "%s", units_format_rough_duration(longest_wait_ns(r), text));
 	}
 	table_add(table, "%" PRIu64, r->reused);
 	table_add(table, "%" PRIu64, r->created);
@@ -156,7 +158,7 @@ static void summary_show(const struct mig_simulation *s)
 	char span[UNITS_TEXT_SIZE], count[UNITS_TEXT_SIZE];
 
 	printf("\n%s in %s on %s; %s.\n", units_format_count(ours->jobs, "request", count),
-	       units_format_duration(ns_of(ours->span), span), s->gpus,
+	       units_format_rough_duration(ns_of(ours->span), span), s->gpus,
 	       s->waits ? "a request that finds no room waits"
 			: "a request that finds no room is turned away (--wait: it waits)");
 	if (ours->never)
@@ -229,7 +231,7 @@ static int picture_draw(FILE *file, const void *data)
 		if (!policy_is_shown(policy))
 			continue;
 		if (s->waits)
-			units_format_duration(mean_wait_ns(r), notes[count]);
+			units_format_rough_duration(mean_wait_ns(r), notes[count]);
 		else
 			snprintf(notes[count], sizeof(notes[0]), "%.2f%%", 100 * accepted(r));
 		bars[count] = (struct bar){
@@ -268,12 +270,16 @@ static int trace_open(const char *path, const struct mig_models *models, struct 
 	return rc;
 }
 
-/* A line on a terminal that the next one takes the place of; "" takes it away. */
-static void progress_tell(const struct mig_simulation *s, const char *policy)
+/* A line on a terminal that the next one takes the place of. */
+static void on_progress(void *arg, size_t events)
 {
-	if (s->trace.count < PROGRESS_REQUESTS || !isatty(STDERR_FILENO))
+	struct mig_simulation *s = arg;
+	size_t percent = events * 50 / s->trace.count;
+
+	if (events && percent == s->percent)
 		return;
-	fprintf(stderr, "\r\033[K%s%s", *policy ? "carve: simulating " : "", policy);
+	s->percent = percent;
+	fprintf(stderr, "\r\033[Kcarve: simulating %s: %zu%%", s->policy, percent);
 	(void)fflush(stderr);
 }
 
@@ -288,23 +294,26 @@ static int policies_run(struct mig_simulation *s, struct error *err)
 		.want_count = s->trace.want_count,
 		.waits = s->waits,
 		.passes = PASSES,
+		.arg = s,
 	};
+	int rc = 0;
 
-	for (int policy = 0; policy < MIG_POLICIES; policy++) {
+	if (s->trace.count >= PROGRESS_REQUESTS && isatty(STDERR_FILENO))
+		setting.progress = on_progress;
+	for (int policy = 0; policy < MIG_POLICIES && rc == 0; policy++) {
 		if (!policy_is_shown(policy))
 			continue;
 		setting.policy = (enum mig_policy)policy;
-		progress_tell(s, mig_policy_text(setting.policy));
-		int rc = mig_sim_run(&setting, s->trace.jobs, s->trace.count, &s->results[policy]);
-
-		if (rc < 0) {
-			progress_tell(s, "");
-			return error_set(err, EXIT_CODE_FAILED, "cannot simulate %s: %s",
-					 mig_policy_text(setting.policy), strerrordesc_np(-rc));
-		}
+		s->policy = mig_policy_text(setting.policy);
+		if (setting.progress)
+			on_progress(s, 0);
+		rc = mig_sim_run(&setting, s->trace.jobs, s->trace.count, &s->results[policy]);
 	}
-	progress_tell(s, "");
-	return 0;
+	if (setting.progress)
+		fputs("\r\033[K", stderr);
+	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "cannot simulate %s: %s", s->policy,
+				  strerrordesc_np(-rc))
+		      : 0;
 }
 
 static int simulation_show(const struct cli *cli, const struct mig_simulation *s, struct error *err)

@@ -66,8 +66,8 @@ static void share_print(const json_t *session)
 	       100 * json_number_value(json_object_get(time, "received")),
 	       100 * json_number_value(json_object_get(time, "received_minute")));
 	printf("leases:    %" PRIu64 ", waited %s, overrun %s\n", session_number(time, "leases"),
-	       units_format_duration(session_number(time, "waited_ns"), waited),
-	       units_format_duration(session_number(time, "overrun_ns"), overrun));
+	       units_format_rough_duration(session_number(time, "waited_ns"), waited),
+	       units_format_rough_duration(session_number(time, "overrun_ns"), overrun));
 }
 
 static void pids_print(const char *what, const json_t *pids)

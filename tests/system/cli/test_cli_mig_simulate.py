@@ -1,4 +1,5 @@
 """carve mig simulate: an administrator's own trace, pictures, and what it says to bad input. No GPU, no daemon."""
+import contextlib
 import json
 import os
 import pty
@@ -112,15 +113,39 @@ def test_waits_of_centuries_are_told_as_the_longest_there_is():
 
 def test_a_long_simulation_tells_a_terminal_how_far_it_is(tmp_path):
     path, (reader, terminal) = tmp_path / "long.csv", pty.openpty()
-    path.write_text("0,10,60\n" * 100000)
-    done = subprocess.run([str(BUILD / "carve"), "mig", "simulate", str(path), "--json"], timeout=120, stdout=subprocess.PIPE,
-                          stderr=terminal, text=True, env=clean_env())
-    os.close(terminal)
-    told = os.read(reader, 65536).decode()
+    path.write_text("0,10,60\n" * 20000)
+    with subprocess.Popen([str(BUILD / "carve"), "mig", "simulate", str(path), "--wait", "--json"], stdout=subprocess.PIPE,
+                          stderr=terminal, text=True, env=clean_env()) as simulates:
+        os.close(terminal)
+        told = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while piece := os.read(reader, 65536):
+                told += piece
+        assert json.loads(simulates.stdout.read())["requests"] == 20000
     os.close(reader)
-    assert done.returncode == 0 and json.loads(done.stdout)["requests"] == 100000
-    assert "carve: simulating carve\r" in told and "simulating FGD" in told and told.endswith("\r\033[K")
+    lines = told.decode().split("\r\033[K")
+    assert simulates.returncode == 0 and lines[0] == lines[-1] == ""
+    for policy in ("carve", "FGD"):
+        percents = [int(line.split(": ")[2][:-1]) for line in lines if line.startswith(f"carve: simulating {policy}: ")]
+        assert percents == sorted(set(percents)) and percents[0] == 0 and percents[-1] > 90 and len(percents) > 50
     assert simulate(path, "--json").stderr == ""
+
+
+def test_a_queue_of_tens_of_thousands_is_simulated_in_seconds():
+    """Each request once looked at all that wait: 60,000 took more than a minute."""
+    draw, text = random.Random(9), []
+    for number in range(60000):
+        text.append(f"{number / 100},{draw.choice(['4', '9', '18', '30', '70'])},{draw.expovariate(1):.4f}\n")
+    found = policies(simulated("-", "--wait", text="".join(text)))
+    for p in found.values():
+        assert p["granted"] == 60000 and p["longest_wait_ns"] > p["mean_wait_ns"] > 60 * 10**9
+    assert found["carve"]["mean_wait_ns"] < found["first-fit"]["mean_wait_ns"]
+
+
+def test_long_waits_are_told_in_hours():
+    done = simulate("-", "--gpus", "h100-80gb:1", "--wait", text="0,70,63154.3425\n" * 2)
+    assert done.returncode == 0 and done.stdout.count("17.5 h") == 9, done.stdout
+    assert "8.8 h" in done.stdout
 
 
 @pytest.mark.parametrize("text, words", [
