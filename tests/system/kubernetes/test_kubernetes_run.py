@@ -240,7 +240,51 @@ def test_values_of_clearmls_chart_are_a_template_for_each_queue(api, tmp_path):
     assert [method for method, _ in api.calls] == ["POST", "POST"] and api.objects == {}
 
 
+CHART = """
+imageCredentials: {enabled: true, existingSecret: regcred}
+agentk8sglue:
+  defaultContainerImage: ubuntu:24.04
+  queue: q1
+  basePodTemplate:
+    podSecurityContext: {runAsUser: 1001, fsGroup: 1001}
+    containerSecurityContext: {runAsUser: 1001, allowPrivilegeEscalation: false}
+    fileMounts: []
+    hostAliases: [{ip: 127.0.0.1, hostnames: [foo.local]}]
+    runtimeClassName: ""
+    schedulerName: ""
+    priorityClassName: high
+    initContainers: [{name: first, image: busybox}]
+  queues:
+    q1: {templateOverrides: {podSecurityContext: {fsGroup: 7, runAsUser: null}, containerSecurityContext: {runAsUser: 2002}, priorityClassName: ""}}
+    q2: {templateOverrides: {image: cuda:12}}
+"""
+
+
+def test_keys_of_clearmls_chart_become_fields_that_a_pod_has(api, tmp_path):
+    file = tmp_path / "values.yaml"
+    file.write_text(CHART)
+    api.down = True
+    done = template("--api", api.url, "--pod-template", file)
+    assert done.returncode == 0, done.stderr
+    queues = {name: entry["pod"]["spec"] for name, entry in json.loads(done.stdout)["queues"].items()}
+    assert queues["q1"]["securityContext"] == {"fsGroup": 7}
+    assert queues["q2"]["securityContext"] == {"runAsUser": 1001, "fsGroup": 1001}
+    container, = queues["q1"]["containers"]
+    assert container["securityContext"] == {"runAsUser": 2002, "allowPrivilegeEscalation": False}
+    assert (container["image"], queues["q2"]["containers"][0]["image"]) == ("ubuntu:24.04", "cuda:12")
+    assert "priorityClassName" not in queues["q1"] and queues["q2"]["priorityClassName"] == "high"
+    assert queues["q1"]["imagePullSecrets"] == [{"name": "regcred"}]
+    for spec in queues.values():
+        assert spec["initContainers"] == [{"name": "first", "image": "busybox"}] and spec["hostAliases"]
+        assert not {"podSecurityContext", "containerSecurityContext", "fileMounts", "defaultContainerImage", "runtimeClassName",
+                    "schedulerName"} & {*spec, *spec["containers"][0]}
+
+
 @pytest.mark.parametrize("text,what", [
+    ("agentk8sglue: {basePodTemplate: {fileMounts: [{name: a.txt, folderPath: /x, fileContent: hi}]}}", "basePodTemplate has fileMounts"),
+    ("queues: {q: {templateOverrides: {fileMounts: [{name: a}]}}}", "queues.q.templateOverrides has fileMounts"),
+    ("{imageCredentials: {enabled: true}, agentk8sglue: {queues: {q: {}}}}", "imageCredentials has no existingSecret"),
+    ("agentk8sglue: {defaultContainerImage: 7}", "defaultContainerImage is no text"),
     ("a: [", "line 2"),
     ("metadata: {labels: {required-resources: 0.5}}", "in quotes"),
     ("spec: {containers: []}", "no list of containers"),
@@ -257,7 +301,7 @@ def test_values_of_clearmls_chart_are_a_template_for_each_queue(api, tmp_path):
     ("{kind: Deployment, spec: {template: {spec: {containers: [{name: a, image: i}]}}}}", "kind is neither Pod nor PodTemplate"),
     ("7", "no object"),
     ("a: !!binary aGk=", "tags"),
-], ids=range(15))
+], ids=range(19))
 def test_bad_templates_are_refused_with_one_line(api, tmp_path, text, what):
     file = tmp_path / "pod.yaml"
     file.write_text(text)

@@ -23,6 +23,22 @@ static const char *const of_container[] = {"args",           "command",       "e
 					   "stdin",          "tty",           "volumeDevices",
 					   "volumeMounts",   "workingDir"};
 
+/* Keys of the chart's that a pod has under another name. */
+static const struct {
+	const char *key, *name;
+	bool container;
+} renamed[] = {
+	{"podSecurityContext", "securityContext", false},
+	{"containerSecurityContext", "securityContext", true},
+};
+
+/* Texts of a pod's spec that the chart has empty where nothing is meant, and the API server
+ * refuses. */
+static const char *const empty_unset[] = {"priorityClassName", "runtimeClassName", "schedulerName"};
+
+/* The chart makes a Secret of these; carve makes none. */
+#define FILE_MOUNTS "fileMounts"
+
 static int refuse(struct error *err, const char *what, const char *why)
 {
 	error_set(err, EXIT_CODE_USAGE, "%.80s %s", what, why);
@@ -114,25 +130,52 @@ static bool is_of_container(const char *key)
 	return false;
 }
 
-/* A templateOverrides of clearml-agent's chart into a pod. */
-static void override_apply(json_t *pod, const json_t *override)
+/* Applies one of the chart's keys that a pod has under another name. False: it is none. */
+static bool renamed_apply(json_t *pod, const char *key, json_t *value)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(renamed); i++)
+		if (!strcmp(key, renamed[i].key)) {
+			value_merge(renamed[i].container ? container_of(pod) : child(pod, "spec"),
+				    renamed[i].name, value);
+			return true;
+		}
+	return false;
+}
+
+/* A templateOverrides of clearml-agent's chart into a pod; `what` names it in a refusal. */
+static int override_apply(json_t *pod, const json_t *override, const char *what, struct error *err)
 {
 	const char *key;
 	json_t *value;
 
+	if (json_array_size(json_object_get(override, FILE_MOUNTS)) ||
+	    json_object_size(json_object_get(override, FILE_MOUNTS)))
+		return refuse(err, what,
+			      "has " FILE_MOUNTS
+			      ": make a Secret of these files, and mount it by volumes "
+			      "and volumeMounts");
+
 	json_object_foreach((json_t *) override, key, value)
 	{
+		if (!strcmp(key, FILE_MOUNTS) || renamed_apply(pod, key, value))
+			continue;
 		if (!strcmp(key, "labels") || !strcmp(key, "annotations"))
 			value_merge(child(pod, "metadata"), key, value);
 		else if (!strcmp(key, "metadata") || !strcmp(key, "spec"))
 			object_merge(child(pod, key), value);
-		else if (!strcmp(key, "containerSecurityContext"))
-			value_merge(container_of(pod), "securityContext", value);
 		else if (is_of_container(key))
 			value_merge(container_of(pod), key, value);
 		else
 			value_merge(child(pod, "spec"), key, value);
 	}
+	for (size_t i = 0; i < ARRAY_SIZE(empty_unset); i++) {
+		json_t *spec = json_object_get(pod, "spec");
+		const char *text = json_string_value(json_object_get(spec, empty_unset[i]));
+
+		if (text && !*text)
+			json_object_del(spec, empty_unset[i]);
+	}
+	return 0;
 }
 
 /* ---- the file ----------------------------------------------------------------------------- */
@@ -198,14 +241,50 @@ static int queue_take(json_t *to, const json_t *base, const char *name, const js
 		    json_integer_value(max) > MAX_PODS_MAX))
 		return refuse(err, what, "is no number from 1 on");
 	json_t *pod = json_deep_copy(base), *entry = json_pack("{s:o}", "pod", pod);
-	override_apply(pod, override);
+	snprintf(what, sizeof(what), "queues.%s.templateOverrides", name);
+	rc = override_apply(pod, override, what, err);
 	if (max)
 		json_object_set(entry, "max_pods", (json_t *)max);
 	json_object_set_new(to, name, entry);
-	return pod_check(pod, err);
+	return rc < 0 ? rc : pod_check(pod, err);
 }
 
-static int values_take(json_t *to, const json_t *file, struct error *err)
+/* The image of a pod whose template names none. */
+static int image_apply(json_t *pod, const json_t *file, struct error *err)
+{
+	json_t *image = json_object_get(file, "defaultContainerImage");
+
+	if (!image || json_is_null(image))
+		return 0;
+	if (!json_is_string(image))
+		return refuse(err, "defaultContainerImage", "is no text");
+	json_t *container = container_of(pod);
+	if (*json_string_value(image) && json_is_object(container) &&
+	    !json_object_get(container, "image"))
+		json_object_set(container, "image", image);
+	return 0;
+}
+
+/* The chart's own secret for images, beside agentk8sglue. */
+static int credentials_apply(json_t *pod, const json_t *values, struct error *err)
+{
+	const json_t *credentials = json_object_get(values, "imageCredentials");
+	json_t *secret = json_object_get(credentials, "existingSecret");
+	json_t *spec = child(pod, "spec");
+
+	if (!json_is_true(json_object_get(credentials, "enabled")) ||
+	    json_object_get(spec, "imagePullSecrets"))
+		return 0;
+	if (!json_is_string(secret) || !*json_string_value(secret))
+		return refuse(
+			err, "imageCredentials",
+			"has no existingSecret: carve makes no Secret, so make one and name it");
+	json_object_set_new(spec, "imagePullSecrets", json_pack("[{s:O}]", "name", secret));
+	return 0;
+}
+
+/* `values`: all of the file; `file`: its part that is about agents and their pods. */
+static int values_take(json_t *to, const json_t *values, const json_t *file, struct error *err)
 {
 	json_t *base = json_object_get(to, "pod"), *queues = json_object_get(to, "queues"), *queue;
 	const json_t *named = json_object_get(file, "queues");
@@ -222,8 +301,13 @@ static int values_take(json_t *to, const json_t *file, struct error *err)
 		return refuse(err, "nodeSelector", "is no object");
 	if (nodes && !json_object_get(of_base, "nodeSelector"))
 		value_merge(child(base, "spec"), "nodeSelector", (json_t *)nodes);
-	override_apply(base, of_base);
-	int rc = pod_check(base, err);
+	int rc = override_apply(base, of_base, "basePodTemplate", err);
+	if (rc == 0)
+		rc = pod_check(base, err);
+	if (rc == 0)
+		rc = image_apply(base, file, err);
+	if (rc == 0)
+		rc = credentials_apply(base, values, err);
 	json_object_foreach((json_t *)named, name, queue)
 	{
 		if (rc == 0)
@@ -270,9 +354,10 @@ int pod_template_parse(const json_t *file, json_t **ret, struct error *err)
 		return refuse(err, "kind", "is neither Pod nor PodTemplate");
 	json_t *to = json_pack("{s:{}, s:{}}", "pod", "queues");
 
-	bool values = json_object_get(from, "queues") || json_object_get(from, "basePodTemplate");
+	bool values = json_is_object(glue) || json_object_get(from, "queues") ||
+		      json_object_get(from, "basePodTemplate");
 	int rc = !json_is_object(from) ? refuse(err, "it", "is no object")
-		 : values              ? values_take(to, from, err)
+		 : values              ? values_take(to, file, from, err)
 				       : pod_take(to, from, err);
 	if (rc < 0)
 		json_decref(to);
