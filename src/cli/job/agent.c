@@ -260,34 +260,134 @@ static int start(const struct cli *cli, const struct client *client, const json_
 
 /* ---- stopping and draining ---------------------------------------------------------------- */
 
-/* The agent whose ID was given, or the only one. */
-static int agent_choose(const struct client *client, const char *id, char buf[static 32],
+static bool has_queue(const json_t *agent, const char *name, size_t length)
+{
+	size_t i;
+	json_t *queue;
+
+	json_array_foreach(json_object_get(agent, "queues"), i, queue)
+	{
+		const char *its = session_text(queue, "name");
+
+		if (!strncmp(its, name, length) && !its[length])
+			return true;
+	}
+	return false;
+}
+
+/* The agents that are meant, by the words that started them or by an ID. */
+struct meant {
+	bool by_gpus;
+	uint64_t gpus;       /* a bit for each index */
+	bool pods;           /* agents whose jobs are pods alone */
+	const json_t *words; /* "NAME=N" of queues, and IDs of agents */
+};
+
+static bool is_meant(const json_t *agent, const struct meant *meant)
+{
+	struct error ignored;
+	uint64_t its = 0;
+	json_t *word;
+	size_t i;
+
+	if (meant->pods && !json_object_get(agent, "pods"))
+		return false;
+	if (meant->by_gpus && (queue_gpus_parse(session_text(agent, "gpus"), &its, &ignored) < 0 ||
+			       its != meant->gpus))
+		return false;
+	json_array_foreach((json_t *)meant->words, i, word)
+	{
+		const char *text = json_string_value(word);
+
+		if (strcmp(text, session_text(agent, "id")) != 0 &&
+		    !has_queue(agent, text, strcspn(text, "=,")))
+			return false;
+	}
+	return true;
+}
+
+/* The GPUs as the daemon tells them of an agent: it has numbers in place of "all". */
+static int gpus_meant(const struct client *client, const char *text, uint64_t *ret,
+		      struct error *err)
+{
+	cleanup_json json_t *gpus = NULL;
+	json_t *gpu;
+	size_t i;
+	int rc = queue_gpus_parse(text, ret, err);
+
+	if (rc < 0 || *ret != UINT64_MAX)
+		return rc;
+	rc = client_call(client, "GET", "/v1/gpus", NULL, NULL, &gpus, err);
+	*ret = 0;
+	json_array_foreach(gpus, i, gpu)
+	{
+		unsigned index = (unsigned)session_number(gpu, "index");
+
+		*ret |= index < 64 ? UINT64_C(1) << index : 0;
+	}
+	return rc;
+}
+
+static int unmeant(size_t running, size_t found, bool any, struct error *err)
+{
+	if (!running)
+		return error_set(err, EXIT_CODE_FAILED, "no agent runs");
+	if (!found)
+		error_set(err, EXIT_CODE_FAILED, "no agent has these GPUs and queues");
+	else
+		error_set(err, EXIT_CODE_USAGE, "%zu agents %s: name the one that is meant", found,
+			  any ? "run" : "have these GPUs and queues");
+	error_hint(err, "`carve agent --status` shows them; for example: --stop a-1");
+	return -err->code;
+}
+
+/* The agent that is meant, of this user's if there are several. An ID that is nobody's is the
+ * daemon's to refuse. */
+static int agent_choose(const struct cli *cli, const struct client *client, char buf[static 32],
 			struct error *err)
 {
-	cleanup_json json_t *agents = NULL;
-	int rc = client_call(client, "GET", "/v1/agents", NULL, NULL, &agents, err);
+	cleanup_json json_t *agents = NULL, *body = json_object();
+	struct meant meant = {.by_gpus = cli->value[OPT_AGENT_GPUS] != NULL,
+			      .pods = cli->value[OPT_AGENT_ON] != NULL};
+	char gpus[256];
+	size_t found[2] = {0}, i; /* all, and this user's */
+	const char *id[2] = {NULL, NULL};
+	json_t *agent;
+	int rc = words_take(cli, body, gpus, err);
 
-	if (rc < 0)
+	meant.words = json_object_get(body, "queues");
+	if (rc == 0 && meant.by_gpus)
+		rc = gpus_meant(client, gpus, &meant.gpus, err);
+	if (rc < 0 || (rc = client_call(client, "GET", "/v1/agents", NULL, NULL, &agents, err)) < 0)
 		return rc;
-	if (!id && json_array_size(agents) == 1)
-		id = session_text(json_array_get(agents, 0), "id");
-	if (id && strlen(id) < 32 && !strpbrk(id, "/?#% ")) {
-		snprintf(buf, 32, "%s", id);
-		return 0;
+	json_array_foreach(agents, i, agent)
+	{
+		if (!is_meant(agent, &meant))
+			continue;
+		for (int own = 0; own <= session_owner_is_me(session_text(agent, "user")); own++) {
+			found[own]++;
+			id[own] = session_text(agent, "id");
+		}
 	}
-	if (!json_array_size(agents))
-		return error_set(err, EXIT_CODE_FAILED, "no agent runs");
-	error_set(err, EXIT_CODE_USAGE, "%zu agents run: name the one that is meant",
-		  json_array_size(agents));
-	error_hint(err, "`carve agent --status` shows them; for example: --stop a-1");
-	return -EXIT_CODE_USAGE;
+	bool named = json_array_size(meant.words) == 1 && !meant.by_gpus && !meant.pods &&
+		     !cli->value[OPT_QUEUE];
+	const char *one = found[0] == 1        ? id[0]
+			  : found[1] == 1      ? id[1]
+			  : !found[0] && named ? json_string_value(json_array_get(meant.words, 0))
+					       : NULL;
+
+	if (!one || strlen(one) >= 32 || strpbrk(one, "/?#% "))
+		return unmeant(json_array_size(agents), found[0],
+			       !json_array_size(meant.words) && !meant.by_gpus && !meant.pods, err);
+	snprintf(buf, 32, "%s", one);
+	return 0;
 }
 
 static int stop_one(const struct cli *cli, const struct client *client, struct error *err)
 {
 	cleanup_json json_t *answer = NULL;
 	char id[32], path[AGENT_PATH_SIZE];
-	int rc = agent_choose(client, cli->arguments[0], id, err);
+	int rc = agent_choose(cli, client, id, err);
 
 	if (rc < 0)
 		return rc;
@@ -301,19 +401,6 @@ static int stop_one(const struct cli *cli, const struct client *client, struct e
 	printf("agent %s is stopped%s\n", id,
 	       cli->value[OPT_AGENT_NOW] ? ", and its jobs are being ended" : "");
 	return 0;
-}
-
-static bool has_queue(const json_t *agent, const char *name)
-{
-	size_t i;
-	json_t *queue;
-
-	json_array_foreach(json_object_get(agent, "queues"), i, queue)
-	{
-		if (!strcmp(session_text(queue, "name"), name))
-			return true;
-	}
-	return false;
 }
 
 /* A queue by its name, of whichever agent has it; all queues of all agents where none is named. */
@@ -332,7 +419,7 @@ static int drain(const struct cli *cli, const struct client *client, bool drains
 		cleanup_json json_t *body = json_pack("{s:b}", "drain", drains), *answer = NULL;
 		char path[AGENT_PATH_SIZE];
 
-		if (name && !has_queue(agent, name))
+		if (name && !has_queue(agent, name, strlen(name)))
 			continue;
 		if (name)
 			json_object_set_new(body, "queue", json_string(name));
@@ -365,7 +452,9 @@ static int one_of_them(const struct cli *cli, struct error *err)
 
 	for (size_t i = 0; i < ARRAY_SIZE(acts); i++)
 		given += cli->value[acts[i]] != NULL;
-	if (given > 1 || (given && (cli->value[OPT_QUEUE] || cli->value[OPT_AGENT_GPUS]))) {
+	/* The words that started an agent also name the one to stop. */
+	if (given > 1 || (given && !cli->value[OPT_AGENT_STOP] &&
+			  (cli->value[OPT_QUEUE] || cli->value[OPT_AGENT_GPUS]))) {
 		error_set(err, EXIT_CODE_USAGE,
 			  "agent: --status, --stop, --drain, --resume and a new "
 			  "agent exclude each other");
@@ -400,7 +489,7 @@ int cli_agent(struct cli *cli, struct error *err)
 		return acts;
 	daemon_word_drop(cli);
 	int most = cli->value[OPT_AGENT_STATUS] ? 0 : 1;
-	if (acts && cli->argument_count > most) {
+	if (acts && !cli->value[OPT_AGENT_STOP] && cli->argument_count > most) {
 		error_set(err, EXIT_CODE_USAGE, "agent: unexpected argument '%.64s'",
 			  cli->arguments[most]);
 		return -EXIT_CODE_USAGE;

@@ -64,6 +64,47 @@ def test_the_word_of_clearml_goes_with_each_act(queues):
     assert queues.host.carve_json("agent", "--status") == []
 
 
+@pytest.mark.parametrize("words, stopped", [
+    (["--gpus", "1", "--queue", "a=1"], "a-2"),
+    (["daemon", "--gpus", "1", "--queue", "a=1", "--detached"], "a-2"),
+    (["--gpus", "2,3"], "a-3"),
+    (["--gpus", "2-3", "--queue", "a=1", "b=2"], "a-3"),
+    (["--queue", "b"], "a-3"),
+    (["b=2"], "a-3"),
+    (["a-2", "--queue", "a"], "a-2"),
+])
+def test_the_words_that_started_an_agent_stop_it_alone(queues_of, words, stopped):
+    queues = queues_of("h100-80gb:4")
+    for start in (["--gpus", "0", "--queue", "a=1"], ["--gpus", "1", "--queue", "a=1"], ["--gpus", "2,3", "--queue", "a=1", "b=2"]):
+        assert queues.host.carve("agent", "daemon", *start, "--detached").returncode == 0
+    done = queues.host.carve("agent", *words, "--stop")
+    assert (done.returncode, done.stdout) == (0, f"agent {stopped} is stopped\n"), done.stderr
+    assert [a["id"] for a in queues.host.carve_json("agent", "--status")] == [id for id in ("a-1", "a-2", "a-3") if id != stopped]
+
+
+@pytest.mark.parametrize("words", [["--gpus", "all", "--queue", "a=1"], ["--gpus", "0-1"], ["--queue", "a=1"]])
+def test_an_agent_of_all_gpus_is_stopped_by_its_words(queues, words):
+    assert queues.host.carve("agent", "daemon", "--queue", "a=1", "--detached").returncode == 0
+    done = queues.host.carve("agent", "daemon", *words, "--stop")
+    assert (done.returncode, done.stdout) == (0, "agent a-1 is stopped\n"), done.stderr
+
+
+@pytest.mark.parametrize("words, code, said", [
+    (["--queue", "a"], 2, "2 agents have these GPUs and queues: name the one that is meant"),
+    (["--gpus", "7"], 1, "no agent has these GPUs and queues"),
+    (["--gpus", "0", "--queue", "b"], 1, "no agent has these GPUs and queues"),
+    (["--gpus", "x"], 2, "--gpus: 'x'"),
+    (["a-9"], 1, "there is no agent a-9"),
+    ([], 2, "2 agents run: name the one that is meant"),
+])
+def test_words_that_name_no_one_agent_stop_none(queues, words, code, said):
+    for gpu in "01":
+        queues.agent("a=1", gpus=gpu)
+    done = queues.host.carve("agent", *words, "--stop")
+    assert done.returncode == code and said in done.stderr and len(done.stderr.splitlines()) == 1, done
+    assert len(queues.host.carve_json("agent", "--status")) == 2
+
+
 def test_agents_that_share_a_queue_count_their_own_jobs(queues):
     for gpu in "01":
         queues.agent("a=1", gpus=gpu)
