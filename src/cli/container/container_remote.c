@@ -6,8 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/macros.h"
 #include "cli/container/container_watch.h"
 #include "container/container_args.h"
@@ -102,6 +105,36 @@ static bool is_here(const char *endpoint)
 	return !*endpoint;
 }
 
+/* Whether somebody listens at a socket of this host. */
+static bool socket_answers(const char *endpoint)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	const char *path = !strncmp(endpoint, "unix://", 7) ? endpoint + 7
+			   : !*endpoint                     ? "/var/run/docker.sock"
+							    : endpoint;
+	cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	return fd >= 0 && *path == '/' &&
+	       snprintf(address.sun_path, sizeof(address.sun_path), "%s", path) <
+		       (int)sizeof(address.sun_path) &&
+	       connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+}
+
+/* docker itself says why it has no daemon. Its `run` with a slice's options would say that the
+ * daemon's system is unknown. A docker that is not installed is told of later. */
+static int reach_check(const struct container_args *args, const char *endpoint, struct error *err)
+{
+	const char *const version[] = {"version", "--format", "{{.Server.Version}}", NULL};
+	char why[400];
+
+	if (socket_answers(endpoint) ||
+	    runtime_ask_error(&(struct runtime){"docker", args->everywhere.list}, why, sizeof(why),
+			      version) ||
+	    !*why)
+		return 0;
+	return error_set(err, EXIT_CODE_RUN_FAILED, "docker: %s", why);
+}
+
 /* docker's own order: --context, --host, DOCKER_HOST, DOCKER_CONTEXT, its configuration. */
 static int docker_check(const struct container_args *args, struct error *err)
 {
@@ -112,7 +145,8 @@ static int docker_check(const struct container_args *args, struct error *err)
 	if (!context && !host)
 		host = variable("DOCKER_HOST");
 	if (host)
-		return is_here(host) ? 0 : refuse("docker run", host, err);
+		return is_here(host) ? reach_check(args, host, err)
+				     : refuse("docker run", host, err);
 	if (!context)
 		context = variable("DOCKER_CONTEXT");
 	if (!context)
@@ -120,14 +154,15 @@ static int docker_check(const struct container_args *args, struct error *err)
 	else
 		snprintf(name, sizeof(name), "%s", context);
 	if (!*name || !strcmp(name, "default"))
-		return 0;
+		return reach_check(args, "", err);
 	const char *const inspect[] = {
 		"context", "inspect", "--format", "{{.Endpoints.docker.Host}}", name, NULL};
 	/* One that is not there is docker's own to tell. */
 	if (!runtime_ask(&(struct runtime){.program = "docker"}, endpoint, sizeof(endpoint),
 			 inspect))
 		return 0;
-	return is_here(endpoint) ? 0 : refuse("docker run", endpoint, err);
+	return is_here(endpoint) ? reach_check(args, endpoint, err)
+				 : refuse("docker run", endpoint, err);
 }
 
 int container_remote_check(const char *runtime, const struct container_args *args,

@@ -4,7 +4,7 @@
 struct container_args;
 struct error;
 
-/* 0: they run here, as far as the command line, the environment and docker's context tell. Negative
- * with *err set. `runtime`: podman, docker, or another. */
+/* 0: they run here, as far as the command line, the environment and docker's context tell, and
+ * docker's daemon answers. Negative with *err set. `runtime`: podman, docker, or another. */
 int container_remote_check(const char *runtime, const struct container_args *args,
 			   struct error *err);

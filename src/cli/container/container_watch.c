@@ -56,6 +56,7 @@
 struct question {
 	char **command;
 	int out;
+	int stream; /* the stream that is read: standard output or standard error */
 };
 
 /* A failure is an answer, too. */
@@ -64,9 +65,9 @@ static int command_become(void *arg)
 	const struct question *question = arg;
 	int null = open("/dev/null", O_WRONLY);
 
-	dup2(question->out, STDOUT_FILENO);
+	dup2(question->out, question->stream);
 	if (null >= 0)
-		dup2(null, STDERR_FILENO);
+		dup2(null, question->stream == STDOUT_FILENO ? STDERR_FILENO : STDOUT_FILENO);
 	execvp(question->command[0], question->command);
 	return 127;
 }
@@ -81,17 +82,18 @@ static void command_make(const struct runtime *runtime, const char *const *argum
 		words_add(ret, "%s", *arguments);
 }
 
-bool runtime_ask_all(const struct runtime *runtime, char *buf, size_t size,
-		     const char *const *arguments)
+static bool stream_ask(const struct runtime *runtime, int stream, char *buf, size_t size,
+		       const char *const *arguments)
 {
 	struct words command = {0};
 	int fds[2], status = 0;
 
+	buf[0] = '\0';
 	if (pipe2(fds, O_CLOEXEC) < 0)
 		return false;
 	cleanup_close int in = fds[0], out = fds[1];
 	command_make(runtime, arguments, &command);
-	struct question question = {.command = command.list, .out = out};
+	struct question question = {.command = command.list, .out = out, .stream = stream};
 	pid_t child = process_share(command_become, &question, true);
 	words_free(&command);
 	close_fd(&out);
@@ -103,6 +105,21 @@ bool runtime_ask_all(const struct runtime *runtime, char *buf, size_t size,
 	while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
 		;
 	return child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+bool runtime_ask_all(const struct runtime *runtime, char *buf, size_t size,
+		     const char *const *arguments)
+{
+	return stream_ask(runtime, STDOUT_FILENO, buf, size, arguments);
+}
+
+bool runtime_ask_error(const struct runtime *runtime, char *buf, size_t size,
+		       const char *const *arguments)
+{
+	bool done = stream_ask(runtime, STDERR_FILENO, buf, size, arguments);
+
+	buf[strcspn(buf, "\n")] = '\0';
+	return done;
 }
 
 bool runtime_ask(const struct runtime *runtime, char *buf, size_t size,

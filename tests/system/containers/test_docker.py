@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 
@@ -382,3 +383,26 @@ def test_a_directory_that_is_not_there_is_named(make_host, tmp_path):
 def test_a_runtime_that_is_called_wrongly_says_how(argv):
     done = subprocess.run([BUILD / "carve-hook", *argv], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 2 and "--runtime RUNC" in done.stderr
+
+
+DOCKER = """#!/bin/sh
+case "$*" in
+*version*) echo "Cannot connect to the Docker daemon at $DOCKER_HOST. Is the docker daemon running?" >&2; exit 1;;
+*) echo "docker: unknown server OS: " >&2; echo "$*" >> DIR/ran; exit 125;;
+esac
+"""
+
+
+@pytest.mark.parametrize("where", ["unix://DIR/none.sock", "unix://DIR/dead.sock", "tcp://127.0.0.1:1"])
+def test_a_docker_without_its_daemon_is_told_in_dockers_words(make_host, tmp_path, where):
+    """Before a slice is made; docker's `run` with devices says something else then."""
+    host, program = make_host("h100-80gb"), tmp_path / "docker"
+    program.write_text(DOCKER.replace("DIR", str(tmp_path)))
+    program.chmod(0o755)
+    socket.socket(socket.AF_UNIX).bind(str(tmp_path / "dead.sock"))
+    where = where.replace("DIR", str(tmp_path))
+    done = host.run([CARVE, "docker", "run", "--vram", "2", "image", "true"],
+                    env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "DOCKER_HOST": where})
+    assert (done.returncode, done.stdout) == (125, ""), done
+    assert done.stderr == f"carve: docker: Cannot connect to the Docker daemon at {where}. Is the docker daemon running?\n", done.stderr
+    assert not (tmp_path / "ran").exists() and host.carve_json("session", "list") == []
