@@ -217,16 +217,19 @@ static int gpu_check(const struct cli *cli, const json_t *gpus, struct error *er
 }
 
 /* With them in the spec the runtime itself lets the container open the nodes, also where no hook
- * can (version 2 of cgroups). */
-static void nodes_add(const struct generation *g, const json_t *gpus, json_t *edits)
+ * can (version 2 of cgroups). Writes the stamp of slices for which the nodes are right; "": the
+ * spec has no nodes. */
+static void nodes_add(const struct generation *g, const json_t *gpus, json_t *edits,
+		      char stamp[static ATTACH_STAMP_SIZE])
 {
-	if (g->cli->value[OPT_MIG_PROFILE])
-		return;
 	const json_t *gpu = only_gpu(gpus, g->cli->value[OPT_GPU_IDS]);
-	if (!gpu || json_is_true(json_object_get(gpu, "mig")))
+
+	stamp[0] = '\0';
+	if (g->cli->value[OPT_MIG_PROFILE] || !gpu || json_is_true(json_object_get(gpu, "mig")))
 		return;
 	container_nodes_common(edits);
 	container_nodes_gpu_pci(edits, session_text(gpu, "pci_bus_id"));
+	snprintf(stamp, ATTACH_STAMP_SIZE, ":%s", session_text(gpu, "uuid"));
 }
 
 /* One GPU, by its number. */
@@ -299,16 +302,10 @@ static int named_check(const struct cli *cli, struct error *err)
 static int named_generate(const struct generation *g, struct error *err)
 {
 	struct named named;
-	char file[CDI_NAME_MAX + 32];
+	char file[CDI_NAME_MAX + 32], stamp[ATTACH_STAMP_SIZE];
 	int rc = named_make(g->cli, &named, err);
-	const char *const hook[] = {"--host",
-				    g->client.socket,
-				    "--label",
-				    named.label,
-				    g->cli->value[OPT_GPU_IDS] ? "--label" : NULL,
-				    named.on,
-				    NULL};
-	const char *const of_image[] = {"--host", g->client.socket, "--required", NULL};
+	const char *arguments[12] = {"--host", g->client.socket};
+	size_t count = 2;
 	cleanup_json json_t *gpus = NULL;
 
 	if (rc < 0 ||
@@ -316,9 +313,22 @@ static int named_generate(const struct generation *g, struct error *err)
 	    (rc = gpu_check(g->cli, gpus, err)) < 0 || (rc = directory_make(g->dir, err)) < 0)
 		return rc;
 	json_t *edits = container_edits_new();
-	container_edits_hook(edits, g->hook, g->cli->value[OPT_CDI_LABEL] ? of_image : hook,
-			     hook_environment(g->cli));
-	nodes_add(g, gpus, edits);
+	nodes_add(g, gpus, edits, stamp);
+	if (g->cli->value[OPT_CDI_LABEL]) {
+		arguments[count++] = "--required";
+	} else {
+		arguments[count++] = "--label";
+		arguments[count++] = named.label;
+	}
+	if (g->cli->value[OPT_GPU_IDS]) {
+		arguments[count++] = "--label";
+		arguments[count++] = named.on;
+	}
+	if (*stamp) {
+		arguments[count++] = "--stamp";
+		arguments[count++] = stamp;
+	}
+	container_edits_hook(edits, g->hook, arguments, hook_environment(g->cli));
 	named_file(file, named.device);
 	rc = device_write(g, file, named.device, edits, err);
 	if (rc == 0)
@@ -430,8 +440,26 @@ struct listing {
 	json_t *specs;
 };
 
-/* "active", "ended", or "unknown" where there is no daemon to ask. */
-static const char *state_find(const json_t *sessions, const char *id)
+/* Whether a session's spec was written for what the session has now. */
+static bool spec_is_current(const char *file, const json_t *session)
+{
+	cleanup_json json_t *spec = json_load_file(file, 0, NULL);
+	const json_t *device = json_array_get(json_object_get(spec, "devices"), 0);
+	const json_t *hooks = json_object_get(json_object_get(device, "containerEdits"), "hooks");
+	json_t *word;
+	size_t i;
+
+	json_array_foreach(json_object_get(json_array_get(hooks, 0), "args"), i, word)
+	{
+		if (json_is_string(word) &&
+		    !strcmp(json_string_value(word), session_text(session, "stamp")))
+			return true;
+	}
+	return false;
+}
+
+/* "active", "changed", "ended", or "unknown" where there is no daemon to ask. */
+static const char *state_find(const json_t *sessions, const char *id, const char *file)
 {
 	json_t *session;
 	size_t i;
@@ -441,7 +469,10 @@ static const char *state_find(const json_t *sessions, const char *id)
 	json_array_foreach((json_t *)sessions, i, session)
 	{
 		if (!strcmp(session_text(session, "id"), id))
-			return session_text(session, "state");
+			return strcmp(session_text(session, "state"), "active") != 0 ||
+					       spec_is_current(file, session)
+				       ? session_text(session, "state")
+				       : "changed";
 	}
 	return "ended";
 }
@@ -449,12 +480,14 @@ static const char *state_find(const json_t *sessions, const char *id)
 static int spec_list(const char *dir, const char *id, bool named, void *context)
 {
 	struct listing *listing = context;
+	char file[PATH_MAX];
 
+	snprintf(file, sizeof(file), "%s/%s%s.json", dir, named ? CDI_NAMED_FILE : CDI_SLICE_FILE,
+		 id);
 	json_t *spec = json_pack(
-		"{s:o, s:s?, s:s, s:o}", "device", json_sprintf(CDI_SLICE_KIND "=%s", id),
+		"{s:o, s:s?, s:s, s:s}", "device", json_sprintf(CDI_SLICE_KIND "=%s", id),
 		"session", named ? NULL : id, "state",
-		named ? "on demand" : state_find(listing->sessions, id), "file",
-		json_sprintf("%s/%s%s.json", dir, named ? CDI_NAMED_FILE : CDI_SLICE_FILE, id));
+		named ? "on demand" : state_find(listing->sessions, id, file), "file", file);
 	size_t at = 0;
 
 	/* A directory has its files in no order that anybody would look for. */

@@ -140,6 +140,13 @@ static void bind_or_reply(struct node *node, struct binding *binding, struct ses
 	free(binding);
 }
 
+/* A stamp without an owner is of a device of a size: the device has a GPU's nodes before there is a
+ * session. */
+static bool stamp_matches(const char *stamp, const char *now)
+{
+	return !strcmp(stamp, *stamp == ':' ? now + strcspn(now, ":") : now);
+}
+
 /* ---- the request ------------------------------------------------------------------------- */
 
 /* The container's device nodes are copies of what the session had. From here on the process is in
@@ -149,7 +156,7 @@ static int stamp_check(const struct binding *binding, const struct session *s, s
 	char now[ATTACH_STAMP_SIZE];
 
 	session_stamp(&s->record, now);
-	if (*binding->stamp ? !strcmp(binding->stamp, now)
+	if (*binding->stamp ? stamp_matches(binding->stamp, now)
 			    : !s->record.gpu_count || !s->record.gpu[0].instance[0])
 		return 0;
 	if (*binding->stamp)

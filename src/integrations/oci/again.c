@@ -135,7 +135,7 @@ int oci_again(struct oci_session *session, const struct oci_container *container
 
 	if (rc < 0)
 		return rc;
-	session->stamp = *slice->stamp ? slice->stamp : NULL;
+	memcpy(session->stamp, slice->stamp, sizeof(session->stamp));
 	snprintf(path, sizeof(path), "/v1/sessions/%.64s", id);
 	for (int i = 0; i < LOOKS; i++) {
 		json_t *now = NULL;

@@ -51,6 +51,7 @@ int oci_config_wanted(const struct oci_container *container, const json_t *confi
 	if (rc < 0 || *slice.session)
 		return rc;
 	json_t *given = oci_config_device_labels(config);
+	snprintf(session->stamp, sizeof(session->stamp), "%s", oci_config_device_stamp(config));
 	rc = container_limits_read(container->environment, &session->limits, err);
 	if (rc == 0)
 		rc = oci_session_wanted(session, container, config, given, ret, err);

@@ -255,8 +255,8 @@ static int work(void *arg, struct error *err)
 	struct oci_session *session = &hook->session;
 	const struct oci_container *container = &hook->container;
 
-	if (hook->registered && !session->stamp && *hook->slice.stamp)
-		session->stamp = hook->slice.stamp;
+	if (hook->registered && !*session->stamp)
+		memcpy(session->stamp, hook->slice.stamp, sizeof(session->stamp));
 	rc = oci_daemon_find(hook->host, &session->daemon, err);
 	if (rc == 0 && hook->registered) {
 		session->daemon.away_s = AWAY_S;
@@ -297,6 +297,17 @@ static int label_given(struct hook *hook, const char *text, struct error *err)
 	return error_set(err, EXIT_CODE_USAGE, "--label: '%.64s' is not NAME=VALUE", text);
 }
 
+static int stamp_given(struct hook *hook, const char *text, struct error *err)
+{
+	size_t length = strlen(text);
+
+	if (!length || length >= sizeof(hook->session.stamp))
+		return error_set(err, EXIT_CODE_USAGE, "--stamp: '%.64s' is no session's stamp",
+				 text);
+	memcpy(hook->session.stamp, text, length + 1);
+	return 0;
+}
+
 /* 0: go on; 1: done. */
 static int options_read(struct hook *hook, int argc, char **argv, struct error *err)
 {
@@ -314,7 +325,7 @@ static int options_read(struct hook *hook, int argc, char **argv, struct error *
 		else if (option == 'r')
 			hook->registered = optarg;
 		else if (option == 's')
-			hook->session.stamp = optarg;
+			rc = stamp_given(hook, optarg, err);
 		else if (option == 'q')
 			hook->required = true;
 		else if (option == 'l')

@@ -87,7 +87,7 @@ const char *oci_session_stamp(const struct oci_session *session)
 {
 	const char *stamp = json_string_value(json_object_get(session->json, "stamp"));
 
-	return session->stamp ? session->stamp : stamp ? stamp : "";
+	return *session->stamp ? session->stamp : stamp ? stamp : "";
 }
 
 static int session_join(struct oci_session *session, const char *id, struct error *err)

@@ -8,6 +8,7 @@
 #include "container/env_limits.h"
 #include "integrations/oci/daemon.h"
 #include "integrations/oci/state.h"
+#include "proto/attach.h"
 
 struct error;
 
@@ -17,9 +18,9 @@ struct oci_session {
 	json_t *json;                   /* as the daemon says; owned, NULL: none yet */
 	bool one_off;                   /* it was made for this container */
 	struct container_limits limits; /* that the container's variables name; zeroed: none */
-	/* The stamp of the session that the container was made for (ATTACH_ENV_STAMP); NULL: that
-	 * of `json`, which the container gets only now. */
-	const char *stamp;
+	/* The stamp of the session that the container was made for (ATTACH_ENV_STAMP); "": that of
+	 * `json`, which the container gets only now. */
+	char stamp[ATTACH_STAMP_SIZE];
 };
 
 /* The request in `given` (object of labels, NULL: none), annotations of the container, or labels of

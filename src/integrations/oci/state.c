@@ -215,6 +215,20 @@ json_t *oci_config_device_labels(const json_t *config)
 	return labels;
 }
 
+const char *oci_config_device_stamp(const json_t *config)
+{
+	const json_t *arguments = device_hook_arguments(config);
+
+	for (size_t i = 0; i + 1 < json_array_size(arguments); i++) {
+		const char *text = json_string_value(json_array_get(arguments, i));
+		const char *stamp = json_string_value(json_array_get(arguments, i + 1));
+
+		if (text && stamp && !strcmp(text, "--stamp"))
+			return stamp;
+	}
+	return "";
+}
+
 bool oci_config_has_session(const json_t *config)
 {
 	json_t *labels = oci_config_device_labels(config);

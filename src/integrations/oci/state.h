@@ -55,6 +55,9 @@ const char *oci_config_registered_beside(const json_t *config, const char *sessi
 /* The labels in that hook's arguments (object; owned by the caller), empty: the image's are meant.
  * NULL: there is no such hook. Pure. */
 json_t *oci_config_device_labels(const json_t *config);
+/* The stamp among these arguments: the GPU whose nodes the device has. "": there is none. Borrowed.
+ */
+const char *oci_config_device_stamp(const json_t *config);
 /* Whether the first such hook joins a session: carve's runtime or its hook of the stage precreate
  * has made one, and has put that hook before a device's. Pure. */
 bool oci_config_has_session(const json_t *config);

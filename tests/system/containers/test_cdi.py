@@ -164,3 +164,34 @@ def test_a_slice_composes_with_nvidias_own_device(podman, specs):
     done = podman.with_cdi(specs, "run", "--rm", "--env", host, "--volume", podman.host.env["SIMGPU_HOST"] + ":" + podman.host.env["SIMGPU_HOST"],
                            "--device", "nvidia.com/gpu=0", podman.IMAGE, "hog")
     assert "this GPU has 3072 MiB" not in done.stdout and "this GPU has" in done.stdout, done
+
+
+@pytest.mark.parametrize("size", [["--vram", "2GiB"], ["--image"]], ids=["size", "image"])
+def test_a_device_with_the_nodes_of_a_gpu_starts_nothing_on_another(podman, specs, size):
+    """The spec has them from the time when it was written: here the GPU has MIG instances since."""
+    cdi(podman, specs, "generate", *size)
+    device = "carve.dev/slice=" + ("image" if size == ["--image"] else "2gib")
+    run = ["run", "--rm", "--device", device, "--annotation", "carve.vram=2GiB", podman.IMAGE, "hog"]
+    done = podman.with_cdi(specs, *run)
+    assert "this GPU has 2048 MiB" in done.stdout, done
+    podman.nothing_is_left()
+    done = podman.host.carve("node", "set-role", "--dynamic-mig-enabled", "--enable-mode")
+    assert done.returncode == 0, done.stderr
+    done = podman.with_cdi(specs, *run)
+    assert done.returncode != 0 and "this GPU" not in done.stdout and "has changed since" in done.stderr, done
+    podman.nothing_is_left()
+    cdi(podman, specs, "generate", *size)
+    assert "this GPU has" in podman.with_cdi(specs, *run).stdout
+
+
+def test_a_spec_that_its_session_has_left_is_told(podman, make_host, tmp_path):
+    podman.host = make_host("h100-80gb+mig")
+    assert podman.host.carve("node", "set-role", "--dynamic-mig-enabled").returncode == 0
+    id = podman.host.carve_json("session", "request", "--mig-profile", "1g.10gb")["id"]
+    for state in ("active", "changed", "active"):
+        if state == "changed":
+            assert podman.host.carve("session", "resize", id, "--vram", "20").returncode == 0
+        else:
+            cdi(podman, tmp_path, "generate", id)
+        spec, = podman.host.carve_json("cdi", "list", "--cdi-dir", tmp_path)
+        assert spec["state"] == state, spec
