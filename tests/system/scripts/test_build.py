@@ -21,3 +21,19 @@ def test_a_copied_checkout_builds_anew(tmp_path):
     shutil.copytree(first, second)
     assert f"build/ was made for {first}: building anew" in build(second)
     assert (second / "build/small").exists() and "anew" not in build(second)
+
+
+def test_the_format_of_an_unpacked_archive_is_checked_without_git(tmp_path):
+    """Its builds are left out, as git leaves them out."""
+    for name in ("scripts", "src", "build/src"):
+        (tmp_path / name).mkdir(parents=True)
+    shutil.copy(ROOT / "scripts/check-format", tmp_path / "scripts")
+    shutil.copy(ROOT / ".clang-format", tmp_path)
+    (tmp_path / "build/src/generated.c").write_text("int  main( void ){return 0;}\n")
+    source = tmp_path / "src/source.c"
+    source.write_text("int main(void)\n{\n\treturn 0;\n}\n")
+    done = run([tmp_path / "scripts/check-format"], env=clean_env())
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    source.write_text("int  main( void ){return 0;}\n")
+    done = run([tmp_path / "scripts/check-format"], env=clean_env())
+    assert done.returncode != 0 and "src/source.c:1" in done.stderr
