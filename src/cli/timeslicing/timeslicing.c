@@ -56,6 +56,16 @@ static void gpus_print(const json_t *gpus)
 	table_print(&table);
 }
 
+/* The share that a session had. One that was promised no time and did no work had none to have. */
+static void received_add(struct table *table, const json_t *session, const char *key)
+{
+	bool has = json_number_value(json_object_get(session, "request")) > 0 ||
+		   session_number(session, "leases");
+	char text[PERCENT_SIZE];
+
+	table_add(table, "%s", has ? percent(session, key, text) : "-");
+}
+
 static void session_add(struct table *table, const json_t *gpu, const json_t *session)
 {
 	char text[PERCENT_SIZE];
@@ -64,8 +74,8 @@ static void session_add(struct table *table, const json_t *gpu, const json_t *se
 	table_add(table, "%s", session_text_or_dash(session, "id"));
 	table_add(table, "%s", percent(session, "request", text));
 	table_add(table, "%s", percent(session, "limit", text));
-	table_add(table, "%s", percent(session, "received", text));
-	table_add(table, "%s", percent(session, "received_minute", text));
+	received_add(table, session, "received");
+	received_add(table, session, "received_minute");
 	table_add(table, "%" PRIu64, session_number(session, "leases"));
 	time_add(table, session, "waited_ns");
 	time_add(table, session, "overrun_ns");

@@ -346,7 +346,8 @@ static void session_lease_cell(const struct top_session *s, size_t column, struc
 	case SESSION_LIMIT:
 		return cell_share(ret, s->limit);
 	case SESSION_RECEIVED:
-		return cell_share(ret, s->received);
+		/* A session of memory alone that did no work had no share to have. */
+		return cell_share(ret, s->request > 0 || s->leases ? s->received : -1);
 	case SESSION_LEASES:
 		return cell_count(ret, s->leases);
 	case SESSION_WAITED:

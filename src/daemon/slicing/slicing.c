@@ -349,7 +349,7 @@ int64_t slicing_received(const struct session *s)
 	if (!s->lease || life <= 0)
 		return -1;
 	leases_standing(s->sessions->leases, s->lease, &standing);
-	if (!standing.stat.leases)
+	if (!standing.stat.leases || (!s->record.compute && !standing.stat.held_ns))
 		return -1;
 	return (int64_t)((double)standing.stat.held_ns * SHARE_ONE / (double)life);
 }

@@ -183,6 +183,29 @@ def test_request_and_limit_follow_the_mode(host):
         with_compute.kill()
 
 
+def cells(output, row_of):
+    """{heading: cell} of the row that has that word."""
+    lines = output.splitlines()
+    row = next(i for i, line in enumerate(lines) if row_of in line.split())
+    headings = next(line for line in lines[row::-1] if "LEASES" in line)
+    starts = [m.start() for m in re.finditer(r"(?<!\S)\S+(?: PLAN)?", headings)]
+    words = re.findall(r"(?<!\S)\S+(?: PLAN)?", headings)
+    values = re.split(r"\s{2,}", lines[row].strip())
+    assert len(values) == len(words) == len(starts), (headings, lines[row])
+    return dict(zip(words, values))
+
+
+def test_a_session_of_memory_that_did_no_work_has_no_share(host):
+    """0% would be read as a share that it was refused."""
+    slice_time(host, "fair")
+    for size, share in (["--vram", "2"], "-"), (["--gpu", "0.25"], "0%"):
+        session = host.carve_json("session", "request", *size)["id"]
+        row = cells(host.carve("timeslicing").stdout, session)
+        assert (row["LAST PLAN"], row["MINUTE"], row["LEASES"]) == (share, share, "0")
+        host.carve("session", "release", session)
+    assert [s["received"] for s in host.carve_json("session", "list", "--all")] == [None, None]
+
+
 @pytest.mark.timed
 def test_a_session_shows_what_it_received(host, tmp_path):
     slice_time(host, "strict")
