@@ -13,7 +13,7 @@
 
 static const char help[] =
 	"usage: {} fault KIND [OPTION]...\n"
-	"       {} fault KIND|all --clear\n"
+	"       {} fault [KIND|all] --clear\n"
 	"       {} fault reset|reboot [--gpu N]\n\n"
 	"make the simulated driver fail. KIND:\n"
 	"  alloc            out of memory; with --delay only slow, with --error that error\n"
@@ -48,7 +48,7 @@ static const char help[] =
 	"  --delay SECONDS  how long a call takes\n"
 	"  --error N        the number to return (CUresult; with nvml, mig-*: nvmlReturn_t)\n"
 	"  --after          with mig-create, mig-destroy: it is done, and then it fails\n"
-	"  --clear          no more faults of this kind\n"
+	"  --clear          no more faults of this kind; without KIND of any\n"
 	"  --json           print what was set as JSON, errors too\n\n"
 	"Examples:\n  {} fault alloc --gpu 0 --count 1\n"
 	"  {} fault mig-create --call nvmlGpuInstanceCreateComputeInstance --count 1\n";
@@ -195,6 +195,10 @@ static int arguments_parse(int argc, char **argv, struct wire_fault_set *set, st
 		int status = option_apply(option, set, &instance, err);
 		if (status < 0)
 			return status;
+	}
+	if (optind == argc && set->clear) {
+		set->fault = WIRE_FAULTS;
+		return order_check(set, instance, err);
 	}
 	if (optind == argc) {
 		error_set(err, EXIT_CODE_USAGE, "fault: KIND is missing");

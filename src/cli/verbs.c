@@ -258,7 +258,7 @@ const struct cli_verb cli_verbs[] = {
 	{"sim trace", "FILE [--json]", "write a timeline in Chrome's trace format",
 	 "carve sim trace host.json", 0, 0, -1, CLI_SYNTAX_RAW, cli_sim_tool},
 	{"sim fault",
-	 "KIND [--gpu N] [--instance ID] [--pid PID] [--call NAME] [--skip N] [--count N]\n"
+	 "[KIND] [--gpu N] [--instance ID] [--pid PID] [--call NAME] [--skip N] [--count N]\n"
 	 "         [--delay SECONDS] [--for SECONDS] [--error N] [--after] [--clear] [--json]",
 	 "make the simulated driver fail", "carve sim fault alloc --gpu 0 --count 1", 0, 0, -1,
 	 CLI_SYNTAX_RAW, cli_sim_tool},

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from conftest import BUILD, run, sim_run
+from conftest import BUILD, run, sim_run, wait_until
 
 CARVE = BUILD / "carve"
 MIB = 1 << 20
@@ -118,3 +118,14 @@ def test_a_compiler_links_with_the_simulated_driver_by_its_name(tmp_path, releas
     steps = f"echo '{source}' > p.c && cc p.c -o p -lcuda -lnvidia-ml && exec ./p"
     done = run([CARVE, "sim", "--driver", release, "--", "sh", "-c", steps], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+def test_all_faults_are_cleared_by_clear_alone(make_host):
+    host = make_host("h100-80gb")
+    for fault in ["lost", "--gpu", "0"], ["nvml", "--call", "nvmlDeviceGetName", "--error", "999"]:
+        assert host.carve("sim", "fault", *fault).returncode == 0
+    assert host.carve("gpu", "list", "--json").returncode == 0 and host.carve_json("gpu", "list")[0]["state"] == "lost"
+    done = host.carve("sim", "fault", "--clear")
+    assert (done.returncode, done.stderr) == (0, "")
+    wait_until(lambda: host.carve_json("gpu", "list")[0]["state"] == "ok")
+    assert "KIND is missing" in host.carve("sim", "fault", "--gpu", "0").stderr
