@@ -327,8 +327,8 @@ static int info_read(const struct gpus *gpus, uint32_t index, struct gpu_info *i
 	if (rc < 0)
 		return rc;
 	rc = memory_read(gpus, device, &info->total, &info->reserved, &used);
-	/* The driver tells root alone of a GPU in MIG mode. */
-	return info->mig ? 0 : rc;
+	/* The driver tells root alone of a GPU in MIG mode, and nobody of one without figures. */
+	return info->mig || rc == -ENOTSUP ? 0 : rc;
 }
 
 void gpus_info(struct gpus *gpus, uint32_t index, struct gpu_info *ret)
@@ -734,6 +734,27 @@ void gpus_sample(struct gpus *gpus, uint32_t index, bool exact, int64_t unlisted
 	sample.mig_capable = mode.capable;
 	sample.mig_pending = mode.pending;
 	*ret = sample;
+}
+
+const char *gpu_sample_error_text(int error)
+{
+	static const struct {
+		int error;
+		const char *text;
+	} texts[] = {
+		{-ENXIO, "it fell off the bus, and the driver cannot reach it"},
+		{-EAGAIN, "it needs a reset (nvidia-smi --gpu-reset)"},
+		{-ENOTSUP, "NVML gives no memory figures for it (unified memory has none): carve "
+			   "cannot make slices of it"},
+		{-ETIMEDOUT, "the driver did not answer in time"},
+		{-EACCES, "the driver does not let this user read its memory figures"},
+		{-ENODEV, "the driver is not loaded"},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		if (texts[i].error == error)
+			return texts[i].text;
+	return "the driver cannot reach it";
 }
 
 void gpu_sample_clear(struct gpu_sample *sample)

@@ -26,8 +26,9 @@ struct gpu_info {
 	uint8_t uuid[LEDGER_UUID_SIZE];
 	char name[96];
 	char pci_bus_id[32];
-	uint64_t total, reserved; /* 0: in MIG mode not everybody is told */
-	bool mig;                 /* MIG mode is on, whatever is pending */
+	uint64_t total,
+		reserved; /* 0: in MIG mode not everybody is told, or there are no figures */
+	bool mig;         /* MIG mode is on, whatever is pending */
 	bool mig_capable;
 };
 
@@ -56,7 +57,8 @@ struct gpu_part {
 
 /* The contents of one GPU at one moment. `processes` and `parts` are owned by the struct. */
 struct gpu_sample {
-	int error;                      /* 0, or why the rest is not set */
+	int error;                      /* 0, or why the rest is not set; -ENOTSUP: NVML has no
+					   memory figures for the GPU, as of unified memory */
 	uint64_t total, reserved, used; /* used: without reserved */
 	int utilization;                /* per cent of the time, by the driver; -1: not known */
 	int exclusive;                  /* enum gpu_exclusive */
@@ -131,6 +133,9 @@ int gpus_use(struct gpus *gpus, uint32_t index, struct gpu_use *list, size_t max
  * stands still while the machine has not played yet what it does next; a real one's is never
  * behind: 0. Costs no system call. */
 uint64_t gpus_clock_lag(const struct gpus *gpus, uint32_t index, uint64_t now_ns);
+/* The words for an error of a sample, as in "the GPU cannot be used: it needs a reset". Constant.
+ */
+const char *gpu_sample_error_text(int error);
 void gpu_sample_clear(struct gpu_sample *sample);
 /* Bytes that the driver says a process holds; 0 where it lists none. */
 uint64_t gpu_sample_process_bytes(const struct gpu_sample *sample, pid_t pid);

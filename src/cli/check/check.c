@@ -77,7 +77,11 @@ static const char *gpu_state_text(const json_t *gpu, char buf[static GPU_STATE_S
 	char held[GPU_HOLDER_SIZE];
 
 	snprintf(buf, GPU_STATE_SIZE, "%s", *state ? state : "unknown");
-	if (!strcmp(state, "lost") || !strcmp(state, "failing") || !strcmp(state, "draining"))
+	if (!strcmp(state, "failing") || !strcmp(state, "unsupported"))
+		snprintf(buf, GPU_STATE_SIZE, "%s since %s: %s", state,
+			 session_text_or_dash(gpu, "state_since"),
+			 session_text(gpu, "state_reason"));
+	else if (!strcmp(state, "lost") || !strcmp(state, "draining"))
 		snprintf(buf, GPU_STATE_SIZE, "%s since %s", state,
 			 session_text_or_dash(gpu, "state_since"));
 	else if (!strcmp(state, "mig"))

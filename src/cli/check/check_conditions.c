@@ -238,11 +238,29 @@ static void check_gpus(const struct check_input *in, struct finding *f)
 
 		if (!lost && strcmp(state, "failing") != 0)
 			continue;
-		find_each(f, PROBLEM, "GPU %" PRIu64 " is %s since %s",
-			  session_number(gpu, "index"), state, session_text(gpu, "state_since"));
+		find_each(f, PROBLEM, "GPU %" PRIu64 " is %s since %s: %s",
+			  session_number(gpu, "index"), state, session_text(gpu, "state_since"),
+			  session_text(gpu, "state_reason"));
 		advise(f, lost ? "end what runs on it, then nvidia-smi --gpu-reset, or restart the "
 				 "host"
 			       : "dmesg may say why; restart the host if it stays so");
+	}
+}
+
+/* Nothing can be mended there, and other GPUs are as they were. */
+static void check_figures(const struct check_input *in, struct finding *f)
+{
+	size_t i;
+	json_t *gpu;
+
+	find(f, OK, "NVML has memory figures for every GPU");
+	json_array_foreach(in->gpus, i, gpu)
+	{
+		if (strcmp(session_text(gpu, "state"), "unsupported") != 0)
+			continue;
+		find_each(f, NOTE, "GPU %" PRIu64 ": %s", session_number(gpu, "index"),
+			  session_text(gpu, "state_reason"));
+		advise(f, "use other GPUs, or this one without carve");
 	}
 }
 
@@ -690,6 +708,7 @@ static const struct {
 	{"compute_mode", check_driver_mode},
 	{"owner", check_owner},
 	{"gpus", check_gpus},
+	{"figures", check_figures},
 	{"outside", check_outside},
 	{"beyond", check_beyond},
 	{"mig_mode", check_mig_mode},

@@ -27,8 +27,8 @@ static void gpus_print(const json_t *gpus)
 
 		table_add(&table, "%" PRIu64, session_number(gpu, "index"));
 		table_add(&table, "%s", session_text(gpu, "name"));
-		table_add(&table, "%s",
-			  units_format_bytes(session_number(gpu, "memory_bytes"), memory));
+		uint64_t bytes = session_number(gpu, "memory_bytes");
+		table_add(&table, "%s", bytes ? units_format_bytes(bytes, memory) : "-");
 		table_add(&table, "%s",
 			  units_format_room(session_number(gpu, "available_bytes"), left));
 		/* A count, or the sessions themselves. */
@@ -97,9 +97,10 @@ static void mig_print(const json_t *gpus)
 static void states_print(const json_t *gpus)
 {
 	static const char *const advice[][2] = {
-		{"lost", "it fell off the bus; end what runs on it, then reset it (nvidia-smi "
-			 "--gpu-reset) or restart the host"},
-		{"failing", "the driver does not answer for it; dmesg may say why"},
+		{"lost", "; end what runs on it, then reset it (nvidia-smi --gpu-reset) or restart "
+			 "the host"},
+		{"failing", "; dmesg may say why"},
+		{"unsupported", ""},
 		{"draining", "it goes to the system daemon when the sessions on it have ended"},
 	};
 	size_t i;
@@ -108,8 +109,9 @@ static void states_print(const json_t *gpus)
 	json_array_foreach(gpus, i,
 			   gpu) for (size_t a = 0; a < ARRAY_SIZE(advice);
 				     a++) if (!strcmp(session_text(gpu, "state"), advice[a][0]))
-		printf("GPU %" PRIu64 " is %s since %s: %s\n", session_number(gpu, "index"),
-		       advice[a][0], session_text(gpu, "state_since"), advice[a][1]);
+		printf("GPU %" PRIu64 " is %s since %s: %s%s\n", session_number(gpu, "index"),
+		       advice[a][0], session_text(gpu, "state_since"),
+		       session_text(gpu, "state_reason"), advice[a][1]);
 }
 
 static int no_gpu(const struct client *client, struct error *err)

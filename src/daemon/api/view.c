@@ -249,6 +249,9 @@ json_t *view_gpus(const struct node *node)
 
 		json_object_set_new(json, "beyond_bytes", answer_number(gpu->beyond));
 		json_object_set_new(json, "state", json_string(gpu_state_name(gpu->state)));
+		const char *reason = gpu_state_reason(gpu);
+		json_object_set_new(json, "state_reason",
+				    reason ? json_string(reason) : json_null());
 		json_object_set_new(json, "state_since", view_time(gpu->state_since));
 		const char *problem = cgroups_problem(&node->sessions);
 		json_object_set_new(json, "limits_problem",
@@ -511,10 +514,15 @@ static const char *ledger_text(const struct session *session)
 /* The reason that keeps new work off a GPU of a session that lives. NULL: nothing. */
 static json_t *gpu_reason(const struct pool_gpu *gpu, uint32_t index, bool instance)
 {
-	if (gpu->state == GPU_STATE_LOST || gpu->state == GPU_STATE_FAILING)
-		return json_sprintf("GPU %u %s: nothing can be begun there; see `carve gpu list`",
-				    index,
-				    gpu->state == GPU_STATE_LOST ? "is lost" : "does not answer");
+	const char *reason = gpu_state_reason(gpu);
+
+	if (gpu->state == GPU_STATE_LOST)
+		return json_sprintf(
+			"GPU %u is lost: nothing can be begun there; see `carve gpu list`", index);
+	if (reason)
+		return json_sprintf("GPU %u is %s (%s): nothing can be begun there; see `carve gpu "
+				    "list`",
+				    index, gpu_state_name(gpu->state), reason);
 	if (gpu->info.mig && !instance)
 		return json_sprintf("GPU %u is in MIG mode now: nothing can be begun there until "
 				    "that is switched off",

@@ -6,15 +6,19 @@ struct pool_gpu;
 
 enum gpu_state {
 	GPU_STATE_OK,
-	GPU_STATE_LOST,     /* it fell off the bus, as the driver says */
-	GPU_STATE_FAILING,  /* the driver does not answer for it */
-	GPU_STATE_MIG,      /* in MIG mode, without the role: neither slices nor instances */
-	GPU_STATE_HELD,     /* another daemon has it */
-	GPU_STATE_DRAINING, /* left to another daemon, with sessions that go on */
+	GPU_STATE_LOST,        /* it fell off the bus, as the driver says */
+	GPU_STATE_FAILING,     /* the driver does not answer for it, or with an error */
+	GPU_STATE_UNSUPPORTED, /* NVML has no memory figures for it */
+	GPU_STATE_MIG,         /* in MIG mode, without the role: neither slices nor instances */
+	GPU_STATE_HELD,        /* another daemon has it */
+	GPU_STATE_DRAINING,    /* left to another daemon, with sessions that go on */
 };
 
-/* "ok", "lost", "failing", "mig", "held", "draining" */
+/* "ok", "lost", "failing", "unsupported", "mig", "held", "draining" */
 const char *gpu_state_name(enum gpu_state state);
+/* The reason for which a GPU is lost, failing or unsupported: gpu_sample_error_text(). NULL: it is
+ * in another state. Constant. */
+const char *gpu_state_reason(const struct pool_gpu *gpu);
 /* Brings all GPUs' states up to date, and logs what changed. Called with each sample, and each
  * second. */
 void gpu_states_look(struct pool *pool);

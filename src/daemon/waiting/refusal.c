@@ -34,6 +34,7 @@ void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_
 	const struct pool_gpu *gpu = &pool->gpu[index];
 	char left[UNITS_TEXT_SIZE], total[UNITS_TEXT_SIZE], other[UNITS_TEXT_SIZE];
 	char holder[REFUSAL_HOLDER_SIZE];
+	const char *driver_reason = gpu_state_reason(gpu);
 
 	units_format_room(place_available(place), left);
 	units_format_room(place_capacity(place), total);
@@ -43,6 +44,7 @@ void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_
 		snprintf(buf, size, "%s",
 			 gpu->gives_instances ? "it gives out MIG instances"
 			 : gpu->info.mig      ? "in MIG mode"
+			 : driver_reason      ? driver_reason
 					      : "the driver cannot reach it");
 	else if (reason == PLACE_NOT_ALLOWED)
 		snprintf(buf, size, "not in --gpu-ids");

@@ -93,6 +93,59 @@ def test_a_lost_gpu_that_no_daemon_has_seen_is_unknown_until_it_answers(host):
     host.carve_json("session", "request", "--vram", "4", "--gpu-ids", "1")
 
 
+NO_FIGURES = "NVML gives no memory figures for it (unified memory has none): carve cannot make slices of it"
+NVML_NOT_SUPPORTED, NVML_RESET_REQUIRED, NVML_UNKNOWN = 3, 16, 999
+
+
+def memory_fails(host, error):
+    """NVML answers so about the memory of GPU 0."""
+    for call in "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2":
+        assert host.carve("sim", "fault", "nvml", "--gpu", "0", "--call", call, "--error", error).returncode == 0
+
+
+@pytest.mark.parametrize("begins", ["before the daemon", "later"])
+def test_a_gpu_whose_nvml_has_no_memory_figures_is_told_as_that(make_host, begins):
+    """As of unified memory. Its name is known all the same, other GPUs are used, and nobody is told to restart the host."""
+    host = make_host("thor-128gb,h100-80gb")
+    if begins == "later":
+        assert states(host) == ["ok"] * 2
+    memory_fails(host, NVML_NOT_SUPPORTED)
+    assert states(host) == ["unsupported", "ok"]
+    gpu = host.carve_json("gpu", "list")[0]
+    assert (gpu["name"], gpu["state_reason"]) == ("NVIDIA Thor", NO_FIGURES)
+    listed = host.carve("gpu", "list").stdout
+    assert f"GPU 0 is unsupported since {gpu['state_since']}: {NO_FIGURES}\n" in listed and "dmesg" not in listed
+    done = host.carve("session", "request", "--vram", "4", "--gpu-ids", "0")
+    assert done.returncode == 3 and f"GPU 0 (NVIDIA Thor): {NO_FIGURES}; " in done.stderr
+    assert host.carve("run", "--ephemeral", "--vram", "4", "true").returncode == 0
+    done = host.carve("check", "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 0, found["missing"]
+    note, = (c for c in found["conditions"] if c["name"] == "figures")
+    assert note["state"] == "note" and NO_FIGURES in note["message"]
+    assert f"unsupported since {gpu['state_since']}: {NO_FIGURES}" == found["gpus"][0]["state_text"]
+    log = pathlib.Path(host.env["CARVE_RUNTIME_DIR"], "carved.log").read_text()
+    assert f'state=unsupported before={"ok" if begins == "later" else "new"} error="{NO_FIGURES}"' in log
+    host.carve("sim", "fault", "nvml", "--clear")
+    wait_until(lambda: states(host) == ["ok"] * 2)
+
+
+@pytest.mark.parametrize("error, said", [(NVML_RESET_REQUIRED, "it needs a reset (nvidia-smi --gpu-reset)"), (NVML_UNKNOWN, "the driver cannot reach it")])
+def test_a_failing_gpu_is_told_with_the_drivers_reason(host, error, said):
+    assert states(host) == ["ok"] * 3
+    session = host.carve_json("session", "request", "--vram", "4", "--gpu-ids", "0")["id"]
+    memory_fails(host, error)
+    assert states(host) == ["failing", "ok", "ok"]
+    since = host.carve_json("gpu", "list")[0]["state_since"]
+    assert f"GPU 0 is failing since {since}: {said}; dmesg may say why\n" in host.carve("gpu", "list").stdout
+    assert f"GPU 0 (NVIDIA H100 80GB HBM3): {said}; " in host.carve("run", "--ephemeral", "--vram", "4", "--gpu-ids", "0", "true").stderr
+    assert f"GPU 0 is failing ({said}): nothing can be begun there" in host.carve_json("session", "show", session)["reason"]
+    done = host.carve("check")
+    assert done.returncode == 1 and f"GPU 0 is failing since {since}: {said}; " in done.stdout
+    log = pathlib.Path(host.env["CARVE_RUNTIME_DIR"], "carved.log").read_text()
+    assert f'state=failing before=ok error="{said}"' in log and "temporarily unavailable" not in log
+
+
 def test_a_gpu_in_mig_mode_without_the_role_says_so(make_host):
     host = make_host("h100-80gb+mig,h100-80gb")
     assert states(host) == ["mig", "ok"]
