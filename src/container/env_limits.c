@@ -13,6 +13,8 @@
 #define MEMORY "CUDA_DEVICE_MEMORY_LIMIT"
 #define PERCENT "CUDA_DEVICE_SM_LIMIT"
 #define VISIBLE "NVIDIA_VISIBLE_DEVICES"
+#define REQUEST "NVIDIA_GPU_MEMORY_REQUEST"
+#define LIMIT "NVIDIA_GPU_MEMORY_LIMIT"
 #define PORTION "GPU_PORTION"
 /* KAI writes it beside the portion, with its value. Other programs' variables are called
  * GPU_PORTION, too. */
@@ -119,6 +121,49 @@ static int portion_take(const char *portion, const char *mark, struct container_
 	return 0;
 }
 
+/* "4096": MiB. 0 with *ret as bytes, which is 0 where the variable is not there. */
+static int mib_parse(const char *name, const char *value, uint64_t *ret, struct error *err)
+{
+	size_t digits = value ? strspn(value, "0123456789") : 0;
+	char text[64];
+
+	*ret = 0;
+	if (!value)
+		return 0;
+	if (digits && digits <= DIGITS_MAX && !value[digits])
+		*ret = strtoull(value, NULL, 10);
+	if (*ret && *ret <= MEMORY_MAX / MIB(1)) {
+		*ret *= MIB(1);
+		return 0;
+	}
+	error_set(err, EXIT_CODE_USAGE, "%s: '%s' is no number of MiB", name,
+		  value_text(value, text));
+	error_hint(err, "right would be 4096");
+	return -EXIT_CODE_USAGE;
+}
+
+/* A request says how much of a limit is sure. A slice has all of its memory for sure. */
+static int nvidia_take(const char *request, const char *limit, uint64_t *ret, struct error *err)
+{
+	uint64_t sure, most;
+	int rc = mib_parse(REQUEST, request, &sure, err);
+
+	if (rc == 0)
+		rc = mib_parse(LIMIT, limit, &most, err);
+	if (rc < 0)
+		return rc;
+	if (sure && most && sure != most) {
+		error_set(err, EXIT_CODE_USAGE,
+			  REQUEST " is %" PRIu64 " MiB and " LIMIT " %" PRIu64
+				  " MiB, and a slice has one size",
+			  sure / MIB(1), most / MIB(1));
+		error_hint(err, "give both the same number, or one of them alone");
+		return -EXIT_CODE_USAGE;
+	}
+	*ret = most ? most : sure;
+	return 0;
+}
+
 static void lower(uint64_t *to, uint64_t value)
 {
 	if (!*to || value < *to)
@@ -170,7 +215,9 @@ int container_limits_read(const json_t *environment, struct container_limits *re
 			  struct error *err)
 {
 	struct reading memory = {0}, percent = {0};
-	const char *portion = NULL, *mark = NULL;
+	const char *portion = NULL, *mark = NULL, *request = NULL, *limit = NULL;
+	uint64_t nvidia = 0;
+	int rc = 0;
 	const json_t *entry;
 	size_t i;
 
@@ -181,24 +228,33 @@ int container_limits_read(const json_t *environment, struct container_limits *re
 
 		if (!text)
 			continue;
-		int rc = variable_take(&memory, MEMORY, text, memory_parse, "2027m", err);
+		rc = variable_take(&memory, MEMORY, text, memory_parse, "2027m", err);
 		if (rc == 0)
 			rc = variable_take(&percent, PERCENT, text, percent_parse, "30", err);
 		if (rc < 0)
 			return rc;
 		if (value_of(text, VISIBLE))
 			ret->visible = value_of(text, VISIBLE);
+		if (value_of(text, REQUEST))
+			request = value_of(text, REQUEST);
+		if (value_of(text, LIMIT))
+			limit = value_of(text, LIMIT);
 		if (value_of(text, PORTION))
 			portion = value_of(text, PORTION);
 		if (value_of(text, PORTION_MARK))
 			mark = value_of(text, PORTION_MARK);
 	}
+	rc = nvidia_take(request, limit, &nvidia, err);
+	if (rc < 0)
+		return rc;
 	for (i = 0; i < CONTAINER_LIMITS_GPUS_MAX; i++) {
 		ret->memory[i] = memory.each[i] ? memory.each[i] : memory.all;
+		if (nvidia)
+			lower(&ret->memory[i], nvidia);
 		ret->percent[i] = (uint32_t)(percent.each[i] ? percent.each[i] : percent.all);
 		ret->percent[i] = ret->percent[i] == 100 ? 0 : ret->percent[i];
 	}
-	ret->any = memory.any || percent.any;
+	ret->any = memory.any || percent.any || nvidia;
 	return portion_take(portion, mark, ret, err);
 }
 

@@ -1,9 +1,10 @@
 /* The limits that a container's variables name, as KAI and HAMi write them.
  * CUDA_DEVICE_MEMORY_LIMIT and CUDA_DEVICE_SM_LIMIT are for all of its GPUs, and the same with _0
- * to _63 for one of them. NVIDIA_VISIBLE_DEVICES names the GPUs. KAI without HAMi writes
- * GPU_PORTION and, with the same value, RUNAI_NUM_OF_GPUS: a part of each GPU's memory. The user
- * who makes a container writes them, so they are hints: they lower what it has been granted, and
- * raise nothing. Pure. */
+ * to _63 for one of them. NVIDIA_VISIBLE_DEVICES names the GPUs. NVIDIA's and
+ * Run:ai's fractions are NVIDIA_GPU_MEMORY_REQUEST and NVIDIA_GPU_MEMORY_LIMIT in MiB, of one
+ * value, or one of them alone. KAI without HAMi writes GPU_PORTION and, with the same value,
+ * RUNAI_NUM_OF_GPUS: a part of each GPU's memory. The user who makes a container writes them, so
+ * they are hints: they lower what it has been granted, and raise nothing. Pure. */
 #pragma once
 
 #include <jansson.h>

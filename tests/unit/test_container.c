@@ -88,6 +88,30 @@ static int limits_of(const char *text, struct container_limits *ret, struct erro
 	return rc;
 }
 
+static void limits_of_nvidia_that_make_no_sense_are_named(void **state)
+{
+	static const struct {
+		const char *text, *words;
+	} cases[] = {
+		{"NVIDIA_GPU_MEMORY_LIMIT=4Gi",
+		 "NVIDIA_GPU_MEMORY_LIMIT: '4Gi' is no number of MiB"},
+		{"NVIDIA_GPU_MEMORY_LIMIT=0", "NVIDIA_GPU_MEMORY_LIMIT: '0' is no number of MiB"},
+		{"NVIDIA_GPU_MEMORY_REQUEST=", "NVIDIA_GPU_MEMORY_REQUEST: '' is no number of MiB"},
+		{"NVIDIA_GPU_MEMORY_LIMIT=99999999999999999", "is no number of MiB"},
+		{"NVIDIA_GPU_MEMORY_REQUEST=2048 NVIDIA_GPU_MEMORY_LIMIT=4096",
+		 "NVIDIA_GPU_MEMORY_REQUEST is 2048 MiB and NVIDIA_GPU_MEMORY_LIMIT 4096 MiB, and "
+		 "a "
+		 "slice has one size"},
+	};
+	struct container_limits limits;
+	struct error err;
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		assert_true(limits_of(cases[i].text, &limits, &err) < 0);
+		assert_non_null(strstr(err.message, cases[i].words));
+	}
+}
+
 static void limits_are_read_as_kai_and_hami_write_them(void **state)
 {
 	static const struct {
@@ -110,6 +134,12 @@ static void limits_are_read_as_kai_and_hami_write_them(void **state)
 		{"CUDA_DEVICE_SM_LIMIT=100", 1, 0, 0},
 		{"CUDA_DEVICE_SM_LIMIT_0=7 CUDA_DEVICE_SM_LIMIT=50", 1, 0, 7},
 		{"CUDA_DEVICE_MEMORY_SHARED_CACHE=/tmp/x", 1, 0, 0},
+		{"NVIDIA_GPU_MEMORY_LIMIT=4096", 1, GIB(4), 0},
+		{"NVIDIA_GPU_MEMORY_REQUEST=4096", 2, GIB(4), 0},
+		{"NVIDIA_GPU_MEMORY_REQUEST=4096 NVIDIA_GPU_MEMORY_LIMIT=4096", 1, GIB(4), 0},
+		{"NVIDIA_GPU_MEMORY_LIMIT=4096 CUDA_DEVICE_MEMORY_LIMIT=2g", 1, GIB(2), 0},
+		{"NVIDIA_GPU_MEMORY_LIMIT=1024 CUDA_DEVICE_MEMORY_LIMIT_0=2g", 1, GIB(1), 0},
+		{"NVIDIA_GPU_MEMORY_LIMITS=1024", 1, 0, 0},
 	};
 	struct container_limits limits;
 	struct error err;
@@ -341,6 +371,7 @@ int main(void)
 		cmocka_unit_test(a_spec_of_another_program_is_nobodys_session),
 		cmocka_unit_test(a_spec_has_what_cdi_asks_for),
 		cmocka_unit_test(limits_are_read_as_kai_and_hami_write_them),
+		cmocka_unit_test(limits_of_nvidia_that_make_no_sense_are_named),
 		cmocka_unit_test(the_portion_of_kai_is_that_part_of_each_gpu),
 		cmocka_unit_test(limits_that_make_no_sense_are_refused_by_name),
 		cmocka_unit_test(visible_devices_name_gpus_of_the_host),

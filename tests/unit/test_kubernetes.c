@@ -181,10 +181,20 @@ static void test_a_claim_that_makes_no_sense_is_refused(void **state)
 
 static void test_names_of_templates_say_the_size(void **state)
 {
-	static const char *const bad[] = {
-		"carve-fraction-1.25", "carve-fraction-", "carve-memory-0",
-		"carve-memory-4G",     "carve-x",         "carve-memory-1-x33",
-		"carve-fraction-2"};
+	static const char *const bad[] = {"carve-fraction-1.25",
+					  "carve-fraction-",
+					  "carve-memory-0",
+					  "carve-memory-4G",
+					  "carve-x",
+					  "carve-memory-1-x33",
+					  "carve-fraction-2",
+					  "carve-memory-1-c0",
+					  "carve-memory-1-c101",
+					  "carve-memory-1.use.",
+					  "carve-memory-1.use.A100",
+					  "carve-memory-1.use.a..b",
+					  "carve-memory-1.not.a'",
+					  "carve-memory-1-x2-c30"};
 	struct template_size size;
 
 	assert_int_equal(template_parse("carve-fraction-0.500-x2", &size), 0);
@@ -192,6 +202,16 @@ static void test_names_of_templates_say_the_size(void **state)
 	assert_int_equal(size.gpu_count, 2);
 	assert_int_equal(template_parse("carve-memory-4096", &size), 0);
 	assert_int_equal(size.memory, 4096);
+	assert_int_equal(size.time_ppm, 0);
+	assert_int_equal(template_parse("carve-fraction-0.5-c30-x2.use.a100.l40.not.pcie", &size),
+			 0);
+	assert_int_equal(size.share, 500000);
+	assert_int_equal(size.time_ppm, 300000);
+	assert_int_equal(size.gpu_count, 2);
+	assert_string_equal(size.use, "a100.l40");
+	assert_string_equal(size.avoid, "pcie");
+	assert_int_equal(template_parse("carve-memory-4096.not.k80-x2", &size), 0);
+	assert_string_equal(size.avoid, "k80-x2");
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
 		assert_int_equal(template_parse(bad[i], &size), -EINVAL);
 }

@@ -74,7 +74,7 @@ def index_of(value, wanted):
 
 
 FUNCTIONS = {"string": text_of, "double": to_double, "int": to_int, "size": len, "quantity": lambda text: Quantity(text)}
-METHODS = {"startsWith": (str, str.startswith), "matches": (str, matches), "split": (str, str.split), "indexOf": ((list, str), index_of),
+METHODS = {"startsWith": (str, str.startswith), "lowerAscii": (str, str.lower), "matches": (str, matches), "split": (str, str.split), "indexOf": ((list, str), index_of),
            "replace": (str, str.replace), "contains": (str, str.__contains__), "compareTo": (Quantity, lambda a, b: (a > b) - (a < b)), "size": ((list, dict, str), len), "asApproximateFloat": (Quantity, float)}
 MACROS = ("exists", "all", "filter", "map")
 
@@ -221,6 +221,10 @@ class Parser:
             self.take()
             operand = self.unary()
             return lambda env: decide(False, [lambda: operand(env)]) is False
+        if self.is_next("-"):
+            self.take()
+            number = self.unary()
+            return lambda env: arithmetic("-", 0 if isinstance(number(env), int) else 0.0, number(env))
         value = self.primary()
         while self.is_next(".", "["):
             if self.take() == "[":

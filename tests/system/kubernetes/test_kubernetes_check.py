@@ -11,8 +11,8 @@ from conftest import BUILD, clean_env, rest_long, run
 
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-POLICIES = [f"mutatingadmissionpolic{end}/carve-spellings" for end in ("ies", "ybindings")] + \
-    [f"validatingadmissionpolic{end}/{name}" for end in ("ies", "ybindings") for name in ("carve-spellings", "carve-own-slices", "carve-templates", "carve-host-paths")]
+POLICIES = [f"mutatingadmissionpolic{end}/{name}" for end in ("ies", "ybindings") for name in ("carve-spellings", "carve-other-spellings")] + \
+    [f"validatingadmissionpolic{end}/{name}" for end in ("ies", "ybindings") for name in ("carve-spellings", "carve-other-spellings", "carve-own-slices", "carve-templates", "carve-host-paths")]
 OBJECTS = [f"{CLASSES}/gpu.carve.dev", f"{CLASSES}/mig.carve.dev", *[f"{ADMISSION}/{policy}" for policy in POLICIES]]
 CONTROLLER = "/apis/apps/v1/namespaces/carve/deployments/carve-controller"
 

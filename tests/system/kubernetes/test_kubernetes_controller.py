@@ -73,6 +73,33 @@ def test_the_part_of_the_time_is_not_rounded(api, fraction, cores):
     assert [part for _, part, _ in alternatives(devices)] == [cores]
 
 
+def product(name):
+    return {"device": {"attributes": {"gpu.carve.dev": {"productName": name, "memoryMiB": 81079}}}}
+
+
+@pytest.mark.parametrize("words, product_name, fits", [
+    ("use.a100", "NVIDIA A100-SXM4-40GB", True), ("use.a100", "NVIDIA H100 80GB HBM3", False), ("use.a100.h100", "NVIDIA H100 80GB HBM3", True),
+    ("not.h100", "NVIDIA H100 80GB HBM3", False), ("not.h100.k80", "NVIDIA A100-SXM4-40GB", True), ("use.teslav100", "Tesla V100-PCIE-32GB", True),
+    ("use.a100.not.sxm4", "NVIDIA A100-SXM4-40GB", False), ("use.a100.not.sxm4", "NVIDIA A100-PCIE-40GB", True),
+])
+def test_a_template_names_the_products_that_a_gpu_may_have(api, words, product_name, fits):
+    api.gpus("n1", 81079)
+    for name in (f"carve-memory-4096.{words}", f"carve-fraction-0.5.{words}"):
+        api.pod(name, name)
+    wait_until(lambda: len(api.templates()) == 2)
+    for devices in api.templates().values():
+        request = devices["requests"][0].get("exactly") or devices["requests"][0]["firstAvailable"][0]
+        [selector] = request["selectors"]
+        assert compile(selector["cel"]["expression"], ["device"])(product(product_name)) is fits
+
+
+def test_a_size_of_memory_may_name_its_part_of_the_time(api):
+    api.pod("p", "carve-memory-4096-c30-x2")
+    devices = wait_until(lambda: api.templates().get("default/carve-memory-4096-c30-x2"))
+    exactly = devices["requests"][0]["exactly"]
+    assert exactly["capacity"]["requests"] == {"memory": "4096Mi", "cores": "30"} and exactly["count"] == 2
+
+
 def test_memory_needs_no_gpu_to_be_known_and_several_gpus_are_different_ones(api):
     api.pod("p", "carve-memory-4096-x2")
     devices = wait_until(lambda: api.templates().get("default/carve-memory-4096-x2"))

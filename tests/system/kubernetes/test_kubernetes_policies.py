@@ -67,7 +67,15 @@ def judge(request, admission):
 @pytest.fixture
 def admit(judge):
     """admit(containers' limits, labels, annotations): (the pod as mutated, [refusals])"""
-    return lambda *limits, **words: judge.admit(a_pod(*limits, **words))[:2]
+    def admit(*limits, **words):
+        return judge.admit(a_pod(*limits, **words))[:2]
+
+    def again(pod):
+        mutated, refusals, _ = judge.admit(pod)
+        return claimed(mutated or pod), refusals
+
+    admit.again = again
+    return admit
 
 
 def a_node(labels):
@@ -157,6 +165,64 @@ def test_a_spelling_is_a_claim_of_one_container(admit, limits, labels, annotatio
 def test_a_wrong_value_is_refused_by_its_name(admit, limits, labels, annotations, words):
     _, refusals = admit(*limits, labels=labels, annotations=annotations)
     assert len(refusals) == 1 and words in refusals[0]
+
+
+NV = "nvidia.com/container.{}.gpu-memory.{}"
+MEM, PERCENT, CORES, GPU = (f"nvidia.com/{name}" for name in ("gpumem", "gpumem-percentage", "gpucores", "gpu"))
+
+
+@pytest.mark.parametrize("limits, annotations, expected", [
+    *[([None, None], {NV.format("c1", kind): text}, {"c1": f"carve-memory-{mib}"}) for kind in ("request", "limit")
+      for text, mib in (("4Gi", 4096), ("2048Mi", 2048), ("1Mi", 1), ("4G", 3814), ("1.5Gi", 1536), ("4294967296", 4096))],
+    ([None], {NV.format("c0", "request"): "4Gi", NV.format("c0", "limit"): "4096Mi"}, {"c0": "carve-memory-4096"}),
+    ([{GPU: "1", "cpu": "1"}], {NV.format("c0", "limit"): "4Gi"}, {"c0": "carve-memory-4096"}),
+    ([{GPU: "1", MEM: "3000"}], None, {"c0": "carve-memory-3000"}),
+    ([{MEM: "3k"}], {"other": "one"}, {"c0": "carve-memory-3000"}),
+    ([None, {GPU: "2", MEM: "3000", CORES: "30", "cpu": "1"}], None, {"c1": "carve-memory-3000-c30-x2"}),
+    ([{GPU: "1", PERCENT: "50"}], None, {"c0": "carve-fraction-0.5"}), ([{PERCENT: "7"}], None, {"c0": "carve-fraction-0.07"}),
+    ([{GPU: "1", PERCENT: "100", CORES: "100"}], None, {"c0": "carve-fraction-1-c100"}), ([{GPU: "1", CORES: "30"}], None, {"c0": "carve-fraction-1-c30"}),
+    ([{GPU: "1", PERCENT: "25", CORES: "0"}], None, {"c0": "carve-fraction-0.25"}),
+    ([{GPU: "1", MEM: "3000"}], {"nvidia.com/use-gputype": "A100,Tesla V100"}, {"c0": "carve-memory-3000.use.a100.teslav100"}),
+    ([None], {"gpu-fraction": "0.5", "nvidia.com/use-gputype": "A100", "nvidia.com/nouse-gputype": "K80"}, {"c0": "carve-fraction-0.5.use.a100.not.k80"}),
+    ([None], {"gpu-memory": "4096", "nvidia.com/nouse-gputype": "H100-PCIe"}, {"c0": "carve-memory-4096.not.h100-pcie"}),
+    ([None], {"gpu-memory": "4096", "carve.dev/cores": "25"}, {"c0": "carve-memory-4096-c25"}),
+])
+def test_a_spelling_of_another_product_is_a_claim_of_one_container(admit, limits, annotations, expected):
+    pod, refusals = admit(*limits, annotations=annotations)
+    assert (refusals, claimed(pod)) == ([], expected)
+    left = [c["resources"].get(kind, {}) for c in pod["spec"]["containers"] for kind in ("limits", "requests")]
+    assert not any(name.startswith("nvidia.com/") for l in left for name in l)
+    # Such a pod can be copied.
+    assert admit.again(pod) == (expected, [])
+
+
+@pytest.mark.parametrize("limits, annotations, words", [
+    *[([None], {NV.format("c0", "limit"): text}, f"annotation {NV.format('c0', 'limit')}: '{text}' is no memory of a GPU; right would be 4Gi")
+      for text in ("", "0", "many", "-4Gi", "1Ki", "4 Gi", "4GiB", "999999999Ti")],
+    ([None], {NV.format("c0", "request"): "2Gi", NV.format("c0", "limit"): "4Gi"}, "are two sizes; a slice has one size"),
+    ([None, None], {NV.format("c0", "limit"): "2Gi", NV.format("c1", "limit"): "2Gi"}, "name the memory of two containers"),
+    ([None], {NV.format("main", "limit"): "2Gi"}, "this pod has no container 'main'"),
+    ([None], {NV.format("c0", "limit"): "2Gi", "gpu-fraction": "0.5"}, "stands beside another spelling of a slice"),
+    ([None], {NV.format("c0", "limit"): "2Gi", "nvidia.com/container.c0.gpus.devices": "GPU-1"}, "names GPUs that another scheduler chose"),
+    ([{MEM: "0"}], None, "limit nvidia.com/gpumem: '0' of container 'c0' is not valid; right would be nvidia.com/gpumem: 4096"),
+    ([{PERCENT: "101"}], None, "limit nvidia.com/gpumem-percentage: '101' of container 'c0' is not valid"),
+    ([{MEM: "4096", CORES: "101"}], None, "is not valid; right would be"), ([{MEM: "4096", GPU: "33"}], None, "is not valid; right would be"),
+    ([{MEM: "4096", PERCENT: "50"}], None, "name two sizes; give one of them"),
+    ([{MEM: "4096"}, {MEM: "4096"}], None, "is not the only one; one container of a pod may have it"),
+    ([{MEM: "4096"}], {"gpu-memory": "4096"}, "stands beside another spelling of a slice"),
+    ([{MEM: "4096"}], {NV.format("c0", "limit"): "4Gi"}, "stands beside another spelling of a slice"),
+    *[([None], {"gpu-memory": "4096", "nvidia.com/use-gputype": text}, "take names of products, such as A100,V100") for text in ("", "A_100", ",", "A100,", "*")],
+    *[([None], {"gpu-memory": "4096", "carve.dev/cores": text}, "no per cent of a GPU's time") for text in ("0", "101", "half", "")],
+    ([None], {"gpu-memory": "4096", "nvidia.com/use-gputype": ",".join(["A100-SXM4-40GB"] * 4)}, "are too long together"),
+])
+def test_a_spelling_of_another_product_that_carve_cannot_follow_is_refused_by_name(admit, limits, annotations, words):
+    _, refusals = admit(*limits, annotations=annotations)
+    assert refusals and words in refusals[0], refusals
+
+
+def test_a_limit_of_hami_of_an_init_container_is_refused(admit):
+    _, refusals = admit(None, init={MEM: "4096"})
+    assert len(refusals) == 1 and "is of an init container; give it to a container" in refusals[0]
 
 
 @pytest.mark.parametrize("limits", [None, {FRACTION: "0.5"}])
@@ -253,6 +319,8 @@ def test_a_pod_that_was_copied_gets_the_size_that_it_names_or_none(judge, pod, w
     (None, {"gpu-fraction": "0.5"}, "label gpu-fraction gets no slice: gpu-fraction is an annotation"),
     (None, {"gpu-memory": "4096"}, "label gpu-memory gets no slice: gpu-memory is an annotation"),
     ({LABEL: "0.500"}, None, "annotation clearml-injector/fraction gets no slice: clearml-injector/fraction is a label"),
+    ({"nvidia.com/use-gputype": "A100"}, None,
+     "annotations nvidia.com/use-gputype and nvidia.com/nouse-gputype count for pods that name a slice, and this pod names none"),
 ])
 def test_a_spelling_in_the_wrong_place_is_warned_of(judge, annotations, labels, words):
     mutated, refusals, warnings = judge.admit(a_pod(None, annotations=annotations, labels=labels))

@@ -299,6 +299,10 @@ static void check_policies(struct check *check)
 	} wanted[] = {
 		{"mutatingadmissionpolicies", "carve-spellings"},
 		{"mutatingadmissionpolicybindings", "carve-spellings"},
+		{"mutatingadmissionpolicies", "carve-other-spellings"},
+		{"mutatingadmissionpolicybindings", "carve-other-spellings"},
+		{"validatingadmissionpolicies", "carve-other-spellings"},
+		{"validatingadmissionpolicybindings", "carve-other-spellings"},
 		{"validatingadmissionpolicies", "carve-spellings"},
 		{"validatingadmissionpolicybindings", "carve-spellings"},
 		{"validatingadmissionpolicies", "carve-own-slices"},

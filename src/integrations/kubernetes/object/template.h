@@ -4,7 +4,11 @@
  *   carve-fraction-0.5     half of one GPU's memory, and of its time where that is sliced
  *   carve-memory-4096      4096 MiB of one GPU; where the cluster has MIG instances, else the
  *                          smallest of these that has so much
- *   carve-fraction-0.5-x2  half of each of two GPUs */
+ *   carve-fraction-0.5-x2  half of each of two GPUs
+ *   carve-memory-4096-c30  with 30 per cent of the GPU's time
+ *   carve-memory-4096.use.a100.l40.not.pcie
+ *                          of a GPU whose product has "a100" or "l40" in its name, and no "pcie".
+ *                          Case and blanks do not count */
 #pragma once
 
 #include <jansson.h>
@@ -31,6 +35,10 @@ struct template_size {
 	uint32_t share;     /* millionths of a GPU; 0: sized by memory */
 	uint64_t memory;    /* MiB; 0: sized by a share */
 	uint32_t gpu_count; /* 1 to 32 */
+	uint32_t
+		time_ppm; /* millionths of a GPU's time; 0: a share has its part, memory has none */
+	char use[TEMPLATE_NAME_SIZE];   /* words of products, with a point between two; "": any */
+	char avoid[TEMPLATE_NAME_SIZE]; /* likewise of those that the GPU is not to be */
 };
 
 /* 0, or -EINVAL: the name is of no such template. */
