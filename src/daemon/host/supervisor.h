@@ -16,6 +16,10 @@
 #define SUPERVISOR_LOCK "lock"
 /* The owner of stored names of GPUs (gpu/claims.h). They do not outlive a supervisor that ends. */
 #define SUPERVISOR_CLAIM "claim"
+/* The owner of stored copies of databases that were removed (store/state.h), and the part of a
+ * session's name that is its ledger. */
+#define SUPERVISOR_DATABASE "database"
+#define SUPERVISOR_LEDGER "ledger"
 /* A pipe by which carve's own supervisor gives orders, a letter each: it may have no right to send
  * signals to a worker that has become another user. */
 #define SUPERVISOR_CONTROL "control"

@@ -42,6 +42,15 @@ static int reopen(int fd, int flags)
 	return other < 0 ? -errno : other;
 }
 
+/* The kernel counts who has a file open for writing only if it was opened by its name. A process
+ * that keeps the ledger asks for that count (supervisor/hoard.c). */
+static int ledger_memfd(const char *session, size_t size)
+{
+	cleanup_close int fd = sealed_memfd("ledger", session, size, 0600);
+
+	return fd < 0 ? fd : reopen(fd, O_RDWR);
+}
+
 static void *map_shared(int fd, size_t size)
 {
 	void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -102,7 +111,7 @@ int books_create(struct books *ret, const char *session, const struct books_gpu 
 	if (books.limits_rw_fd < 0)
 		return books.limits_rw_fd;
 	books.ledger_size = ledger_size(gpu_count, BOOKS_SLOTS);
-	books.ledger_fd = sealed_memfd("ledger", session, books.ledger_size, 0600);
+	books.ledger_fd = ledger_memfd(session, books.ledger_size);
 	books.limits_fd = reopen(books.limits_rw_fd, O_RDONLY);
 	books.limits = map_shared(books.limits_rw_fd, limits_size());
 	books.ledger.limits = books.limits;

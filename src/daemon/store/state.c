@@ -29,7 +29,7 @@
 
 #define DATABASE "carve.db"
 /* Names of the copies, as the keep has them. */
-#define COPIES "database"
+#define COPIES SUPERVISOR_DATABASE
 #define COPY_OF_SESSIONS "sessions"
 #define COPY_OF_JOBS "jobs"
 

@@ -1,7 +1,9 @@
 #include "daemon/supervisor/hoard.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +19,8 @@
 #include "base/macros.h"
 #include "base/socket.h"
 
-/* A mount that is gone and a directory above that has another name are no events. */
+/* A mount that is gone, a directory above that has another name, and the end of the last program
+ * that has a ledger are no events. */
 #define LOOK_MS 2000
 #define PATIENCE_S 2
 #define PROCESS_NAME "carve-keeper"
@@ -119,15 +122,87 @@ static bool give(const struct hoard *hoard, int fd)
 	return shutdown(fd, SHUT_WR) == 0 && recv(fd, &taken, 1, 0) == 1;
 }
 
-_Noreturn static void keep_on(const struct hoard *hoard, int listen_fd, const char *path)
+/* ---- the process that keeps them in between ----------------------------------------------- */
+
+static bool is_ledger(const struct held *held)
+{
+	const char *part = strchr(held->name, '.');
+
+	return part && !strcmp(part + 1, SUPERVISOR_LEDGER);
+}
+
+static bool is_database(const struct held *held)
+{
+	return !strncmp(held->name, SUPERVISOR_DATABASE ".", sizeof(SUPERVISOR_DATABASE));
+}
+
+/* The kernel gives out no lease for writing while another open file, or a mapping of one, is there.
+ * Another error says nothing, as in a container without the right to leases. */
+static bool is_in_use(const struct held *held)
+{
+	if (fcntl(held->fd, F_SETLEASE, F_WRLCK) < 0)
+		return true;
+	(void)fcntl(held->fd, F_SETLEASE, F_UNLCK);
+	return false;
+}
+
+/* The kernel does not count an open file that is as memfd_create() gave it. Ledgers of a daemon of
+ * before are like that; session/books.c opens its own once more. */
+static bool is_counted(const struct held *held)
+{
+	if (fcntl(held->fd, F_SETLEASE, F_RDLCK) < 0)
+		return errno == EAGAIN;
+	(void)fcntl(held->fd, F_SETLEASE, F_UNLCK);
+	return false;
+}
+
+/* The programs of a slice have the open file that the daemon and this process had. Beside an open
+ * file of this process's own the kernel can tell whether theirs is there still. False: it cannot.
+ */
+static bool ledgers_open_anew(struct hoard *hoard)
+{
+	char path[32];
+
+	for (size_t i = 0; i < hoard->count; i++) {
+		struct held *held = &hoard->held[i];
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", held->fd);
+		if (!is_ledger(held))
+			continue;
+		int fd = is_counted(held) ? open(path, O_RDWR | O_CLOEXEC) : -1;
+		if (fd < 0)
+			return false;
+		close(held->fd);
+		held->fd = fd;
+	}
+	return true;
+}
+
+/* Nobody can want a ledger that no program has: the next daemon makes another one. The copy of a
+ * database that was removed is for the next daemon. */
+static bool any_is_wanted(const struct hoard *hoard)
+{
+	for (size_t i = 0; i < hoard->count; i++)
+		if (is_database(&hoard->held[i]) ||
+		    (is_ledger(&hoard->held[i]) && is_in_use(&hoard->held[i])))
+			return true;
+	return false;
+}
+
+_Noreturn static void keep_on(struct hoard *hoard, int listen_fd, const char *path)
 {
 	struct stat socket, now;
 	struct pollfd asked = {.fd = listen_fd, .events = POLLIN};
-	bool given = stat(path, &socket) < 0;
+	bool given = stat(path, &socket) < 0, tells = ledgers_open_anew(hoard);
 
+	(void)signal(SIGIO, SIG_IGN); /* somebody opens a ledger while it has a lease */
 	while (!given && stat(path, &now) == 0 && now.st_ino == socket.st_ino) {
-		if (poll(&asked, 1, LOOK_MS) <= 0)
-			continue;
+		if (poll(&asked, 1, LOOK_MS) <= 0) {
+			if (!tells || any_is_wanted(hoard))
+				continue;
+			(void)unlink(path);
+			break;
+		}
 		cleanup_close int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
 		given = fd >= 0 && is_ours(fd) && give(hoard, fd);
 	}

@@ -29,7 +29,8 @@ void hoard_free(struct hoard *hoard);
 
 /* Has the hoard outlive this process, which ends in order. A process of its own keeps it, and gives
  * it to the next supervisor that asks at the socket HOARD_SOCKET in `dir`. That process ends then,
- * and when its socket is gone. Does nothing with an empty one. 0 or -errno. */
+ * when its socket is gone, and when no other process has one of the ledgers open or mapped. Does
+ * nothing with an empty hoard. 0 or -errno. */
 int hoard_leave(struct hoard *hoard, const char *dir);
 /* Takes what an earlier supervisor left there. The number of descriptors. */
 size_t hoard_take(struct hoard *hoard, const char *dir);

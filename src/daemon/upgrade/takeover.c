@@ -18,7 +18,7 @@
 /* The parts of a session that are kept, by name. */
 #define PART_LIMITS "limits" /* as the daemon has them */
 #define PART_VIEW "view"     /* as workloads are handed them */
-#define PART_LEDGER "ledger"
+#define PART_LEDGER SUPERVISOR_LEDGER
 #define PART_WAKE "wake"
 /* In place of a session: the accounts of leases. */
 #define ACCOUNTS "leases"

@@ -173,6 +173,30 @@ def test_descriptors_that_are_left_end_with_their_directory(daemon, make_child):
     daemon.start()
 
 
+@pytest.mark.parametrize("way", ["mapping", "descriptor"])
+def test_descriptors_that_are_left_end_with_the_last_program_that_has_a_ledger(daemon, make_child, way):
+    """Two have one. A descriptor that nobody has mapped counts, too."""
+    session = daemon.request(vram="4", ephemeral=False).json["id"]
+    child, other = make_child(daemon, session), Attached(daemon)
+    assert other.ask(WORKLOAD, session)[0] == OK
+    ledger = Ledger(other.fds[1]) if way == "mapping" else None
+    if ledger:
+        for fd in other.fds:
+            os.close(fd)
+        other.fds = []
+    daemon.stop()
+    pid, = keepers(daemon.runtime)
+    child.kill()
+    with pytest.raises(subprocess.TimeoutExpired):  # it looks every two seconds
+        subprocess.run(["tail", f"--pid={pid}", "-f", "/dev/null"], timeout=5)
+    if ledger:
+        ledger.map.close()
+    other.close()
+    wait_until(lambda: process_ended(pid))
+    assert not (daemon.runtime / "descriptors.sock").exists()
+    daemon.start()
+
+
 def test_notices_of_other_processes_change_nothing(daemon, make_child):
     """Of the same user, even: the kernel says who sent them."""
     session, child, _ = attached(daemon, make_child)
