@@ -45,6 +45,7 @@ enum warden_operation {
 	WARDEN_JOB_REMOVE = 19,
 	WARDEN_JOB_OVER = 20,
 	WARDEN_SIGNAL_ON_GPU = 21,
+	WARDEN_OWN_SYNC = 22, /* the warden's own, which no worker may ask for */
 };
 
 struct warden_head {

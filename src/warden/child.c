@@ -215,7 +215,11 @@ struct warden_message *warden_child_take(struct warden_child *child, bool readab
 void warden_children_forget(struct warden_children *children)
 {
 	for (unsigned i = 0; i < WARDEN_CHILDREN_MAX; i++) {
-		warden_message_free(children->slot[i].request);
+		struct warden_message *request = children->slot[i].request;
+
+		if (!request || warden_operation_find(request->head.operation)->own)
+			continue;
+		warden_message_free(request);
 		children->slot[i].request = NULL;
 	}
 }
@@ -260,9 +264,10 @@ int warden_children_tend(struct warden_children *children)
 
 void warden_children_leave(struct warden_children *children)
 {
-	warden_children_forget(children);
-	for (unsigned i = 0; i < WARDEN_CHILDREN_MAX; i++)
+	for (unsigned i = 0; i < WARDEN_CHILDREN_MAX; i++) {
+		warden_message_free(children->slot[i].request);
 		if (children->slot[i].state != WARDEN_CHILD_NONE)
 			close_fd(&children->slot[i].fd);
+	}
 	*children = (struct warden_children){0};
 }

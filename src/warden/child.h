@@ -44,7 +44,7 @@ int warden_children_begin(struct warden_children *children, struct warden_place 
  * is the caller's; NULL: there is none. A child that died while it worked has answered EIO, and one
  * whose time is over ETIMEDOUT. */
 struct warden_message *warden_child_take(struct warden_child *child, bool readable);
-/* The answers of all that are busy are nobody's. */
+/* The answers of all that are busy for the worker are nobody's. */
 void warden_children_forget(struct warden_children *children);
 /* Ends children that have been idle for long, and notes which have ended. Returns in how many
  * milliseconds it has to be called again; -1: not. */

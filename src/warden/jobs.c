@@ -26,7 +26,9 @@
 #include "warden/message.h"
 #include "warden/run.h"
 
-#define LOOK_MS 1000
+#define LOOK_MS 1000u
+/* A sync that could not begin is tried again. */
+#define SOON_MS 20u
 #define SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
 
 /* ---- vouching ----------------------------------------------------------------------------- */
@@ -338,15 +340,39 @@ int warden_run_job_over(struct warden_place *place, const struct warden_message 
 /* ---- between requests --------------------------------------------------------------------- */
 
 /* Rights that are over go to the disk a second later, many at once: nobody waits for that. */
-static void register_look(struct jobs_place *place)
+static bool sync_is_due(const struct jobs_place *place)
 {
-	uint64_t now = now_monotonic_ns();
+	uint64_t since_ns = now_monotonic_ns() - place->synced_ns;
 
-	if (now - place->synced_ns < LOOK_MS * 1000000ull)
-		return;
-	place->synced_ns = now;
-	if (place->rights.dirty)
-		(void)rights_sync(&place->rights);
+	return permits_ask(&place->permits) ||
+	       (place->rights.dirty && since_ns >= LOOK_MS * 1000000ull);
+}
+
+int jobs_sync_begin(struct jobs_place *place)
+{
+	if (place->syncs || !sync_is_due(place))
+		return -EAGAIN;
+	int fd = fcntl(place->rights.fd, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	place->syncs = true;
+	place->synced_ns = now_monotonic_ns();
+	rights_syncing(&place->rights);
+	permits_syncing(&place->permits);
+	return fd;
+}
+
+int warden_run_own_sync(struct warden_place *place, const struct warden_message *request,
+			struct warden_result *ret)
+{
+	return fdatasync(request->fd[0]) < 0 ? -errno : 0;
+}
+
+void jobs_synced(struct jobs_place *place, int rc)
+{
+	place->syncs = false;
+	rights_synced(&place->rights, rc);
+	permits_synced(&place->permits, &place->rights, rc);
 }
 
 void jobs_close(struct jobs_place *place)
@@ -364,7 +390,6 @@ void jobs_step(struct jobs_place *place, const struct pollfd *fds, unsigned coun
 {
 	if (count == place->permits.count)
 		permits_run(&place->permits, &place->rights, fds);
-	register_look(place);
 	jobs_left_step(place);
 }
 
@@ -372,7 +397,12 @@ int jobs_wait_ms(const struct jobs_place *place)
 {
 	int wait_ms = jobs_left_wait_ms(place);
 
-	return place->rights.dirty && (wait_ms < 0 || wait_ms > LOOK_MS) ? LOOK_MS : wait_ms;
+	/* The end of the sync that goes on is an event. */
+	if (place->syncs)
+		return wait_ms;
+	if (permits_ask(&place->permits))
+		return MIN((unsigned)wait_ms, SOON_MS);
+	return place->rights.dirty ? (int)MIN((unsigned)wait_ms, LOOK_MS) : wait_ms;
 }
 
 /* ---- rights ------------------------------------------------------------------------------- */

@@ -50,7 +50,8 @@ struct jobs_place {
 	struct warrant_key key; /* the key of warrants */
 	struct rights rights;   /* the register of what was let run */
 	struct permits permits; /* shims that have not asked yet */
-	uint64_t synced_ns;     /* when the register was looked at last; CLOCK_MONOTONIC */
+	uint64_t synced_ns;     /* when its last sync began; CLOCK_MONOTONIC */
+	bool syncs;             /* one goes on */
 	/* The cgroup in which each shim gets one, called as its files are; "": they get none. Set
 	 * by jobs_shims_begin(). */
 	char cgroup[PATH_MAX];
@@ -134,8 +135,13 @@ void jobs_left_step(struct jobs_place *place);
 int jobs_left_wait_ms(const struct jobs_place *place);
 
 struct pollfd;
-/* Does the work between requests, in bounded steps: answers shims that ask, has the register on the
- * disk, and removes cgroups. `fds`: as permits_poll() set them, after poll(). */
+/* Does the work between requests, in bounded steps: notes what shims ask for, and removes cgroups.
+ * `fds`: as permits_poll() set them, after poll(). */
 void jobs_step(struct jobs_place *place, const struct pollfd *fds, unsigned count);
-/* When that is due, in ms; -1: not before a shim asks. */
+/* When that, or a sync of the register, is due, in ms; -1: not before a shim asks. */
 int jobs_wait_ms(const struct jobs_place *place);
+/* A descriptor of the register, which is to be synced now (fdatasync) in another process; the
+ * caller's. -EAGAIN: that is not due. Else -errno. */
+int jobs_sync_begin(struct jobs_place *place);
+/* The sync has ended with this result, 0 or -errno: answers shims. -EAGAIN: it did not begin. */
+void jobs_synced(struct jobs_place *place, int rc);

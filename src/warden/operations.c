@@ -104,6 +104,10 @@ static const struct warden_room limits_room = {.name = "carve-limits",
 					       .most_of_owner = 1,
 					       .patience_s = 30};
 
+/* A slow disk holds shims that ask for a right, and nobody else. */
+static const struct warden_room sync_room = {
+	.name = "carve-rights", .most = 1, .most_of_owner = 1, .patience_s = 600};
+
 /* All that the warden does. docs/security.md has a line for each, too. */
 static const struct warden_operation_entry table[] = {
 #define NOTHING 0
@@ -154,6 +158,11 @@ static const struct warden_operation_entry table[] = {
 		  warden_run_job_remove),
 	OPERATION(JOB_OVER, SIZE(warden_job_over), NOTHING, 0, NULL, warden_job_over_fits,
 		  warden_run_job_over),
+	[WARDEN_OWN_SYNC] = {.descriptors = 1,
+			     .own = true,
+			     .room = &sync_room,
+			     .fits = nothing_fits,
+			     .run = warden_run_own_sync},
 };
 
 const struct warden_operation_entry *warden_operation_find(uint16_t operation)
@@ -166,7 +175,7 @@ int warden_operation_check(const struct warden_message *request)
 	const struct warden_operation_entry *entry = warden_operation_find(request->head.operation);
 	unsigned descriptors = 0;
 
-	if (request->head.version != WARDEN_VERSION || !entry)
+	if (request->head.version != WARDEN_VERSION || !entry || entry->own)
 		return -EOPNOTSUPP;
 	while (descriptors < WARDEN_DESCRIPTORS_MAX && request->fd[descriptors] >= 0)
 		descriptors++;

@@ -32,6 +32,7 @@ typedef int warden_run(struct warden_place *place, const struct warden_message *
 struct warden_operation_entry {
 	uint16_t size, answer_size;
 	uint8_t descriptors;            /* that come along */
+	bool own;                       /* the warden asks its child for it, and no worker may */
 	const struct warden_room *room; /* NULL: it never blocks, and runs on the warden's loop */
 	bool (*fits)(const void *data); /* the request's values are allowed */
 	warden_run *run;

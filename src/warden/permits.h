@@ -17,7 +17,11 @@ struct permit {
 	uint64_t number;
 	uint32_t attempt;
 	bool again; /* as rights_check() has it */
-	bool asks;  /* while the shims of one round are answered */
+	enum permit_state {
+		PERMIT_WAITS,  /* the shim has not asked */
+		PERMIT_ASKED,  /* it has, and its attempt is noted */
+		PERMIT_SYNCING /* a sync of the register began after that */
+	} state;
 };
 
 struct permits {
@@ -30,7 +34,13 @@ struct permits {
 int permits_add(struct permits *permits, uint64_t number, uint32_t attempt, bool again);
 /* Sets `fds` to what is waited for, one a permit; returns how many these are. */
 unsigned permits_poll(const struct permits *permits, struct pollfd fds[static PERMITS_MOST]);
-/* Answers those that ask, after poll(), and forgets those that ended. All that ask at once are one
- * wait for the disk. */
+/* Notes the attempts of shims that ask, after poll(), and forgets shims that ended. */
 void permits_run(struct permits *permits, struct rights *rights,
 		 const struct pollfd fds[static PERMITS_MOST]);
+/* Whether a shim waits for a sync that has not begun. */
+bool permits_ask(const struct permits *permits);
+/* A sync of the register begins. */
+void permits_syncing(struct permits *permits);
+/* The sync has ended with this result, 0 or -errno: answers the shims that asked before it began.
+ * All of them were one wait for the disk. -EAGAIN: it did not begin, and they go on waiting. */
+void permits_synced(struct permits *permits, struct rights *rights, int rc);

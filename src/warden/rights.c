@@ -2,6 +2,10 @@
  * from RIGHTS_AT on. A right is two bytes: 0 (nothing was let run), the number of an attempt, or
  * OVER. Before a page becomes a hole its bit is on the disk, as a hole reads as zeros.
  *
+ * A slow disk is waited for by another process, which has the file synced. Only the opening waits
+ * itself. After a successful rights_synced() the disk has all that was written before
+ * rights_syncing().
+ *
  * An attempt is noted with the bit ASKED, and is on the disk so before it is let run. The bit is
  * taken away when the word goes out, in the kernel's memory alone, which outlives this process but
  * not the machine's boot. So the next process that finds the bit in the same boot knows that the
@@ -40,8 +44,9 @@
 #define RIGHTS_AT ((off_t)1 << 30)
 /* As many as there are bits for: some 17 million million. */
 #define NUMBER_MAX ((uint64_t)(RIGHTS_AT - BITS_AT) * 8 * PAGE_RIGHTS)
-/* Numbers are reserved this many at a time, for one wait for the disk. */
-#define RESERVE (1u << 20)
+/* So many numbers are reserved at a time, and the next ones when half of them are given out: they
+ * are on the disk before they are needed. */
+#define RESERVE (1u << 23)
 
 struct head {
 	uint32_t magic, version;
@@ -117,16 +122,17 @@ int rights_issue(struct rights *r, uint32_t count, uint64_t *ret_first)
 {
 	if (count > NUMBER_MAX - r->next)
 		return -EOVERFLOW;
-	if (r->next + count > r->reserved) {
+	if (r->next + count + RESERVE / 2 > r->reserving) {
 		struct head head = {MAGIC, VERSION, r->next + count + RESERVE, {0}};
 		int rc = put(r, &head, offsetof(struct head, boot), 0);
 
-		if (rc == 0 && fdatasync(r->fd) < 0)
-			rc = -errno;
 		if (rc < 0)
 			return rc;
-		r->reserved = head.reserved;
+		r->reserving = head.reserved;
+		r->dirty = true;
 	}
+	if (r->next + count > r->reserved)
+		return -EAGAIN;
 	*ret_first = r->next;
 	r->next += count;
 	return 0;
@@ -183,13 +189,16 @@ static int page_end(struct rights *r, uint64_t number)
 	bits |= bit_of(number);
 	if (rc == 0)
 		rc = put(r, &bits, sizeof(bits), byte_at(number));
-	if (rc == 0)
-		rc = rights_sync(r);
-	/* A file system that makes no holes keeps the page. */
-	if (rc == 0)
-		(void)fallocate(r->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, page_at(number),
-				PAGE);
+	/* Without a place it stays a page. */
+	if (rc == 0 && r->over_count < RIGHTS_OVER_MOST)
+		r->over[r->over_count++] = page_at(number);
 	return rc;
+}
+
+/* A file system that makes no holes keeps the page. */
+static void hole_make(const struct rights *r, off_t page)
+{
+	(void)fallocate(r->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, page, PAGE);
 }
 
 int rights_end(struct rights *r, uint64_t number)
@@ -203,12 +212,25 @@ int rights_end(struct rights *r, uint64_t number)
 	return rc == 0 && page_is_over(r, number) ? page_end(r, number) : rc;
 }
 
-int rights_sync(struct rights *r)
+void rights_syncing(struct rights *r)
 {
-	if (fdatasync(r->fd) < 0)
-		return -errno;
 	r->dirty = false;
-	return 0;
+	r->over_syncing = r->over_count;
+	r->reserving_syncing = r->reserving;
+}
+
+void rights_synced(struct rights *r, int rc)
+{
+	if (rc < 0) {
+		r->dirty = true;
+		return;
+	}
+	r->reserved = r->reserving_syncing;
+	for (unsigned i = 0; i < r->over_syncing; i++)
+		hole_make(r, r->over[i]);
+	r->over_count -= r->over_syncing;
+	memmove(r->over, r->over + r->over_syncing, r->over_count * sizeof(r->over[0]));
+	r->over_syncing = 0;
 }
 
 /* ---- the file ----------------------------------------------------------------------------- */
@@ -288,11 +310,8 @@ static int rights_settle(struct rights *r, struct head *head)
 	}
 	if (rc == 0 && errno != ENXIO)
 		rc = -errno;
-	if (rc < 0 || same_boot)
-		return rc;
 	memcpy(head->boot, boot, sizeof(boot));
-	rc = put(r, head, sizeof(*head), 0);
-	return rc < 0 ? rc : rights_sync(r);
+	return rc;
 }
 
 int rights_open(struct rights *r, int dir_fd, bool *ret_fresh)
@@ -315,10 +334,15 @@ int rights_open(struct rights *r, int dir_fd, bool *ret_fresh)
 		rc = -EUCLEAN;
 	if (rc == 0)
 		rc = rights_settle(r, &head);
+	/* Numbers up to there may be in warrants. */
+	r->next = head.reserved;
+	r->reserved = r->reserving = head.reserved += RESERVE;
+	if (rc == 0)
+		rc = put(r, &head, sizeof(head), 0);
+	if (rc == 0 && fsync(r->fd) < 0)
+		rc = -errno;
 	if (rc < 0)
 		return rc;
-	/* Numbers up to there may be in warrants. */
-	r->next = r->reserved = head.reserved;
 	r->fd = steal_fd(&fd);
 	*ret_fresh = fresh;
 	return 0;

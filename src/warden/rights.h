@@ -13,15 +13,25 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* A right's attempts have numbers from 1 to this one. */
 #define RIGHTS_ATTEMPTS_MAX 32766u /* WARDEN_ATTEMPTS_MAX of proto/warden_jobs.h */
 
+/* Pages that become holes once it is on the disk that they are over. */
+#define RIGHTS_OVER_MOST 1024u
+
 struct rights {
 	int fd;
-	uint64_t next;     /* the number of the next right */
-	uint64_t reserved; /* on the disk: numbers below were given out, perhaps */
-	bool dirty;        /* there are changes that are not on the disk yet */
+	uint64_t next;      /* the number of the next right */
+	uint64_t reserved;  /* on the disk: numbers below were given out, perhaps */
+	uint64_t reserving; /* the same, as the file has it */
+	bool dirty;         /* there are changes for which no sync has begun */
+	off_t over[RIGHTS_OVER_MOST];
+	unsigned over_count;
+	/* As of rights_syncing(). */
+	unsigned over_syncing;
+	uint64_t reserving_syncing;
 };
 
 /* Opens the register in a directory of root's. *ret_fresh: there was none, and what was spent
@@ -30,17 +40,20 @@ struct rights {
 int rights_open(struct rights *rights, int dir_fd, bool *ret_fresh);
 /* Puts it there again where somebody removed it. 0 or -errno. */
 int rights_keep(struct rights *rights, int dir_fd);
-/* Numbers of `count` rights that nobody has, one after the other. 0 or -errno. */
+/* Numbers of `count` rights that nobody has, one after the other. 0 or -errno. -EAGAIN: the disk
+ * has not noted yet that they are given out. */
 int rights_issue(struct rights *rights, uint32_t count, uint64_t *ret_first);
 /* Whether this attempt may be let run: 0; -EKEYEXPIRED: it was, or a later one, or all is over; or
  * -errno. `again`: the last one that was let run may be once more. */
 int rights_check(const struct rights *rights, uint64_t number, uint32_t attempt, bool again);
-/* Notes that it is to be let run: after rights_sync() and rights_let(), which both have to return
- * 0. If this process ends before rights_let() the attempt is not spent, unless the machine went
- * down meanwhile. 0 or -errno. */
+/* Notes that it is to be let run: after a sync that begins later, and rights_let(), which both have
+ * to return 0. If this process ends before rights_let() the attempt is not spent, unless the
+ * machine went down meanwhile. 0 or -errno. */
 int rights_spend(struct rights *rights, uint64_t number, uint32_t attempt);
 int rights_let(struct rights *rights, uint64_t number, uint32_t attempt);
 /* No attempt of it is let run any more. */
 int rights_end(struct rights *rights, uint64_t number);
-/* Has it all on the disk. 0 or -errno. */
-int rights_sync(struct rights *rights);
+/* A sync of the file (fdatasync) begins now, one at a time, in another process. */
+void rights_syncing(struct rights *rights);
+/* The sync has ended with this result: 0 or -errno. */
+void rights_synced(struct rights *rights, int rc);

@@ -23,3 +23,5 @@ warden_run warden_run_limit_probe, warden_run_limit_put, warden_run_limit_enter,
 /* jobs.c; -EOPNOTSUPP where this warden starts no jobs */
 warden_run warden_run_job_vouch, warden_run_job_start, warden_run_job_end, warden_run_job_files,
 	warden_run_job_remove, warden_run_job_over;
+/* jobs.c, in a child */
+warden_run warden_run_own_sync;

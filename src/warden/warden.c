@@ -170,6 +170,29 @@ static void requests_run(struct warden *w)
 	w->more = request;
 }
 
+/* ---- the register of rights --------------------------------------------------------------- */
+
+/* A child waits for the disk. Where it cannot begin, a later pass tries again. */
+static void sync_begin(struct warden *w)
+{
+	const struct warden_room *room = warden_operation_find(WARDEN_OWN_SYNC)->room;
+	struct warden_message *request =
+		warden_children_may(&w->children, room, 0) ? warden_message_new() : NULL;
+	int rc = request ? jobs_sync_begin(w->place.jobs) : -EAGAIN;
+
+	if (rc >= 0) {
+		request->head = (struct warden_head){.magic = WARDEN_MAGIC,
+						     .version = WARDEN_VERSION,
+						     .operation = WARDEN_OWN_SYNC};
+		request->fd[0] = rc;
+		rc = warden_children_begin(&w->children, &w->place, room, request);
+		if (rc < 0)
+			jobs_synced(w->place.jobs, -EAGAIN);
+	}
+	if (rc < 0)
+		warden_message_free(request);
+}
+
 /* ---- the loop ----------------------------------------------------------------------------- */
 
 unsigned warden_poll_fill(struct warden *w, struct pollfd *ret, int *timeout_ms)
@@ -199,8 +222,12 @@ static void children_look(struct warden *w, const struct pollfd *fds)
 		struct warden_message *answer =
 			warden_child_take(&w->children.slot[i], fds[i].revents);
 
-		if (answer)
+		if (answer && answer->head.operation == WARDEN_OWN_SYNC) {
+			jobs_synced(w->place.jobs, -answer->head.error);
+			warden_message_free(answer);
+		} else if (answer) {
 			answer_add(w, answer);
+		}
 	}
 }
 
@@ -212,6 +239,8 @@ void warden_poll_run(struct warden *w, const struct pollfd *fds, unsigned count)
 		children_look(w, fds + 1);
 	if (w->place.jobs && count >= OWN_POLLS)
 		jobs_step(w->place.jobs, fds + OWN_POLLS, count - OWN_POLLS);
+	if (w->place.jobs)
+		sync_begin(w);
 	if (w->link_fd < 0)
 		return;
 	if (count && fds[0].revents & (POLLIN | POLLHUP | POLLERR) && !w->unsent)

@@ -56,6 +56,8 @@ static void values_look(const struct warden_message *m)
 	case WARDEN_SIGNAL_ON_GPU:
 		signal_look((const void *)m->data);
 		return;
+	case WARDEN_OWN_SYNC: /* it is no worker's to ask */
+		abort();
 	case WARDEN_NAMESPACE_LOOK:
 	case WARDEN_NAMESPACE_HOLD:
 		if (process->pid <= 1 || !process->birth)

@@ -12,7 +12,7 @@ import pytest
 
 from conftest import wait_until
 
-from .lab import ALICE, BOB, ROOT, as_user
+from .lab import ALICE, BOB, CARVE, ROOT, as_user
 from .test_jobs import Jobs
 from .test_warden_service import anew, service, warden_start  # noqa: F401
 from .worker import END, HOOK, OVER, PODS, REMOVE, TASK_HOOK, TASK_POD, Worker, head_of, run_of, text_of
@@ -294,12 +294,18 @@ def test_without_the_register_no_warrant_of_before_is_believed(service):  # noqa
 HELD_US = 60000000  # a write to the disk that the test cuts
 
 
+def slow_disk(lab, us):
+    """The words before a warden whose register takes so long to be on the disk."""
+    return ["strace", "-f", "-o", "/dev/null", "-P", lab.runtime / "state-jobs" / "rights", "-e", "trace=fdatasync", "-e",
+            f"inject=fdatasync:delay_enter={us}"]
+
+
 @contextlib.contextmanager
 def warden_that_asks_the_disk(lab):
     """A warden that is killed while it waits for the disk to have what it lets run."""
     lab.warden.kill()
     lab.warden.wait()
-    anew(lab, before=["strace", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", f"inject=fdatasync:delay_enter={HELD_US}"])
+    anew(lab, before=slow_disk(lab, HELD_US))
     yield
     wait_until(lambda: attempts_asked(lab))
     os.kill(int(pathlib.Path(f"/proc/{lab.warden.pid}/task/{lab.warden.pid}/children").read_text().split()[0]), signal.SIGKILL)
@@ -353,6 +359,28 @@ def test_an_attempt_that_the_machines_end_cut_is_not_run_again(service):  # noqa
     ended = jobs.ended(ALICE, id)
     assert ended["state"] == "failed" and "let this attempt, or a later one, run before" in ended["reason"], ended
     assert not runs.exists()
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+@pytest.mark.attack("2", "a disk that takes its time while a job is to be let run")
+def test_a_slow_disk_holds_the_jobs_that_wait_for_it_alone(service):  # noqa: F811
+    """Requests of others are answered meanwhile: enqueueing, and signals."""
+    lab, jobs = service, Jobs(service)
+    runs = lab.home(ALICE) / "runs"
+    session = lab.carve_json(BOB, "session", "request", "--vram", "1")["id"]
+    lab.warden.kill()
+    lab.warden.wait()
+    anew(lab, before=slow_disk(lab, 8000000))
+    id = jobs.enqueue(ALICE, "sh", "-c", f"echo ran >> {runs}")
+    wait_until(lambda: attempts_asked(lab))
+    inside = lab.popen(BOB, CARVE, "run", "--session", session, "--", "sh", "-c", "echo begun; exec sleep 1000")
+    assert inside.stdout.readline() == "begun\n", inside.communicate()
+    assert lab.carve(BOB, "session", "release", session, "--force").returncode == 0
+    held = jobs.enqueue(BOB, "true", options=("--hold",))
+    assert attempts_asked(lab) and not runs.exists()
+    assert jobs.ended(ALICE, id)["state"] == "done" and runs.read_text() == "ran\n"
+    assert lab.carve(BOB, "job", "release", held).returncode == 0
+    assert jobs.ended(BOB, held)["state"] == "done"
 
 
 def test_each_retry_has_a_right_of_its_own(service):  # noqa: F811

@@ -65,10 +65,17 @@ static uint64_t issue(uint32_t count)
 	return first;
 }
 
+static void sync_all(void)
+{
+	rights_syncing(&rights);
+	assert_int_equal(fdatasync(rights.fd), 0);
+	rights_synced(&rights, 0);
+}
+
 static void let(uint64_t number, uint32_t attempt)
 {
 	assert_int_equal(rights_spend(&rights, number, attempt), 0);
-	assert_int_equal(rights_sync(&rights), 0);
+	sync_all();
 	assert_int_equal(rights_let(&rights, number, attempt), 0);
 }
 
@@ -115,6 +122,44 @@ static void a_number_that_nobody_was_given_is_no_right(void **state)
 	assert_int_equal(rights_end(&rights, UINT64_MAX), -EKEYEXPIRED);
 }
 
+/* They are reserved ahead. A sync that fails covers none. */
+static void numbers_wait_for_the_disk(void **state)
+{
+	uint64_t first = 0, last = 0;
+	int rc = 0;
+
+	for (unsigned i = 0; i < 64 && (rc = rights_issue(&rights, 1u << 20, &first)) == 0; i++)
+		last = first + (1u << 20);
+	assert_int_equal(rc, -EAGAIN);
+	assert_true(rights.dirty);
+	rights_syncing(&rights);
+	rights_synced(&rights, -EIO);
+	assert_true(rights.dirty);
+	assert_int_equal(rights_issue(&rights, 1u << 20, &first), -EAGAIN);
+	assert_int_equal(rights_check(&rights, last, 1, false), -EKEYEXPIRED);
+	sync_all();
+	assert_false(rights.dirty);
+	assert_true(issue(1u << 20) >= last);
+}
+
+/* A page becomes a hole once a sync that began later is done. */
+static void a_page_that_is_over_stays_until_the_disk_has_noted_it(void **state)
+{
+	uint64_t first = issue(2 * PAGE_RIGHTS);
+
+	for (uint64_t i = first; i < first + PAGE_RIGHTS; i++)
+		assert_int_equal(rights_end(&rights, i), 0);
+	rights_syncing(&rights);
+	for (uint64_t i = first + PAGE_RIGHTS; i < first + 2 * PAGE_RIGHTS; i++)
+		assert_int_equal(rights_end(&rights, i), 0);
+	assert_int_equal(rights.over_count, 2);
+	rights_synced(&rights, 0);
+	assert_int_equal(rights.over_count, 1);
+	sync_all();
+	assert_int_equal(rights.over_count, 0);
+	assert_int_equal(rights_check(&rights, first, 1, false), -EKEYEXPIRED);
+}
+
 /* Half a million jobs, one of which goes on: the file keeps that one's page. */
 static void rights_that_are_over_take_no_room(void **state)
 {
@@ -124,6 +169,7 @@ static void rights_that_are_over_take_no_room(void **state)
 	for (uint64_t i = first; i < first + 200 * PAGE_RIGHTS; i++)
 		if (i != living)
 			assert_int_equal(rights_end(&rights, i), 0);
+	sync_all();
 	let(living, 1);
 	restart();
 	assert_int_equal(fstat(rights.fd, &st), 0);
@@ -235,6 +281,9 @@ int main(void)
 						begin, end),
 		cmocka_unit_test_setup_teardown(a_number_that_nobody_was_given_is_no_right, begin,
 						end),
+		cmocka_unit_test_setup_teardown(numbers_wait_for_the_disk, begin, end),
+		cmocka_unit_test_setup_teardown(
+			a_page_that_is_over_stays_until_the_disk_has_noted_it, begin, end),
 		cmocka_unit_test_setup_teardown(rights_that_are_over_take_no_room, begin, end),
 		cmocka_unit_test_setup_teardown(
 			a_removed_register_is_put_back_with_all_that_is_spent, begin, end),
