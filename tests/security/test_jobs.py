@@ -9,7 +9,6 @@ import re
 import signal
 import sqlite3
 import stat
-import subprocess
 import tempfile
 
 import pytest
@@ -18,7 +17,6 @@ from cgroups import MOUNT, cgroups_can_be_made
 from conftest import PATIENCE, rest_long, wait_until
 
 from .lab import ALICE, BOB, CARVE, CARVED, MALLORY, ROOT, peer_of
-from .test_restart import rights_of_the_unit
 
 ENDED = ("done", "failed", "cancelled", "timeout", "lost")
 
@@ -217,25 +215,6 @@ def test_a_users_job_survives_the_daemons_processes(jobs, who):
 def test_users_start_no_agents_in_a_system_daemon(jobs):
     for argv in (("--detached", "--gpus", "all", "--queue", "mine=0.5"), ("--stop", "a-1"), ("--drain", "half")):
         assert jobs.lab.carve(ALICE, "agent", *argv).returncode == 5, argv
-
-
-def test_a_daemon_without_rights_has_the_warden_of_a_service(lab):
-    """As under systemd: the daemon has the rights that its unit leaves, and the warden is another unit's."""
-    lab.kill_daemon()
-    lab.before_daemon = rights_of_the_unit()
-    wait_until(lab.can_lock)
-    lab.start()
-    jobs = Jobs(lab)
-    refused = lab.carve(ALICE, "enqueue", "--queue", "half", "--", "true")
-    assert refused.returncode == 5 and "carve-warden.service" in refused.stderr
-    env = dict(lab.host.env)
-    env.pop("CARVE_RUNTIME_DIR", None)
-    lab.started.append(subprocess.Popen([CARVED, "--system", "--runtime-dir", lab.runtime, "--warden"], env=env))
-    wait_until((lab.runtime / "warden.sock").exists)
-    assert stat.S_IMODE((lab.runtime / "warden.sock").stat().st_mode) & 0o007 == 0
-    for _ in range(2):
-        lab.restart()
-        assert jobs.output(ALICE, "id", "-u").strip() == str(ALICE)
 
 
 def test_jobs_go_on_over_an_upgrade_of_the_supervisor_that_started_them(jobs):
