@@ -16,9 +16,11 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/socket.h"
+#include "daemon/host/log.h"
 
 /* Answers that are taken in one pass of the loop. */
 #define ANSWERS_MAX 64u
+#define TOLD_EVERY_NS 60000000000ull
 
 struct warden_asked {
 	struct turn turn; /* in the line of requests that wait; it is first */
@@ -147,6 +149,18 @@ static void requests_send(struct warden_link *l)
 
 /* ---- answers ------------------------------------------------------------------------------ */
 
+/* The warden's own word: a child of it took too long. That is told once a minute. */
+static void timed_out_log(struct warden_link *l, const struct warden_head *head)
+{
+	uint64_t now = now_monotonic_ns();
+
+	if (l->told_ns && now - l->told_ns < TOLD_EVERY_NS)
+		return;
+	l->told_ns = now;
+	log_event(LOG_WARNING, "warden.timed_out operation=%u owner=%u", head->operation,
+		  head->owner);
+}
+
 static void answer_take(struct warden_link *l, const struct answer *answer, size_t size, int *fd)
 {
 	struct warden_asked **at = &l->sent;
@@ -160,6 +174,8 @@ static void answer_take(struct warden_link *l, const struct answer *answer, size
 	l->sent_count--;
 	bool fits = warden_answer_fits(&answer->head, size, asked->answer_size);
 	int rc = fits ? -answer->head.error : -EPROTO;
+	if (rc == -ETIMEDOUT)
+		timed_out_log(l, &asked->message.head);
 	if (asked->cb)
 		asked->cb(asked->context, rc, answer->data, fd);
 	asked_free(asked);

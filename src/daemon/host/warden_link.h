@@ -30,7 +30,8 @@ struct warden_link {
 	struct turns waiting;      /* requests that were not sent, in turns by owner */
 	struct warden_asked *sent; /* their answers are due; the oldest is first */
 	size_t sent_count;
-	bool full; /* the socket has no room */
+	bool full;        /* the socket has no room */
+	uint64_t told_ns; /* CLOCK_MONOTONIC, when the log was told of a time-out last; 0: never */
 	pthread_mutex_t lock;
 	pthread_cond_t answered;
 	struct warden_call *calls; /* threads wait for them; under the lock */

@@ -188,7 +188,20 @@ def test_a_label_that_an_option_takes_the_place_of_is_not_told(api):
     api.objects["/api/v1/nodes/n1"]["metadata"]["labels"]["nvidia.com/gpu.replicas"] = "many"
     api.put("/apis/apps/v1/namespaces/carve/daemonsets/carve-node", {
         "metadata": {"name": "carve-node", "labels": {"app.kubernetes.io/name": "carve-node"}},
-        "spec": {"template": {"spec": {"containers": [{"name": "plugin", "command": ["carve-kubernetes", "node", "--replicas", "4"]}]}}}})
+        "spec": {"template": {"spec": {"containers": [{"name": "plugin", "command": ["carve-kubernetes", "node", "--replicas", "4", "--hook-dir", "/h"]}]}}}})
+    assert check(api).returncode == 0
+
+
+@pytest.mark.parametrize("with_hook", [["--hook-dir", "/var/lib/carve-node/hook"], ["--hook-dir=/var/lib/carve-node/hook"]])
+def test_a_plugin_without_the_hook_is_told(api, with_hook):
+    plugin = {"name": "plugin", "args": ["node"]}
+    daemons = {"metadata": {"name": "carve-node", "labels": {"app.kubernetes.io/name": "carve-node"}},
+               "spec": {"template": {"spec": {"containers": [{"name": "carved", "args": ["--pod"]}, plugin]}}}}
+    api.put("/apis/apps/v1/namespaces/carve/daemonsets/carve-node", daemons)
+    [(message, hint)] = bad(api)
+    assert "run without --hook-dir" in message and "--hook-dir" in hint
+    plugin["args"] += with_hook
+    api.put("/apis/apps/v1/namespaces/carve/daemonsets/carve-node", daemons)
     assert check(api).returncode == 0
 
 
@@ -204,7 +217,7 @@ def test_a_device_plugin_may_stay_beside_reservations(api):
     assert [message for message, _ in bad(api)] == ["node n1 has slices, and a device plugin hands out its GPUs, too"]
     api.put("/apis/apps/v1/namespaces/carve/daemonsets/carve-node", {
         "metadata": {"name": "carve-node", "labels": {"app.kubernetes.io/name": "carve-node"}},
-        "spec": {"template": {"spec": {"containers": [{"name": "plugin", "args": ["--reserve-namespace", "carve-reservation"]}]}}}})
+        "spec": {"template": {"spec": {"containers": [{"name": "plugin", "args": ["--reserve-namespace", "carve-reservation", "--hook-dir", "/h"]}]}}}})
     assert check(api).returncode == 0
 
 

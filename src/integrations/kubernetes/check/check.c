@@ -26,6 +26,7 @@
 #define WORDS_SIZE 256
 #define RESERVE "--reserve-namespace"
 #define REPLICAS "--replicas"
+#define HOOK_DIR "--hook-dir"
 #define SLICES "/apis/resource.k8s.io/v1/resourceslices"
 #define CLASSES "/apis/resource.k8s.io/v1/deviceclasses"
 
@@ -440,15 +441,21 @@ static void check_controller(struct check *check)
 			   : "kubectl apply -k packaging/kubernetes/base");
 }
 
-/* Whether the nodes' plugins run with an option. */
-static bool has_option(const json_t *plugins, const char *option)
+static json_t *containers_of(const json_t *plugins)
 {
 	const json_t *spec = json_object_get(
 		json_object_get(json_object_get(plugins, "spec"), "template"), "spec");
+
+	return json_object_get(spec, "containers");
+}
+
+/* Whether the nodes' plugins run with an option. */
+static bool has_option(const json_t *plugins, const char *option)
+{
 	const json_t *container, *word;
 	size_t i, k;
 
-	json_array_foreach(json_object_get(spec, "containers"), i, container)
+	json_array_foreach(containers_of(plugins), i, container)
 	{
 		static const char *const lists[] = {"command", "args"};
 
@@ -603,6 +610,18 @@ static void check_node(struct check *check, const json_t *node, const struct nod
 	check_labels(check, metadata, name, all);
 }
 
+/* A container has no cgroup yet when its claim is prepared. So only carve-hook, which the container
+ * runtime waits for, has the driver's limit set before the container's program begins. */
+static void check_hook(struct check *check, const struct nodes *all)
+{
+	if (!json_array_size(containers_of(all->plugins)) || has_option(all->plugins, HOOK_DIR))
+		return;
+	found(check, "hook", false,
+	      "the nodes' plugins run without " HOOK_DIR ": the driver limits no container before "
+	      "its first program attaches",
+	      "give the plugins " HOOK_DIR ", as packaging/kubernetes/base does");
+}
+
 static void check_nodes(struct check *check)
 {
 	cleanup_json json_t *nodes = NULL, *slices = NULL, *daemons = NULL;
@@ -622,6 +641,7 @@ static void check_nodes(struct check *check)
 	all.reserved = err.code || has_option(all.plugins, RESERVE);
 	if (err.code)
 		found(check, "node", false, err.message, "the user who checks must see daemonsets");
+	check_hook(check, &all);
 	json_array_foreach(json_object_get(nodes, "items"), i, node) check_node(check, node, &all);
 	if (json_array_size(check->found) == before)
 		found(check, "node", false, "no node has GPUs",
