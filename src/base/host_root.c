@@ -6,7 +6,8 @@
  * - The user namespace: its link in /proc tells it, but only to a process that may trace the other
  *   one. A daemon without rights compares the maps of IDs in place of that, which everybody may
  *   read. Root of the host could map each ID to itself in a new namespace. To be taken for the
- *   host's, such a namespace needs the same map of users, of groups and of projects. */
+ *   host's, such a namespace needs the same map of users, of groups and of projects. So a worker
+ *   also has its warden look, which may (WARDEN_ROOT_LOOK). */
 #include "base/host_root.h"
 
 #include <errno.h>

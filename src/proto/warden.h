@@ -46,6 +46,7 @@ enum warden_operation {
 	WARDEN_JOB_OVER = 20,
 	WARDEN_SIGNAL_ON_GPU = 21,
 	WARDEN_OWN_SYNC = 22, /* the warden's own, which no worker may ask for */
+	WARDEN_ROOT_LOOK = 23,
 };
 
 struct warden_head {
@@ -70,6 +71,9 @@ struct warden_signal {
 	uint32_t uid;
 	uint32_t reserved; /* 0 */
 };
+
+/* WARDEN_ROOT_LOOK, with a struct warden_process of user ID 0: whether it is root of the host, as
+ * base/host_root.h has it. The error is EPERM where it is not. */
 
 /* WARDEN_NAMESPACE_LOOK: the number of the mount namespace that a process is in. The error is
  * EINVAL where that is the host's. WARDEN_NAMESPACE_HOLD: the same, with a descriptor of it, and

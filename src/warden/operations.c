@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/host_root.h"
 #include "base/macros.h"
 #include "base/process.h"
 #include "proto/warden_jobs.h"
@@ -63,6 +64,20 @@ static int namespace_look(struct warden_place *place, const struct warden_messag
 
 	close_fd(&ret->fd);
 	return rc;
+}
+
+/* ---- root ----------------------------------------------------------------------------- */
+
+static int root_look(struct warden_place *place, const struct warden_message *request,
+		     struct warden_result *ret)
+{
+	const struct warden_process *r = (const void *)request->data;
+	const struct process_id process = {.pid = r->pid, .birth = r->birth};
+	bool is_root = host_root_is(r->pid);
+
+	if (!process_alive(process))
+		return -ESRCH;
+	return is_root ? 0 : -EPERM;
 }
 
 /* ---- the table ---------------------------------------------------------------------------- */
@@ -129,6 +144,7 @@ static const struct warden_operation_entry table[] = {
 		  process_fits, namespace_look),
 	OPERATION(NAMESPACE_HOLD, SIZE(warden_process), SIZE(warden_namespace), 0, NULL,
 		  process_fits, namespace_hold),
+	OPERATION(ROOT_LOOK, SIZE(warden_process), NOTHING, 0, NULL, process_fits, root_look),
 	OPERATION(MIG_KINDS, SIZE(warden_mig), SIZE(warden_mig_kinds), 0, &mig_room,
 		  warden_mig_names_gpu, warden_run_mig_kinds),
 	OPERATION(MIG_LIST, SIZE(warden_mig_wanted), SIZE(warden_mig_list), 0, &mig_room,

@@ -58,6 +58,7 @@ static void values_look(const struct warden_message *m)
 		return;
 	case WARDEN_OWN_SYNC: /* it is no worker's to ask */
 		abort();
+	case WARDEN_ROOT_LOOK:
 	case WARDEN_NAMESPACE_LOOK:
 	case WARDEN_NAMESPACE_HOLD:
 		if (process->pid <= 1 || !process->birth)

@@ -1,6 +1,7 @@
 """Root of a container that shares the host's user IDs: the kernel names user ID 0 for it, and it has none of root's rights. It is
 no root for carve either: it changes nothing, sees what everybody sees, and its budgets are its own."""
 import json
+import signal
 
 import pytest
 
@@ -11,6 +12,7 @@ from .latency import times
 from .test_budgets import COMMON, CONNECTIONS, FEW, attack, others_are_served
 from .test_jobs import Jobs
 from .test_namespaces import ONCE, RootsCommand, within
+from .test_warden_service import service  # noqa: F401
 
 # What Docker leaves to root of a container by default.
 DOCKERS = ("chown", "dac_override", "fsetid", "fowner", "mknod", "net_raw", "setgid", "setuid", "setfcap", "setpcap",
@@ -34,8 +36,17 @@ BOUNDED = {
 }
 
 
+# The worker itself cannot tell this one from root of the host, and shows it what root sees. The warden can, for each request that changes
+# something.
+LIKE_THE_HOSTS = {
+    "a user namespace that maps all IDs to themselves": [
+        "/usr/bin/python3", "-c", EVERY_ID.replace("'gid_map')", "'gid_map', 'projid_map')").replace("self/gid_map", "self/projid_map")],
+    **BOUNDED,
+}
+
+
 def bounded(lab, how, *argv, **kw):
-    return lab.run(ROOT, *BOUNDED[how], *argv, **kw)
+    return lab.run(ROOT, *LIKE_THE_HOSTS[how], *argv, **kw)
 
 
 def bounded_attack(lab, how, source, *arguments):
@@ -114,7 +125,7 @@ for method, path, body in json.loads(sys.argv[1]):
 """
 
 
-@pytest.mark.parametrize("how", rest_long(BOUNDED, 2))
+@pytest.mark.parametrize("how", rest_long(LIKE_THE_HOSTS, 2))
 @pytest.mark.attack("4", "root of a container asks for what root of the host may do")
 def test_a_containers_root_changes_nothing(lab, how):
     jobs = Jobs(lab)
@@ -135,7 +146,7 @@ def test_a_containers_root_changes_nothing(lab, how):
         ("PATCH", f"/v1/jobs/{job}", json.dumps({"held": True})), ("DELETE", f"/v1/jobs/{job}", ""),
         ("POST", f"/v1/jobs/{job}", "{}"), ("POST", "/v1/upgrade", "{}"),
     ]
-    done = within(lab, ROOT, BOUNDED[how], ASKS, json.dumps(asked))
+    done = within(lab, ROOT, LIKE_THE_HOSTS[how], ASKS, json.dumps(asked))
     assert done.returncode == 0, done.stderr
     assert [line.split()[2] for line in done.stdout.splitlines()] == ["403"] * len(asked), done.stdout
     assert jobs.show(ALICE, job)["state"] == "running"
@@ -159,7 +170,7 @@ def test_a_containers_root_sees_what_everybody_sees(lab, how):
         assert "secret" not in seen.stdout + seen.stderr
 
 
-@pytest.mark.parametrize("how", rest_long(BOUNDED, 2))
+@pytest.mark.parametrize("how", rest_long(LIKE_THE_HOSTS, 2))
 @pytest.mark.attack("4", "root of a container has a job run as root of the host")
 def test_no_job_of_a_containers_root_runs(lab, how):
     Jobs(lab)
@@ -192,3 +203,16 @@ def test_a_containers_root_is_in_the_session_of_its_slice_alone(lab, how):
     other = within(lab, ROOT, words, ONCE, second.session)
     assert len(other.stdout.splitlines()) == 3 and "in\n" not in other.stdout, other
     assert all("in another slice" in line for line in other.stdout.splitlines())
+
+
+def test_root_changes_nothing_while_the_warden_is_silent(service):  # noqa: F811
+    """And hears why. Users, and what root looks at, do not wait."""
+    lab = service
+    session = lab.carve_json(ALICE, "session", "request", "--vram", "2")["id"]
+    lab.warden.send_signal(signal.SIGSTOP)
+    refused = lab.carve(ROOT, "quota", "set", str(ALICE), "--vram", "10")
+    assert refused.returncode == 1 and "whether this is root of the host" in refused.stderr, refused
+    assert [s["id"] for s in lab.carve_json(ROOT, "session", "list")] == [session]
+    assert lab.carve(ALICE, "session", "release", session).returncode == 0
+    lab.warden.send_signal(signal.SIGCONT)
+    assert lab.carve(ROOT, "quota", "set", str(ALICE), "--vram", "10").returncode == 0

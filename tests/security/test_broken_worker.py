@@ -232,13 +232,13 @@ def rights_untold(lab):
 @pytest.mark.attack("3", "jobs that are over, of which the warden was not told before the daemon died")
 def test_the_next_daemon_tells_which_rights_are_over(service):  # noqa: F811
     lab, jobs = service, Jobs(service)
-    runs = lab.dir / "runs"
-    first, kept_one, second = [jobs.enqueue(ROOT, "sh", "-c", f"echo ran >> {runs}", options=("--hold",)) for _ in range(3)]
+    runs = lab.home(ALICE) / "runs"
+    first, kept_one, second = [jobs.enqueue(ALICE, "sh", "-c", f"echo ran >> {runs}", options=("--hold",)) for _ in range(3)]
     # The warden is asked of one range at a time: the second one is the daemon's alone to know.
     kept = Kept(lab)
     lab.warden.send_signal(signal.SIGSTOP)
     for job in (first, second):
-        assert lab.carve(ROOT, "job", "cancel", job).returncode == 0
+        assert lab.carve(ALICE, "job", "cancel", job).returncode == 0
     lab.kill_daemon()
     lab.warden.kill()
     lab.warden.wait()
@@ -252,8 +252,8 @@ def test_the_next_daemon_tells_which_rights_are_over(service):  # noqa: F811
         assert kept.replay(worker, 0, int(first)) == errno.EKEYEXPIRED
         assert kept.replay(worker, 2, int(second)) == errno.EKEYEXPIRED
     lab.start()
-    assert lab.carve(ROOT, "job", "release", kept_one).returncode == 0
-    assert jobs.ended(ROOT, kept_one)["state"] == "done" and runs.read_text() == "ran\n"
+    assert lab.carve(ALICE, "job", "release", kept_one).returncode == 0
+    assert jobs.ended(ALICE, kept_one)["state"] == "done" and runs.read_text() == "ran\n"
 
 
 @pytest.mark.attack("3", "one right in two shims that wait, and in one of a launcher before")

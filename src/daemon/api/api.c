@@ -1,6 +1,7 @@
 /* The table of all routes, and the handlers of the whole node. */
 #include "daemon/api/api.h"
 
+#include <errno.h>
 #include <microhttpd.h>
 #include <stdbool.h>
 #include <string.h>
@@ -23,6 +24,8 @@
 #include "daemon/api/mig_api.h"
 #include "daemon/api/view.h"
 #include "daemon/host/bounded_root.h"
+#include "daemon/host/peer.h"
+#include "daemon/host/privileges.h"
 #include "daemon/node.h"
 #include "daemon/waiting/waiting.h"
 
@@ -140,7 +143,7 @@ static bool may_ask(const struct call *call, const struct route *route)
 		       : !uid_is_bounded_root(call->peer.uid) || !strcmp(call->method, "GET");
 }
 
-void api_handle(struct call *call)
+static void route_handle(struct call *call)
 {
 	bool known = false, whole = false;
 
@@ -173,4 +176,56 @@ void api_handle(struct call *call)
 	else
 		answer_failed(call, MHD_HTTP_NOT_FOUND, EXIT_CODE_USAGE, "there is no %.128s",
 			      call->path);
+}
+
+static void on_turn(struct call *call, void *unused)
+{
+	route_handle(call);
+}
+
+static void on_gone(struct call *call)
+{
+	privileges_forget(&call->node->privileges, call->proving);
+}
+
+static void reply_unproved(struct call *call, int rc)
+{
+	struct error err = {0};
+
+	error_set(&err, EXIT_CODE_FAILED,
+		  "the warden does not tell whether this is root of the host: %s",
+		  strerrordesc_np(-rc));
+	error_hint(&err, "ask as another user, or see `carve check`");
+	call_reply_error(call, MHD_HTTP_SERVICE_UNAVAILABLE, &err);
+}
+
+static void on_proved(void *context, int rc)
+{
+	struct call *call = context;
+
+	if (rc < 0 && rc != -EPERM && rc != -ESRCH) {
+		reply_unproved(call, rc);
+		return;
+	}
+	if (rc < 0)
+		peer_bound(&call->peer);
+	call_fairly(call, on_turn, NULL);
+}
+
+/* This process cannot look into which user namespace another one is, and one may map all users to
+ * themselves. So what root changes waits for the warden's word. */
+void api_handle(struct call *call)
+{
+	struct privileges *privileges = &call->node->privileges;
+
+	if (call->peer.uid != 0 || call->peer.of_pod || !strcmp(call->method, "GET") ||
+	    !privileges_guarded(privileges)) {
+		route_handle(call);
+		return;
+	}
+	call->proving = privileges_root_ask(privileges, call->peer.process, on_proved, call);
+	if (call->proving)
+		call_defer(call, on_gone);
+	else
+		reply_unproved(call, -ENOMEM);
 }

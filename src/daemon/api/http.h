@@ -25,6 +25,9 @@ struct call {
 	const char *method, *path; /* path without the query */
 	const char *body;
 	size_t body_size;
+	/* The warden looks whether it is root of the host that asks (privileges.h); 0: it does not.
+	 */
+	uint64_t proving;
 };
 
 /* The client's socket; it stays the server's. */

@@ -168,6 +168,12 @@ int peer_identify(int fd, struct peer *ret)
 	return 0;
 }
 
+void peer_bound(struct peer *peer)
+{
+	peer->uid = bounded_root_of(peer->process.pid);
+	peer->admin = is_admin(peer);
+}
+
 static struct watched **watched_bucket(pid_t pid)
 {
 	return &watched_of[(unsigned)pid % WATCHED_BUCKETS];

@@ -29,6 +29,9 @@ uid_t peer_uid(int fd);
  * PID that came back between the connecting and this call. */
 int peer_identify(int fd, struct peer *ret);
 
+/* It is root of no host after all, but of a container. */
+void peer_bound(struct peer *peer);
+
 /* Whether this peer (the owner, root, or one of group `carve`) may see and change things of
  * `owner`. */
 bool peer_permitted(const struct peer *viewer, uid_t owner);

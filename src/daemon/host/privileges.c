@@ -196,6 +196,44 @@ uint64_t privileges_namespace_ask(struct privileges *p, uid_t owner, struct proc
 	return number;
 }
 
+/* ---- root of the host --------------------------------------------------------------------- */
+
+#define ROOT_PATIENCE_NS 2000000000ull
+
+struct root_asked {
+	root_cb cb;
+	void *context;
+};
+
+static void on_root_seen(void *context, int rc, const void *answer, int *fd)
+{
+	struct root_asked *asked = context;
+
+	asked->cb(asked->context, rc == -EOPNOTSUPP ? 0 : rc);
+	free(asked);
+}
+
+uint64_t privileges_root_ask(struct privileges *p, struct process_id process, root_cb cb,
+			     void *context)
+{
+	struct warden_process request = {.pid = process.pid, .birth = process.birth};
+	struct root_asked *asked = malloc(sizeof(*asked));
+
+	if (!asked)
+		return 0;
+	*asked = (struct root_asked){.cb = cb, .context = context};
+	uint64_t number =
+		warden_link_ask(&p->warden,
+				&(struct warden_question){.operation = WARDEN_ROOT_LOOK,
+							  .request = &request,
+							  .size = sizeof(request),
+							  .patience_ns = ROOT_PATIENCE_NS},
+				on_root_seen, free, asked);
+	if (!number)
+		free(asked);
+	return number;
+}
+
 void privileges_forget(struct privileges *p, uint64_t number)
 {
 	warden_link_forget(&p->warden, number);

@@ -61,6 +61,12 @@ uint64_t privileges_namespace_ask(struct privileges *privileges, uid_t owner,
 				  struct process_id process, bool hold, namespace_cb cb,
 				  void *context);
 void privileges_forget(struct privileges *privileges, uint64_t number);
+/* Has the warden look whether a process of user ID 0 is root of the host: calls cb(context, 0), or
+ * -errno; -EPERM: it is not. A warden of before that has no such operation is taken to agree. The
+ * request's number for privileges_forget(), or 0: no memory, and no callback. */
+typedef void (*root_cb)(void *context, int rc);
+uint64_t privileges_root_ask(struct privileges *privileges, struct process_id process, root_cb cb,
+			     void *context);
 /* Whether an error of these says nothing of the process: the machine is short of memory or
  * descriptors. The client may ask again. */
 bool privileges_try_again(int error);
