@@ -27,11 +27,6 @@
 #define BUSY_TRIES 20
 #define BUSY_PAUSE_MS 100
 
-static bool daemon_is_away(int rc)
-{
-	return rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -ENOENT || rc == -EPIPE;
-}
-
 static int fail(struct failure *failure, int code, const char *what, int error)
 {
 	failure->code = code;
@@ -51,12 +46,11 @@ static int fail_error(struct failure *failure, const struct error *err)
 static int register_patiently(const struct shim *shim, uint32_t flags, struct attach_reply *ret)
 {
 	uint64_t end = now_monotonic_ns() + DAEMON_PATIENCE_NS;
-	int rc = slice_register(shim->spec.attach, shim->go.session, flags, ret);
+	int rc;
 
-	while (daemon_is_away(rc) && now_monotonic_ns() < end) {
-		(void)poll(NULL, 0, 100);
+	do
 		rc = slice_register(shim->spec.attach, shim->go.session, flags, ret);
-	}
+	while (rc == -EAGAIN && now_monotonic_ns() < end);
 	return rc;
 }
 

@@ -17,7 +17,7 @@
 #include "slice/slice_env.h"
 #include "slice/slice_register.h"
 
-/* For how long a daemon that ends meanwhile is followed by the next: one second. */
+/* For how long a daemon that is busy is asked again: one second. */
 #define REGISTER_TRIES 10
 #define REGISTER_PAUSE_NS 100000000L
 
@@ -28,12 +28,6 @@ static int register_error(const char *why, struct error *err)
 	return -EXIT_CODE_RUN_FAILED;
 }
 
-/* Whether the daemon ended before it answered. */
-static bool daemon_ended(int rc)
-{
-	return rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -ENOENT || rc == -EPIPE;
-}
-
 /* Tells the daemon that this process, which becomes the command, is the session's. It keeps an
  * ephemeral session alive, as carve itself may be killed before its command ends. Its descendants,
  * and processes in its mount namespace, belong to the slice. */
@@ -42,10 +36,6 @@ static int command_register(const struct launch *launch, struct error *err)
 	struct attach_reply reply = {0};
 	int rc = slice_register(launch->attach, launch->session, 0, &reply);
 
-	for (int tries = 0; tries < REGISTER_TRIES && daemon_ended(rc); tries++) {
-		nanosleep(&(struct timespec){.tv_nsec = REGISTER_PAUSE_NS}, NULL);
-		rc = slice_register(launch->attach, launch->session, 0, &reply);
-	}
 	if (rc == -EAGAIN)
 		return register_error("it does not answer", err);
 	if (rc == -EPERM)
