@@ -720,7 +720,7 @@ def test_a_claim_outlives_the_daemon_and_ends_no_second_job(queues):
     wait_until(lambda: process_ended(pid))
     queues.wait_state(high, "queued")
     # A decision of the next daemon's has been made when it knows why the job waits.
-    wait_until(lambda: "room" in queues.job(high)["reason"] or "it waits" in queues.job(high)["reason"])
+    wait_until(lambda: queues.job(high)["reason"].startswith("it starts when"))
     assert ending() == [victim]
     queues.open_gate()
     assert queues.ended(high)["state"] == "done"
