@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 # daemon leaves each charged at the cost it learned.
 GPU = "h200-141gb"
 # Nothing of the caller's own daemon, slice or host may be measured.
-FOREIGN = ("CARVE_HOST", "CARVE_RUNTIME_DIR", "CARVE_SESSION", "CARVE_ATTACH", "CARVE_DRIVER_CUDA",
+FOREIGN = ("CARVE_HOST", "CARVE_RUNTIME_DIR", "CARVE_SESSION", "CARVE_STAMP", "CARVE_ATTACH", "CARVE_DRIVER_CUDA",
            "CARVE_DRIVER_NVML", "SIMGPU_HOST", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD", "LD_LIBRARY_PATH",
            "LD_BIND_NOW")
 INSIDE = "CARVE_BENCH_INSIDE"

@@ -252,6 +252,7 @@ static void leave_slice(char **argv)
 		return;
 	unsetenv("LD_PRELOAD");
 	unsetenv("CARVE_SESSION");
+	unsetenv("CARVE_STAMP");
 	unsetenv("CARVE_ATTACH");
 	execv("/proc/self/exe", argv);
 }

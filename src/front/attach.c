@@ -220,11 +220,11 @@ static size_t stamp_next(const char **at)
 	return strcspn(*at, ",");
 }
 
-/* A container's device nodes are of the GPUs that its session had when the container was made.
- * False: the session has others now. */
+/* The environment of a program, and the device nodes of a container, are of the GPUs that the
+ * session had when they were made. False: the session has others now. */
 static bool stamp_holds(const struct attachment *a)
 {
-	const char *stamp = slice_file_exists() ? slice_file_get(ATTACH_ENV_STAMP) : NULL;
+	const char *stamp = environment_get(ATTACH_ENV_STAMP);
 	const char *at = stamp ? strchr(stamp, ':') : NULL;
 
 	for (uint32_t i = 0; at && i < a->gpu_count; i++) {
@@ -321,15 +321,18 @@ int attach_receive(enum attach_kind kind, int *fd, struct attachment *ret, char 
 		return unusable(why, why_size, "the daemon sent no ledger", -EPROTO);
 	struct attachment a = {.slot = reply.slot, .wake = -1};
 	r = map_ledger(&a, kind, limits_fd, ledger_fd);
+	if (r == -ESTALE) {
+		snprintf(why, why_size,
+			 "its session has another GPU or MIG instance now than when this program, "
+			 "or "
+			 "its container, was made; start a new one");
+		return r;
+	}
 	if (r < 0)
-		return unusable(
-			why, why_size,
-			r == -EPROTONOSUPPORT ? "the daemon is of another version"
-			: r == -ESTALE
-				? "this container was made for another GPU or MIG instance of "
-				  "its session; make a new container"
-				: "the daemon's ledger is unusable",
-			r);
+		return unusable(why, why_size,
+				r == -EPROTONOSUPPORT ? "the daemon is of another version"
+						      : "the daemon's ledger is unusable",
+				r);
 	a.socket = move_high(fd);
 	a.socket_inode = inode_of(a.socket);
 	wake_take(&a, &wake_fd);

@@ -39,10 +39,10 @@
  */
 #define ATTACH_ENV_CUDA "CARVE_DRIVER_CUDA"
 #define ATTACH_ENV_NVML "CARVE_DRIVER_NVML"
-/* In the file of a container's slice alone: the stamp that the session had when the container was
- * made, "UID:UUID,UUID". It says whose the session is, and which GPUs or MIG instances it has. The
- * daemon makes it (session_stamp() in daemon/session/session.h), and the API shows it. All copies
- * of what a session has carry its stamp. They count as long as the session's stamp is equal. */
+/* The stamp that the session had when the command was started or the container was made:
+ * "UID:UUID,UUID". It says whose the session is, and which GPUs or MIG instances it has. The daemon
+ * makes it (session_stamp() in daemon/session/session.h), and the API shows it. All copies of what
+ * a session has carry its stamp. They count as long as the session's stamp is equal. */
 #define ATTACH_ENV_STAMP "CARVE_STAMP"
 #define ATTACH_STAMP_SIZE 3200
 

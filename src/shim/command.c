@@ -107,7 +107,7 @@ static int slice_enter(const struct shim *shim, struct failure *failure)
 		isolation = ISOLATION_PRELOAD;
 	if (enter_register(shim, isolation == ISOLATION_MOUNT, failure) < 0)
 		return -1;
-	if (slice_env_enter(shim->go.session, shim->spec.attach, &places, &driver, &err) < 0)
+	if (slice_env_enter(shim->go.session, "", shim->spec.attach, &places, &driver, &err) < 0)
 		return fail_error(failure, &err);
 	if (isolation != ISOLATION_MOUNT)
 		return 0;

@@ -201,8 +201,8 @@ static int mount_readonly(const struct isolation_mount *mounted)
 
 int isolation_mount_environment(const struct isolation_mount *mount, struct error *err)
 {
-	static const char *const names[] = {ATTACH_ENV_SESSION, ATTACH_ENV_SOCKET, ATTACH_ENV_CUDA,
-					    ATTACH_ENV_NVML};
+	static const char *const names[] = {ATTACH_ENV_SESSION, ATTACH_ENV_STAMP, ATTACH_ENV_SOCKET,
+					    ATTACH_ENV_CUDA, ATTACH_ENV_NVML};
 	char text[ATTACH_SLICE_FILE_SIZE], path[PATH_MAX];
 	size_t length = 0;
 

@@ -95,7 +95,8 @@ static int slice_enter(const struct launch *launch, struct failure *failure)
 	failure->isolation = rc < 0;
 	if (rc < 0)
 		return rc;
-	rc = slice_env_enter(launch->session, launch->attach, &places, &driver, &failure->error);
+	rc = slice_env_enter(launch->session, launch->stamp, launch->attach, &places, &driver,
+			     &failure->error);
 	if (rc < 0 || !mounts)
 		return rc;
 	namespace_register(launch);

@@ -12,6 +12,7 @@ struct places;
 struct launch {
 	char **argv;         /* NULL-terminated */
 	const char *session; /* ID of the slice */
+	const char *stamp;   /* the session's (ATTACH_ENV_STAMP) */
 	const char *attach;  /* the attach socket's path */
 	bool registers;      /* the daemon is told of the command; not inside a slice */
 	enum isolation isolation;

@@ -159,8 +159,9 @@ static int preload_enter(const struct places *places, struct error *err)
 	return asan_enter(err);
 }
 
-int slice_env_enter(const char *id, const char *attach, const struct places *places,
-		    const struct driver_libs *driver, struct error *err)
+int slice_env_enter(const char *id, const char *stamp, const char *attach,
+		    const struct places *places, const struct driver_libs *driver,
+		    struct error *err)
 {
 	int rc = preload_enter(places, err);
 
@@ -170,6 +171,7 @@ int slice_env_enter(const char *id, const char *attach, const struct places *pla
 		return rc;
 	setenv(ATTACH_ENV_SESSION, id, 1);
 	setenv(ATTACH_ENV_SOCKET, attach, 1);
+	set_or_unset(ATTACH_ENV_STAMP, stamp);
 	set_or_unset(ATTACH_ENV_CUDA, driver->cuda);
 	set_or_unset(ATTACH_ENV_NVML, driver->nvml);
 	return 0;
@@ -181,6 +183,7 @@ void slice_env_leave(const struct places *places)
 
 	unsetenv(ATTACH_ENV_SESSION);
 	unsetenv(ATTACH_ENV_SOCKET);
+	unsetenv(ATTACH_ENV_STAMP);
 	unsetenv(ATTACH_ENV_CUDA);
 	unsetenv(ATTACH_ENV_NVML);
 	set_or_unset("LD_PRELOAD", user ? user : "");

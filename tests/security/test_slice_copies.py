@@ -7,6 +7,7 @@ import pytest
 from conftest import rest_long, wait_until
 
 from .lab import ALICE, MALLORY, ROOT
+from .test_memory import CUDA
 from .test_mig_attacks import mig_lab  # noqa: F401: fixture
 from .test_slice_mounts import SLICE, hook, mounted
 
@@ -132,3 +133,33 @@ for value in (stamp, "", 1, None, "x" * 5000, "a b", "\\n"):
     assert codes[0] in ("403", "404") and set(codes[1:]) <= {"400", "403", "404"} and len(codes) == 7, attack
     assert lab.serves_still()
     unused(lab, its["id"])
+
+
+LEFT = CUDA + r"""
+r = cuda.cuInit(0)
+context = c.c_void_p()
+print(r or cuda.cuDevicePrimaryCtxRetain(c.byref(context), 0), flush=True)
+"""
+
+
+@pytest.mark.attack("5", "a program that a command left behind, with the environment of an instance that another user has now")
+@pytest.mark.parametrize("isolation", ["preload", "mount"])
+def test_a_program_that_a_command_left_behind_does_not_keep_its_instance(mig_lab, isolation):
+    lab = mig_lab
+    its = session(lab, ALICE, "--mig-profile", "1g.10gb")
+    home = lab.home(ALICE)
+    (home / "left.py").write_text(LEFT)
+    script = f"(exec > {home}/out 2> {home}/err < /dev/null; until [ -e {home}/go ]; do sleep 0.05; done; /usr/bin/python3 {home}/left.py; mv {home}/out {home}/end) &"
+    done = lab.carve(ALICE, "run", "--session", its["id"], "--isolation", isolation, "--", "sh", "-c", script)
+    assert done.returncode == 0, done.stderr
+    unused(lab, its["id"])
+    assert lab.carve(ALICE, "session", "resize", its["id"], "--vram", "20").returncode == 0
+    others = session(lab, MALLORY, "--mig-profile", "1g.10gb")
+    assert others["gpus"][0]["instance"] == its["gpus"][0]["instance"]
+    (home / "go").touch()
+    wait_until(lambda: (home / "end").exists())
+    assert (home / "end").read_text().strip() not in ("", "0")
+    said = (home / "err").read_text()
+    assert said.count("another GPU or MIG instance now") == 1 and len(said.splitlines()) == 1, said
+    for id in (its["id"], others["id"]):
+        unused(lab, id)

@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CARVE_BUILD", ROOT / "build")).resolve()
 ON_GPU = os.environ.get("CARVE_TEST_GPU") == "1"
 # Nothing of the caller's own daemon, slice or host may leak into a test.
-FOREIGN = ("CARVE_HOST", "CARVE_RUNTIME_DIR", "CARVE_SESSION", "CARVE_ATTACH", "CARVE_DRIVER_CUDA",
+FOREIGN = ("CARVE_HOST", "CARVE_RUNTIME_DIR", "CARVE_SESSION", "CARVE_STAMP", "CARVE_ATTACH", "CARVE_DRIVER_CUDA",
            "CARVE_DRIVER_NVML", "SIMGPU_HOST", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD")
 
 

@@ -382,8 +382,8 @@ static bool is_name(const char *entry, size_t length)
 /* A slice that this process is in is not the job's. */
 static bool is_slices(const char *entry)
 {
-	static const char *const own[] = {"CARVE_SESSION=", "CARVE_ATTACH=", "CARVE_DRIVER_",
-					  "CARVE_JOB_"};
+	static const char *const own[] = {
+		"CARVE_SESSION=", "CARVE_STAMP=", "CARVE_ATTACH=", "CARVE_DRIVER_", "CARVE_JOB_"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(own); i++)
 		if (!strncmp(entry, own[i], strlen(own[i])))

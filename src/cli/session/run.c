@@ -315,7 +315,10 @@ static int run_inside(const struct cli *cli, const struct slice_request *request
 
 	/* The isolation of the slice that this process is in holds for its children, too. */
 	launch.isolation = ISOLATION_PRELOAD;
+	const char *stamp = secure_getenv(ATTACH_ENV_STAMP);
+
 	launch.session = slice_env_session();
+	launch.stamp = stamp ? stamp : "";
 	launch.attach = secure_getenv(ATTACH_ENV_SOCKET);
 	if (request->sized || request->option || cli->value[OPT_EPHEMERAL] ||
 	    cli->value[OPT_ISOLATION] || (other && strcmp(other, launch.session) != 0)) {
@@ -379,6 +382,7 @@ static int run_outside(const struct cli *cli, const struct slice_request *reques
 	visible_set(choice.session);
 	several_warn(&client, choice.session);
 	launch.session = session_text(choice.session, "id");
+	launch.stamp = session_text(choice.session, "stamp");
 	launch.attach = client.attach;
 	launch.registers = true;
 	rc = launch_run(&launch, err);
