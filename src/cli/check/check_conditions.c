@@ -606,34 +606,55 @@ static void check_permissions(const struct check_input *in, struct finding *f)
 		find(f, OK, "there are no devices of the driver");
 }
 
-/* The driver's figures tell what memory such a function takes. Nothing holds up what it submits. */
-static void check_unknown_functions(const struct check_input *in, struct finding *f)
+/* The unknown functions whose names begin so, each by its name. False: there are none. */
+static bool unknown_find(const struct check_input *in, struct finding *f, enum state state,
+			 const char *prefix, const char *whose)
 {
-	size_t i, count = json_array_size(in->unknown);
+	size_t i, count = 0, told = 0;
 	char words[UNITS_TEXT_SIZE];
 	json_t *name;
 
-	find(f, OK, "carve knows all functions of the driver");
+	json_array_foreach(in->unknown, i, name) count +=
+		!strncmp(json_string_value(name), prefix, strlen(prefix));
 	if (!count)
-		return;
-	find(f, PROBLEM,
-	     "carve does not know %s of the driver:", units_format_count(count, "function", words));
+		return false;
+	find(f, state,
+	     "carve does not know %s of %s:", units_format_count(count, "function", words), whose);
 	json_array_foreach(in->unknown, i, name)
 	{
-		size_t used = strlen(f->message);
+		size_t used = strlen(f->message), room = sizeof(f->message) - used;
 
-		if (used + strlen(json_string_value(name)) + sizeof(" and 65536 more") >
-		    sizeof(f->message)) {
-			snprintf(f->message + used, sizeof(f->message) - used, " and %zu more",
-				 count - i);
+		if (strncmp(json_string_value(name), prefix, strlen(prefix)) != 0)
+			continue;
+		if (strlen(json_string_value(name)) + sizeof(", and 65536 more") > room) {
+			snprintf(f->message + used, room, " and %zu more", count - told);
 			break;
 		}
-		snprintf(f->message + used, sizeof(f->message) - used, "%s %s", i ? "," : "",
+		snprintf(f->message + used, room, "%s %s", told++ ? "," : "",
 			 json_string_value(name));
 	}
+	return true;
+}
+
+/* The driver's figures tell what memory such a function takes. Nothing holds up what it submits. */
+static void check_unknown_functions(const struct check_input *in, struct finding *f)
+{
+	find(f, OK, "carve knows all functions of the driver");
+	if (!unknown_find(in, f, PROBLEM, "cu", "the driver"))
+		return;
 	advise(f, "they reach the driver as they are: memory that they take is counted within a "
 		  "second by the driver's figures, and their work does not wait for the turns of "
 		  "time-slicing; install a carve that knows this driver");
+}
+
+/* They take no memory and submit nothing. */
+static void check_unknown_nvml(const struct check_input *in, struct finding *f)
+{
+	find(f, OK, "carve knows all functions of NVML");
+	if (unknown_find(in, f, NOTE, "nvml", "NVML"))
+		advise(f,
+		       "they reach the driver as they are, and may tell a slice of the whole GPU; "
+		       "install a carve that knows this driver");
 }
 
 /* ---- the kernel ----------------------------------------------------------------------------- */
@@ -729,6 +750,7 @@ static const struct {
 	{"cgroup", check_cgroup},
 	{"persistence", check_persistence},
 	{"functions", check_unknown_functions},
+	{"nvml_functions", check_unknown_nvml},
 };
 
 static const char *const state_names[] = {[OK] = "ok", [NOTE] = "note", [PROBLEM] = "problem"};

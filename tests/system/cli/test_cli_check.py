@@ -248,3 +248,12 @@ def test_notes_and_problems_are_told_to_people(daemon, root, tmp_path):
     assert any(line.startswith("note: ") and "3 GiB of GPU 0" in line for line in lines)
     assert any(line.startswith("problem: ") and "nvidia-smi --compute-mode=0" in line for line in lines)
     assert f"{passed + 1 + missing} checks: {passed} passed, 1 worth knowing, {missing} failed" in lines, lines
+
+
+def test_functions_of_nvml_that_nobody_classified_are_a_note(check, daemon, tmp_path):
+    """They take nothing: nothing is missing for slices to work."""
+    library = tmp_path / "libnvidia-ml.so.1"
+    subprocess.run(["cc", "-shared", "-o", library, "-x", "c", "-"], input="int nvmlDeviceGetNewest_v9(void) { return 0; }", text=True, check=True)
+    assert check("nvml_functions")["state"] == "ok"
+    newer = check("nvml_functions", LD_LIBRARY_PATH=f"{tmp_path}:{daemon.env().get('LD_LIBRARY_PATH', '')}")
+    assert (newer["state"], newer["message"]) == ("note", "carve does not know 1 function of NVML: nvmlDeviceGetNewest_v9")
