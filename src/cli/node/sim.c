@@ -97,9 +97,9 @@ static int sim_slice_leave(const struct places *places, struct error *err)
 
 	snprintf(cuda, sizeof(cuda), "%.*s/{,driver/*/}libcuda.so.1", length, places->simhost);
 	snprintf(nvml, sizeof(nvml), "%.*s/libnvidia-ml.so.1", length, places->simhost);
+	/* Where it is not installed, there is nothing to uncover; starting simhost says so. */
 	if (glob(cuda, GLOB_BRACE, NULL, &found) != 0)
-		return error_set(err, EXIT_CODE_FAILED, "the simulated driver is not at %.300s",
-				 cuda);
+		return 0;
 	int rc = isolation_leave((const char *const *)found.gl_pathv, nvml, err);
 	globfree(&found);
 	return rc;
