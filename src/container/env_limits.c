@@ -211,14 +211,44 @@ static int variable_take(struct reading *reading, const char *prefix, const char
 	return 0;
 }
 
+/* The values of variables that are for all GPUs; NULL: a variable is not there. */
+struct plain {
+	const char *visible, *portion, *mark, *request, *limit;
+};
+
+static void plain_take(const char *entry, struct plain *to)
+{
+	const struct {
+		const char *name, **value;
+	} names[] = {
+		{VISIBLE, &to->visible}, {PORTION, &to->portion}, {PORTION_MARK, &to->mark},
+		{REQUEST, &to->request}, {LIMIT, &to->limit},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (value_of(entry, names[i].name))
+			*names[i].value = value_of(entry, names[i].name);
+}
+
+/* The limit of a GPU: its own variable's, else that of all. NVIDIA's lowers it. */
+static void limit_put(const struct reading *memory, const struct reading *percent, uint64_t nvidia,
+		      size_t i, struct container_limits *to)
+{
+	to->memory[i] = memory->each[i] ? memory->each[i] : memory->all;
+	if (nvidia)
+		lower(&to->memory[i], nvidia);
+	to->percent[i] = (uint32_t)(percent->each[i] ? percent->each[i] : percent->all);
+	to->percent[i] = to->percent[i] == 100 ? 0 : to->percent[i];
+}
+
 int container_limits_read(const json_t *environment, struct container_limits *ret,
 			  struct error *err)
 {
 	struct reading memory = {0}, percent = {0};
-	const char *portion = NULL, *mark = NULL, *request = NULL, *limit = NULL;
+	struct plain plain = {0};
 	uint64_t nvidia = 0;
-	int rc = 0;
 	const json_t *entry;
+	int rc = 0;
 	size_t i;
 
 	*ret = (struct container_limits){0};
@@ -233,29 +263,16 @@ int container_limits_read(const json_t *environment, struct container_limits *re
 			rc = variable_take(&percent, PERCENT, text, percent_parse, "30", err);
 		if (rc < 0)
 			return rc;
-		if (value_of(text, VISIBLE))
-			ret->visible = value_of(text, VISIBLE);
-		if (value_of(text, REQUEST))
-			request = value_of(text, REQUEST);
-		if (value_of(text, LIMIT))
-			limit = value_of(text, LIMIT);
-		if (value_of(text, PORTION))
-			portion = value_of(text, PORTION);
-		if (value_of(text, PORTION_MARK))
-			mark = value_of(text, PORTION_MARK);
+		plain_take(text, &plain);
 	}
-	rc = nvidia_take(request, limit, &nvidia, err);
+	ret->visible = plain.visible;
+	rc = nvidia_take(plain.request, plain.limit, &nvidia, err);
 	if (rc < 0)
 		return rc;
-	for (i = 0; i < CONTAINER_LIMITS_GPUS_MAX; i++) {
-		ret->memory[i] = memory.each[i] ? memory.each[i] : memory.all;
-		if (nvidia)
-			lower(&ret->memory[i], nvidia);
-		ret->percent[i] = (uint32_t)(percent.each[i] ? percent.each[i] : percent.all);
-		ret->percent[i] = ret->percent[i] == 100 ? 0 : ret->percent[i];
-	}
+	for (i = 0; i < CONTAINER_LIMITS_GPUS_MAX; i++)
+		limit_put(&memory, &percent, nvidia, i, ret);
 	ret->any = memory.any || percent.any || nvidia;
-	return portion_take(portion, mark, ret, err);
+	return portion_take(plain.portion, plain.mark, ret, err);
 }
 
 uint64_t container_limits_memory(const struct container_limits *limits, size_t gpus)
