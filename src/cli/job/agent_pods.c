@@ -84,6 +84,13 @@ static int template_read(const struct cli *cli, json_t **ret, struct error *err)
 {
 	int ends[2], status = 0;
 
+	/* The template alone could be read without a cluster, and each job would fail. */
+	if (!cli->value[OPT_AGENT_API] && !secure_getenv("KUBERNETES_SERVICE_HOST")) {
+		error_set(err, EXIT_CODE_USAGE,
+			  "this is no pod of a cluster, and no API server is named");
+		error_hint(err, "--api https://HOST:6443 --token-file FILE --ca-file FILE");
+		return -EXIT_CODE_USAGE;
+	}
 	if (pipe(ends) < 0)
 		return error_set(err, EXIT_CODE_FAILED, "pipe: %s", strerrordesc_np(errno));
 	fflush(NULL);

@@ -221,6 +221,24 @@ def template(*options):
     return run([BUILD / "carve-kubernetes", "template", *options])
 
 
+def test_a_template_is_checked_without_an_api_server(tmp_path):
+    file = tmp_path / "pod.yaml"
+    file.write_text("{kind: Pod, spec: {containers: [{name: main, image: i}]}}")
+    done = template("--pod-template", file)
+    assert done.returncode == 0 and done.stderr == \
+        "carve-kubernetes: no API server is named, so the file alone was checked; --api URL asks it, too\n"
+    assert json.loads(done.stdout)["pod"]["spec"]["containers"][0]["image"] == "i"
+    file.write_text("{kind: Deployment}")
+    done = template("--pod-template", file)
+    assert done.returncode == 2 and "kind is neither Pod nor PodTemplate" in done.stderr
+
+
+def test_an_agent_needs_an_api_server(tmp_path):
+    done = run([BUILD / "carve", "agent", "--on", "kubernetes", "--queue", "half=0.5", "--docker", "i", "--detached"],
+               env=clean_env({"CARVE_RUNTIME_DIR": str(tmp_path)}))
+    assert done.returncode == 2 and "this is no pod of a cluster, and no API server is named; --api" in done.stderr
+
+
 def test_values_of_clearmls_chart_are_a_template_for_each_queue(api, tmp_path):
     file = tmp_path / "values.yaml"
     file.write_text(VALUES)

@@ -554,6 +554,14 @@ int run_template(const struct run_options *options, struct error *err)
 	int rc = template_of(options, &template, err);
 	if (rc == 0 && !template)
 		template = json_pack("{s:{}, s:{}}", "pod", "queues");
+	/* The file was checked, and nobody is there to ask. */
+	if (rc == 0 && !options->api_url && !secure_getenv("KUBERNETES_SERVICE_HOST")) {
+		fputs("carve-kubernetes: no API server is named, so the file alone was checked; "
+		      "--api URL asks it, too\n",
+		      stderr);
+		json_dumpf(template, stdout, JSON_COMPACT);
+		return EXIT_CODE_OK;
+	}
 	if (rc == 0)
 		rc = api_open(&api, options->api_url, options->token, options->ca, err);
 	if (rc < 0)

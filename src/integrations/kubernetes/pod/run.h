@@ -32,6 +32,6 @@ struct run_options {
  * ended, or this process gets SIGTERM, SIGINT or SIGHUP. Returns the exit code (128 and the
  * signal's number where it got one), or negative with *err. */
 int run_pod(const struct run_options *options, struct error *err);
-/* Reads the template, has the API server check a pod of each of its queues where it answers, and
- * prints the template as JSON. Returns the exit code, or negative with *err. */
+/* Reads the template, has the API server check a pod of each of its queues where one is named and
+ * answers, and prints the template as JSON. Returns the exit code, or negative with *err. */
 int run_template(const struct run_options *options, struct error *err);
