@@ -105,6 +105,12 @@ def test_policies_refuse_rather_than_pass_when_they_fail(objects):
             assert any(b["kind"] == o["kind"] + "Binding" and b["spec"]["policyName"] == o["metadata"]["name"] for b in objects)
 
 
+def test_the_page_removes_what_the_manifests_have(objects):
+    text = (ROOT / "docs" / "kubernetes.md").read_text().partition("## Removing carve\n")[2].partition("\n## ")[0]
+    named = [(kind, name) for kind, names in re.findall(r"`kubectl delete ([a-z]+) ([a-z.-]+(?: [a-z.-]+)*)`", text) for name in names.split()]
+    assert len(named) >= 3 and set(named) <= {(o["kind"].lower(), o["metadata"]["name"]) for o in objects}
+
+
 def test_the_seven_fractions_of_clearml_are_named(objects):
     policy = next(o for o in objects if o["kind"] == "ValidatingAdmissionPolicy" and o["metadata"]["name"] == "carve-spellings")
     rule = next(v for v in policy["spec"]["validations"] if "0.125" in v["expression"])

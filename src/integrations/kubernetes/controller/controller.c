@@ -165,8 +165,10 @@ static void failure_tell(struct controller *controller, const char *key, const j
 		const char *uid =
 			json_string_value(json_object_get(json_object_get(pod, "metadata"), "uid"));
 
-		/* An error that passes by itself, as of an API server that is away, has no hint. */
-		if (!*err->hint || !uid || json_object_get(told, uid))
+		/* An error that passes by itself has no hint, or is of an API server that is away.
+		 */
+		if (!*err->hint || err->code == EXIT_CODE_UNREACHABLE || !uid ||
+		    json_object_get(told, uid))
 			continue;
 		json_object_set_new(told, uid, json_true());
 		pod_tell(controller, pod, text);
