@@ -43,7 +43,7 @@ static void cid_file(const char *dir, const char *name, char ret[static PATH_MAX
 		ret[0] = '\0';
 }
 
-void shim_container_remove(const char *dir, const char *name)
+void shim_container_end(const char *dir, const char *name, bool stays)
 {
 	char path[PATH_MAX], id[128];
 	struct error ignored;
@@ -54,7 +54,9 @@ void shim_container_remove(const char *dir, const char *name)
 	if (n <= 0)
 		return;
 	id[strcspn(id, "\n")] = '\0';
-	if (!strcmp(runtime, "podman"))
+	if (stays)
+		execlp(runtime, runtime, "stop", "-t", "0", id, NULL);
+	else if (!strcmp(runtime, "podman"))
 		execlp(runtime, runtime, "rm", "--force", "--time", "0", id, NULL);
 	else
 		execlp(runtime, runtime, "rm", "--force", id, NULL);

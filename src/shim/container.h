@@ -3,6 +3,7 @@
 #pragma once
 
 #include <limits.h>
+#include <stdbool.h>
 
 struct error;
 struct record_place;
@@ -15,6 +16,6 @@ void shim_program_find(const char *name, char ret[static PATH_MAX]);
  * and directory. */
 char **shim_container_argv(const struct shim_spec *spec, const struct record_place *place,
 			   const char *session, struct error *err);
-/* Becomes the runtime's command that kills and removes the container of that job. Returns where
- * there is none. In the job's environment. */
-void shim_container_remove(const char *dir, const char *name);
+/* Becomes the runtime's command that kills and removes the container of that job, or, if the
+ * container stays, kills it alone. Returns where there is none. In the job's environment. */
+void shim_container_end(const char *dir, const char *name, bool stays);

@@ -192,7 +192,7 @@ static void job_signal(const struct shim *shim, int number)
 }
 
 /* By its runtime, in the job's environment, which may say where that has its containers. */
-static void container_remove(const struct shim *shim)
+static void container_kill(const struct shim *shim, bool stays)
 {
 	const char *what;
 
@@ -200,7 +200,7 @@ static void container_remove(const struct shim *shim)
 		return;
 	pthread_sigmask(SIG_SETMASK, &shim->mask, NULL);
 	if (shim_spec_enter(&shim->spec, &what) == 0)
-		shim_container_remove(shim->place.dir, shim->place.name);
+		shim_container_end(shim->place.dir, shim->place.name, stays);
 	_exit(EXIT_CODE_FAILED);
 }
 
@@ -215,7 +215,7 @@ void shim_stage_next(struct shim *shim, uint64_t now)
 	} else if (shim->stage == STAGE_TERMINATED && is_contained(shim)) {
 		shim->stage = STAGE_REMOVED;
 		shim->next_ns = now + REMOVAL_PATIENCE_NS;
-		container_remove(shim);
+		container_kill(shim, false);
 	} else {
 		shim->stage = STAGE_KILLED;
 		shim->next_ns = now + 1000000000ull; /* for those that it forked meanwhile */
@@ -378,7 +378,8 @@ static void container_end(struct shim *shim, int status)
 
 	if (!failed && (shim->stage == STAGE_KILLED || helpers_end(HELPERS_PATIENCE_NS)))
 		return;
-	container_remove(shim);
+	/* One that has ended is kept if the job's options say so (--rm=false). */
+	container_kill(shim, !failed);
 	(void)helpers_end(REMOVAL_PATIENCE_NS);
 }
 

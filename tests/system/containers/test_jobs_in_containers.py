@@ -74,6 +74,13 @@ def test_a_container_ends_with_the_client_of_its_runtime(podman, number):
     podman.nothing_is_left()
 
 
+def test_a_container_that_is_to_stay_is_stopped_and_stays(podman):
+    assert podman(str(CARVE), "agent", "--detached", "--queue", "q=0.5", "--docker", podman.IMAGE).returncode == 0
+    shown, _ = job(podman, "true", options=["--docker-arg=--rm=false", "--docker-arg=--name=stays"])
+    assert shown["state"] == "done" and shown["exit_code"] == 0, shown
+    assert podman("podman", "ps", "--all", "--format", "{{.Names}} {{.Status}}").stdout.startswith("stays Exited (0)")
+
+
 @pytest.mark.parametrize("option, said", [
     ("--detach", "would end the job before its container"),
     ("--detach=true", "would end the job before its container"),
