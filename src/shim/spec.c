@@ -416,7 +416,9 @@ static char *word_expand(const struct shim_spec *spec, const char *word)
 	if (!to)
 		return NULL;
 	for (const char *at = word; *at; at++) {
-		const char *value = *at == '{' ? param_at(spec, at, &length) : NULL;
+		/* ${NAME} is a shell's: the variable has the same value. */
+		bool is_shells = at > word && at[-1] == '$';
+		const char *value = *at == '{' && !is_shells ? param_at(spec, at, &length) : NULL;
 
 		if (value) {
 			fputs(value, to);

@@ -236,6 +236,23 @@ static int stay(const struct cli *cli, const struct client *client, const char *
 	return number == SIGCHLD ? EXIT_CODE_UNREACHABLE : EXIT_CODE_OK;
 }
 
+/* Queues that were given no size, which a user may have left out by mistake. */
+static void sizeless_print(const json_t *agent)
+{
+	size_t i;
+	json_t *queue;
+
+	json_array_foreach(json_object_get(agent, "queues"), i, queue)
+	{
+		const char *name = session_text(queue, "name");
+
+		if (!*session_text(queue, "size"))
+			printf("queue %s: jobs of any size that say it themselves (--vram); for a "
+			       "fraction of a GPU each: --queue %s=0.5\n",
+			       name, name);
+	}
+}
+
 static int start(const struct cli *cli, const struct client *client, const json_t *body,
 		 struct error *err)
 {
@@ -253,6 +270,8 @@ static int start(const struct cli *cli, const struct client *client, const json_
 		       json_array_size(json_object_get(agent, "queues")) == 1 ? "" : "s",
 		       pods ? "kubernetes, namespace" : "GPU",
 		       pods ? session_text(pods, "namespace") : session_text(agent, "gpus"));
+	if (!cli->value[OPT_JSON])
+		sizeless_print(agent);
 	if (rc < 0 || cli->value[OPT_AGENT_DETACHED])
 		return rc;
 	return stay(cli, client, session_text(agent, "id"));

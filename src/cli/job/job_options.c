@@ -240,7 +240,8 @@ static int after_add(const struct cli *cli, const char *text, json_t *list, stru
 		}
 	if (!*job || strpbrk(job, ",:"))
 		return wrong(err, "after", text,
-			     "once for each job: --after ok:17 --after any:18 --after notok:17_3");
+			     "repeat --after for each job: --after ok:17 --after any:18 --after "
+			     "notok:17_3");
 	struct error why = {0};
 	int rc = client_open(&client, cli->value[OPT_HOST], &why);
 	if (rc == 0)

@@ -1,4 +1,5 @@
 /* Requests to enqueue a job. */
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <microhttpd.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "daemon/api/answer.h"
 #include "daemon/api/api_job.h"
 #include "daemon/api/api_job_private.h"
@@ -201,6 +203,71 @@ static int container_check(const struct job_spec *spec, struct error *err)
 	return -EXIT_CODE_USAGE;
 }
 
+/* The length of the word at `at` as names of parameters and of variables have it. */
+static size_t name_length(const char *at)
+{
+	size_t length = 0;
+
+	while (isalnum((unsigned char)at[length]) || at[length] == '_')
+		length++;
+	return length;
+}
+
+/* Takes out of `unused` what a word of the command names: {NAME}, or the variable NAME. */
+static int word_check(const json_t *params, const char *word, json_t *unused, struct error *err)
+{
+	for (const char *at = word; *at;) {
+		size_t length = name_length(at);
+		cleanup_free char *name = length ? strndup(at, length) : NULL;
+		/* ${NAME} is a shell's. */
+		bool braced = at > word && at[-1] == '{' && at[length] == '}' &&
+			      !isdigit((unsigned char)*at) && !(at > word + 1 && at[-2] == '$');
+
+		if (name && braced && !json_object_get(params, name)) {
+			error_set(err, EXIT_CODE_USAGE,
+				  "param: {%.64s} in the command is no parameter", name);
+			error_hint(err,
+				   "give its values: --param %.48s=1,2; to leave {%.48s} as it is: "
+				   "--param %.48s={%.48s}",
+				   name, name, name, name);
+			return -EXIT_CODE_USAGE;
+		}
+		if (name)
+			(void)json_object_del(unused, name);
+		at += length ? length : 1;
+	}
+	// NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the name is freed by its cleanup
+	return 0;
+}
+
+/* A sweep's command uses each parameter, and no other. One pass over the command, whose length its
+ * user decides. */
+static int params_check(const json_t *body, struct error *err)
+{
+	const json_t *params = json_object_get(body, "params");
+	json_t *unused = json_is_object(params) ? json_copy((json_t *)params) : NULL, *word;
+	size_t i;
+	int rc = 0;
+
+	if (!unused)
+		return 0;
+	json_array_foreach(json_object_get(body, "argv"), i, word)
+	{
+		if (rc == 0 && json_object_size(params) && json_is_string(word))
+			rc = word_check(params, json_string_value(word), unused, err);
+	}
+	const char *left = json_object_iter_key(json_object_iter(unused));
+	if (rc == 0 && left) {
+		rc = error_set(err, EXIT_CODE_USAGE, "param: the command never uses %.64s", left);
+		error_hint(err,
+			   "write {%.48s} where its value belongs; for a program that reads its "
+			   "environment: env %.48s={%.48s} CMD",
+			   left, left, left);
+	}
+	json_decref(unused);
+	return rc;
+}
+
 /* A request whose text is being vouched for. */
 struct enqueuing {
 	struct call *call;
@@ -333,6 +400,8 @@ void api_post_job(struct call *call, const char *id)
 		json_decref(body);
 		return;
 	}
+	if (rc == 0)
+		rc = params_check(body, &err);
 	if (rc == 0)
 		rc = api_job_enqueue(call, body, &err);
 	json_decref(body);

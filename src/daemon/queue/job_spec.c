@@ -387,8 +387,14 @@ static int read_after(const json_t *value, struct reading *to, struct error *err
 	return 0;
 }
 
-static int array_error(const char *text, struct error *err)
+static int array_error(const char *text, int rc, struct error *err)
 {
+	if (rc == -E2BIG) {
+		error_set(err, EXIT_CODE_USAGE, "array: '%.64s' has too many jobs: %u are possible",
+			  text, JOB_ARRAY_MAX);
+		error_hint(err, "for example: 0-99999");
+		return -EXIT_CODE_USAGE;
+	}
 	return usage(err, "array", text, "is not a list of indexes",
 		     "for example: 0-99, 0-99%4, 1,3,5-9 or 0-90:10; 100000 jobs at most");
 }
@@ -437,19 +443,20 @@ static int read_array(const json_t *value, struct reading *to, struct error *err
 	to->count = 0;
 	do {
 		at += at != text; /* the comma */
-		if (array_range(&at, to) < 0)
-			return array_error(text, err);
+		int rc = array_range(&at, to);
+		if (rc < 0)
+			return array_error(text, rc, err);
 	} while (*at == ',');
 	if (*at == '%' && isdigit((unsigned char)at[1])) {
 		long most = strtol(at + 1, &end, 10);
 
 		at = end;
 		if (most < 1 || most > JOB_ARRAY_MAX)
-			return array_error(text, err);
+			return array_error(text, -EINVAL, err);
 		to->spec->array_most = (uint32_t)most;
 	}
 	if (*at)
-		return array_error(text, err);
+		return array_error(text, -EINVAL, err);
 	bool sorted = true;
 	for (uint32_t i = 1; i < to->count && sorted; i++)
 		sorted = to->indexes[i] > to->indexes[i - 1];

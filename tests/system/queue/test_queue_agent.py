@@ -126,6 +126,12 @@ def test_wrong_queues_are_refused_with_one_line(queues, words, code, says):
     assert queues.host.carve_json("agent", "--status") == []
 
 
+def test_a_queue_that_was_given_no_size_is_told_of(queues):
+    done = queues.host.carve("agent", "--detached", "--queue", "foo", "half=0.5")
+    assert done.returncode == 0 and done.stdout.splitlines()[1:] == [
+        "queue foo: jobs of any size that say it themselves (--vram); for a fraction of a GPU each: --queue foo=0.5"]
+
+
 def test_unknown_and_overlapping_gpus_are_refused(queues):
     done = queues.host.carve("agent", "--detached", "--gpus", "7", "--queue", "a=1")
     assert done.returncode == 2 and "no GPU 7" in done.stderr

@@ -650,6 +650,31 @@ def test_bad_options_are_refused_and_nothing_is_enqueued(module_queues, options,
     assert module_queues.host.carve_json("job", "list") == []
 
 
+@pytest.mark.parametrize("options, command, says", [
+    (["--param", "lr=1,2"], ["train"], "param: the command never uses lr; write {lr} where its value belongs"),
+    (["--param", "lr=1,2"], ["train", "lrx", "--xlr"], "the command never uses lr"),
+    (["--param", "lr=1", "--param", "bs=1,2"], ["train", "--lr={lr}"], "the command never uses bs"),
+    (["--param", "lr=1,2"], ["train", "{lr}/{bs}"], "param: {bs} in the command is no parameter; give its values: --param bs=1,2"),
+    (["--array", "0-9999999"], ["true"], "--array: '0-9999999' has too many jobs: 100000 are possible"),
+    (["--array", "1,0-99999"], ["true"], "has too many jobs"),
+    (["--after", "ok:3,ok:4"], ["true"], "repeat --after for each job: --after ok:17 --after any:18")])
+def test_sweeps_and_lists_that_are_wrong_say_what_would_be_right(module_queues, options, command, says):
+    done = module_queues.host.carve("enqueue", "--queue", "half", *options, "--", *command)
+    assert done.returncode == 2 and says in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert module_queues.host.carve_json("job", "list") == []
+
+
+def test_a_sweeps_command_may_use_a_parameter_as_a_variable_and_keep_its_own_braces(queues):
+    queues.agent("half=0.5")
+    id = queues.enqueue("sh", "-c", "echo $lr ${lr} ${HOME:+x} | awk '{print $2, $3}'", options=["--param", "lr=0.1"])
+    assert queues.ended(id)["state"] == "done" and queues.host.carve("job", "logs", f"{id}_0").stdout == "0.1 x\n"
+    id = queues.enqueue("echo", "{print}", "{lr}", "{}", "{ lr }", "{0}", options=["--param", "lr=0.1", "--param", "print={print}"])
+    assert queues.ended(id)["state"] == "done"
+    assert queues.host.carve("job", "logs", f"{id}_0").stdout == "{print} 0.1 {} { lr } {0}\n"
+    id = queues.enqueue("echo", "{bs}")
+    assert queues.ended(id)["state"] == "done" and queues.host.carve("job", "logs", id).stdout == "{bs}\n"
+
+
 def test_jobs_that_do_not_exist_are_said_to(queues):
     for verb in ("show", "cancel", "logs", "wait", "rerun"):
         done = queues.host.carve("job", verb, "99")
