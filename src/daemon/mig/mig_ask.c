@@ -169,7 +169,7 @@ static const char *reason_text(enum mig_reason reason)
 {
 	switch (reason) {
 	case MIG_FITS:
-		return "it would fit, but not so many";
+		return "it has room for one, not for all of them";
 	case MIG_NOT_ALLOWED:
 		return "not in --gpu-ids";
 	case MIG_NO_SUCH_PROFILE:
@@ -297,6 +297,28 @@ static void explain(struct mig *mig, struct ask *ask, const char *asked, struct 
 			  text);
 }
 
+/* Whole GPUs are asked for, and GPUs are short, not room: says so and returns true. */
+static bool count_explain(const struct mig *mig, const struct ask *ask, struct error *err)
+{
+	char asked[UNITS_TEXT_SIZE];
+	uint32_t ours = 0, all = mig->gpus->count;
+
+	for (uint32_t i = 0; i < all; i++)
+		ours += ask->allowed[i] && mig_board_ours(mig, i);
+	if (!ask->request.apart || ours >= ask->request.count)
+		return false;
+	units_format_count(ask->request.count, "GPU", asked);
+	if (all < ask->request.count)
+		error_set(err, EXIT_CODE_NO_ROOM, "%s asked, there %s %u", asked,
+			  all == 1 ? "is" : "are", all);
+	else
+		error_set(err, EXIT_CODE_NO_ROOM,
+			  "%s asked, %u that may be used give%s out MIG "
+			  "instances",
+			  asked, ours, ours == 1 ? "s" : "");
+	return true;
+}
+
 /* The GPU has the profile, at a start that was asked for. */
 static bool may_be_there(const struct mig *mig, const struct ask *ask, uint32_t gpu)
 {
@@ -342,6 +364,8 @@ int mig_would(struct mig *mig, const struct slice_request *request, const struct
 		error_hint(err, "there are %.400s", names);
 		return -EDOM;
 	}
+	if (rc == -EDOM && count_explain(mig, &ask, err))
+		return rc;
 	explain(mig, &ask, request_text(&request->place, request->profile, asked), err);
 	if (err->code == EXIT_CODE_USAGE)
 		return -EDOM;

@@ -622,6 +622,18 @@ def test_a_list_without_an_instance_says_the_next_step(make_host, spec, words, s
     assert look(host, "mig", "list") == []
 
 
+def test_more_whole_gpus_than_there_are_is_refused_with_the_plain_reason(make_host):
+    host = with_role(make_host)
+    refused = carve(host, "run", "--gpu", "2", "--", "true", status=125).stderr
+    assert refused == "carve: 2 GPUs asked, there is 1\n"
+    refused = carve(host, "run", "--gpus", "2", "--vram", "60", "--", "true", status=125).stderr
+    assert "GPU 0: it has room for one, not for all of them" in refused
+    host = make_host("rtx4090-24gb,h100-80gb+mig")
+    carve(host, "node", "set-role", "--dynamic-mig-enabled", "--gpu-ids", "1")
+    refused = carve(host, "run", "--backend", "mig", "--gpu", "2", "--", "true", status=125).stderr
+    assert "2 GPUs asked, 1 that may be used gives out MIG instances" in refused
+
+
 def test_explain_names_the_instance_that_a_request_would_get(make_host):
     host = with_role(make_host, "h100-80gb+mig,a100-40gb")
     assert look(host, "explain", "--vram", "10")["gpus"][0]["message"] == "a MIG instance 1g.20gb"
