@@ -90,15 +90,16 @@ void job_cgroup_remove(struct queues *q)
 
 /* If a job's shim was killed, nobody else ends its processes. Records are believed of this
  * process's own user only. If it was killed before it wrote a record, the name is known, if not the
- * place. */
-static void leftovers_end(const struct job *job)
+ * place. A job that is being ended keeps its grace. Returns whether nothing of the job is left. */
+static bool leftovers_end(const struct job *job)
 {
 	struct queues *q = job->queues;
+	bool graced = *job->record.ending && now_monotonic_ns() + SHIM_PATIENCE_NS < job->kill_ns;
 	char name[128];
 	json_t *start, *end;
 
 	if (job->record.uid != geteuid())
-		return;
+		return true;
 	(void)job_record_read(job->queues, &job->record, &start, &end);
 	const char *path = json_string_value(json_object_get(start, "cgroup"));
 	job_cgroup_remove(q);
@@ -114,6 +115,7 @@ static void leftovers_end(const struct job *job)
 	job_cgroup_remove(q);
 	json_decref(start);
 	json_decref(end);
+	return job_left_signal(q, &job->record, graced ? 0 : SIGKILL) == 0;
 }
 
 static void job_end_later(struct job *job);
@@ -139,9 +141,8 @@ int job_processes_end(struct job *job, bool by_shim)
 	if (job->asked)
 		return -EINPROGRESS;
 	if (!launcher_is_there(launcher)) {
-		if (!by_shim)
-			leftovers_end(job);
-		return 0;
+		/* It is asked again in a second. */
+		return by_shim || leftovers_end(job) ? 0 : -EINPROGRESS;
 	}
 	int rc = launcher_end(launcher, job->user->owner->uid, job->record.id, job->record.attempt,
 			      on_processes_ended, job, &job->asked);
@@ -156,7 +157,7 @@ void job_processes_drop(const struct job *job)
 		(void)launcher_end(launcher, job->user->owner->uid, job->record.id,
 				   job->record.attempt, NULL, NULL, NULL);
 	else
-		leftovers_end(job);
+		(void)leftovers_end(job);
 }
 
 /* ---- records that are left ------------------------------------------------------------------ */
@@ -701,8 +702,11 @@ void job_watch(struct job *job)
 
 /* ---- ending a job that runs --------------------------------------------------------------- */
 
+/* A shim passes a signal on. If it was killed, the command and its processes are signalled. */
 static void signal_send(struct job *job, int number)
 {
+	if (job->watched != JOB_WATCHED_SHIM && !launcher_is_there(job->queues->host.launcher))
+		(void)job_left_signal(job->queues, &job->record, number);
 	privileges_signal(job->queues->host.sessions->privileges, job->record.uid,
 			  job->record.session, job->record.shim, number, NULL, job->queues);
 }

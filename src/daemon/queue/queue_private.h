@@ -352,6 +352,11 @@ int job_file_link(const struct queues *q, const struct job_record *record, const
 /* Removes those of them that are there. */
 void job_files_remove(const struct queues *q, const struct job_record *record, uint32_t files);
 
+/* ---- job_left.c */
+/* Sends a signal (0: none) to all processes of the job, of this process's own user, whose shim was
+ * killed. Returns how many there are. */
+unsigned job_left_signal(const struct queues *q, const struct job_record *record, int signal);
+
 /* ---- queue_end.c */
 /* The record of the job's last attempt: how it started, and how it ended; owned by the caller.
  * NULL: it does not say. 0, also where there is no record: nothing of it began. -errno: there is

@@ -11,15 +11,16 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import tempfile
 import threading
 import time
 
 import pytest
 
 from command import CARVE
-from conftest import BUILD, PATIENCE, ROOT, clean_env, process_ended, rest_long, run, wait_until
+from conftest import BUILD, PATIENCE, ROOT, Host, clean_env, process_ended, rest_long, run, wait_until
 from disk import fill, small_disk  # noqa: F401: fixtures
-from queueing import ENDED, queues  # noqa: F401: fixtures
+from queueing import ENDED, Queues, queues  # noqa: F401: fixtures
 
 DAEMON_POINTS = ["enqueue.committed", "start.chosen", "start.spawned", "start.granted", "end.recorded", "enqueue.begun", "enqueue.durable",
                  "start.recorded", "start.gone", "end.read", "end.left"]
@@ -89,6 +90,53 @@ def test_a_job_whose_shim_was_killed_runs_to_its_end_and_is_lost(queues, armed, 
     assert job["state"] == "lost" and "shim" in job["reason"] and not token.exists()
     assert job["exit_code"] is None and re.search("^exit code +-$", queues.host.carve("job", "show", id).stdout, re.M)
     assert queues.runs(id) == [f"{id} 1 start", f"{id} 1 end"]  # once, and whole
+
+
+AS_USER = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+
+
+class UsersHost(Host):
+    """Of a user whose daemon can make no cgroup for a job: its processes are found by other means."""
+
+    def __init__(self):
+        super().__init__("h100-80gb", wrap=AS_USER)
+
+    def run(self, argv, **kw):
+        return super().run([*AS_USER, *argv], **kw)
+
+
+@pytest.fixture
+def users_queues(another_user, tmp_path):
+    host = UsersHost()
+    with tempfile.TemporaryDirectory(prefix="carve-user-") as directory:
+        os.chown(directory, 65534, 65534)
+        yield Queues(host, pathlib.Path(directory))
+        host.close()
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+def test_a_cancelled_job_is_so_once_its_processes_have_ended_though_its_shim_was_killed(users_queues, ignores):
+    """After the death of the daemon, too: the next one sees to the processes that the shim knew."""
+    queues = users_queues
+    queues.agent("half=0.5")
+    ignored = "trap '' TERM; " if ignores else ""
+    id = queues.enqueue("sh", "-c", f"({ignored}while :; do sleep 0.1; done) & echo $! > {queues.dir}/left; "
+                        f"setsid sleep 1000 & echo $! >> {queues.dir}/left; echo $PPID > {queues.dir}/shim; {queues.gate()}",
+                        options=["--grace", "3"])
+    wait_until((queues.dir / "shim").exists)
+    wait_until(lambda: (queues.dir / "shim").read_text().strip())
+    shim = int((queues.dir / "shim").read_text())
+    left = [int(pid) for pid in (queues.dir / "left").read_text().split()]
+    queues.kill_daemon()
+    os.kill(shim, signal.SIGKILL)
+    wait_until(lambda: process_ended(shim))
+    assert not any(map(process_ended, left))
+    assert queues.host.carve("job", "cancel", id).returncode == 0
+    seen = []
+    while queues.state(id) not in ENDED:
+        seen.append([process_ended(pid) for pid in left])
+    assert all(map(process_ended, left)) and queues.state(id) == "cancelled" and queues.job(id)["exit_code"] is None
+    assert not ignores or [False, True] in seen, "it had no grace"
 
 
 def test_a_command_killed_before_its_program_began_has_failed(queues, armed):
