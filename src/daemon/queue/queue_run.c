@@ -21,10 +21,11 @@
 #define CANDIDATES_MAX 1024u
 /* And this many kinds of one user's, whether they are ready or not. */
 #define KINDS_LOOKED_AT 4096u
-/* Looks at jobs to explain what one waits for: some 2 ms of the loop. */
+/* Looks at jobs to explain one: some 1 ms of the loop. Looks at instances take longer. */
 #define EXPLAIN_LOOKS 4096u
-/* And jobs that it comes after, at most: with one that runs they are as many looks. */
-#define EXPLAINED_JOBS 1024u
+#define EXPLAIN_LOOKS_MIG 512u
+/* Jobs that wait beside it, at most. To size each takes some microseconds. */
+#define EXPLAINED_JOBS 256u
 /* Records of ended jobs that are removed in a round, and in a look a second: a job that ends makes
  * one, and removing it takes some 0.1 ms. */
 #define TIDIED_AT_ONCE 2u
@@ -524,7 +525,8 @@ bool job_waits_for(const struct job *job, struct queue_ends *ret)
 	int of = round_explain(round, job);
 	struct queue_state state = state_of(round);
 	if (of >= 0)
-		known = queue_explain(&state, round->jobs, (size_t)of, started, EXPLAIN_LOOKS, ret);
+		known = queue_explain(&state, round->jobs, (size_t)of, started,
+				      state.mig ? EXPLAIN_LOOKS_MIG : EXPLAIN_LOOKS, ret);
 	free(round->running);
 	return known;
 }
