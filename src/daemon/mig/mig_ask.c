@@ -330,6 +330,15 @@ static bool may_be_there(const struct mig *mig, const struct ask *ask, uint32_t 
 	       (!starts || starts & mig->die[die].profile[profile].starts);
 }
 
+/* A GPU whose driver does not answer now may have room later. */
+static bool any_silent(const struct mig *mig, const struct ask *ask)
+{
+	for (uint32_t i = 0; i < mig->gpus->count; i++)
+		if (ask->allowed[i] && mig_board_ours(mig, i) && mig->board[i].silent)
+			return true;
+	return false;
+}
+
 int mig_would(struct mig *mig, const struct slice_request *request, const struct peer *peer,
 	      const uint8_t *closed, struct mig_decision *ret, struct error *err)
 {
@@ -369,10 +378,12 @@ int mig_would(struct mig *mig, const struct slice_request *request, const struct
 	explain(mig, &ask, request_text(&request->place, request->profile, asked), err);
 	if (err->code == EXIT_CODE_USAGE)
 		return -EDOM;
+	if (any_silent(mig, &ask))
+		rc = -EAGAIN;
 	if (rc == -EAGAIN)
 		error_hint(err, "carve mig list shows who has what; wait for room with --wait-for "
 				"10m");
-	else if (request->place.kind != PLACE_PROFILE)
+	else if (request->place.kind != PLACE_PROFILE && *names)
 		error_hint(err, "instances here are %.400s", names);
 	return rc;
 }

@@ -42,6 +42,7 @@ struct mig_board {
 	bool collect;  /* then those that were idle for so long are to go: */
 	uint64_t collect_older_ns;
 	char why[96];       /* it cannot be used; "": it can */
+	bool silent;        /* as the driver fails to say what instances it has: it may yet */
 	int8_t utilization; /* the GPU's, per cent of the time; GPM_UNKNOWN */
 	uint64_t looked_ns; /* CLOCK_MONOTONIC, when NVML was asked what follows */
 	uint64_t available; /* the largest instance that could be had, when that was last known */

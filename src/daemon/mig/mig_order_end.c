@@ -40,6 +40,7 @@ static void board_learn(struct mig *mig, uint32_t gpu, const struct mig_outcome 
 
 	board->changing = false;
 	board->known = die >= 0;
+	board->silent = out->rc < 0 && out->rc != -EACCES && out->rc != -EPIPE;
 	if (die < 0)
 		mig_board_measured(board, NULL, 0, GPM_UNKNOWN, NULL);
 	/* Its mode may be off by now: a sample tells. */

@@ -208,6 +208,18 @@ def test_a_gpu_that_refuses_is_left_out_for_a_while_and_another_one_is_used(make
     assert look(host, "gpu", "list")[0]["mig_refusal"] is None
 
 
+def test_a_gpu_whose_driver_does_not_answer_is_waited_for(make_host):
+    host = with_role(make_host)
+    carve(host, "sim", "fault", "nvml", "--call", "nvmlDeviceGetGpuInstances", "--error", str(RESET_REQUIRED))
+    wait_until(lambda: look(host, "gpu", "list")[0]["mig_problem"])
+    refused = carve(host, "run", "--vram", "5", "--", "true", status=125).stderr
+    assert "GPU 0: the driver does not say what instances it has" in refused and "instances here are" not in refused
+    with host.popen([CARVE, "run", "--vram", "5", "--wait-for", "300", "--", "true"]) as waits:
+        wait_until(lambda: [s for s in look(host, "session", "list") if s["state"] == "waiting"])
+        carve(host, "sim", "fault", "nvml", "--clear")
+        assert waits.wait(300) == 0
+
+
 def test_a_job_goes_to_another_gpu_where_the_driver_refuses(make_host):
     host = with_role(make_host, "h100-80gb:2+mig")
     carve(host, "sim", "fault", "mig-create", "--gpu", "0", "--error", str(UNKNOWN))
