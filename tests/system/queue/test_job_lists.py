@@ -232,7 +232,7 @@ def test_a_name_that_is_a_number_stands_for_the_id(queues):
 
 def test_an_array_takes_one_number(queues):
     queues.agent("half=0.5")
-    ids = [queues.enqueue("sh", "-c", "echo $CARVE_JOB_ID", options=options)
+    ids = [queues.enqueue("sh", "-c", "echo $CARVE_JOB_ID $x", options=options)
            for options in ([], ["--array", "0-2"], [], ["--array", "0-1999", "--hold"], ["--param", "x=1,2"], [])]
     assert ids == ["1", "2", "3", "4", "5", "6"]
     queues.ended("2")
