@@ -69,20 +69,30 @@ static bool has_capabilities(pid_t pid)
 	return capabilities_of(pid, &has) && (has & needed) == needed;
 }
 
-static bool map_is_ours(pid_t pid, const char *name)
-{
-	char path[64], own_path[64], text[MAP_SIZE], own[MAP_SIZE];
+/* A map of this process's own, which does not change; read once. */
+struct map {
+	const char *name;
+	ssize_t size; /* 0 or less: it was not read */
+	char text[MAP_SIZE];
+};
 
-	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
-	snprintf(own_path, sizeof(own_path), "/proc/self/%s", name);
+static bool map_is_ours(pid_t pid, struct map *own)
+{
+	char path[64], text[MAP_SIZE];
+
+	if (own->size <= 0) {
+		snprintf(path, sizeof(path), "/proc/self/%s", own->name);
+		own->size = file_read(path, own->text, sizeof(own->text));
+	}
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, own->name);
 	ssize_t size = file_read(path, text, sizeof(text));
-	ssize_t own_size = file_read(own_path, own, sizeof(own));
-	return size >= 0 && size == own_size && !memcmp(text, own, (size_t)size);
+	return size >= 0 && size == own->size && !memcmp(text, own->text, (size_t)size);
 }
 
 static bool is_in_our_namespace(pid_t pid)
 {
-	static const char *const maps[] = {"uid_map", "gid_map", "projid_map"};
+	static struct map maps[] = {
+		{.name = "uid_map"}, {.name = "gid_map"}, {.name = "projid_map"}};
 	char path[64];
 	struct stat its, own;
 
@@ -93,7 +103,7 @@ static bool is_in_our_namespace(pid_t pid)
 	if (errno != EACCES && errno != EPERM)
 		return false;
 	for (size_t i = 0; i < ARRAY_SIZE(maps); i++)
-		if (!map_is_ours(pid, maps[i]))
+		if (!map_is_ours(pid, &maps[i]))
 			return false;
 	return true;
 }

@@ -110,11 +110,13 @@ static int peer_pidfd(int fd, pid_t pid)
 }
 
 /* Its process is looked at, and has to be there afterwards: its PID is no other's until then. */
-static uid_t uid_of(const struct ucred *credentials)
+static uid_t uid_of(const struct ucred *credentials, bool *ret_of_pod)
 {
-	if (credentials->uid != 0 || host_root_is(credentials->pid) || pod_has(credentials->pid))
+	*ret_of_pod = false;
+	if (credentials->uid != 0 || host_root_is(credentials->pid))
 		return credentials->uid;
-	return bounded_root_of(credentials->pid);
+	*ret_of_pod = pod_has(credentials->pid);
+	return *ret_of_pod ? 0 : bounded_root_of(credentials->pid);
 }
 
 static int credentials_read(int fd, struct ucred *ret)
@@ -135,7 +137,8 @@ uid_t peer_uid(int fd)
 	cleanup_close int pidfd = credentials.pid > 0 ? peer_pidfd(fd, credentials.pid) : -ESRCH;
 	if (pidfd < 0)
 		return BOUNDED_ROOT_FIRST;
-	uid_t uid = uid_of(&credentials);
+	bool of_pod;
+	uid_t uid = uid_of(&credentials, &of_pod);
 	bool gone = syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0) < 0 && errno == ESRCH;
 	return gone ? BOUNDED_ROOT_FIRST : uid;
 }
@@ -153,7 +156,8 @@ int peer_identify(int fd, struct peer *ret)
 	cleanup_close int pidfd = peer_pidfd(fd, credentials.pid);
 	if (pidfd < 0)
 		return pidfd;
-	uid_t uid = uid_of(&credentials);
+	bool of_pod;
+	uid_t uid = uid_of(&credentials, &of_pod);
 	rc = process_identify_by(pidfd, credentials.pid, &process);
 	if (rc < 0)
 		return rc;
@@ -161,7 +165,7 @@ int peer_identify(int fd, struct peer *ret)
 		.process = process,
 		.uid = uid,
 		.gid = credentials.gid,
-		.of_pod = uid == 0 && !host_root_is(credentials.pid),
+		.of_pod = of_pod,
 	};
 	groups_read(fd, &ret->groups);
 	ret->admin = is_admin(ret);
