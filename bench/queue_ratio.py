@@ -7,7 +7,7 @@ example: bench/queue_ratio.py ../before/build build --system
 Both daemons run at the same time, each on a simulated host of its own. They take turns within each round, so that other work on
 the machine meets both. A round's ratio is the time in BUILD divided by that in BASE: above 1 BUILD is slower. It is given for the
 time until the answer, and for the processor time of all of the daemon's processes, which other work changes less. With --system the
-daemons are those of a machine, which root starts; else they are a user's own."""
+daemons are those of a machine, which root starts, and another user enqueues; else they are a user's own."""
 import argparse
 import json
 import os
@@ -20,6 +20,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SINGLE, ARRAY = 100, 1000
+USER = 60101  # a user ID that nobody has
 
 
 def daemon_of_a_machine(host, build):
@@ -49,6 +50,21 @@ def processor_seconds(runtime):
     return ns / 1e9
 
 
+def measure(client, runtime):
+    job = {"argv": ["/bin/true"], "cwd": "/", "env": [], "queue": "nobodys", "vram": "1"}
+    client.call("POST", "/v1/jobs", job)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        begin, cpu = time.monotonic(), processor_seconds(runtime)
+        if line.strip() == "single":
+            for _ in range(SINGLE):
+                client.call("POST", "/v1/jobs", job)
+        else:
+            client.call("POST", "/v1/jobs", {**job, "array": f"0-{ARRAY - 1}"})
+        took = time.monotonic() - begin
+        print(took, processor_seconds(runtime) - cpu, flush=True)
+
+
 def serve(build, system):
     """A child, for one build: answers each line of its input by the seconds that it took, and those of the processor."""
     os.environ["CARVE_BUILD"] = str(build)
@@ -63,19 +79,19 @@ def serve(build, system):
         else:
             host.carve_json("session", "list")
             path = host.env["CARVE_RUNTIME_DIR"] + "/carved.sock"
-        client = Connection(str(path))
-        job = {"argv": ["/bin/true"], "cwd": "/", "env": [], "queue": "nobodys", "vram": "1"}
-        client.call("POST", "/v1/jobs", job)
-        print("ready", flush=True)
-        for line in sys.stdin:
-            begin, cpu = time.monotonic(), processor_seconds(pathlib.Path(path).parent)
-            if line.strip() == "single":
-                for _ in range(SINGLE):
-                    client.call("POST", "/v1/jobs", job)
-            else:
-                client.call("POST", "/v1/jobs", {**job, "array": f"0-{ARRAY - 1}"})
-            took = time.monotonic() - begin
-            print(took, processor_seconds(pathlib.Path(path).parent) - cpu, flush=True)
+        child = os.fork() if system else 0
+        if child:
+            os.waitpid(child, 0)
+            return
+        try:
+            if system:
+                os.setgroups([])
+                os.setresgid(USER, USER, USER)
+                os.setresuid(USER, USER, USER)
+            measure(Connection(str(path)), pathlib.Path(path).parent)
+        finally:
+            if system:
+                os._exit(0)
     finally:
         if process:
             process.send_signal(signal.SIGTERM)
