@@ -36,6 +36,15 @@ def test_check_names_functions_that_nobody_classified(newer):
     assert "cuMemTakeNewest" in newer.carve("check").stdout
 
 
+@pytest.mark.parametrize("how", ["name", "cuGraphAddNode", "cuGraphAddNode_v3"])
+def test_memory_nodes_of_the_newest_form_are_the_slices(make_host, how):
+    host = make_host("h100-80gb", "615")
+    for size, result in (512, [0, 512]), (3000, [2, 0]):
+        done = host.carve("run", "--ephemeral", "--vram", "2", "--", *python("newer_memory", how, size))
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == result
+
+
 @pytest.mark.parametrize("release", ["535", "550", "580", "595", "610", "615"])
 def test_every_function_of_the_played_releases_is_classified(make_host, release):
     found = json.loads(make_host("h100-80gb", release).carve("check", "--json").stdout)
