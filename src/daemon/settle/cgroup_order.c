@@ -138,12 +138,19 @@ static void step_look(struct order *o)
 		snprintf(o->path + used, sizeof(o->path) - used, "/%s", name);
 }
 
+/* A limit that somebody else set, such as NVIDIA's container toolkit, stays as it is where it has
+ * the session's size: another call would take its soft limit away. */
 static int sizes_put(const struct order *o)
 {
 	int rc = 0;
 
-	for (uint32_t i = 0; i < o->gpu_count && rc == 0; i++)
-		rc = limits_put(o->driver, o->gpu[i].index, o->path, o->gpu[i].bytes);
+	for (uint32_t i = 0; i < o->gpu_count && rc == 0; i++) {
+		uint64_t bytes;
+
+		if (limits_get(o->driver, o->gpu[i].index, o->path, &bytes) < 0 ||
+		    bytes != o->gpu[i].bytes)
+			rc = limits_put(o->driver, o->gpu[i].index, o->path, o->gpu[i].bytes);
+	}
 	return rc;
 }
 

@@ -187,6 +187,36 @@ def test_a_containers_own_cgroup_carries_the_limit(newer, cgroups, around):  # n
     assert leaf.exists(), "it is its runtime's"
 
 
+def already_limited(host, leaf, soft, hard):
+    """As NVIDIA's container toolkit does by NVIDIA_GPU_MEMORY_REQUEST and _LIMIT."""
+    done = host.run(python("memory_limits", "set", leaf, soft, hard))
+    assert json.loads(done.stdout)[0] == 0, done.stderr
+
+
+def test_a_limit_that_a_container_has_already_is_honoured_and_not_set_again(newer, cgroups):  # noqa: F811
+    available(newer)
+    session = newer.carve_json("session", "request", "--vram", "2")["id"]
+    leaf = cgroups.make()
+    with inside(newer, leaf) as contained:
+        already_limited(newer, leaf, GIB, 2 * GIB)
+        assert newer.carve("sim", "fault", "nvml", "--call", "nvmlDeviceSetMemoryLimits_v1", "--error", "999").returncode == 0
+        hold(newer, session, contained.pid)
+        assert [(one["soft_bytes"], one["hard_bytes"]) for one in limits(newer)] == [(GIB, 2 * GIB)]
+        assert newer.carve("sim", "fault", "nvml", "--clear").returncode == 0
+    wait_until(lambda: not limits(newer))
+
+
+def test_a_container_with_another_limit_than_its_slice_does_not_start(newer, cgroups):  # noqa: F811
+    available(newer)
+    session = newer.carve_json("session", "request", "--vram", "2")["id"]
+    leaf = cgroups.make()
+    with inside(newer, leaf) as contained:
+        already_limited(newer, leaf, 0, GIB)
+        done = ask_to_hold(newer, session, contained.pid)
+        assert done.returncode != 0 and "in a cgroup with another limit" in done.stdout
+        assert [one["hard_bytes"] for one in limits(newer)] == [GIB]
+
+
 def test_a_cgroup_that_is_made_anew_under_its_name_gets_the_limit_again(newer, cgroups, around):  # noqa: F811
     """As when a runtime starts a container again."""
     available(newer)
