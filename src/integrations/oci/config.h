@@ -19,7 +19,8 @@ json_t *oci_config_load(const char *text, size_t size);
 json_t *oci_config_read(const char *path);
 /* The session that the container asks for. It asks by the arguments of a device's hook, which then
  * leaves it alone, by an annotation or by a label. Returns 0 with *ret as container_wanted() has
- * it, NULL: this container has none of ours. Returns negative with *err set on failure. */
+ * it, NULL: this container has none of ours. Returns negative with *err set on failure.
+ * `session->limits` points into `config`, which has to stay for oci_config_session(). */
 int oci_config_wanted(const struct oci_container *container, const json_t *config,
 		      struct oci_session *session, json_t **ret, struct error *err);
 /* Makes that session. It lives as long as the calling process, until the hook registers the

@@ -31,21 +31,17 @@ static json_t *environment_list(void)
 	return list;
 }
 
-/* The session that the container is to have; NULL: none, or it needs no nodes before it is made. */
-static json_t *wanted_find(struct oci_session *session, const char *text, size_t size)
+/* The session that the container is to have; NULL: none. *session points into the configuration. */
+static json_t *wanted_find(struct oci_session *session, json_t *config)
 {
 	struct oci_container container = {0};
 	struct error ignored = {0};
 	json_t *wanted = NULL;
 
-	if (!oci_devices_have_rules())
-		return NULL;
-	json_t *config = oci_config_load(text, size);
 	if (oci_podman_container(config, &container) &&
 	    oci_config_parse(config, &container, &ignored) == 0)
 		(void)oci_config_wanted(&container, config, session, &wanted, &ignored);
 	oci_container_clear(&container);
-	json_decref(config);
 	return wanted;
 }
 
@@ -182,8 +178,11 @@ int oci_precreate(void)
 		fputs("carve-hook: standard input is no configuration of a container\n", stderr);
 		return EXIT_CODE_FAILED;
 	}
-	json_t *wanted = wanted_find(&session, text, size);
+	/* Without rules for devices a container needs no nodes before it is made. */
+	json_t *config = oci_devices_have_rules() ? oci_config_load(text, size) : NULL;
+	json_t *wanted = wanted_find(&session, config);
 	if (wanted)
 		extended_write(&session, wanted, text, size);
+	json_decref(config);
 	return unchanged_write(text, size) < 0 ? EXIT_CODE_FAILED : EXIT_CODE_OK;
 }
