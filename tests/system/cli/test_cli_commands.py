@@ -414,9 +414,12 @@ def test_mount_binds_programs_that_open_the_driver_by_path(mounting, how):
 
 
 def test_mount_leaves_nothing_outside(mounting, examples):
+    own = os.path.dirname(mounting.env["CARVE_RUNTIME_DIR"])
+
     def mounts():
+        """But for those of other tests, whose containers come and go below /tmp."""
         with open("/proc/self/mountinfo") as file:
-            return file.read()
+            return [line for line in file if not line.split()[4].startswith("/tmp/") or own in line]
 
     before = mounts()
     done = mounting.carve("run", "--isolation", "mount", "--vram", "2", "sh", "-c",
