@@ -23,6 +23,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "base/program.h"
 #include "host/client.h"
 #include "host/directory.h"
 #include "host/host.h"
@@ -227,6 +228,7 @@ static uint32_t branch_of_host(void)
 /* Becomes the command; returns the exit code where that failed. */
 static int command_exec(const struct run_options *o, const char *host)
 {
+	char why[PROGRAM_WHY_SIZE];
 	int status = setenv(WIRE_ENV_HOST, host, 1) < 0 ? -errno : 0;
 
 	if (status == 0)
@@ -238,12 +240,9 @@ static int command_exec(const struct run_options *o, const char *host)
 		return EXIT_CODE_RUN_FAILED;
 	}
 	execvp(o->command[0], o->command);
-	if (errno != ENOENT && errno != ENOTDIR) {
-		complain(o->command[0], errno);
-		return EXIT_CODE_NOT_EXECUTABLE;
-	}
-	fprintf(stderr, "simhost: %s: command not found\n", *o->command[0] ? o->command[0] : "''");
-	return EXIT_CODE_NOT_FOUND;
+	status = program_why(o->command[0], errno, why);
+	fprintf(stderr, "simhost: %s: %s\n", *o->command[0] ? o->command[0] : "''", why);
+	return status;
 }
 
 static const int passed_on[] = {SIGINT,  SIGQUIT,  SIGTERM, SIGHUP, SIGUSR1,

@@ -219,24 +219,6 @@ int executable_beside(const char *name, char *buf, size_t size)
 										   : -ENAMETOOLONG;
 }
 
-bool program_is_there(const char *name)
-{
-	const char *path = secure_getenv("PATH");
-	char place[PATH_MAX];
-
-	for (path = path ? path : "/usr/bin:/bin"; *path; path += *path == ':') {
-		size_t length = strcspn(path, ":");
-
-		if (length &&
-		    snprintf(place, sizeof(place), "%.*s/%s", (int)length, path, name) <
-			    (int)sizeof(place) &&
-		    access(place, X_OK) == 0)
-			return true;
-		path += length;
-	}
-	return false;
-}
-
 int write_all(int fd, const void *data, size_t size)
 {
 	const char *from = data;

@@ -62,9 +62,6 @@ int executable_dir(char *buf, size_t size);
 /* Path of the program `name` in that directory, into `buf` of `size` bytes. 0 or -errno. */
 int executable_beside(const char *name, char *buf, size_t size);
 
-/* Whether a directory of the PATH has a program of that name, which has no slash. */
-bool program_is_there(const char *name);
-
 /* Each of the descriptors 0 to 2 that is closed gets a file on which every read and write fails as
  * on a closed one. So no file or socket that is opened later gets its number, and with it what a
  * library writes there. An exec closes them again. */

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/macros.h"
+#include "base/program.h"
 #include "base/units.h"
 #include "cli/apart.h"
 #include "cli/cli.h"
@@ -117,9 +117,9 @@ static int short_option(const struct cli *cli, int letter)
 	static const struct {
 		int letter;
 		enum cli_option_id id;
-	} letters[] = {{'h', OPT_HELP},       {'v', OPT_VERBOSE},    {'V', OPT_VERSION},
-		       {'i', OPT_JOB_INPUT},  {'o', OPT_JOB_OUTPUT}, {'e', OPT_JOB_ERROR},
-		       {'f', OPT_JOB_FOLLOW}, {'t', OPT_IMAGE_TAG}};
+	} letters[] = {{'h', OPT_HELP},      {'v', OPT_VERBOSE},    {'v', OPT_CHECK_VERBOSE},
+		       {'V', OPT_VERSION},   {'i', OPT_JOB_INPUT},  {'o', OPT_JOB_OUTPUT},
+		       {'e', OPT_JOB_ERROR}, {'f', OPT_JOB_FOLLOW}, {'t', OPT_IMAGE_TAG}};
 
 	for (size_t i = 0; i < ARRAY_SIZE(letters); i++)
 		if (letters[i].letter == letter && cli_verb_takes(cli->verb, letters[i].id))

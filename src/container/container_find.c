@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/macros.h"
+#include "base/program.h"
 
 const char *container_runtime_find(struct error *err)
 {

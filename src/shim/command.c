@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json_text.h"
 #include "base/kill_point.h"
+#include "base/program.h"
 #include "proto/attach.h"
 #include "shim/container.h"
 #include "shim/pod.h"
@@ -167,7 +168,7 @@ void shim_leave_unstarted(const struct shim *shim)
 _Noreturn void shim_command_become(const struct shim *shim, int gate, int failures)
 {
 	struct failure failure = {0};
-	char **argv = NULL, byte;
+	char **argv = NULL, byte, why[PROGRAM_WHY_SIZE];
 
 	setsid();
 	int rc = command_prepare(shim, &argv, &failure);
@@ -181,8 +182,8 @@ _Noreturn void shim_command_become(const struct shim *shim, int gate, int failur
 	if (rc == 0) {
 		shim_signals_restore(shim);
 		execvp(argv[0], argv);
-		fail(&failure, errno == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_NOT_EXECUTABLE,
-		     argv[0], errno);
+		failure.code = program_why(argv[0], errno, why);
+		snprintf(failure.text, sizeof(failure.text), "%.250s: %.240s", argv[0], why);
 	}
 	dprintf(STDERR_FILENO, "carve: %s\n", failure.text);
 	(void)write_all(failures, &failure, sizeof(failure));

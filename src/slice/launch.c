@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/program.h"
 #include "proto/attach.h"
 #include "slice/driver_find.h"
 #include "slice/places.h"
@@ -67,14 +68,13 @@ static void namespace_register(const struct launch *launch)
 
 static int exec_error(const char *command, int error, struct error *err)
 {
-	if (error == ENOENT) {
-		error_set(err, EXIT_CODE_NOT_FOUND, "%.400s: command not found",
-			  *command ? command : "''");
+	char why[PROGRAM_WHY_SIZE];
+	int code = program_why(command, error, why);
+
+	error_set(err, code, "%.400s: %s", *command ? command : "''", why);
+	if (code == EXIT_CODE_NOT_FOUND && !strchr(command, '/'))
 		error_hint(err, "the command to run comes after carve's own options");
-		return -EXIT_CODE_NOT_FOUND;
-	}
-	return error_set(err, EXIT_CODE_NOT_EXECUTABLE, "%.400s: cannot be executed: %s", command,
-			 strerrordesc_np(error));
+	return -code;
 }
 
 /* Why a child could not become the command. */

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/program.h"
 #include "base/trust.h"
 #include "cli/cli.h"
 #include "slice/isolation.h"
@@ -29,25 +30,26 @@ static int simhost_exec(const struct places *places, char **argv, struct error *
 	execv(places->simhost, argv);
 	error_set(err, EXIT_CODE_FAILED, "cannot start %.300s: %s", places->simhost,
 		  strerrordesc_np(errno));
-	error_hint(err, "the simulated driver comes with scripts/install, or with the package "
-			"carve-sim");
+	error_hint(err,
+		   "the simulated driver is in an installation from source, and in the package "
+		   "carve-sim");
 	return -EXIT_CODE_FAILED;
 }
 
 /* On a simulated host already: the command joins it. `tell`: it is a shell at a terminal. */
 static int command_exec(char **command, bool tell, struct error *err)
 {
+	char why[PROGRAM_WHY_SIZE];
+
 	if (tell)
 		fprintf(stderr,
 			"carve: this is on the simulated host %s already, and so is this shell; "
 			"--gpus starts another host; leave it: exit\n",
 			secure_getenv(ENV_SIM_HOST));
 	execvp(command[0], command);
-	int code = errno == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_NOT_EXECUTABLE;
+	int code = program_why(command[0], errno, why);
 
-	return error_set(err, code, "%.400s: %s", *command[0] ? command[0] : "''",
-			 code == EXIT_CODE_NOT_FOUND ? "command not found"
-						     : strerrordesc_np(errno));
+	return error_set(err, code, "%.400s: %s", *command[0] ? command[0] : "''", why);
 }
 
 /* words, arguments, NULL. */

@@ -41,9 +41,9 @@ def test_run_command_errors(fake, tmp_path):
     plain = tmp_path / "plain"
     plain.write_text("x")
     fails(one_off(fake, "no-such-command-here"), 127, "not found")
-    fails(one_off(fake, str(tmp_path / "none")), 127, "not found")
-    fails(one_off(fake, str(plain)), 126, "executed")
-    fails(one_off(fake, str(tmp_path)), 126, "executed")
+    fails(one_off(fake, str(tmp_path / "none")), 127, "there is no such file")
+    fails(one_off(fake, str(plain)), 126, "is not executable")
+    fails(one_off(fake, str(tmp_path)), 126, "is a directory")
     assert len(fake.sent("DELETE")) == 4
     done = one_off(fake, "--json", "no-such-command-here")
     assert done.returncode == 127 and json.loads(done.stderr)["error"]["code"] == 127
@@ -269,3 +269,36 @@ def test_a_parent_that_ignores_children_gets_the_status(fake):
                           env=clean_env({"CARVE_RUNTIME_DIR": fake.dir}),
                           preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
     assert done.returncode == 5
+
+
+@pytest.fixture
+def odd_programs(tmp_path):
+    (tmp_path / "plain").write_text("no program\n")
+    (tmp_path / "script").write_text("#! /no/such/interpreter -x\n")
+    (tmp_path / "script").chmod(0o755)
+    (tmp_path / "link").symlink_to("/no/such/target")
+    return tmp_path
+
+
+ODD = [("", 126, "is a directory"), ("plain", 126, "is not executable (chmod +x makes it so)"),
+       ("script", 126, "its interpreter /no/such/interpreter is not there"), ("link", 127, "is a link to /no/such/target, which is not there"),
+       ("absent", 127, "there is no such file"), ("plain/x", 126, "cannot be executed: Not a directory")]
+
+
+@pytest.mark.parametrize("name, code, why", ODD)
+def test_a_command_that_cannot_be_executed_is_told_why(host, odd_programs, name, code, why):
+    path = f"{odd_programs}/{name}"
+    for argv in (["run", "--vram", "1", "--", path], ["sim", "--", path]):
+        done = host.carve(*argv)
+        assert done.returncode == code and done.stderr.count("\n") == 1, done.stderr
+        assert f"{path}: {why}" in done.stderr, done.stderr
+    outside = subprocess.run([BUILD / "carve", "sim", "--gpus", "h100-80gb", "--", path], capture_output=True, text=True, env=clean_env())
+    assert outside.returncode == code and f"{path}: {why}" in outside.stderr, outside.stderr
+
+
+def test_a_job_whose_command_cannot_be_executed_is_told_why(host, odd_programs):
+    host.carve_json("agent", "--detached", "--queue", "half=0.5")
+    for name, code, why in ODD:
+        path = f"{odd_programs}/{name}"
+        done = host.carve("enqueue", "--queue", "half", "--wait", "--", path)
+        assert done.returncode == code and f"{path}: {why}" in done.stderr, done.stderr
