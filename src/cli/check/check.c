@@ -252,13 +252,54 @@ static void means_print(const char *what, const json_t *means)
 	       session_text(means, "strength"));
 }
 
-static void check_print(const json_t *check)
+/* Whether two GPUs differ in their indexes alone. */
+static bool is_alike(const json_t *a, const json_t *b)
+{
+	cleanup_json json_t *one = json_copy((json_t *)a), *other = json_copy((json_t *)b);
+
+	json_object_del(one, "index");
+	json_object_del(other, "index");
+	return json_equal(one, other);
+}
+
+/* One block for all GPUs that are like the first. */
+static void gpu_block_print(const json_t *gpu, const json_t *alike)
+{
+	char indexes[256], title[300];
+
+	session_indexes_text(alike, indexes, sizeof(indexes));
+	snprintf(title, sizeof(title), "GPU%s %s:", json_array_size(alike) > 1 ? "s" : "", indexes);
+	printf("%-9s %s\n", title, session_text(gpu, "name"));
+	printf("  %-9s %s\n", "state:", session_text(gpu, "state_text"));
+	means_print("memory:", json_object_get(gpu, "memory"));
+	means_print("compute:", json_object_get(gpu, "compute"));
+}
+
+static void gpus_print(const json_t *gpus)
+{
+	for (size_t i = 0; i < json_array_size(gpus); i++) {
+		const json_t *gpu = json_array_get(gpus, i);
+		cleanup_json json_t *alike = json_array();
+		bool first = true;
+
+		for (size_t j = 0; j < json_array_size(gpus); j++) {
+			json_t *other = json_array_get(gpus, j);
+
+			if (!is_alike(gpu, other))
+				continue;
+			first &= j >= i;
+			json_array_append(alike, other);
+		}
+		if (first)
+			gpu_block_print(gpu, alike);
+	}
+}
+
+static void check_print(const json_t *check, bool all)
 {
 	const json_t *driver = json_object_get(check, "driver");
 	const json_t *front = json_object_get(check, "front");
 	const json_t *daemon = json_object_get(check, "daemon");
-	size_t i;
-	json_t *item;
 
 	printf("driver:   %s\n", driver_text(daemon, driver));
 	printf("  libcuda:   %s\n", or_none(session_text(driver, "cuda")));
@@ -271,22 +312,11 @@ static void check_print(const json_t *check)
 		printf("daemon:   not reachable\n");
 	printf("front:    %s\n", session_text(front, "cuda"));
 	check_isolation_print(json_object_get(check, "isolation"));
-	json_array_foreach(json_object_get(check, "gpus"), i, item)
-	{
-		printf("GPU %" PRIu64 ":    %s\n", session_number(item, "index"),
-		       session_text(item, "name"));
-		printf("  %-9s %s\n", "state:", session_text(item, "state_text"));
-		means_print("memory:", json_object_get(item, "memory"));
-		means_print("compute:", json_object_get(item, "compute"));
-	}
+	gpus_print(json_object_get(check, "gpus"));
 	if (!json_is_object(daemon))
 		printf("GPUs:     unknown, as no daemon answers\n");
 	check_conditions_print(json_object_get(check, "conditions"),
-			       json_array_size(json_object_get(check, "missing")));
-	printf("missing:%s\n",
-	       json_array_size(json_object_get(check, "missing")) ? "" : "  nothing");
-	json_array_foreach(json_object_get(check, "missing"), i, item)
-		printf("  %s\n", json_string_value(item));
+			       json_object_get(check, "missing"), all);
 }
 
 /* The runtime directory of the daemon that answers, or else of the one that would be started; NULL:
@@ -353,7 +383,7 @@ int cli_check(struct cli *cli, struct error *err)
 	if (cli->value[OPT_JSON])
 		rc = output_json(check, err);
 	else
-		check_print(check);
+		check_print(check, cli->value[OPT_CHECK_VERBOSE] != NULL);
 	if (rc < 0)
 		return rc;
 	/* Without a daemon every command ends so, whatever else is missing. */

@@ -771,29 +771,26 @@ json_t *check_conditions(const struct check_input *input)
 	return list;
 }
 
-void check_conditions_print(const json_t *conditions, size_t missing)
+void check_conditions_print(const json_t *conditions, const json_t *missing, bool all)
 {
-	size_t i, quiet = 0, notes = 0, problems = 0;
+	size_t i, passed = 0, notes = 0;
 	json_t *item;
 
 	json_array_foreach(conditions, i, item)
 	{
 		const char *state = session_text(item, "state");
 
+		passed += !strcmp(state, state_names[OK]);
 		notes += !strcmp(state, state_names[NOTE]);
-		problems += !strcmp(state, state_names[PROBLEM]);
-		if (!strcmp(state, "ok"))
-			quiet++;
-		else
-			printf("%s:%*s %s; %s\n", state, (int)(9 - strlen(state)), "",
-			       session_text(item, "message"), session_text(item, "advice"));
+		if (all && !strcmp(state, state_names[OK]))
+			printf("passed:    %s\n", session_text(item, "message"));
 	}
-	/* Every problem is missing, too. */
-	i += missing - problems;
-	printf("%zu checks: %zu passed", i, quiet);
-	if (notes)
-		printf(", %zu worth knowing", notes);
-	if (missing)
-		printf(", %zu failed", missing);
-	printf("\n");
+	json_array_foreach(conditions, i,
+			   item) if (!strcmp(session_text(item, "state"), state_names[NOTE]))
+		printf("note:      %s; %s\n", session_text(item, "message"),
+		       session_text(item, "advice"));
+	/* The problems among the conditions are in this list, too. */
+	json_array_foreach(missing, i, item) printf("problem:   %s\n", json_string_value(item));
+	printf("%zu of %zu checks passed%s\n", passed, passed + notes + json_array_size(missing),
+	       all ? "." : " (`-v` lists them).");
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 
 struct places;
 
@@ -18,6 +19,7 @@ struct check_input {
  * but worth knowing) or "problem". CARVE_CHECK_ROOT, for tests, is where /proc, /etc, /dev, /sys,
  * /run and /tmp are looked for. */
 json_t *check_conditions(const struct check_input *input);
-/* Prints notes and problems for people, and how many were looked at. `missing` is the number of all
- * problems; one that is no condition's (the daemon, the driver) counts as one. */
-void check_conditions_print(const json_t *conditions, size_t missing);
+/* Prints a line for each note, for each text in `missing`, which are all problems, and how many
+ * checks passed. A problem that is no condition's (the daemon, the driver) counts as a check. With
+ * `all` a line for each condition that is as it should be, too. */
+void check_conditions_print(const json_t *conditions, const json_t *missing, bool all);

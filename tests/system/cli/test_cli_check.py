@@ -246,8 +246,29 @@ def test_notes_and_problems_are_told_to_people(daemon, root, tmp_path):
     found = json.loads(run([*argv, "--json"], env=env).stdout)
     missing, passed = len(found["missing"]), sum(c["state"] == "ok" for c in found["conditions"])
     assert any(line.startswith("note: ") and "3 GiB of GPU 0" in line for line in lines)
-    assert any(line.startswith("problem: ") and "nvidia-smi --compute-mode=0" in line for line in lines)
-    assert f"{passed + 1 + missing} checks: {passed} passed, 1 worth knowing, {missing} failed" in lines, lines
+    assert [line.split(":", 1)[1].strip() for line in lines if line.startswith("problem: ")] == found["missing"]
+    assert sum("nvidia-smi --compute-mode=0" in line for line in lines) == 1, "a problem is one line"
+    assert lines[-1] == f"{passed} of {passed + 1 + missing} checks passed (`-v` lists them).", lines
+    assert not any(line.startswith("passed: ") for line in lines)
+    for option in ("-v", "--verbose"):
+        told = run([*argv, option], env=env).stdout.splitlines()
+        assert [line.split(":", 1)[1].strip() for line in told if line.startswith("passed: ")] == \
+            [c["message"] for c in found["conditions"] if c["state"] == "ok"]
+        assert told[-1] == f"{passed} of {passed + 1 + missing} checks passed."
+
+
+def test_equal_gpus_have_one_block(make_host):
+    host = make_host("h100-80gb:8")
+    lines = host.carve("check").stdout.splitlines()
+    assert [line.split(":")[0] for line in lines if line.startswith("GPU")] == ["GPUs 0-7"]
+    assert sum(line.startswith("  memory:") for line in lines) == 1
+    assert len(host.carve_json("check")["gpus"]) == 8
+
+
+def test_gpus_that_differ_have_blocks_of_their_own(make_host):
+    host = make_host("h100-80gb:2,a100-40gb,h100-80gb+mig,a100-40gb")
+    lines = host.carve("check").stdout.splitlines()
+    assert [line.split(":")[0] for line in lines if line.startswith("GPU")] == ["GPUs 0,1", "GPUs 2,4", "GPU 3"]
 
 
 def test_functions_of_nvml_that_nobody_classified_are_a_note(check, daemon, tmp_path):

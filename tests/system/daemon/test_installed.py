@@ -78,7 +78,7 @@ def test_no_daemon_is_started_in_the_services_place(inside, mark, tmp_path):
     told = done.stderr.splitlines()
     assert "carve: the system daemon, which has this host's GPUs, does not answer at /run/carve/carved.sock" in told[0]
     assert "systemctl start carved.service" in told[0] and "journalctl -u carved" in told[0]
-    assert "missing:" in done.stdout and "journalctl -u carved" in done.stdout  # carve check
+    assert "problem:" in done.stdout and "journalctl -u carved" in done.stdout  # carve check
 
 
 def test_a_service_manager_that_listens_for_a_service_that_does_not_run(inside):
