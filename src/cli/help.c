@@ -48,37 +48,86 @@ static void verb_help(const struct cli_verb *verb)
 	others_print(verb);
 }
 
-static void verbs_print(const char *group)
+/* The sections of `carve help`, by the first words of verbs. */
+static const struct section {
+	const char *title, *groups[8];
+} sections[] = {
+	{"Everyday", {"run", "session", "gpu", "top", "explain", "check", "completion", "help"}},
+	{"Queues", {"enqueue", "job", "queue", "agent"}},
+	{"Containers", {"podman", "docker", "apptainer", "cdi", "image", "hook"}},
+	{"Cluster", {"kubernetes"}},
+	{"Administrator", {"quota", "timeslicing", "node", "mig"}},
+	{"Simulated GPUs", {"sim"}},
+};
+
+static bool is_in_section(const struct cli_verb *verb, const struct section *section)
 {
-	const char *example = NULL;
+	for (size_t i = 0; i < ARRAY_SIZE(section->groups) && section->groups[i]; i++)
+		if (cli_verb_in_group(verb, section->groups[i]))
+			return true;
+	return false;
+}
+
+static const char *section_of(const struct cli_verb *verb)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(sections); i++)
+		if (is_in_section(verb, &sections[i]))
+			return sections[i].title;
+	return "";
+}
+
+static bool is_in_group(const struct cli_verb *verb, const char *group)
+{
+	return !group || cli_verb_in_group(verb, group);
+}
+
+static int width_of(const char *group)
+{
 	int width = 0;
 
 	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++)
-		if (!group || cli_verb_in_group(verb, group))
+		if (is_in_group(verb, group))
 			width = MAX(width, (int)strlen(verb->name));
+	return width;
+}
+
+/* The commands of a section, or with `section` NULL those of a group. Returns the first one. */
+static const struct cli_verb *verbs_print(const struct section *section, const char *group)
+{
+	const struct cli_verb *first = NULL;
+	int width = width_of(group);
+
+	printf("\n%s:\n", section ? section->title : "Commands");
 	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++) {
-		if (group && !cli_verb_in_group(verb, group))
+		if (section ? !is_in_section(verb, section) : !is_in_group(verb, group))
 			continue;
 		printf("  %-*s  %s\n", width, verb->name, verb->summary);
-		if (!example)
-			example = verb->example;
+		first = first ? first : verb;
 	}
-	if (example)
-		printf("\nExample:\n  %s\n", example);
+	return first;
 }
 
 void help_print(const struct cli_verb *verb, const char *group)
 {
+	const struct cli_verb *first = NULL;
+
 	if (verb) {
 		verb_help(verb);
 		return;
 	}
 	printf("usage: carve %s%sCOMMAND [OPTION]... [ARG]...\n", group ? group : "",
 	       group ? " " : "");
-	if (!group)
+	if (group)
+		first = verbs_print(NULL, group);
+	else
 		printf("Cut GPUs into slices that hold.\n");
-	printf("\nCommands:\n");
-	verbs_print(group);
+	for (size_t i = 0; i < ARRAY_SIZE(sections) && !group; i++) {
+		const struct cli_verb *its = verbs_print(&sections[i], NULL);
+
+		first = first ? first : its;
+	}
+	if (first)
+		printf("\nExample:\n  %s\n", first->example);
 	printf("\n`carve %s%sCOMMAND --help` tells more about one.\n", group ? group : "",
 	       group ? " " : "");
 }
@@ -90,8 +139,9 @@ static json_t *verb_json(const struct cli_verb *verb)
 	for (const struct cli_option *o = cli_options; o->name; o++)
 		if (verb->syntax != CLI_SYNTAX_RAW && cli_verb_takes(verb, o->id))
 			json_array_append_new(options, json_sprintf("--%s", o->name));
-	return json_pack("{s:s,s:s,s:s,s:s,s:o}", "name", verb->name, "usage", verb->usage,
-			 "summary", verb->summary, "example", verb->example, "options", options);
+	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:o}", "name", verb->name, "section",
+			 section_of(verb), "usage", verb->usage, "summary", verb->summary,
+			 "example", verb->example, "options", options);
 }
 
 static int help_json(const char *name, struct error *err)

@@ -190,6 +190,23 @@ def test_every_verb_has_help_with_an_example(fake):
     assert all(f"  {verb['name']:{width}}  {verb['summary']}\n" in listed for verb in verbs())
 
 
+def test_help_lists_the_commands_in_groups(fake):
+    listed = carve(fake, "--help").stdout
+    assert listed == carve(fake, "help").stdout
+    sections, found = {}, None
+    for line in listed.splitlines():
+        if re.fullmatch(r"[A-Z][A-Za-z ]*:", line):
+            found = line[:-1]
+        elif line.startswith("  ") and found != "Example":
+            sections.setdefault(found, []).append(re.split(r"\s{2,}", line.strip())[0])
+    assert list(sections) == ["Everyday", "Queues", "Containers", "Cluster", "Administrator", "Simulated GPUs"]
+    for title, names in sections.items():
+        assert names == [verb["name"] for verb in verbs() if verb["section"] == title]
+    # Each command stands in one group.
+    assert sorted(sum(sections.values(), [])) == sorted(verb["name"] for verb in verbs())
+    assert "enqueue" in sections["Queues"] and "run" in sections["Everyday"] and "quota set" in sections["Administrator"]
+
+
 def test_version(fake):
     assert carve(fake, "--version").stdout.startswith("carve ")
     assert json.loads(carve(fake, "--version", "--json").stdout)["version"]
