@@ -345,13 +345,14 @@ static void join_tell(const struct cli *cli, const struct slice_request *request
 {
 	size_t count = json_array_size(json_object_get(session, "pids")) +
 		       json_array_size(json_object_get(session, "command_pids"));
-	char others[UNITS_TEXT_SIZE];
+	char others[UNITS_TEXT_SIZE], size[SESSION_SIZE_SIZE];
 
 	if (!request->sized && !cli->value[OPT_VERBOSE] && !isatty(STDERR_FILENO))
 		return;
-	fprintf(stderr, "carve: joined session %s, %s%s\n", session_text(session, "id"),
-		count ? "shared with " : "which no other process uses now",
-		count ? units_format_count(count, "process", others) : "");
+	units_format_count(count, "process", others);
+	fprintf(stderr, "carve: using your session %s (%s%s%s)\n", session_text(session, "id"),
+		session_size_text(session, size), count ? ", shared with " : "",
+		count ? others : "");
 }
 
 /* Less than was asked for is said wherever the output goes. */

@@ -125,6 +125,9 @@ void mig_part_changed(const struct session *session);
 bool mig_has_role(const struct mig *mig, uint32_t gpu);
 /* Why a GPU with the role gives out no instances; "": it does, or has no role. */
 const char *mig_problem(const struct mig *mig, uint32_t gpu);
+/* Names an idle instance of GPU `gpu` that somebody holds, and the process, into `buf`, which is
+ * returned; NULL: nobody holds one. */
+const char *mig_held_text(const struct mig *mig, uint32_t gpu, char *buf, size_t size);
 /* Why the driver refused lately to make or remove instances of a GPU with the role, so that the GPU
  * is left out for a while; "": it did not. */
 const char *mig_refusal(const struct mig *mig, uint32_t gpu);

@@ -217,6 +217,11 @@ static const char *held_text(const struct mig_board *board, char *buf, size_t si
 	return NULL;
 }
 
+const char *mig_held_text(const struct mig *mig, uint32_t gpu, char *buf, size_t size)
+{
+	return held_text(&mig->board[gpu], buf, size);
+}
+
 /* A place that was asked for, and that the driver refused though it looks free: which. */
 static const char *refused_text(const struct mig *mig, uint32_t gpu, const struct ask *ask,
 				char *buf, size_t size)

@@ -82,7 +82,7 @@ static const struct refusal {
 	{-EBUSY, REFUSAL_GPU, REFUSAL_PLACE,
 	 "the driver makes no instance while something uses the GPU itself; monitoring tools do, "
 	 "too",
-	 "something holds the MIG instance that is to be removed; monitoring tools do, too"},
+	 "a process holds it open, as monitoring tools do"},
 	{-ETIMEDOUT, REFUSAL_GPU, REFUSAL_PLACE,
 	 "the driver did not come to making a MIG instance in time: it is busy with other changes",
 	 "the driver did not come to removing a MIG instance in time: it is busy with other "
@@ -175,6 +175,25 @@ static void op_learn(struct mig *mig, const struct mig_op *op)
 	}
 }
 
+/* An instance that a process holds is named as `carve mig list` has it: by its first memory unit
+ * and their number. */
+static void op_error(const struct mig_order *o, const struct mig_op *op,
+		     const struct refusal *refusal, int code, struct error *err)
+{
+	unsigned index = o->mig->gpus->gpu[op->gpu].info.index;
+
+	if (op->kind == MIG_OP_REMOVE && refusal->rc == -EBUSY) {
+		error_set(err, code,
+			  "the driver refused to remove the MIG instance at %u:%u on GPU %u: %s",
+			  op->place.start, op->place.size, index, refusal->removing_text);
+		error_hint(err, "`carve mig list` shows the instances and the processes in them");
+		return;
+	}
+	error_set(err, code, "GPU %u: %s", index, op_text(op, refusal));
+	if (refusal->hint)
+		error_hint(err, "%s", refusal->hint);
+}
+
 /* False: nothing was refused. EXIT_CODE_NO_ROOM: other instances may do. */
 static bool order_error(const struct mig_order *o, struct error *err)
 {
@@ -184,14 +203,11 @@ static bool order_error(const struct mig_order *o, struct error *err)
 
 		if (!refusal)
 			continue;
-		error_set(err,
-			  op_scope(op, refusal) != REFUSAL_ALL ? EXIT_CODE_NO_ROOM
-			  : op->rc == -EPIPE                   ? EXIT_CODE_FAILED
-							       : EXIT_CODE_NOT_PERMITTED,
-			  "GPU %u: %s", o->mig->gpus->gpu[op->gpu].info.index,
-			  op_text(op, refusal));
-		if (refusal->hint)
-			error_hint(err, "%s", refusal->hint);
+		op_error(o, op, refusal,
+			 op_scope(op, refusal) != REFUSAL_ALL ? EXIT_CODE_NO_ROOM
+			 : op->rc == -EPIPE                   ? EXIT_CODE_FAILED
+							      : EXIT_CODE_NOT_PERMITTED,
+			 err);
 		return true;
 	}
 	return false;

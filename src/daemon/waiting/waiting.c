@@ -609,6 +609,25 @@ static void grant_instances(struct waiting *waiting, struct waiter *w,
 	grant(waiting, w, &result, instances);
 }
 
+/* The driver made the instance, and another program was in it before the session, or it is too
+ * small for a context. */
+static void instance_refused(const struct waiting *waiting, const char *session, struct error *err)
+{
+	const struct session *s = session_find(waiting->sessions, session);
+	int gpu = s && s->record.gpu_count ? s->pool_gpu[0] : -1;
+	char held[160];
+	const char *why =
+		gpu < 0 ? NULL
+			: mig_held_text(waiting->sessions->mig, (uint32_t)gpu, held, sizeof(held));
+
+	error_set(err, EXIT_CODE_FAILED,
+		  "session %s has no new size, as the MIG instance that was made for it cannot be "
+		  "used: %s",
+		  session,
+		  why ? why : "a process holds it, or it is smaller than one CUDA context");
+	error_hint(err, "`carve mig list` shows the instances and the processes in them");
+}
+
 void waiting_made(struct waiting *waiting, const char *id, const struct mig_grant *instances,
 		  const struct error *why)
 {
@@ -627,10 +646,7 @@ void waiting_made(struct waiting *waiting, const char *id, const struct mig_gran
 		err = *why;
 		err.code = err.code == EXIT_CODE_NO_ROOM ? EXIT_CODE_FAILED : err.code;
 	} else if (!instances && w->request.resize[0])
-		error_set(&err, EXIT_CODE_FAILED,
-			  "the driver did not make room for another instance: something holds one "
-			  "that is idle, or session %s's own",
-			  w->request.resize);
+		instance_refused(waiting, w->request.resize, &err);
 	/* Another request of this user may have come first. */
 	if (instances && (user_has_one(waiting, &w->request, &w->peer, &err) ||
 			  name_taken(waiting, &w->request, &w->peer, w, &err)))

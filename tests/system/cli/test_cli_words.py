@@ -243,14 +243,14 @@ def test_jobs_are_asked_whether_mebibytes_were_meant(host, agent):
 def test_a_run_that_joins_says_which_session_and_who_shares_it(host):
     granted = host.carve_json("session", "request", "--vram", "1")["id"]
     done = host.carve("run", "--vram", "1", "--", CARVE, "run", "--vram", "1", "true")
-    assert f"joined session {granted}, which no other process uses now" in done.stderr
+    assert f"using your session {granted} (1 GiB)\n" in done.stderr
     assert f"inside slice {granted} already, and a slice cannot be cut again" in done.stderr
     assert not host.carve("run", "true").stderr
     sleeper = host.popen([CARVE, "run", "--vram", "1", "--", "sh", "-c", "echo up; read line"], stdin=subprocess.PIPE,
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert sleeper.stdout.readline()
     done = host.carve("run", "--vram", "1", "true")
-    assert f"joined session {granted}, shared with 1 process" in done.stderr
+    assert f"using your session {granted} (1 GiB, shared with 1 process)\n" in done.stderr
     sleeper.communicate("\n" if sleeper.text_mode else b"\n", timeout=60)
 
 

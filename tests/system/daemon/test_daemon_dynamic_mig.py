@@ -527,7 +527,10 @@ def test_a_session_that_cannot_be_moved_is_as_it_was_or_ends_with_the_reason(mak
     carve(host, "session", "request", "--vram", "5")
     before = look(host, "session", "show")
     carve(host, "sim", "fault", "mig-destroy")
-    carve(host, "session", "resize", "70", status=1)
+    refused = carve(host, "session", "resize", "70", status=1).stderr
+    [own] = instances(host)
+    assert f"the driver refused to remove the MIG instance at {own['start']}:{own['size']} on GPU 0: a process holds it open" in refused
+    assert "`carve mig list` shows the instances" in refused and refused.count("\n") == 1
     carve(host, "sim", "fault", "mig-destroy", "--clear")
     assert look(host, "session", "show")["gpus"][0]["instance"] == before["gpus"][0]["instance"]
     carve(host, "run", "--", *python("mem_info"))
