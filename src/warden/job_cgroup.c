@@ -12,8 +12,9 @@
 #include "proto/warden_jobs.h"
 #include "warden/jobs.h"
 
-/* The unit's DelegateSubgroup: systemd from 254 on starts the warden in a cgroup of this name. So
- * the cgroup above, which is the warden's too, has no processes and may have controllers. */
+/* The DelegateSubgroup of systemd/carve-generator: systemd from 254 on starts the warden in a
+ * cgroup of this name. So the cgroup above, which is the warden's too, has no processes and may
+ * have controllers. */
 #define OWN_NAME "/carve-warden"
 /* The number of cgroups that a job may have below its own, for containers and the like. Removing
  * one takes about 0.1 ms (job_left.c). */

@@ -142,7 +142,7 @@ def test_a_fork_bomb_fills_its_own_job_alone(make_lab, tmp_path):
     assert lab.carve_json(ROOT, "check")["daemon"]["job_tasks_of"] == "job"
     assert lab.carve(ALICE, "job", "cancel", bomb).returncode == 0
     assert jobs.ended(ALICE, bomb)["state"] == "cancelled"
-    assert lab.serves_still() and "launcher.tasks_of_user" not in lab.log()
+    assert lab.serves_still()
 
 
 @pytest.mark.skipif(not tasks_can_be_limited(), reason="no cgroup with the controller pids can be made here")
@@ -181,7 +181,8 @@ def test_without_the_pids_controller_a_fork_bomb_fills_its_users_limit(make_lab,
     assert (daemon["daemon"]["job_tasks"], daemon["daemon"]["job_tasks_of"]) == (TASKS_OF_USER, "user")
     note, = [c for c in daemon["conditions"] if c["name"] == "job_tasks"]
     assert note["state"] == "note" and f"may have {TASKS_OF_USER} processes and threads together" in note["message"]
-    assert lab.log().count("launcher.tasks_of_user") == 1
+    # It is so on every start of such a machine, and no event.
+    assert "tasks_of_user" not in lab.log()
     assert lab.carve(ALICE, "job", "cancel", bomb).returncode == 0
     assert jobs.ended(ALICE, bomb)["state"] == "cancelled"
     assert jobs.output(ALICE, "bash", "-c", "ulimit -Hu").strip() == str(TASKS_OF_USER)

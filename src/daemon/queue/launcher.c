@@ -60,8 +60,6 @@ static void on_greeted(void *context, int rc, const void *answer, int *fd)
 	l->tasks_max = limits->tasks_max;
 	l->tasks =
 		limits->tasks == WARDEN_TASKS_OF_USER ? WARDEN_TASKS_OF_USER : WARDEN_TASKS_OF_JOB;
-	if (l->tasks == WARDEN_TASKS_OF_USER)
-		log_event(LOG_WARNING, "launcher.tasks_of_user most=%" PRIu64, l->tasks_max);
 }
 
 /* This makes nothing where nothing is missing. */
