@@ -65,7 +65,7 @@ static const char help[] =
 	"                       plugin does\n"
 	"  --idle-exit SECONDS  end after that long without sessions and connections\n"
 	"  --foreground         stay in the foreground, log to stderr (else: DIR/carved.log)\n"
-	"  --config FILE        read the configuration (again on SIGHUP); see docs/daemon.md\n"
+	"  --config FILE        read the configuration (again on SIGHUP); see carved(8)\n"
 	"  --check-config       only say whether that file is right\n"
 	"  --takeover           have the daemon that serves DIR become this program: sessions, "
 	"sockets\n"

@@ -27,7 +27,8 @@ static const char *argument_find(const json_t *runtime, const char *option)
 static int refuse(const char *dir, const char *what, struct error *err)
 {
 	error_set(err, EXIT_CODE_FAILED, "%.200s/" FILE_NAME ".json: %s", dir, what);
-	error_hint(err, "mend the file, or add the runtime by hand: docs/containers.md");
+	error_hint(err, "mend the file, or add the runtime by hand: "
+			"/usr/share/doc/carve/containers.md has the lines");
 	return -err->code;
 }
 

@@ -211,9 +211,9 @@ int mig_models_read(const char *spec, struct mig_models *ret, struct error *err)
 	if (!json_is_array(list)) {
 		error_set(err, EXIT_CODE_FAILED, "%.300s list --json: no list of models",
 			  places.simhost);
-		error_hint(err,
-			   "the simulated driver comes with scripts/install, or with the package "
-			   "carve-sim");
+		error_hint(err, "the simulated driver is in an installation from source, and in "
+				"the package "
+				"carve-sim");
 		rc = -EXIT_CODE_FAILED;
 	} else {
 		rc = mig_models_parse(spec, list, ret, err);

@@ -583,7 +583,8 @@ static int fields_read(const json_t *body, struct reading *to, json_t *sizes, st
 		}
 		if (!field) {
 			error_set(err, EXIT_CODE_USAGE, "unknown field '%.64s'", key);
-			error_hint(err, "docs/queues.md lists what a job can say");
+			error_hint(err,
+				   "/usr/share/doc/carve/openapi.json lists what a job can say");
 			return -EXIT_CODE_USAGE;
 		}
 		int rc = field->parse(value, to, err);

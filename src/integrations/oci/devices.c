@@ -169,7 +169,8 @@ static int refuse(const struct oci_device *device, struct error *err)
 		  "with cgroup version 2 a hook cannot let a container open %s", device->path);
 	error_hint(err,
 		   "use carve podman run or carve hook install, or a CDI device of a session or of "
-		   "one GPU (carve cdi generate --gpu-ids): docs/containers.md");
+		   "one GPU (carve cdi generate --gpu-ids): "
+		   "/usr/share/doc/carve/containers.md");
 	return -err->code;
 }
 

@@ -80,3 +80,32 @@ def test_sizes_in_examples_are_granted_on_the_default_host(host):
     for size in sizes:
         explained = host.carve_json("explain", *size.split())
         assert explained["granted"], (size, explained["message"])
+
+
+SOURCE_TREE = re.compile(r"(?<![\w/.-])(?:docs|packaging|scripts|examples|bench|src|tests|build|systemd)/[\w./-]+")
+
+
+def messages():
+    """{file: its literal texts}; neighbours are one text, as the compiler has them."""
+    for path in sorted((ROOT / "src").rglob("*.c")):
+        text = re.sub(r"/\*.*?\*/|//[^\n]*|#include[^\n]*", "", path.read_text(), flags=re.S)
+        yield path, re.findall(r'"((?:[^"\\\n]|\\.)*)"', re.sub(r'"\s*"', "", text))
+
+
+def test_pages_and_messages_name_no_file_of_the_source_tree():
+    """Who installed carve has none."""
+    wrong = {page.name: SOURCE_TREE.findall(plain(page)) for page in PAGES.glob("*.[138]")}
+    for path, texts in messages():
+        # It looks for the parts of a build that is not installed.
+        if path.name != "places.c":
+            wrong[path.name] = SOURCE_TREE.findall("\n".join(texts))
+    assert {name: found for name, found in wrong.items() if found} == {}
+
+
+def test_each_setting_of_the_daemon_stands_in_its_page_and_in_its_document():
+    text = (ROOT / "src/daemon/config.c").read_text()
+    names = re.findall(r'\{"(\w+)", take_', text)
+    assert "slicing_policy" in names and len(names) > 5
+    for name in names:
+        assert name in plain(PAGES / "carved.8"), name
+        assert f"`{name}`" in (ROOT / "docs/daemon.md").read_text() or name in ("timeSlicing", "global"), name  # ClearML's names

@@ -73,13 +73,13 @@ def test_a_file_that_cannot_be_read_is_named_and_nothing_is_asked_without_it(api
 def test_a_binding_that_does_not_refuse_is_named(api, actions):
     binding = "validatingadmissionpolicybindings/carve-spellings"
     api.put(f"{ADMISSION}/{binding}", {"metadata": {"name": "carve-spellings"}, "spec": {"validationActions": actions}})
-    assert bad(api) == [(f"{binding} refuses nothing", "kubectl apply -k packaging/kubernetes/base")]
+    assert bad(api) == [(f"{binding} refuses nothing", "kubectl apply -k /usr/share/carve/kubernetes/base")]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_policy_is_there_and_in_force(api, policy):
     api.delete(f"{ADMISSION}/{policy}")
-    assert bad(api) == [(f"{policy} is missing", "kubectl apply -k packaging/kubernetes/base")]
+    assert bad(api) == [(f"{policy} is missing", "kubectl apply -k /usr/share/carve/kubernetes/base")]
 
 
 def test_a_class_whose_resource_was_dropped_is_told(api):
@@ -104,7 +104,7 @@ def test_a_release_that_gives_one_part_twice_is_told(api, version, minor, good):
 @pytest.mark.parametrize("name", ["gpu.carve.dev", "mig.carve.dev"])
 def test_a_class_that_was_deleted_is_told(api, name):
     api.delete(f"{CLASSES}/{name}")
-    assert bad(api) == [(f"deviceclasses/{name} is missing", "kubectl apply -k packaging/kubernetes/base")]
+    assert bad(api) == [(f"deviceclasses/{name} is missing", "kubectl apply -k /usr/share/carve/kubernetes/base")]
 
 
 def test_a_gate_that_was_closed_after_the_classes_were_made_is_told(api):
@@ -161,12 +161,12 @@ def test_a_controller_that_does_not_run_is_told(api):
     [(message, hint)] = bad(api)
     assert message == "no pod of the controller is ready" and hint.startswith("kubectl -n gpus get pods")
     api.delete(elsewhere)
-    assert bad(api) == [("the controller is missing", "kubectl apply -k packaging/kubernetes/base")]
+    assert bad(api) == [("the controller is missing", "kubectl apply -k /usr/share/carve/kubernetes/base")]
 
 
 def test_a_node_without_slices_is_told_with_where_its_plugin_logs(api):
     api.put("/api/v1/nodes/n2", {"metadata": {"name": "n2", "labels": {"nvidia.com/gpu.present": "true"}}})
-    assert bad(api) == [("node n2 has GPUs and no slices", "kubectl apply -k packaging/kubernetes/base")]
+    assert bad(api) == [("node n2 has GPUs and no slices", "kubectl apply -k /usr/share/carve/kubernetes/base")]
     api.put("/apis/apps/v1/namespaces/gpus/daemonsets/carve-node",
             {"metadata": {"name": "carve-node", "namespace": "gpus", "labels": {"app.kubernetes.io/name": "carve-node"}}})
     assert bad(api) == [("node n2 has GPUs and no slices", "kubectl -n gpus logs -l app.kubernetes.io/name=carve-node -c plugin")]

@@ -1,8 +1,10 @@
 """scripts/package makes packages of Debian's, and packaging/Containerfile makes the image of Kubernetes' manifests from them."""
+import gzip
 import os
 import pathlib
 import re
 import shutil
+import subprocess
 
 import pytest
 
@@ -67,6 +69,33 @@ def test_everybody_can_read_what_the_packages_hold(packages):
     for file in packages.values():
         for line in run(["dpkg-deb", "-c", file]).stdout.splitlines():
             assert line[7] == "r" and (line[0] != "d" or line[9] == "x"), line
+
+
+FILES = re.compile(r"/usr/(?:share|lib)/(?:doc/)?carve[\w./-]*\w")
+
+
+def held_with(packages, name):
+    """The files and directories of a package, and of the packages of carve's that it needs."""
+    needed = [other for other in NAMES if re.search(rf"(^|, ){other} \(= ", field(packages[name], "Depends"))]
+    files = {path for one in [name, *needed] for path in listing(packages[one])}
+    return files | {str(above) for path in files for above in pathlib.PurePath(path).parents}
+
+
+def test_the_packages_hold_the_files_that_pages_and_messages_name(packages):
+    named = set()
+    for name in NAMES:
+        for page in [path for path in listing(packages[name]) if "/man/" in path]:
+            text = gzip.decompress(subprocess.check_output(["sh", "-c", f"dpkg-deb --fsys-tarfile {packages[name]} | tar -xO .{page}"])).decode()
+            found = set(FILES.findall(text.replace("\\-", "-")))
+            assert found <= held_with(packages, name), (page, found - held_with(packages, name))
+            named |= found
+    texts = {"carve": ["cli", "daemon", "slice", "integrations/oci"], "carve-kubernetes": ["integrations/kubernetes"]}
+    for name, folders in texts.items():
+        for path in [path for folder in folders for path in (ROOT / "src" / folder).rglob("*.c")]:
+            found = set(FILES.findall(path.read_text()))
+            assert found <= held_with(packages, name), (path, found - held_with(packages, name))
+            named |= found
+    assert {"/usr/share/doc/carve/containers.md", "/usr/share/doc/carve/mig.md", "/usr/share/doc/carve/examples/session.c"} <= named
 
 
 def test_the_packages_say_what_they_need(packages):

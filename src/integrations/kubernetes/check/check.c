@@ -280,7 +280,7 @@ static void check_object(struct check *check, const char *name, const char *path
 							 : "is there";
 	snprintf(text, sizeof(text), "%.200s %s", kind, what);
 	found(check, name, there && !is_without_refusals(object), text,
-	      "kubectl apply -k packaging/kubernetes/base");
+	      "kubectl apply -k /usr/share/carve/kubernetes/base");
 }
 
 /* carve's classes, but for those that claims name. */
@@ -438,7 +438,7 @@ static void check_controller(struct check *check)
 			   : "the controller is missing",
 	      err.code     ? "the user who checks must see deployments"
 	      : controller ? look
-			   : "kubectl apply -k packaging/kubernetes/base");
+			   : "kubectl apply -k /usr/share/carve/kubernetes/base");
 }
 
 static json_t *containers_of(const json_t *plugins)
@@ -603,9 +603,9 @@ static void check_node(struct check *check, const json_t *node, const struct nod
 		 namespace_of(all->plugins));
 	found(check, "node", ours && !theirs, text,
 	      ours           ? "remove the device plugin from this node, or apply "
-			       "packaging/kubernetes/reservation"
+			       "/usr/share/carve/kubernetes/reservation"
 	      : all->plugins ? look
-			     : "kubectl apply -k packaging/kubernetes/base");
+			     : "kubectl apply -k /usr/share/carve/kubernetes/base");
 	check_sight(check, name, &sight);
 	check_labels(check, metadata, name, all);
 }
