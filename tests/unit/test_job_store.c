@@ -132,11 +132,56 @@ static void ends_come_in_the_order_of_their_numbers(void **state)
 	job_store_close(store);
 }
 
+/* In the order of coming: job 1, array 2 of the most jobs, job 3, array 4. */
+static void ids_say_the_number_and_the_order(void **state)
+{
+	const int64_t most = INT64_C(8000000000);
+	const struct {
+		int64_t id, number;
+	} in_order[] = {{1, 1},
+			{job_element_id(2, 0), 2},
+			{job_element_id(2, 1), 2},
+			{job_element_id(2, JOB_ARRAY_MAX - 1), 2},
+			{3, 3},
+			{job_element_id(4, 0), 4},
+			{most - 1, most - 1},
+			{job_element_id(most, JOB_ARRAY_MAX - 1), most}};
+
+	for (size_t i = 0; i < sizeof(in_order) / sizeof(*in_order); i++) {
+		assert_int_equal(job_id_number(in_order[i].id), in_order[i].number);
+		assert_true(in_order[i].id < INT64_C(1) << 53);
+		if (i)
+			assert_true(job_id_rank(in_order[i - 1].id) < job_id_rank(in_order[i].id));
+	}
+}
+
+static void numbers_follow_each_other(void **state)
+{
+	struct job_store *store;
+	struct error err = {0};
+	int64_t number;
+
+	assert_int_equal(job_store_open(&store, path, false, NULL, NULL, NULL, &err), 0);
+	assert_int_equal(job_store_number_last(store, &number), 0);
+	assert_int_equal(number, 0);
+	assert_int_equal(job_store_number_set(store, 41), 0);
+	assert_int_equal(job_store_begin(store), 0);
+	assert_int_equal(job_store_number_take(store, &number), 0);
+	assert_int_equal(number, 42);
+	/* A step that is given up takes no number. */
+	job_store_rollback(store);
+	assert_int_equal(job_store_number_take(store, &number), 0);
+	assert_int_equal(number, 42);
+	job_store_close(store);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_copy_has_what_the_removed_file_had),
 		cmocka_unit_test(ends_come_in_the_order_of_their_numbers),
+		cmocka_unit_test(ids_say_the_number_and_the_order),
+		cmocka_unit_test(numbers_follow_each_other),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
