@@ -620,7 +620,7 @@ static void check_hook(struct check *check, const struct nodes *all)
 	found(check, "hook", false,
 	      "the nodes' plugins run without " HOOK_DIR ": the driver limits no container before "
 	      "its first program attaches",
-	      "give the plugins " HOOK_DIR ", as packaging/kubernetes/base does");
+	      "give the plugins " HOOK_DIR ", as /usr/share/carve/kubernetes/base does");
 }
 
 static void check_nodes(struct check *check)
