@@ -110,7 +110,8 @@ def test_jobs_with_instances_survive_a_killed_daemon(mig_queues):
     kill_daemon(q.host)
     wait_until(lambda: q.host.carve("job", "list").returncode == 0)
     assert [q.state(id) for id in ids] == ["running", "running", "queued"]
-    assert profiles(q, "busy") == ["3g.40gb"] * 2
+    # The next daemon knows the profiles once it has looked at the GPU.
+    wait_until(lambda: profiles(q, "busy") == ["3g.40gb"] * 2)
     q.open_gate()
     assert [q.ended(id)["state"] for id in ids] == ["done"] * 3
     assert len(q.runs()) == 6  # none ran twice
