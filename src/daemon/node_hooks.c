@@ -53,6 +53,7 @@ const struct session_hooks node_session_hooks = {
 	.gave_up = orphans_give,
 	.uncharging = settle_keep,
 	.unconnected = attach_forget,
+	.descriptor = attach_descriptor,
 };
 
 static void on_made(void *context, const char *id, const struct mig_grant *grant,

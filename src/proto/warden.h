@@ -47,6 +47,7 @@ enum warden_operation {
 	WARDEN_SIGNAL_ON_GPU = 21,
 	WARDEN_OWN_SYNC = 22, /* the warden's own, which no worker may ask for */
 	WARDEN_ROOT_LOOK = 23,
+	WARDEN_SIGNAL_PEER = 24,
 };
 
 struct warden_head {
@@ -62,8 +63,10 @@ struct warden_head {
 
 /* WARDEN_SIGNAL: send SIGTERM or SIGKILL to a process that is in a slice, if `uid`, a session's
  * user, may do so by the kernel's own rule. WARDEN_SIGNAL_ON_GPU: likewise to a process that the
- * driver lists on a GPU, in a slice or not, but not to one of root's. The errors are EACCES where
- * the warden finds no proof that the process is there, and EPERM where the kernel refuses. */
+ * driver lists on a GPU, in a slice or not, but not to one of root's. WARDEN_SIGNAL_PEER: likewise
+ * to a process that connected to the attach socket, with the worker's end of that connection. The
+ * errors are EACCES where the warden finds no proof that the process is there, and EPERM where the
+ * kernel refuses. */
 struct warden_signal {
 	uint64_t birth;
 	int32_t pid;

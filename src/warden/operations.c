@@ -138,6 +138,8 @@ static const struct warden_operation_entry table[] = {
 	// NOLINTEND(bugprone-macro-parentheses)
 	OPERATION(SIGNAL, SIZE(warden_signal), NOTHING, 0, &signal_room, signal_fits,
 		  warden_run_signal),
+	OPERATION(SIGNAL_PEER, SIZE(warden_signal), NOTHING, 1, &signal_room, signal_fits,
+		  warden_run_signal_peer),
 	OPERATION(SIGNAL_ON_GPU, SIZE(warden_signal), NOTHING, 0, &gpu_signal_room, signal_fits,
 		  warden_run_signal_on_gpu),
 	OPERATION(NAMESPACE_LOOK, SIZE(warden_process), SIZE(warden_namespace), 0, NULL,

@@ -57,8 +57,10 @@ static int signal_as(uid_t uid, int pidfd, int signal)
 
 /* In root's name an ordinary user's process is signalled as that user; one of root's, only if it is
  * in a slice. */
-static int signal_if(const struct warden_signal *r, bool (*may)(pid_t pid, uid_t uid))
+static int signal_if(const struct warden_message *request,
+		     bool (*may)(const struct warden_message *request, pid_t pid, uid_t uid))
 {
+	const struct warden_signal *r = (const void *)request->data;
 	cleanup_close int pidfd =
 		process_open((struct process_id){.pid = r->pid, .birth = r->birth});
 	uid_t owner, sender;
@@ -71,15 +73,31 @@ static int signal_if(const struct warden_signal *r, bool (*may)(pid_t pid, uid_t
 		return rc;
 	sender = r->uid ? r->uid : owner;
 	rc = signal_as(sender, pidfd, 0);
-	if (rc == 0 && !may(r->pid, owner))
+	if (rc == 0 && !may(request, r->pid, owner))
 		rc = -EACCES;
 	return rc < 0 ? rc : signal_as(sender, pidfd, r->signal);
+}
+
+static bool is_in_slice(const struct warden_message *request, pid_t pid, uid_t uid)
+{
+	return warden_slice_has(pid, uid);
 }
 
 int warden_run_signal(struct warden_place *place, const struct warden_message *request,
 		      struct warden_result *ret)
 {
-	return signal_if((const void *)request->data, warden_slice_has);
+	return signal_if(request, is_in_slice);
+}
+
+static bool is_peer(const struct warden_message *request, pid_t pid, uid_t uid)
+{
+	return warden_slice_peer(request->fd[0], pid);
+}
+
+int warden_run_signal_peer(struct warden_place *place, const struct warden_message *request,
+			   struct warden_result *ret)
+{
+	return signal_if(request, is_peer);
 }
 
 /* ---- processes on GPUs -------------------------------------------------------------------- */
@@ -93,7 +111,7 @@ static bool lists(const struct gpu_sample *sample, pid_t pid)
 }
 
 /* Root's processes are let be. */
-static bool is_on_gpu(pid_t pid, uid_t uid)
+static bool is_on_gpu(const struct warden_message *request, pid_t pid, uid_t uid)
 {
 	static struct gpus *gpus; /* a child's, for as long as it lives */
 	struct gpu_info info[LEDGER_GPUS_MAX];
@@ -124,5 +142,5 @@ static bool is_on_gpu(pid_t pid, uid_t uid)
 int warden_run_signal_on_gpu(struct warden_place *place, const struct warden_message *request,
 			     struct warden_result *ret)
 {
-	return signal_if((const void *)request->data, is_on_gpu);
+	return signal_if(request, is_on_gpu);
 }

@@ -4,11 +4,15 @@
  *
  * A user may make most of these files slow to read, by a file system or by memory of the user's
  * own. So they are read in a child process, whose time is bounded. The kernel's own come first. */
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/cgroup.h"
@@ -123,6 +127,42 @@ bool warden_slice_has(pid_t pid, uid_t uid)
 		if ((uid != 0 || proofs[i].of_root) && proofs[i].proves(pid, uid))
 			return true;
 	return false;
+}
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* newer than the C library's headers */
+#endif
+#define ATTACH_SOCKET "/attach.sock"
+
+/* A child of the process may hold the connection for longer, and another process have its PID. */
+static bool peer_lives(int fd)
+{
+	int pidfd = -1;
+	socklen_t size = sizeof(pidfd);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) < 0)
+		return false;
+	cleanup_close int owned = pidfd;
+	return syscall(SYS_pidfd_send_signal, owned, 0, NULL, 0) == 0 || errno != ESRCH;
+}
+
+/* The kernel notes who connected for a socket that a listener took. Its own name is the listener's,
+ * and its peer has none. A socket by which the worker connected to somebody has a peer with a name.
+ */
+bool warden_slice_peer(int fd, pid_t pid)
+{
+	struct sockaddr_un own = {0}, peer;
+	struct ucred credentials;
+	socklen_t size = sizeof(credentials), own_size = sizeof(own) - 1, peer_size = sizeof(peer);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) < 0 ||
+	    credentials.pid != pid || getsockname(fd, (struct sockaddr *)&own, &own_size) < 0 ||
+	    own.sun_family != AF_UNIX ||
+	    getpeername(fd, (struct sockaddr *)&peer, &peer_size) < 0 ||
+	    peer_size > sizeof(sa_family_t))
+		return false;
+	const char *name = strrchr(own.sun_path, '/');
+	return name && !strcmp(name, ATTACH_SOCKET) && peer_lives(fd);
 }
 
 bool warden_slice_may_enter(pid_t pid)

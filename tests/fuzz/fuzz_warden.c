@@ -54,6 +54,7 @@ static void values_look(const struct warden_message *m)
 	switch ((enum warden_operation)m->head.operation) {
 	case WARDEN_SIGNAL:
 	case WARDEN_SIGNAL_ON_GPU:
+	case WARDEN_SIGNAL_PEER:
 		signal_look((const void *)m->data);
 		return;
 	case WARDEN_OWN_SYNC: /* it is no worker's to ask */

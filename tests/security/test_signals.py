@@ -115,22 +115,23 @@ class D: runtime = pathlib.Path(LAB["runtime"])
 a = Attached(D)
 assert a.ask(WORKLOAD, sys.argv[1])[0] == OK
 if sys.argv[2] == "gpu": begin()
+if sys.argv[2] != "connected": a.close()
 print("attached", flush=True)
 sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("way", ["idle", "gpu"])
+@pytest.mark.parametrize("way", ["connected", "hung-up", "gpu"])
 @pytest.mark.attack("4", "a process that hides that it is in a slice keeps its session")
 def test_a_process_that_hides_keeps_no_session(lab, way):
-    """If it uses the GPU it is ended. Else it has nothing of its session, and is let go."""
+    """If it is connected or uses the GPU it is ended. Else it has nothing of its session, and is let go."""
     session = lab.carve_json(MALLORY, "session", "request", "--vram", "1")["id"]
     hidden = lab.python(MALLORY, HIDES, session, way, method=lab.popen)
     assert hidden.stdout.readline() == "attached\n", hidden.communicate()
     done = lab.carve(ROOT, "session", "release", session, "--force")
     assert done.returncode == 0, done.stderr
     assert not lab.carve_json(ROOT, "session", "list") and lab.serves_still()
-    if way == "gpu":
+    if way != "hung-up":
         assert hidden.wait(30) == -signal.SIGTERM
     else:
         assert hidden.poll() is None and "session.let_go" in lab.log()

@@ -7,6 +7,7 @@ import pathlib
 import select
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 
@@ -15,7 +16,7 @@ import pytest
 from conftest import wait_until
 from mig_hands import by_hand
 from .broken_worker import (LIMIT_PROBE, MIG_KINDS, MIG_LIST, MIG_MAKE, MIG_MODE, MIG_REMOVE, NAMESPACE_HOLD, NAMESPACE_LOOK, SIGNAL,
-                            SIGNAL_ON_GPU, BrokenWorker, birth, signal_of)
+                            SIGNAL_ON_GPU, SIGNAL_PEER, BrokenWorker, birth, signal_of)
 from .lab import ALICE, BOB, CARVE, MALLORY, ROOT, as_user
 from .silent import SilentFileSystem
 from .test_jobs import Jobs
@@ -137,6 +138,40 @@ def test_a_process_of_a_job_is_in_a_slice_whatever_it_hides(lab):
     finally:
         broken.end()
     assert jobs.ended(ALICE, id)["state"] == "failed"
+
+
+CONNECTS = "import socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.connect(sys.argv[1]); print('begun', flush=True); sys.stdin.read()"
+LISTENS = ("import os, socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.bind(sys.argv[1]); os.chmod(sys.argv[1], 0o666); "
+           "s.listen(9); print('begun', flush=True); sys.stdin.read()")
+
+
+def test_a_connection_proves_the_process_that_made_it_alone(lab, broken, sleeper):
+    """Not the process to which the worker connected, as it may to any server, and not another one."""
+    place = lab.home(ALICE) / "attach.sock"
+    server = lab.popen(ALICE, "/usr/bin/python3", "-c", LISTENS, place)
+    assert server.stdout.readline() == "begun\n", server.communicate()
+    own = lab.dir / "own"
+    own.mkdir()
+
+    def signal_with(fd, pid, uid=ALICE):
+        return broken.ask(SIGNAL_PEER, signal_of(pid, signal.SIGTERM, uid), fds=[fd])[0]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as named, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        named.bind(str(own / "attach.sock"))
+        named.connect(str(place))
+        assert signal_with(named.fileno(), server.pid) == errno.EACCES
+        assert signal_with(os.memfd_create("x"), server.pid) == errno.EACCES
+        os.unlink(own / "attach.sock")
+        listener.bind(str(own / "attach.sock"))
+        os.chmod(own / "attach.sock", 0o666)
+        listener.listen(9)
+        client, other = lab.popen(ALICE, "/usr/bin/python3", "-c", CONNECTS, own / "attach.sock"), sleeper(ALICE)
+        accepted, _ = listener.accept()
+        with accepted:
+            assert signal_with(accepted.fileno(), other.pid) == errno.EACCES
+            assert signal_with(accepted.fileno(), client.pid, BOB) == errno.EPERM
+            assert server.poll() is None and other.poll() is None
+            assert signal_with(accepted.fileno(), client.pid) == 0
+        assert client.wait(30) == -signal.SIGTERM
 
 
 # A program that the loader gives the driver itself.

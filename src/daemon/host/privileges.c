@@ -82,8 +82,9 @@ static void signal_answer(const struct signal_asked *asked, int rc)
 			  (struct process_id){.pid = r->pid, .birth = r->birth}, rc);
 }
 
+/* connection: goes along; -1: none does. */
 static int signal_ask(const struct signal_asked *what, enum warden_operation operation,
-		      warden_cb cb)
+		      int connection, warden_cb cb)
 {
 	struct signal_asked *asked = malloc(sizeof(*asked));
 
@@ -93,7 +94,9 @@ static int signal_ask(const struct signal_asked *what, enum warden_operation ope
 	const struct warden_question question = {.operation = operation,
 						 .owner = asked->request.uid,
 						 .request = &asked->request,
-						 .size = sizeof(asked->request)};
+						 .size = sizeof(asked->request),
+						 .fds = {connection},
+						 .fd_count = connection >= 0};
 	if (warden_link_ask(&asked->privileges->warden, &question, cb, free, asked))
 		return 0;
 	free(asked);
@@ -114,13 +117,25 @@ static void on_slice_signalled(void *context, int rc, const void *answer, int *f
 	struct signal_asked *asked = context;
 	bool unproved = rc == -EACCES || rc == -ETIMEDOUT || rc == -EIO;
 
-	if (!unproved || signal_ask(asked, WARDEN_SIGNAL_ON_GPU, on_signalled) < 0)
+	if (!unproved || signal_ask(asked, WARDEN_SIGNAL_ON_GPU, -1, on_signalled) < 0)
 		signal_answer(asked, rc);
 	free(asked);
 }
 
-void privileges_signal(struct privileges *p, uid_t uid, const char *session,
-		       struct process_id process, int signal, signal_cb cb, void *context)
+/* A warden of before knows no proof by a connection. */
+static void on_peer_signalled(void *context, int rc, const void *answer, int *fd)
+{
+	struct signal_asked *asked = context;
+	bool unproved = rc == -EACCES || rc == -EOPNOTSUPP || rc == -ETIMEDOUT || rc == -EIO;
+
+	if (!unproved || signal_ask(asked, WARDEN_SIGNAL, -1, on_slice_signalled) < 0)
+		signal_answer(asked, rc);
+	free(asked);
+}
+
+void privileges_signal_peer(struct privileges *p, uid_t uid, const char *session,
+			    struct process_id process, int connection, int signal, signal_cb cb,
+			    void *context)
 {
 	struct signal_asked asked = {.privileges = p,
 				     .request = {.pid = process.pid,
@@ -132,10 +147,18 @@ void privileges_signal(struct privileges *p, uid_t uid, const char *session,
 	bool guarded = privileges_guarded(p);
 
 	snprintf(asked.session, sizeof(asked.session), "%s", session);
-	int rc = guarded ? signal_ask(&asked, WARDEN_SIGNAL, on_slice_signalled)
-			 : signal_send(process, signal);
+	int rc = !guarded ? signal_send(process, signal)
+		 : connection < 0
+			 ? signal_ask(&asked, WARDEN_SIGNAL, -1, on_slice_signalled)
+			 : signal_ask(&asked, WARDEN_SIGNAL_PEER, connection, on_peer_signalled);
 	if (rc < 0 || !guarded)
 		signal_answer(&asked, rc);
+}
+
+void privileges_signal(struct privileges *p, uid_t uid, const char *session,
+		       struct process_id process, int signal, signal_cb cb, void *context)
+{
+	privileges_signal_peer(p, uid, session, process, -1, signal, cb, context);
 }
 
 /* ---- mount namespaces --------------------------------------------------------------------- */

@@ -45,6 +45,12 @@ typedef void (*signal_cb)(void *context, const char *session, struct process_id 
 void privileges_signal(struct privileges *privileges, uid_t uid, const char *session,
 		       struct process_id process, int signal, signal_cb cb, void *context);
 
+/* Likewise, with the daemon's end of the connection by which the process attached; it stays the
+ * caller's. -1: that is not there. */
+void privileges_signal_peer(struct privileges *privileges, uid_t uid, const char *session,
+			    struct process_id process, int connection, int signal, signal_cb cb,
+			    void *context);
+
 /* The mount namespace of a process, as process_mount_namespace() has it. */
 struct namespace_seen {
 	int rc; /* 0 or -errno; -EINVAL: the host's, or the daemon's own */

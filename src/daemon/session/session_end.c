@@ -118,27 +118,29 @@ static void on_signalled(void *context, const char *session, struct process_id p
 
 _Static_assert(STORE_ID_SIZE <= PRIVILEGES_SESSION_SIZE, "a session ID does not fit");
 
-static void session_signal(const struct session *s, struct process_id process, int signal)
+static void session_signal(const struct session *s, struct process_id process,
+			   const struct attach_connection *connection, int signal)
 {
-	privileges_signal(s->sessions->privileges, s->record.uid, s->record.id, process, signal,
-			  signal == SIGKILL ? on_signalled : NULL, s->sessions);
+	privileges_signal_peer(s->sessions->privileges, s->record.uid, s->record.id, process,
+			       connection ? s->sessions->hooks->descriptor(connection) : -1, signal,
+			       signal == SIGKILL ? on_signalled : NULL, s->sessions);
 }
 
 static void signal_all(const struct session *s, int signal)
 {
 	for (const struct process *p = s->processes; p; p = p->next)
 		if (!process_is_dead(p))
-			session_signal(s, p->id, signal);
+			session_signal(s, p->id, p->connection, signal);
 	for (const struct holder *h = s->holders; h; h = h->next)
 		if (h->unread)
-			session_signal(s, h->process, signal);
+			session_signal(s, h->process, NULL, signal);
 }
 
 void session_commands_end(const struct session *s, const struct process_id *but)
 {
 	for (const struct holder *h = s->holders; h; h = h->next)
 		if (h->command && !(but && process_descends_from(*but, h->process)))
-			session_signal(s, h->process, SIGTERM);
+			session_signal(s, h->process, NULL, SIGTERM);
 }
 
 static void state_move(struct session *s, enum session_event event)

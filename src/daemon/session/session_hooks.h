@@ -48,4 +48,6 @@ struct session_hooks {
 	void (*uncharging)(const struct process *process, bool compared);
 	/* It is freed, and its connection goes on without it. */
 	void (*unconnected)(struct attach_connection *connection);
+	/* The descriptor of a connection, which stays its own. */
+	int (*descriptor)(const struct attach_connection *connection);
 };
