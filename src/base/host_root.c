@@ -60,6 +60,17 @@ void host_root_remember(void)
 	remembered = true;
 }
 
+uint64_t host_root_needed(void)
+{
+	return needed;
+}
+
+void host_root_adopt(uint64_t capabilities)
+{
+	needed = capabilities;
+	remembered = true;
+}
+
 static bool has_capabilities(pid_t pid)
 {
 	uint64_t has;

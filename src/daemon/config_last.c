@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -54,17 +53,10 @@ static int last_read(const char *last, struct config *ret, struct stat *st)
 int config_last_read(const char *dir, struct config *ret)
 {
 	char last[PATH_MAX];
-	struct stat st, at;
+	struct stat st;
 
 	snprintf(last, sizeof(last), "%s/" LAST_NAME, dir);
 	int rc = last_read(last, ret, &st);
-	/* A system daemon's is its user's own, and the unit leaves root no right to pass over
-	 * modes. */
-	if (rc < 0 && geteuid() == 0 && stat(dir, &at) == 0) {
-		setfsuid(at.st_uid);
-		rc = last_read(last, ret, &st);
-		setfsuid(0);
-	}
 	if (rc == 0 && st.st_uid != geteuid())
 		snprintf(ret->state_dir, sizeof(ret->state_dir), "%s", config_default.state_dir);
 	return rc;

@@ -25,11 +25,13 @@
 #include "daemon/host/runtime.h"
 #include "daemon/host/supervisor.h"
 #include "daemon/node.h"
+#include "daemon/prepare.h"
 #include "daemon/purge.h"
 #include "daemon/separate.h"
 #include "daemon/serve.h"
 #include "daemon/supervisor/supervise.h"
 #include "daemon/upgrade/upgrade.h"
+#include "daemon/warden_make.h"
 
 /* The supervisor has another name, so that `pkill carved` means the daemon. */
 #define PROCESS_NAME "carved"
@@ -42,7 +44,6 @@ static const char help[] =
 	"usage: carved [--system | --runtime-dir DIR] [--state-dir DIR] [--config FILE]\n"
 	"              [--user NAME] [--pod] [--idle-exit SECONDS] [--foreground] [--ready-fd N]\n"
 	"       carved [--system | --runtime-dir DIR] --takeover\n"
-	"       carved --system --prepare [--state-dir DIR] [--user NAME]\n"
 	"       carved --system --warden [--state-dir DIR] [--user NAME]\n"
 	"       carved [--system | --runtime-dir DIR] --purge | --clear\n"
 	"       carved --config FILE --check-config\n"
@@ -70,7 +71,6 @@ static const char help[] =
 	"  --takeover           have the daemon that serves DIR become this program: sessions, "
 	"sockets\n"
 	"                       and calls under way go on\n"
-	"  --prepare            make a system daemon's directories, for the user of --user\n"
 	"  --warden             be the process with root's rights of a system daemon that has "
 	"none\n"
 	"  --purge              remove what a daemon that has ended left: its runtime directory, "
@@ -88,7 +88,8 @@ static const char help[] =
 
 struct arguments {
 	const char *runtime_dir, *state_dir, *user, *probe_uuid, *config, *takeover_check;
-	bool system, pod, foreground, check_config, takeover, prepare, warden, purge, clear;
+	bool system, pod, foreground, check_config, takeover, warden, purge, clear;
+	bool warded; /* this is the worker of a system daemon, whose warden tells it its settings */
 	uint64_t idle_exit_ns;
 	int ready_fd;
 };
@@ -104,7 +105,6 @@ enum {
 	OPTION_READY,
 	OPTION_CONFIG,
 	OPTION_CHECK_CONFIG,
-	OPTION_PREPARE,
 	OPTION_WARDEN,
 	OPTION_PURGE,
 	OPTION_CLEAR,
@@ -128,7 +128,6 @@ static const struct option options[] = {
 	{"ready-fd", required_argument, NULL, OPTION_READY},
 	{"takeover", no_argument, NULL, OPTION_TAKEOVER},
 	{"takeover-check", required_argument, NULL, OPTION_TAKEOVER_CHECK},
-	{"prepare", no_argument, NULL, OPTION_PREPARE},
 	{"warden", no_argument, NULL, OPTION_WARDEN},
 	{"purge", no_argument, NULL, OPTION_PURGE},
 	{"clear", no_argument, NULL, OPTION_CLEAR},
@@ -183,9 +182,6 @@ static bool option_take(int option, struct arguments *args, int *ret_code, struc
 	case OPTION_WARDEN:
 		args->warden = true;
 		return true;
-	case OPTION_PREPARE:
-		args->prepare = true;
-		return true;
 	case OPTION_PROBE:
 		args->probe_uuid = optarg;
 		return true;
@@ -221,6 +217,13 @@ static bool option_take(int option, struct arguments *args, int *ret_code, struc
 		error_hint(err, "see carved --help");
 	*ret_code = fail(err);
 	return false;
+}
+
+/* systemd starts the worker of a system daemon as the user that it is to be. */
+static bool is_warded(const struct arguments *args)
+{
+	return supervisor_is_own() ? supervisor_socket(SUPERVISOR_WARDEN) >= 0
+				   : supervisor_keeps() && args->system && geteuid() != 0;
 }
 
 static bool arguments_parse(int argc, char **argv, struct arguments *args, int *ret_code)
@@ -303,12 +306,13 @@ static void log_take_up(const struct runtime *runtime)
 
 /* ---- the whole --------------------------------------------------------------------------- */
 
-/* Root's system daemon becomes a worker with a warden; any other serves as it is. */
-static int rights_settle(struct node *node, struct error *err)
+static struct runtime_start start_of(const struct node *node)
 {
-	privileges_init(&node->privileges, -1);
-	node->launcher = (struct launcher){0};
-	return separate_wanted(node) ? separate(node, node->options.user, err) : 0;
+	return (struct runtime_start){.system = node->options.system,
+				      .config = node->options.config_path,
+				      .state_dir = node->options.state_dir,
+				      .user = node->options.user,
+				      .idle_exit_ns = node->options.idle_exit_ns};
 }
 
 /* The daemon proper, under a supervisor. */
@@ -316,20 +320,17 @@ static int serve(struct node *node, struct error *err)
 {
 	prctl(PR_SET_NAME, PROCESS_NAME, 0, 0, 0);
 	supervisor_follow();
-	if (runtime_lock_daemon(&node->runtime, node->options.system, node->options.config_path,
-				err) < 0)
-		return EXIT_CODE_FAILED;
-	if (!node->runtime.lock_is_supervisors)
-		node_start_note(node);
 	log_take_up(&node->runtime);
 	limited_log();
-	if (rights_settle(node, err) < 0)
+	const struct runtime_start start = start_of(node);
+	if (separate(node, &start, err) < 0)
 		return EXIT_CODE_FAILED;
 	/* A system daemon files claims on GPUs; others take names. */
 	node->pool.claims.stays = !strcmp(node->runtime.dir, RUNTIME_DIR_SYSTEM);
 	int code = serve_run(node, err);
 	privileges_leave(&node->privileges);
-	runtime_leave(&node->runtime);
+	if (node->runtime.sole_fd >= 0)
+		runtime_end(&node->runtime);
 	return code;
 }
 
@@ -350,19 +351,21 @@ static int serve_supervised(struct node *node)
 
 /* ---- the supervisor ---------------------------------------------------------------------- */
 
+static int worker_prepare(struct supervise *supervise, int link_fd, struct worker_user *ret,
+			  struct error *err)
+{
+	return prepare(supervise->arg, &supervise->warden, link_fd, ret, err);
+}
+
 static struct supervise supervise_of(struct node *node, char **argv)
 {
 	return (struct supervise){
 		.runtime = &node->runtime,
-		.start = {.system = node->options.system,
-			  .config = node->options.config_path,
-			  .state_dir = node->options.state_dir,
-			  .user = node->options.user,
-			  .idle_exit_ns = node->options.idle_exit_ns},
+		.start = start_of(node),
 		.argv = argv,
 		.ready_fd = -1,
 		.words_fd = -1,
-		.separate = separate_wanted(node) ? separate_begin : NULL,
+		.prepare = prepare_wanted(node) ? worker_prepare : NULL,
 		.arg = node,
 	};
 }
@@ -433,7 +436,7 @@ static int config_take(const struct arguments *args, struct node *node, struct e
 	static char path[PATH_MAX]; /* absolute: the daemon leaves this directory */
 
 	node->config = config_default;
-	if (!args->config)
+	if (!args->config || args->warded)
 		return EXIT_CODE_OK;
 	/* A file that is gone may come back. */
 	if (!realpath(args->config, path) &&
@@ -563,6 +566,7 @@ static void options_take(const struct arguments *args, struct node *node)
 	node->options.system = args->system || (!args->runtime_dir && geteuid() == 0);
 	node->options.user = args->user;
 	node->options.pod = args->pod;
+	node->options.warden = args->warden;
 	node->options.idle_exit_ns = args->idle_exit_ns;
 	node->options.ready_fd = args->ready_fd;
 }
@@ -574,21 +578,21 @@ static int node_begin(struct arguments *args, struct node *node, char **argv)
 	int code;
 
 	options_take(args, node);
+	const struct runtime_start start = start_of(node);
 	umask(077);
 	if (node->options.pod && pod_enter(&err) < 0)
 		return fail(&err);
 	if (args->purge || args->clear)
 		return (code = purge(node, args->user, args->purge, &err)) ? fail(&err) : code;
-	if (args->prepare || args->warden) {
-		code = args->prepare ? separate_prepare(node, args->user, &err)
-				     : separate_warden(node, args->user, &err);
-		return code ? fail(&err) : code;
-	}
+	if (args->warden)
+		return (code = warden_main(node, &start, &err)) ? fail(&err) : code;
 	cgroup_leave_job();
 	signal(SIGPIPE, SIG_IGN);
 	if (limited_descriptors_raise(&err) < 0)
 		return fail(&err);
-	if (supervisor_keeps())
+	/* Root's system daemon has a supervisor of carve's own, also below systemd: that hosts its
+	 * warden. */
+	if (supervisor_is_own() || (supervisor_keeps() && !prepare_wanted(node)))
 		return serve_supervised(node);
 	runtime_continue(&node->runtime);
 	if (args->foreground || node->runtime.lock_fd >= 0)
@@ -618,6 +622,9 @@ int daemon_main(int argc, char **argv)
 		return code;
 	if (args.probe_uuid)
 		return probe_main(args.probe_uuid);
+	args.warded = is_warded(&args);
+	/* The worker is not root any more. */
+	args.system |= args.warded;
 	code = config_take(&args, &node, &err);
 	if (args.check_config)
 		return code ? fail(&err) : config_tell(&args);

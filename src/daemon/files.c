@@ -143,7 +143,7 @@ static void note_add(struct node *node, const char *file)
 	struct files_removed *removed = &node->files.removed;
 
 	removed->count++;
-	removed->told += node->runtime.orphaned != 0; /* it is in the log already */
+	removed->told += node->runtime.made_anew != 0; /* it is in the log already */
 	removed->at = now_realtime_ns();
 	snprintf(removed->file, sizeof(removed->file), "%s", file);
 	note_write(node);
@@ -151,25 +151,14 @@ static void note_add(struct node *node, const char *file)
 
 /* ---- the looks ---------------------------------------------------------------------------- */
 
-void node_start_note(struct node *node)
-{
-	runtime_start_note(&node->runtime, &(struct runtime_start){
-						   .system = node->options.system,
-						   .config = node->options.config_path,
-						   .state_dir = node->options.state_dir,
-						   .user = node->options.user,
-						   .idle_exit_ns = node->options.idle_exit_ns,
-					   });
-}
-
 void files_begin(struct node *node)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(files); i++)
 		if (!files[i].missing(node))
 			node->files.there |= 1u << i;
 	/* They were removed while no daemon looked. */
-	if (node->runtime.orphaned && !node->files.told_now)
-		note_add(node, runtime_file_name(node->runtime.orphaned >> RUNTIME_HTTP & 1
+	if (node->runtime.made_anew && !node->files.told_now)
+		note_add(node, runtime_file_name(node->runtime.made_anew >> RUNTIME_HTTP & 1
 							 ? RUNTIME_HTTP
 							 : RUNTIME_ATTACH));
 }

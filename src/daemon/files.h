@@ -35,5 +35,3 @@ const char *files_look(struct node *node);
 /* Whether the whole directory is gone, and nobody needs it: a host that was simulated has ended, or
  * a user cleans up. */
 bool files_are_unwanted(const struct node *node);
-/* Notes the options of the daemon for the next one, which is started where this one is killed. */
-void node_start_note(struct node *node);

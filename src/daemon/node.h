@@ -38,6 +38,7 @@ struct usage;
 
 struct node_options {
 	bool system;
+	bool warden;             /* it is the warden of a daemon that systemd runs */
 	bool pod;                /* it serves in a pod of Kubernetes (host/pod.h) */
 	uint64_t idle_exit_ns;   /* 0: never */
 	const char *config_path; /* NULL: none */

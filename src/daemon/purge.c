@@ -25,7 +25,7 @@
 #include "base/trust.h"
 #include "daemon/gpu/claims.h"
 #include "daemon/node.h"
-#include "daemon/separate.h"
+#include "daemon/prepare.h"
 #include "proto/warden_jobs.h"
 #include "warden/mig_record.h"
 #include "warden/warden.h"
@@ -259,7 +259,7 @@ static int lock_hold(int dir, const char *path, struct error *err)
 		return steal_fd(&fd);
 	error_set(err, EXIT_CODE_FAILED, "a carved serves in %.300s: nothing is removed", path);
 	error_hint(err, "end it first: systemctl stop carved.socket carved-attach.socket "
-			"carved.service, or kill it");
+			"carved.service carve-warden.service, or kill it");
 	return -EBUSY;
 }
 
@@ -297,10 +297,10 @@ static int users_find(const struct node *node, const char *user, struct purge *r
 		      struct error *err)
 {
 	// NOLINTNEXTLINE(concurrency-mt-unsafe): one thread
-	const struct passwd *entry = getpwnam(user ? user : SEPARATE_USER);
+	const struct passwd *entry = getpwnam(user ? user : PREPARE_USER);
 
 	*ret = (struct purge){.self = geteuid(), .worker = geteuid()};
-	if (!separate_wanted(node))
+	if (!prepare_wanted(node))
 		return 0;
 	if (!entry && user)
 		return error_set(err, EXIT_CODE_FAILED, "--user: there is no user %.64s", user);

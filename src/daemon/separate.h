@@ -1,42 +1,58 @@
-/* Privilege separation, of a system daemon that root started. The process becomes a worker, which
- * has a user of its own and no rights, and talks to everybody. Its warden (warden/warden.h)
- * keeps the rights that are needed. Things that only root may make are made before: directories,
- * sockets, claims. */
+/* Privilege separation of a system daemon, in its worker. The worker talks to everybody. It has a
+ * user of its own, and no rights from its first instruction on: systemd starts it as that user, or
+ * carve's own supervisor does. Another process keeps root's rights, and made before what root alone
+ * can make (daemon/prepare.h). It tells the worker of that by the first message on the link between
+ * them. From then on it is the worker's warden (warden/warden.h). */
 #pragma once
 
+#include <limits.h>
 #include <stdbool.h>
-#include <sys/types.h>
+#include <stdint.h>
+
+#include "daemon/config.h"
 
 struct error;
 struct node;
-struct supervise;
-struct supervise_ends;
-
-/* The worker's user, where there is one. */
-#define SEPARATE_USER "carve"
-
-/* Whether this daemon is to be separated, or at least to have a warden. */
-bool separate_wanted(const struct node *node);
-/* In carve's own supervisor, before each start of a worker (struct supervise): decides what the
- * worker becomes, and makes its link to the warden. That is carve-warden.service, where it runs,
- * else this process hosts the warden. 0 or negative with *err. */
-int separate_begin(struct supervise *supervise, struct supervise_ends *ret, struct error *err);
-/* Does it: returns as the worker. `user` names its user; NULL: SEPARATE_USER, or where there is
- * none a free ID (WARDEN_ID_FIRST); "root": it stays root, with a warden. So it does, with a word
- * in the log, where the user has no access to what it needs; node->separation says why. 0 or
- * negative with *err. */
-int separate(struct node *node, const char *user, struct error *err);
-
-/* Once the lease thread runs: this one has the usual priority again. */
-void separate_settle(void);
-/* The whole of `carved --prepare`, for a service whose daemon has no right to give files away:
- * makes directories, for the user that it becomes. Returns the exit code. */
-int separate_prepare(struct node *node, const char *user, struct error *err);
-
-/* The whole of `carved --warden`; see warden_main(). */
-int separate_warden(struct node *node, const char *user, struct error *err);
+struct runtime_start;
 
 struct separation {
 	bool separated;
-	char why_not[160]; /* "": it is, or it need not be */
+	char why_not[256]; /* the reason for staying root, or for having no GPUs; "": none */
 };
+
+/* The descriptors that come with the word, where their bit is set, in this order. */
+enum separation_fd {
+	SEPARATION_CLAIMS,      /* the directory of its claims */
+	SEPARATION_CLAIMS_LOCK, /* and their lock (gpu/claims.h) */
+	SEPARATION_ATTACH,      /* sockets in place of the service manager's */
+	SEPARATION_HTTP,
+	SEPARATION_FDS,
+};
+
+#define SEPARATION_MAGIC 0x44524f57u /* "WORD" */
+
+/* Both are of one version, or the size differs. */
+struct separation_word {
+	uint32_t magic, size;
+	uint32_t fds;               /* a bit for each of enum separation_fd */
+	uint32_t made_anew;         /* as struct runtime has it */
+	int32_t jobs_error;         /* why the warden starts no jobs: -errno; 0: it does */
+	uint32_t reserved;          /* 0 */
+	uint64_t host_capabilities; /* as host_root_needed() has it there */
+	/* The settings, as root has read them: the file may be root's alone. `config_wrong`: why
+	 * they are those of before, as struct node has it. */
+	struct config config;
+	char config_wrong[1024];
+	char config_path[PATH_MAX];   /* "": none */
+	char state_dir[PATH_MAX / 2]; /* it is the worker's */
+	char state_stays[512];        /* as struct state has it */
+	struct separation separation; /* `separated` is the worker's to say */
+	char refused[512];            /* why there is to be no worker; "": there is */
+};
+
+/* Takes what the warden says of the daemon, and gives up the rest. A daemon that is no system's has
+ * no warden, and its supervisor has held the directory. Where that is systemd, the daemon holds it
+ * itself, as `start` has it. 0 or negative with *err. */
+int separate(struct node *node, const struct runtime_start *start, struct error *err);
+/* Once the lease thread runs: this one has the usual priority again. */
+void separate_settle(void);

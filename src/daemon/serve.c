@@ -432,8 +432,6 @@ static int node_open(struct node *node, struct error *err)
 				      .history_text_mib = &node->config.history_text_mib,
 				      .living_jobs = &node->config.living_jobs},
 		&node->queues_error);
-	if (runtime_listen(&node->runtime, node->options.system, err) < 0)
-		return -1;
 	rc = attach_server_start(&node->sessions, &node->turns, node->runtime.attach_fd,
 				 &node->attach);
 	if (rc == 0)

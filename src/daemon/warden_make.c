@@ -2,18 +2,28 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "daemon/host/child.h"
+#include "daemon/host/log.h"
 #include "daemon/host/runtime.h"
+#include "daemon/host/sole.h"
 #include "daemon/host/supervisor.h"
+#include "daemon/node.h"
+#include "daemon/prepare.h"
+#include "daemon/supervisor/worker.h"
 #include "proto/shim.h"
 #include "warden/jobs.h"
 #include "warden/warden.h"
@@ -77,8 +87,6 @@ static int peer_user(int fd, uid_t *ret)
 	return 0;
 }
 
-/* ---- in the supervisor -------------------------------------------------------------------- */
-
 int warden_connect(const struct runtime *runtime)
 {
 	struct sockaddr_un address;
@@ -127,72 +135,139 @@ int warden_host(const struct warden_making *m, struct warden **warden, int *ret_
 	return rc;
 }
 
-int warden_host_link(struct warden *warden, int *ret_link_fd)
-{
-	int ends[2];
-
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
-		return -errno;
-	warden_link(warden, ends[0]);
-	*ret_link_fd = ends[1];
-	return 0;
-}
-
 /* ---- the service -------------------------------------------------------------------------- */
 
-struct listener {
-	const struct warden_making *making;
+/* The file of the socket is looked for this often while there is no worker. */
+#define LOOK_MS 1000
+
+struct service {
+	struct node *node;
+	const struct runtime_start *start;
+	struct warden *warden; /* NULL: no worker was there yet */
+	int listen_fd;
+	int signal_fd; /* children that have ended */
 	bool told;
 };
 
 /* The worker and root can connect, and whoever is in the worker's group, which is refused then. */
-static int listen_at(void *arg, int *listen_fd)
+static int listen_hold(struct service *s, struct error *err)
 {
-	struct listener *listener = arg;
 	struct sockaddr_un address;
+	struct worker_user user;
 
-	socket_address(listener->making->runtime, &address);
-	if (*listen_fd >= 0 && access(address.sun_path, F_OK) == 0)
+	socket_address(&s->node->runtime, &address);
+	if (s->listen_fd >= 0 && access(address.sun_path, F_OK) == 0)
 		return 0;
+	if (prepare_user(s->node, &user, err) < 0 || runtime_make(&s->node->runtime, true, err) < 0)
+		return -1;
 	cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	(void)mkdir(listener->making->runtime->dir, 0755);
 	(void)unlink(address.sun_path);
 	/* Under an umask of 077: others cannot connect meanwhile. */
 	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
-	    chown(address.sun_path, 0, listener->making->gid) < 0 ||
-	    chmod(address.sun_path, 0660) < 0 || listen(fd, 8) < 0)
-		return -errno;
-	close_fd(listen_fd);
-	*listen_fd = steal_fd(&fd);
-	if (!listener->told)
+	    chown(address.sun_path, 0, user.gid) < 0 || chmod(address.sun_path, 0660) < 0 ||
+	    listen(fd, 8) < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot listen on %s: %s", address.sun_path,
+				 strerrordesc_np(errno));
+	close_fd(&s->listen_fd);
+	s->listen_fd = steal_fd(&fd);
+	if (!s->told)
 		supervisor_tell("READY=1");
-	listener->told = true;
+	s->told = true;
 	return 0;
 }
 
-/* By the kernel: the worker, or root, which becomes it. */
-static bool may_link(void *arg, int fd)
+/* By the kernel: the worker, or root. */
+static int may_link(const struct service *s, int fd, struct error *err)
 {
-	const struct listener *listener = arg;
+	struct worker_user user;
 	uid_t uid = (uid_t)-1;
 
-	return peer_user(fd, &uid) == 0 && (uid == 0 || uid == listener->making->uid);
+	if (prepare_user(s->node, &user, err) < 0)
+		return -1;
+	return peer_user(fd, &uid) == 0 && (uid == 0 || uid == user.uid)
+		       ? 0
+		       : error_set(err, EXIT_CODE_NOT_PERMITTED,
+				   "user %u is not the daemon's, which is %u", uid, user.uid);
 }
 
-int warden_main(const struct warden_making *m, struct error *err)
+/* A worker that connects while another is served waits in the socket until that one has hung up. */
+static void worker_take(struct service *s)
 {
-	struct listener at = {.making = m};
-	const struct warden_listener listener = {
-		.listen = listen_at, .may_link = may_link, .arg = &at};
-	struct jobs_place jobs = {.jobs_fd = -1, .rights.fd = -1};
-	struct warden_place place;
-	int rc = jobs_may() ? jobs_make(m, &jobs) : -EPERM;
+	struct worker_user user;
+	struct error err = {0};
+	cleanup_close int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-	(void)mkdir(m->runtime->dir, 0755);
-	if (rc == 0)
-		rc = place_make(m, &jobs, &place);
-	if (rc == 0)
-		rc = warden_serve(&place, &listener);
-	return -error_set(err, EXIT_CODE_FAILED, "cannot serve as the warden of %s: %s",
-			  m->runtime->dir, strerrordesc_np(-rc));
+	if (fd < 0)
+		return;
+	if (may_link(s, fd, &err) == 0 && runtime_hold(&s->node->runtime, s->start, &err) >= 0 &&
+	    prepare(s->node, &s->warden, fd, &user, &err) == 0) {
+		(void)steal_fd(&fd); /* it is the warden's */
+		return;
+	}
+	log_event(LOG_ERROR, "worker.refused error=\"%s\"", err.message);
+	prepare_refuse(fd, &err);
+	runtime_let_go(&s->node->runtime);
+}
+
+/* A second daemon was started, and finds this one: files may have been removed. The worker is to
+ * have what is made of them. */
+static void second_take(struct service *s)
+{
+	struct error err = {0};
+	cleanup_close int fd = sole_accept(s->node->runtime.sole_fd);
+
+	if (fd < 0 || runtime_hold(&s->node->runtime, s->start, &err) <= 0)
+		return;
+	warden_link(s->warden, -1);
+	runtime_let_go(&s->node->runtime);
+}
+
+static int turn(struct service *s, struct error *err)
+{
+	bool linked = s->warden && warden_is_linked(s->warden);
+	int rc = linked ? 0 : listen_hold(s, err), timeout_ms = linked ? -1 : LOOK_MS;
+	struct signalfd_siginfo info;
+	struct pollfd fds[3 + WARDEN_POLLS_MAX] = {
+		{.fd = s->signal_fd, .events = POLLIN},
+		{.fd = s->node->runtime.sole_fd, .events = POLLIN},
+		{.fd = linked ? -1 : s->listen_fd, .events = POLLIN},
+	};
+	unsigned count = s->warden ? warden_poll_fill(s->warden, fds + 3, &timeout_ms) : 0;
+
+	if (rc < 0 || poll(fds, 3 + count, timeout_ms) < 0)
+		return rc;
+	if (s->warden)
+		warden_poll_run(s->warden, fds + 3, count);
+	if (linked && !warden_is_linked(s->warden))
+		runtime_let_go(&s->node->runtime);
+	if (fds[0].revents && read(s->signal_fd, &info, sizeof(info)) > 0)
+		while (waitpid(-1, NULL, WNOHANG) > 0)
+			;
+	if (fds[1].revents)
+		second_take(s);
+	if (fds[2].revents)
+		worker_take(s);
+	return 0;
+}
+
+int warden_main(struct node *node, const struct runtime_start *start, struct error *err)
+{
+	struct service s = {.node = node, .start = start, .listen_fd = -1};
+	sigset_t child;
+
+	if (!prepare_wanted(node))
+		return -error_set(err, EXIT_CODE_USAGE,
+				  "--warden is for a system daemon, and for root");
+	sigemptyset(&child);
+	sigaddset(&child, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &child, NULL); // NOLINT(concurrency-mt-unsafe): there is one thread
+	signal(SIGPIPE, SIG_IGN);
+	s.signal_fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+	prctl(PR_SET_NAME, WARDEN_NAME, 0, 0, 0);
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	/* Where they can be reached, the sockets are systemd's. */
+	node->runtime.handed_over = true;
+	while (turn(&s, err) == 0)
+		;
+	return EXIT_CODE_FAILED;
 }

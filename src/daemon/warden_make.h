@@ -5,7 +5,9 @@
 #include <sys/types.h>
 
 struct error;
+struct node;
 struct runtime;
+struct runtime_start;
 struct warden;
 
 struct warden_making {
@@ -16,14 +18,13 @@ struct warden_making {
 	gid_t gid;
 };
 
-/* The link to carve-warden.service, where that runs, or -errno. */
+/* For a worker under systemd: the link to carve-warden.service, or -errno. */
 int warden_connect(const struct runtime *runtime);
 /* Opens the warden that this process hosts, with the rights that the process has. A warden that is
  * open for the same directory of jobs stays. *ret_jobs_error: why it starts no jobs (-errno), or 0.
  * 0 or -errno. */
 int warden_host(const struct warden_making *making, struct warden **warden, int *ret_jobs_error);
-/* Links it to its next worker, whose end is *ret_link_fd. 0 or -errno. */
-int warden_host_link(struct warden *warden, int *ret_link_fd);
-/* The whole of `carved --warden`: serves one worker after the other at a socket in the runtime
- * directory until it is ended. An exit code with *err. */
-int warden_main(const struct warden_making *making, struct error *err);
+/* The whole of `carved --warden`: prepares each worker that connects to a socket in the runtime
+ * directory, and is its warden, one worker after the other, until it is ended. An exit code with
+ * *err. */
+int warden_main(struct node *node, const struct runtime_start *start, struct error *err);

@@ -47,19 +47,7 @@ unsigned warden_poll_fill(struct warden *warden, struct pollfd *ret, int *timeou
 /* After poll(): does what there is to do, in bounded steps. `fds`: the same ones. */
 void warden_poll_run(struct warden *warden, const struct pollfd *fds, unsigned count);
 
-/* ---- the warden as a service of its own --------------------------------------------------- */
-
+/* The process of a warden that is a service of its own. */
 #define WARDEN_NAME "carve-warden"
 /* In the runtime directory, of a warden that is a service of its own. */
 #define WARDEN_SOCKET "warden.sock"
-
-struct warden_listener {
-	/* Listens, if *listen_fd is -1 or the file of it was removed. 0 or -errno. */
-	int (*listen)(void *arg, int *listen_fd);
-	/* Whether the process at the other end of a connection is the worker. */
-	bool (*may_link)(void *arg, int fd);
-	void *arg;
-};
-/* Serves one worker after the other, for ever. The descriptor
- * of the place becomes its own. Returns -errno where it cannot listen any more. */
-int warden_serve(const struct warden_place *place, const struct warden_listener *listener);

@@ -10,11 +10,13 @@ import signal
 import struct
 import subprocess
 import socket
+import sys
 import tempfile
 import time
 
 from cgroups import MOUNT, cgroup_of, pids_cgroup
 from conftest import BUILD, clean_env, process_ended, run, wait_until
+from unit import rights_of_the_unit
 
 CARVE = BUILD / "carve"
 CARVED = BUILD / "carved"
@@ -42,6 +44,11 @@ def peer_of(path):
     with socket.socket(socket.AF_UNIX) as s:
         s.connect(str(path))
         return struct.unpack("3i", s.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+
+
+def listens(path):
+    sockets = [line.split() for line in pathlib.Path("/proc/net/unix").read_text().splitlines()]
+    return any(socket[-1] == str(path) and int(socket[3], 16) & 0x10000 for socket in sockets[1:])
 
 
 def fnv(data):
@@ -113,6 +120,19 @@ class Lab:
         os.close(read)
         self.first = self.worker()
 
+    def as_the_unit(self):
+        """From the next start on the daemon is carved.service's: tests/system/unit.py is systemd. The warden is another unit's."""
+        self.before_daemon = [sys.executable, SYSTEM / "unit.py", self.runtime, *rights_of_the_unit()]
+
+    def start_warden(self, before=()):
+        """What carve-warden.service is. `before`: words that go before its command, as of strace."""
+        env = dict(self.host.env)
+        env.pop("CARVE_RUNTIME_DIR", None)
+        warden = subprocess.Popen([*before, CARVED, "--system", "--runtime-dir", self.runtime, "--warden", *self.args], env=env)
+        self.started.append(warden)
+        wait_until(lambda: listens(self.runtime / "warden.sock"))
+        return warden
+
     def serves_still(self):
         """Whether the process that served first does: no other one had to follow on it."""
         return self.daemon.poll() is None and self.worker() == self.first
@@ -138,7 +158,9 @@ class Lab:
         """The process that serves, which the kernel names for the socket."""
         def listening():
             pid = peer_of(self.runtime / "carved.sock")[0]
-            return pid if pid != self.daemon.pid and not process_ended(pid) else None
+            if pid == self.daemon.pid:  # systemd listens for the service
+                pid = next(iter(pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()), pid)
+            return int(pid) if int(pid) != self.daemon.pid and not process_ended(int(pid)) else None
 
         return wait_until(listening)
 

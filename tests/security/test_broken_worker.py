@@ -14,7 +14,7 @@ from conftest import wait_until
 
 from .lab import ALICE, BOB, CARVE, ROOT, as_user
 from .test_jobs import Jobs
-from .test_warden_service import anew, service, warden_start  # noqa: F401
+from .test_warden_service import anew, service  # noqa: F401
 from .worker import END, HOOK, OVER, PODS, REMOVE, TASK_HOOK, TASK_POD, Worker, head_of, run_of, text_of
 
 GO = struct.pack("<II32s", 0x4D494853, 0, b"s-abcdef")
@@ -170,7 +170,7 @@ def launcher_anew(lab):
     lab.warden.kill()
     lab.warden.wait()
     (lab.runtime / "warden.sock").unlink()
-    lab.warden = warden_start(lab)
+    lab.warden = lab.start_warden()
 
 
 @pytest.mark.attack("3", "a job of root's that has run, from a copy of the database, over a restart of the launcher")
@@ -245,7 +245,7 @@ def test_the_next_daemon_tells_which_rights_are_over(service):  # noqa: F811
     wait_until(lab.can_lock)
     assert rights_untold(lab) == 2
     (lab.runtime / "warden.sock").unlink()
-    lab.warden = warden_start(lab)
+    lab.warden = lab.start_warden()
     lab.start()
     wait_until(lambda: rights_untold(lab) == 0)
     with worker_instead(lab) as worker:

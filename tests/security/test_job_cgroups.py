@@ -12,8 +12,7 @@ from conftest import wait_until
 from .lab import ALICE, BOB, ROOT
 from .test_budgets import settings
 from .test_jobs import Jobs
-from .test_warden_service import anew, service, warden_start  # noqa: F401
-from .test_restart import rights_of_the_unit
+from .test_warden_service import anew, service  # noqa: F401
 
 pytestmark = pytest.mark.skipif(not cgroups_can_be_made(), reason="no cgroup can be made here")
 
@@ -72,9 +71,9 @@ def test_a_job_that_starts_is_not_its_users_yet(lab, how):
     if not shutil.which("strace"):
         pytest.skip("needs strace")
     lab.kill_daemon()
-    warden = warden_start(lab, before=["strace", "-f", "-o", "/dev/null", "-e", "trace=setgroups",
+    warden = lab.start_warden(before=["strace", "-f", "-o", "/dev/null", "-e", "trace=setgroups",
                                          "-e", f"inject=setgroups:delay_enter={HELD_US}"])
-    lab.before_daemon = rights_of_the_unit()
+    lab.as_the_unit()
     wait_until(lab.can_lock)
     lab.start()
     jobs = Jobs(lab)

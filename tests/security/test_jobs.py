@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import pwd
-import re
 import signal
 import sqlite3
 import stat
@@ -215,6 +214,20 @@ def test_a_users_job_survives_the_daemons_processes(jobs, who):
 def test_users_start_no_agents_in_a_system_daemon(jobs):
     for argv in (("--detached", "--gpus", "all", "--queue", "mine=0.5"), ("--stop", "a-1"), ("--drain", "half")):
         assert jobs.lab.carve(ALICE, "agent", *argv).returncode == 5, argv
+
+
+def test_a_daemon_that_was_started_without_roots_rights_starts_no_jobs(lab):
+    """It says so. With all of them it does."""
+    lab.kill_daemon()
+    lab.before_daemon = ["setpriv", "--bounding-set", "-all,+chown,+setuid,+setgid,+setpcap"]
+    wait_until(lab.can_lock)
+    lab.start()
+    jobs = Jobs(lab)
+    refused = lab.carve(ALICE, "enqueue", "--queue", "half", "--", "true")
+    assert refused.returncode == 5 and "started without the rights to become other users" in refused.stderr
+    lab.before_daemon = []
+    lab.restart()
+    assert jobs.output(ALICE, "id", "-u").strip() == str(ALICE)
 
 
 def test_jobs_go_on_over_an_upgrade_of_the_supervisor_that_started_them(jobs):

@@ -14,8 +14,6 @@ from conftest import BUILD, rest_long, wait_until
 
 from .lab import ALICE, BOB, EXAMPLES, GIB, MALLORY, MIB, ROOT
 
-UNIT = BUILD / "systemd" / "carved.service"
-
 # A process in a session, as an attacker writes one: it has the ledger, and may write anything there.
 IN_SESSION = r"""
 import ctypes, mmap, pathlib, struct, time
@@ -36,18 +34,13 @@ def claim(ledger, slot, pid):
 """
 
 
-def rights_of_the_unit():
-    keep = re.findall(r"^CapabilityBoundingSet=(.*)$", UNIT.read_text(), re.M)[0]
-    words = ",".join("+" + c.removeprefix("CAP_").lower() for c in keep.split())
-    return ["setpriv", "--bounding-set", f"-all,{words}"]
-
-
 @pytest.fixture
 def unit_lab(lab):
-    """With the rights that the daemon has as a service: what root may not open shows there."""
+    """As systemd runs the daemon: what its user may not open shows there."""
     lab.kill_daemon()
-    lab.before_daemon = rights_of_the_unit()
+    lab.as_the_unit()
     wait_until(lab.can_lock)
+    lab.start_warden()
     lab.start()
     return lab
 

@@ -1,43 +1,26 @@
 """The warden of a system daemon, forked by it or a service of its own, when things happen to it."""
-import pathlib
 import shutil
 import signal
 import socket
-import subprocess
+import threading
 
 import pytest
 
 from conftest import wait_until
 
-from .lab import ALICE, BOB, CARVED, MALLORY
+from .lab import ALICE, BOB, MALLORY
 from .test_jobs import Jobs
-from .test_restart import rights_of_the_unit
 
 
 @pytest.fixture
 def service(lab):
     """A daemon as its unit has it, and a warden beside it."""
     lab.kill_daemon()
-    lab.before_daemon = rights_of_the_unit()
+    lab.as_the_unit()
     wait_until(lab.can_lock)
-    lab.warden = warden_start(lab)
+    lab.warden = lab.start_warden()
     lab.start()
     return lab
-
-
-def warden_start(lab, before=()):
-    """`before`: words that go before its command, as of strace."""
-    env = dict(lab.host.env)
-    env.pop("CARVE_RUNTIME_DIR", None)
-    warden = subprocess.Popen([*before, CARVED, "--system", "--runtime-dir", lab.runtime, "--warden"], env=env)
-    lab.started.append(warden)
-    wait_until(lambda: listens(lab.runtime / "warden.sock"))
-    return warden
-
-
-def listens(path):
-    sockets = [line.split() for line in pathlib.Path("/proc/net/unix").read_text().splitlines()]
-    return any(socket[-1] == str(path) and int(socket[3], 16) & 0x10000 for socket in sockets[1:])
 
 
 @pytest.mark.parametrize("warden", ["lab", "service"])
@@ -72,7 +55,7 @@ def anew(lab, before=()):
     lab.daemon.wait()
     wait_until(lab.can_lock)
     (lab.runtime / "warden.sock").unlink()
-    lab.warden = warden_start(lab, before)
+    lab.warden = lab.start_warden(before)
     lab.start()
 
 
@@ -107,20 +90,23 @@ def test_a_job_that_starts_as_the_warden_ends_starts_later(service):
     assert jobs.ended(BOB, job)["state"] == "done"
 
 
-def test_a_daemon_without_rights_and_without_the_service_starts_no_jobs(lab):
-    """And says which service is missing. The next daemon has it."""
+def test_a_daemon_that_systemd_runs_serves_nobody_without_the_warden(lab):
+    """It says which service is missing, and serves as soon as that runs."""
     lab.kill_daemon()
-    lab.before_daemon = rights_of_the_unit()
+    lab.as_the_unit()
     wait_until(lab.can_lock)
-    lab.start()
-    jobs = Jobs(lab)
-    refused = lab.carve(ALICE, "enqueue", "--queue", "half", "--", "true")
-    assert refused.returncode == 5 and "carve-warden.service does not run" in refused.stderr
-    warden_start(lab)
+    starting = threading.Thread(target=lab.start)
+    starting.start()
+    wait_until(lambda: "carve-warden.service, which does what takes root's rights, does not answer" in lab.log())
+    refused = lab.carve(ALICE, "gpu", "list", env={"CARVE_TIMEOUT": "1"}, timeout=60)
+    assert refused.returncode != 0, refused.stdout
+    lab.start_warden()
     assert (lab.runtime / "warden.sock").stat().st_mode & 0o007 == 0
+    starting.join(60)
+    jobs = Jobs(lab)
     for _ in range(2):
-        lab.restart()
         assert jobs.output(ALICE, "id", "-u").strip() == str(ALICE)
+        lab.restart()
 
 
 @pytest.mark.attack("3", "a user who connects to the socket of the warden")

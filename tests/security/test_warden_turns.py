@@ -15,8 +15,7 @@ from .latency import times
 from .test_arrivals import ASKS, MANY
 from .test_job_cgroups import MINE
 from .test_jobs import Jobs
-from .test_warden_service import warden_start, service  # noqa: F401
-from .test_restart import rights_of_the_unit
+from .test_warden_service import service  # noqa: F401
 
 GOAL_MS = 50
 CGROUPS = 64
@@ -36,8 +35,8 @@ def slow_removal(lab, delay_us):
     if not shutil.which("strace"):
         pytest.skip("needs strace")
     lab.kill_daemon()
-    warden_start(lab, before=["strace", "-f", "-o", "/dev/null", "-e", "trace=rmdir", "-e", f"inject=rmdir:delay_enter={delay_us}"])
-    lab.before_daemon = rights_of_the_unit()
+    lab.start_warden(before=["strace", "-f", "-o", "/dev/null", "-e", "trace=rmdir", "-e", f"inject=rmdir:delay_enter={delay_us}"])
+    lab.as_the_unit()
     wait_until(lab.can_lock)
     lab.start()
     return Jobs(lab)

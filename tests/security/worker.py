@@ -40,6 +40,10 @@ class Worker:
         self.lab = lab
         self.link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.link.connect(str(lab.runtime / "warden.sock"))
+        _, ancillary, _, _ = self.link.recvmsg(8192, socket.CMSG_SPACE(4 * 8))  # what the worker has (src/daemon/separate.h)
+        for _, _, got in ancillary:
+            for fd in array.array("i", got):
+                os.close(fd)
         self.got = None  # the descriptor that came with the last answer, and what that said:
         self.said = b""
 

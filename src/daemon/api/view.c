@@ -52,9 +52,13 @@ static json_t *shortcomings_json(const struct node *node)
 	json_t *list = limited_list();
 
 	if (node->separation.why_not[0])
-		json_array_append_new(list, json_sprintf("it serves as root, without a user of its "
-							 "own: %s",
-							 node->separation.why_not));
+		json_array_append_new(
+			list, json_sprintf("%s%s",
+					   node->separation.separated
+						   ? ""
+						   : "it serves as root, without a user of its "
+						     "own: ",
+					   node->separation.why_not));
 	return list;
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/macros.h"
 #include "daemon/host/containers.h"
 #include "daemon/host/log.h"
 #include "daemon/host/sole.h"
@@ -155,7 +156,7 @@ static void start_line(FILE *to, const char *name, const char *value)
 		fprintf(to, "%s %s\n", name, value);
 }
 
-void runtime_start_note(struct runtime *runtime, const struct runtime_start *start)
+static void start_note(struct runtime *runtime, const struct runtime_start *start)
 {
 	char path[128], temporary[128];
 	cleanup_free char *text = NULL;
@@ -196,7 +197,7 @@ bool runtime_start_missing(const struct runtime *runtime)
 	return runtime->start_noted && access(path, F_OK) < 0 && errno == ENOENT;
 }
 
-static int dir_make(const struct runtime *runtime, bool system, struct error *err)
+int runtime_make(const struct runtime *runtime, bool system, struct error *err)
 {
 	struct stat st;
 	bool made = mkdir(runtime->dir, 0700) == 0;
@@ -215,28 +216,9 @@ static int dir_make(const struct runtime *runtime, bool system, struct error *er
 	return 0;
 }
 
-/* The lock that carve's own supervisor has. False: there is no such supervisor. */
-static bool lock_receive(struct runtime *runtime)
+static int lock_take(struct runtime *runtime, bool system, const char *config, struct error *err)
 {
-	struct stat st;
-
-	runtime->lock_fd = supervisor_socket(SUPERVISOR_LOCK);
-	runtime->lock_is_supervisors = runtime->lock_fd >= 0 && fstat(runtime->lock_fd, &st) == 0;
-	if (runtime->lock_is_supervisors)
-		runtime->inode[RUNTIME_LOCK] = st.st_ino;
-	/* The supervisor has noted them, and does so anew at the next start. */
-	runtime->start_noted = runtime->lock_is_supervisors && !runtime_start_missing(runtime);
-	return runtime->lock_is_supervisors;
-}
-
-int runtime_lock_daemon(struct runtime *runtime, bool system, const char *config, struct error *err)
-{
-	return lock_receive(runtime) ? 0 : runtime_lock(runtime, system, config, err);
-}
-
-int runtime_lock(struct runtime *runtime, bool system, const char *config, struct error *err)
-{
-	if (dir_make(runtime, system, err) < 0 ||
+	if (runtime_make(runtime, system, err) < 0 ||
 	    (runtime->sole_fd < 0 && sole_take(runtime->dir, &runtime->sole_fd, err) < 0))
 		return -1;
 	runtime->lock_fd = runtime_lock_dir(runtime->dir, "serves", err);
@@ -248,13 +230,18 @@ int runtime_lock(struct runtime *runtime, bool system, const char *config, struc
 	return 0;
 }
 
-static int socket_listen(const struct runtime *runtime, const char *name, int type, mode_t mode,
+static int type_of(enum runtime_file file)
+{
+	return file == RUNTIME_HTTP ? SOCK_STREAM : SOCK_SEQPACKET;
+}
+
+static int socket_listen(const struct runtime *runtime, enum runtime_file file, mode_t mode,
 			 struct error *err)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	cleanup_close int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	cleanup_close int fd = socket(AF_UNIX, type_of(file) | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-	runtime_path(runtime, name, address.sun_path, sizeof(address.sun_path));
+	runtime_path(runtime, file_names[file], address.sun_path, sizeof(address.sun_path));
 	/* Left by a daemon that was killed: the lock says that none lives. */
 	unlink(address.sun_path);
 	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
@@ -264,129 +251,27 @@ static int socket_listen(const struct runtime *runtime, const char *name, int ty
 	return steal_fd(&fd);
 }
 
-/* The process that listened last at a socket: at this one, or at the one it is connected to. */
-static struct ucred listening_at(int fd)
+void runtime_name_as_own(const struct runtime *runtime)
 {
-	struct ucred peer;
-	socklen_t size = sizeof(peer);
+	const int fds[] = {runtime->attach_fd, runtime->http_fd};
+	struct ucred listening;
+	socklen_t size = sizeof(listening);
 
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
-		peer = (struct ucred){.pid = -1, .uid = (uid_t)-1};
-	return peer;
+	for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+		if (getsockopt(fds[i], SOL_SOCKET, SO_PEERCRED, &listening, &size) == 0 &&
+		    listening.uid == geteuid())
+			(void)listen(fds[i], LISTEN_BACKLOG);
 }
 
-static pid_t listener_of(int fd)
-{
-	return listening_at(fd).pid;
-}
-
-/* Clients that are told of a listener hear of the process that serves, and not of its supervisor.
- * The user has to stay: they believe root's sockets. */
-static int socket_name_as_own(int fd)
-{
-	if (listening_at(fd).uid == geteuid())
-		(void)listen(fd, LISTEN_BACKLOG);
-	return fd;
-}
-
-enum listens { LISTENS_NOBODY, LISTENS_SOMEBODY, LISTENS_KNOWN };
-
-/* Nobody: where the file was removed, or its daemon has ended. */
-static enum listens listener_at(const struct runtime *runtime, const char *name, int type,
-				pid_t *ret)
+/* Not where the file was removed, or the process that listened there has ended. */
+static bool is_listened_at(const struct runtime *runtime, enum runtime_file file)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	cleanup_close int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	cleanup_close int fd = socket(AF_UNIX, type_of(file) | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-	runtime_path(runtime, name, address.sun_path, sizeof(address.sun_path));
-	if (fd < 0)
-		return LISTENS_NOBODY;
-	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
-		return errno == ENOENT || errno == ECONNREFUSED ? LISTENS_NOBODY : LISTENS_SOMEBODY;
-	*ret = listener_of(fd);
-	return *ret >= 0 ? LISTENS_KNOWN : LISTENS_SOMEBODY;
-}
-
-/* A supervisor keeps the sockets that the daemon made in place of its own, under these names. So
- * clients of a daemon that was killed wait for the next one at them, too. */
-static const char *const kept_names[RUNTIME_FILES] = {
-	[RUNTIME_ATTACH] = "anew-attach",
-	[RUNTIME_HTTP] = "anew-http",
-};
-
-static void kept_forget(enum runtime_file file)
-{
-	char text[64];
-
-	snprintf(text, sizeof(text), "FDSTOREREMOVE=1\nFDNAME=%s", kept_names[file]);
-	supervisor_tell(text);
-}
-
-/* One socket of the supervisor's is not reached any more: this one is in its place. */
-static void orphan_note(struct runtime *runtime, enum runtime_file file, int fd)
-{
-	char text[64];
-
-	if (!runtime->handed_over || !kept_names[file] || !supervisor_keeps())
-		return;
-	kept_forget(file);
-	snprintf(text, sizeof(text), "FDSTORE=1\nFDPOLL=0\nFDNAME=%s", kept_names[file]);
-	int rc = supervisor_tell_with(text, fd);
-	if (rc < 0)
-		log_event(LOG_WARNING, "runtime.not_kept file=%s error=\"%s\"", file_names[file],
-			  strerrordesc_np(-rc));
-}
-
-/* A supervisor's, whose file may have been removed since it made that: it would hand the socket
- * over that nobody can reach for ever. Then it is the one that the last daemon made, or a new one.
- */
-static int socket_get(struct runtime *runtime, int handed, enum runtime_file file, int type,
-		      mode_t mode, struct error *err)
-{
-	cleanup_close int owned = handed, kept = supervisor_socket(kept_names[file]);
-	pid_t pid = 0;
-	enum listens listens =
-		handed < 0 ? LISTENS_NOBODY : listener_at(runtime, file_names[file], type, &pid);
-	bool is_kept = kept >= 0 && listens == LISTENS_KNOWN && listener_of(kept) == pid &&
-		       listener_of(handed) != pid;
-
-	if (listens != LISTENS_NOBODY && !is_kept) {
-		if (kept >= 0)
-			kept_forget(file);
-		return socket_name_as_own(steal_fd(&owned));
-	}
-	if (handed >= 0) {
-		runtime->orphaned |= (unsigned)!is_kept << file;
-		log_event(LOG_WARNING, "runtime.vanished file=%s made=%s", file_names[file],
-			  is_kept ? "earlier" : "anew");
-	}
-	if (is_kept)
-		return socket_name_as_own(steal_fd(&kept));
-	int fd = socket_listen(runtime, file_names[file], type, mode, err);
-	if (fd >= 0)
-		orphan_note(runtime, file, fd);
-	return fd;
-}
-
-static int sockets_make(struct runtime *runtime, bool system, struct error *err)
-{
-	mode_t mode = system ? 0666 : 0600;
-	int attach = supervisor_socket("attach"), http = supervisor_socket("http");
-
-	runtime->handed_over = attach >= 0;
-	if (attach >= 0 && http < 0) {
-		close_fd(&attach);
-		return error_set(err, EXIT_CODE_FAILED,
-				 "a socket `attach` was handed over, but none called `http`");
-	}
-	/* The one that the command looks for comes last: when it is there, both are. */
-	runtime->attach_fd = socket_get(runtime, attach, RUNTIME_ATTACH, SOCK_SEQPACKET, mode, err);
-	if (runtime->attach_fd < 0) {
-		close_fd(&http);
-		return -1;
-	}
-	runtime->http_fd = socket_get(runtime, http, RUNTIME_HTTP, SOCK_STREAM, mode, err);
-	return runtime->http_fd < 0 ? -1 : 0;
+	runtime_path(runtime, file_names[file], address.sun_path, sizeof(address.sun_path));
+	return fd >= 0 && (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 ||
+			   (errno != ENOENT && errno != ECONNREFUSED));
 }
 
 static int *socket_of(struct runtime *runtime, enum runtime_file file)
@@ -420,54 +305,84 @@ bool runtime_containers_there(const struct runtime *runtime)
 	return stat(path, &st) == 0 && st.st_ino == file_inode(runtime, RUNTIME_ATTACH);
 }
 
-int runtime_listen(struct runtime *runtime, bool system, struct error *err)
-{
-	if (runtime->http_fd < 0) {
-		if (sockets_make(runtime, system, err) < 0)
-			return -1;
-		containers_begin(runtime);
-	}
-	for (enum runtime_file file = RUNTIME_ATTACH; file <= RUNTIME_HTTP; file++) {
-		runtime->inode[file] = file_inode(runtime, file);
-		if (!runtime->inode[file])
-			return error_set(err, EXIT_CODE_FAILED, "%s/%s is not there", runtime->dir,
-					 file_names[file]);
-	}
-	return 0;
-}
-
 /* ---- the supervisor's part --------------------------------------------------------------- */
 
-int runtime_hold(struct runtime *runtime, bool system, const char *config, struct error *err)
+static int sockets_hold(struct runtime *runtime, bool system, struct error *err)
 {
 	bool made = false;
+
+	runtime->made_anew = 0;
+	for (enum runtime_file file = RUNTIME_ATTACH; file <= RUNTIME_HTTP; file++) {
+		int *fd = socket_of(runtime, file);
+		bool own = *fd >= 0 && runtime->inode[file];
+
+		if (own && runtime_look(runtime, file) == RUNTIME_THERE)
+			continue;
+		/* The service manager's goes before one that was made in its place. */
+		bool others = runtime->handed_over && is_listened_at(runtime, file);
+		if (own || !others)
+			close_fd(fd);
+		if (others)
+			continue;
+		*fd = socket_listen(runtime, file, system ? 0666 : 0600, err);
+		if (*fd < 0)
+			return -1;
+		runtime->inode[file] = file_inode(runtime, file);
+		runtime->made_anew |= (unsigned)runtime->handed_over << file;
+		made = true;
+	}
+	return made;
+}
+
+int runtime_hold(struct runtime *runtime, const struct runtime_start *start, struct error *err)
+{
+	int made = 0;
 
 	if (runtime->lock_fd < 0 || runtime_look(runtime, RUNTIME_LOCK) != RUNTIME_THERE) {
 		int before = runtime->lock_fd;
 
-		if (runtime_lock(runtime, system, config, err) < 0) {
+		if (lock_take(runtime, start->system, start->config, err) < 0) {
 			runtime->lock_fd = before;
 			return -1;
 		}
 		close_fd(&before);
-		made = true;
+		made = 1;
 	}
-	for (enum runtime_file file = RUNTIME_ATTACH; file <= RUNTIME_HTTP; file++) {
-		int *fd = socket_of(runtime, file);
-
-		if (*fd >= 0 &&
-		    (runtime->handed_over || runtime_look(runtime, file) == RUNTIME_THERE))
-			continue;
-		close_fd(fd);
-		*fd = socket_listen(runtime, file_names[file],
-				    file == RUNTIME_HTTP ? SOCK_STREAM : SOCK_SEQPACKET,
-				    system ? 0666 : 0600, err);
-		if (*fd < 0)
-			return -1;
-		runtime->inode[file] = file_inode(runtime, file);
-		made = true;
-	}
+	int rc = sockets_hold(runtime, start->system, err);
+	if (rc < 0)
+		return rc;
+	made |= rc;
+	if (!runtime_containers_there(runtime))
+		containers_begin(runtime);
+	if (made || runtime_start_missing(runtime))
+		start_note(runtime, start);
 	return made;
+}
+
+/* ---- the worker's part -------------------------------------------------------------------- */
+
+int runtime_follow(struct runtime *runtime, const struct runtime_given *given, struct error *err)
+{
+	for (enum runtime_file file = RUNTIME_LOCK; file < RUNTIME_FILES; file++) {
+		runtime->inode[file] = file_inode(runtime, file);
+		if (!runtime->inode[file])
+			return error_set(err, EXIT_CODE_FAILED, "%s/%s is not there", runtime->dir,
+					 file_names[file]);
+		if (given->made_anew >> file & 1)
+			log_event(LOG_WARNING, "runtime.vanished file=%s made=anew",
+				  file_names[file]);
+	}
+	runtime->made_anew = given->made_anew;
+	runtime->attach_fd =
+		given->attach_fd >= 0 ? given->attach_fd : supervisor_socket(SUPERVISOR_ATTACH);
+	runtime->http_fd =
+		given->http_fd >= 0 ? given->http_fd : supervisor_socket(SUPERVISOR_HTTP);
+	if (runtime->attach_fd < 0 || runtime->http_fd < 0)
+		return error_set(err, EXIT_CODE_FAILED, "no socket called `%s` was handed over",
+				 runtime->attach_fd < 0 ? SUPERVISOR_ATTACH : SUPERVISOR_HTTP);
+	/* The process that prepared this start has noted the options. */
+	runtime->start_noted = true;
+	return 0;
 }
 
 void runtime_continue(struct runtime *runtime)
@@ -487,6 +402,13 @@ void runtime_continue(struct runtime *runtime)
 	runtime->start_noted = runtime->lock_fd >= 0;
 }
 
+void runtime_let_go(struct runtime *runtime)
+{
+	close_fd(&runtime->lock_fd);
+	close_fd(&runtime->dir_fd);
+	close_fd(&runtime->sole_fd);
+}
+
 void runtime_end(struct runtime *runtime)
 {
 	char path[128];
@@ -498,14 +420,7 @@ void runtime_end(struct runtime *runtime)
 			runtime_path(runtime, file_names[file], path, sizeof(path));
 			unlink(path);
 		}
-	runtime_leave(runtime);
-}
-
-void runtime_leave(struct runtime *runtime)
-{
-	if (runtime->lock_fd >= 0 && !runtime->lock_is_supervisors)
+	if (runtime->lock_fd >= 0)
 		(void)!ftruncate(runtime->lock_fd, 0);
-	close_fd(&runtime->lock_fd);
-	close_fd(&runtime->dir_fd);
-	close_fd(&runtime->sole_fd);
+	runtime_let_go(runtime);
 }

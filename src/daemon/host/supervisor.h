@@ -28,10 +28,9 @@ enum supervisor_order {
 	SUPERVISOR_ORDER_RELOAD = 'H',  /* as SIGHUP */
 	SUPERVISOR_ORDER_RESTART = 'R', /* end, and be followed */
 };
-/* From carve's own supervisor, to a worker that root started: the link to its warden, and a pipe
- * with what the worker is to become (daemon/separate.h). */
+/* From carve's own supervisor, to a worker that root started: the link to its warden, on which the
+ * first message says what the worker has (daemon/separate.h). */
 #define SUPERVISOR_WARDEN "warden"
-#define SUPERVISOR_SEPARATION "separation"
 #define SUPERVISOR_ATTACH "attach"
 #define SUPERVISOR_HTTP "http"
 

@@ -13,8 +13,7 @@
  *
  * Notices of a worker are read before its end is: what it had stored when it was killed is kept.
  * A notice counts only where the kernel says that the worker sent it. The worker's socket for
- * notices is a file that only this user can open; a worker that gives its rights up has connected
- * before.
+ * notices is a file that only the worker's user can open.
  *
  * Nothing here waits for the worker, and nothing that the worker says names a file.
  *
@@ -91,7 +90,7 @@ static void notify_path(const struct supervisor *s, struct sockaddr_un *ret)
 }
 
 /* A new one for each worker: what an earlier one said counts no more. 0 or -errno. */
-static int notify_listen(struct supervisor *s)
+static int notify_listen(struct supervisor *s, uid_t worker_uid)
 {
 	struct sockaddr_un address;
 	int on = 1;
@@ -101,7 +100,8 @@ static int notify_listen(struct supervisor *s)
 	(void)unlink(address.sun_path);
 	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 ||
 	    bind(fd, (const struct sockaddr *)&address, sizeof(address)) < 0 ||
-	    chmod(address.sun_path, 0600) < 0)
+	    chmod(address.sun_path, 0600) < 0 ||
+	    (worker_uid && chown(address.sun_path, worker_uid, (gid_t)-1) < 0))
 		return -errno;
 	close_fd(&s->notify_fd);
 	s->notify_fd = steal_fd(&fd);
@@ -229,15 +229,8 @@ static void ended_for_good(struct supervisor *s, int code)
 /* Makes what was removed of the directory; another daemon may have taken its place. */
 static int files_hold(struct supervisor *s, struct error *err)
 {
-	const struct runtime_start *start = &s->given->start;
-
 	(void)log_look();
-	int rc = runtime_hold(s->runtime, start->system, start->config, err);
-	if (rc < 0)
-		return rc;
-	if (rc > 0 || runtime_start_missing(s->runtime))
-		runtime_start_note(s->runtime, start);
-	return rc;
+	return runtime_hold(s->runtime, &s->given->start, err);
 }
 
 /* The worker sees which file it is, and has no hold of the lock. */
@@ -262,12 +255,27 @@ static int control_make(struct supervisor *s, int *ret_end)
 	return 0;
 }
 
+static int link_prepare(struct supervisor *s, struct worker_user *ret, int *ret_link,
+			struct error *err)
+{
+	int ends[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot make a link to the worker: %s",
+				 strerrordesc_np(errno));
+	*ret_link = ends[1];
+	int rc = s->given->prepare(s->given, ends[0], ret, err);
+	if (rc < 0)
+		close(ends[0]);
+	return rc;
+}
+
 /* False: there is no worker now, and perhaps none at all. */
-static bool separate(struct supervisor *s, struct supervise_ends *ret)
+static bool prepare(struct supervisor *s, struct worker_user *ret, int *ret_link)
 {
 	struct error err = {0};
 
-	if (!s->given->separate || s->given->separate(s->given, ret, &err) == 0)
+	if (!s->given->prepare || link_prepare(s, ret, ret_link, &err) == 0)
 		return true;
 	log_event(LOG_ERROR, "supervisor.no_worker error=\"%s\"", err.message);
 	if (s->continues) {
@@ -284,7 +292,8 @@ static bool separate(struct supervisor *s, struct supervise_ends *ret)
 
 static void worker_start(struct supervisor *s)
 {
-	struct supervise_ends ends = {-1, -1};
+	struct worker_user user = {0};
+	cleanup_close int warden = -1;
 	struct sockaddr_un notify;
 	struct error err = {0};
 
@@ -294,11 +303,10 @@ static void worker_start(struct supervisor *s)
 		ended_for_good(s, EXIT_CODE_FAILED);
 		return;
 	}
-	if (!separate(s, &ends))
+	if (!prepare(s, &user, &warden))
 		return;
-	cleanup_close int warden = ends.warden_fd, separation = ends.separation_fd;
 	cleanup_close int lock = lock_show(s->runtime), control = -1;
-	int rc = lock < 0 ? lock : notify_listen(s);
+	int rc = lock < 0 ? lock : notify_listen(s, user.uid);
 	if (rc == 0)
 		rc = control_make(s, &control);
 	notify_path(s, &notify);
@@ -306,12 +314,11 @@ static void worker_start(struct supervisor *s)
 		rc = worker_fork(&(struct worker_start){
 			.argv = s->given->argv,
 			.notify = notify.sun_path,
+			.runtime = s->runtime,
 			.lock_fd = lock,
 			.control_fd = control,
-			.attach_fd = s->runtime->attach_fd,
-			.http_fd = s->runtime->http_fd,
 			.warden_fd = warden,
-			.separation_fd = separation,
+			.user = user,
 			.hoard = &s->hoard,
 			.supervisor = getpid(),
 		});

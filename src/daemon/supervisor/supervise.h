@@ -11,11 +11,7 @@
 
 struct error;
 struct warden;
-
-/* The descriptors that a worker of root's gets besides; -1: none. */
-struct supervise_ends {
-	int warden_fd, separation_fd;
-};
+struct worker_user;
 
 struct supervise {
 	struct runtime *runtime;    /* chosen */
@@ -25,11 +21,11 @@ struct supervise {
 	int words_fd; /* gets the words of a first worker that cannot serve; -1: none */
 	/* Called once the directory is there: leaves the terminal. 0 or -errno. NULL: stays. */
 	int (*begin)(const struct runtime *runtime);
-	/* Called before each start of a worker where root started the daemon. It prepares things
-	 * that only root may make, and makes the worker's ends, which become the caller's. It may
-	 * open the warden that this process hosts. 0 or negative with *err. NULL: nothing is to be
+	/* Called before each start of a worker where root started the daemon: prepare() of
+	 * daemon/prepare.h, for the warden that this process hosts. NULL: nothing is to be
 	 * prepared. */
-	int (*separate)(struct supervise *supervise, struct supervise_ends *ret, struct error *err);
+	int (*prepare)(struct supervise *supervise, int link_fd, struct worker_user *ret,
+		       struct error *err);
 	void *arg;             /* that function's */
 	struct warden *warden; /* NULL: this process hosts none */
 };

@@ -6,12 +6,29 @@
 #include <sys/types.h>
 
 struct hoard;
+struct runtime;
+
+#define WORKER_GROUPS_MAX 16
+/* The lease thread's niceness. */
+#define WORKER_NICE (-10)
+
+/* The user that a worker of root's becomes. */
+struct worker_user {
+	uid_t uid; /* 0: it stays what its supervisor is */
+	gid_t gid;
+	gid_t groups[WORKER_GROUPS_MAX]; /* those that may use the GPUs' device nodes */
+	size_t group_count;
+};
+/* This process becomes that user. 0 or -errno. */
+int worker_user_become(const struct worker_user *user);
 
 struct worker_start {
-	char *const *argv;  /* those of the supervisor */
-	const char *notify; /* the path at which the worker tells the supervisor */
-	int lock_fd, control_fd, attach_fd, http_fd;
-	int warden_fd, separation_fd; /* for a worker of root's; -1: it gets none */
+	char *const *argv;             /* those of the supervisor */
+	const char *notify;            /* the path at which the worker tells the supervisor */
+	const struct runtime *runtime; /* its sockets */
+	int lock_fd, control_fd;
+	int warden_fd; /* the link to its warden; -1: it has none */
+	struct worker_user user;
 	const struct hoard *hoard;
 	pid_t supervisor;
 };

@@ -8,17 +8,21 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
+import sys
 
 import pytest
 
 from child import make_child, observe  # noqa: F401: fixtures
 from conftest import BUILD, ROOT, Host, clean_env, listens, open_to_others, run, wait_until
 from daemon_client import *
+from unit import directive, limit_of_niceness, rights_of_the_unit, user_of_the_unit
 
 pytestmark = pytest.mark.once("the units stand beside the ordinary build, and give the rights that its daemon needs")
 UNITS = BUILD / "systemd"
 GENERATOR = ROOT / "systemd" / "carve-generator"
+SYSTEM = pathlib.Path(__file__).resolve().parents[1]
 analyze = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
 
 
@@ -26,7 +30,7 @@ analyze = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs 
 def units(tmp_path):
     """As installed, but that the programs they name are there."""
     for unit in UNITS.glob("carve*.s*"):
-        text = re.sub(r"^(Exec(?:Start|StartPre|Reload)=[-+]*)/\S+/carved ", rf"\1{BUILD}/carved ", unit.read_text(), flags=re.M)
+        text = re.sub(r"^(Exec(?:Start|Reload)=)/\S+/carved ", rf"\1{BUILD}/carved ", unit.read_text(), flags=re.M)
         text = re.sub(r"^Documentation=.*\n", "", text, flags=re.M)  # looked up with man, which knows no build tree
         (tmp_path / unit.name).write_text(text)
     return tmp_path
@@ -69,17 +73,18 @@ def test_a_new_systemd_gets_the_settings_that_it_knows(tmp_path):
 
 @analyze
 def test_the_service_is_exposed_to_little(units):
-    done = run(["systemd-analyze", "security", "--offline=yes", "--threshold=20", units / "carved.service"])
+    done = run(["systemd-analyze", "security", "--offline=yes", "--threshold=12", units / "carved.service"])
     assert done.returncode == 0, done.stdout[-2000:]
 
 
-def test_the_service_is_bounded_and_prepared():
-    """Its limits of the host's memory and processes; and that it needs no right to give files away."""
+def test_the_service_is_bounded_and_never_roots():
+    """Its limits of the host's memory and processes; and no command of it has a right of root's, nor is a directory of root's given to it."""
     assert directive("MemoryMax") and directive("TasksMax")
-    prepares, = directive("ExecStartPre")
-    assert prepares.startswith("+") and "--prepare" in prepares.split()
-    assert "CAP_CHOWN" not in directive("CapabilityBoundingSet")[0]
-    assert not directive("StateDirectory")  # systemd would give it back to root
+    assert directive("User") == ["carve"] and directive("CapabilityBoundingSet") == [""] and not directive("AmbientCapabilities")
+    assert not [line for line in (UNITS / "carved.service").read_text().splitlines() if re.match("Exec[A-Za-z]*=.*[+!]/", line)]
+    assert directive("StateDirectory") == ["carve"] and not directive("RuntimeDirectory")
+    assert directive("RuntimeDirectory", "carve-warden.service") == ["carve carve-claims"]
+    assert directive("RuntimeDirectoryPreserve", "carve-warden.service") == ["yes"]
 
 
 def test_the_service_keeps_descriptors_and_says_so():
@@ -100,22 +105,6 @@ def test_a_service_that_was_mended_starts_without_an_administrators_word(unit):
     assert directive("StartLimitIntervalSec", unit) == ["0"] and directive("Restart", unit) == ["on-failure"]
 
 
-def directive(name, unit="carved.service"):
-    return re.findall(rf"^{name}=(.*)$", (UNITS / unit).read_text(), re.M)
-
-
-def limited():
-    """The words that raise the unit's limit of niceness; none where that is not permitted."""
-    words = ["prlimit", f"--nice={20 - int(directive('LimitNICE')[0])}"]
-    return words if run([*words, "true"]).returncode == 0 else []
-
-
-def sandboxed(argv):
-    """With the capabilities that the unit leaves, its limits, and no new privileges."""
-    keep = ",".join("+" + c.removeprefix("CAP_").lower() for c in directive("CapabilityBoundingSet")[0].split())
-    return [*limited(), "setpriv", "--no-new-privs", "--bounding-set", f"-all,{keep}", *argv]
-
-
 def children(pid):
     """Folders of /proc."""
     for line in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
@@ -125,10 +114,11 @@ def children(pid):
 wardens = {}  # {place: process}
 
 
-def serve_confined(host, place, *options, env=(), before=()):
-    """As the units do: a warden and the preparation have all rights, and the daemon those that its unit leaves."""
-    done = host.run([BUILD / "carved", "--system", "--runtime-dir", place, "--prepare", *options])
-    assert done.returncode == 0, done.stderr
+def serve_confined(host, place, *options, env=(), before=(), between=()):
+    """As the units do: the warden has all rights, and the daemon is its unit's user, without any. unit.py is systemd."""
+    user = options[options.index("--user") + 1] if "--user" in options else None
+    place.mkdir(exist_ok=True)
+    place.chmod(0o755)
     warden_end(place)  # of a daemon that has ended by itself
     (place / "warden.sock").unlink(missing_ok=True)
     with open(place.parent / "warden.log", "w") as log:
@@ -137,9 +127,9 @@ def serve_confined(host, place, *options, env=(), before=()):
     wait_until((place / "warden.sock").exists)
     read, write = os.pipe()
     with open(place.parent / "service.log", "w") as log:
-        daemon = subprocess.Popen([*before, *sandboxed([BUILD / "carved", "--system", "--runtime-dir", place, "--foreground", *options,
-                                             "--ready-fd", str(write)])], env={**host.env, **dict(env)}, stdin=subprocess.DEVNULL,
-                                  stderr=log, pass_fds=[write])
+        daemon = subprocess.Popen([*before, sys.executable, SYSTEM / "unit.py", place, *between, *rights_of_the_unit(user), BUILD / "carved", "--system",
+                                   "--runtime-dir", place, "--foreground", *options, "--ready-fd", str(write)],
+                                  env={**host.env, **dict(env)}, stdin=subprocess.DEVNULL, stderr=log, pass_fds=[write])
     os.close(write)
     wardens[place] = warden
     assert os.read(read, 1) == b"R", (place.parent / "service.log").read_text()
@@ -220,7 +210,7 @@ def test_with_the_units_rights_an_unusable_state_directory_does_not_take_the_ser
     config.write_text(json.dumps({"state_dir": str(elsewhere)}))
     daemon = serve_confined(host, place, "--config", config)
     try:
-        assert "state.stays" in (place.parent / "service.log").read_text()
+        assert "state.stays" in (place.parent / "warden.log").read_text()
         assert host.carve_json("session", "show", session)["state"] == "active"
         said = host.carve("check").stdout
         assert str(elsewhere) in said and "the sessions stay in" in said
@@ -248,12 +238,16 @@ def test_with_the_units_rights_a_file_that_is_gone_does_not_take_the_service_dow
         stop(daemon)
 
 
-@pytest.mark.parametrize("file", ["attach.sock", "carved.sock", "lock", "containers", "carve.db"])
+@pytest.mark.parametrize("file", ["attach.sock", "carved.sock", "lock", "containers", "carve.db", "."])
 def test_with_the_units_rights_a_file_that_vanishes_is_made_anew(confined, file):
     """By the warden, as the directory is root's and the worker is not."""
     host, daemon, place = confined
     before = (place / "attach.sock").stat().st_ino
-    shutil.rmtree(place / file) if file == "containers" else (place / file).unlink()
+    shutil.rmtree(place / file) if file in ("containers", ".") else (place / file).unlink()
+    if file == ".":
+        wait_until((place / "warden.sock").exists)
+        assert place.stat().st_mode & 0o777 == 0o755
+        file = "lock"  # it is noticed first
     wait_until((place / file).exists)
     wait_until(lambda: f"file={file} made=anew" in (place.parent / "service.log").read_text())
     assert host.carve("run", "--ephemeral", "--vram", "1", "true").returncode == 0
@@ -334,33 +328,32 @@ def test_a_daemon_is_started_anew_where_a_module_of_the_driver_comes_later(unser
 def test_a_socket_of_systemd_whose_file_vanished_is_replaced_at_the_next_start(unserved, gone):
     """systemd hands the same ones over at each start, which nobody can reach: all starts failed."""
     host, place = unserved
-    place.mkdir(exist_ok=True)
-    os.chmod(place, 0o755)
-    sockets = []
-    for name, kind in (("attach.sock", socket.SOCK_SEQPACKET), ("carved.sock", socket.SOCK_STREAM)):
-        made = socket.socket(socket.AF_UNIX, kind)
-        made.bind(str(place / name))
-        made.listen(64)
-        os.chmod(place / name, 0o666)
-        sockets.append(made)
-        if gone in (name, "both"):
-            (place / name).unlink()
-    argv = [str(BUILD / "carved"), "--system", "--runtime-dir", str(place), "--foreground"]
-    # The numbers 3 and 4, as systemd has it.
-    script = (f"exec 3<&{sockets[0].fileno()} 4<&{sockets[1].fileno()}; "
-              f"LISTEN_FDS=2 LISTEN_FDNAMES=attach:http LISTEN_PID=$$ exec {' '.join(argv)}")
-    done = host.run([BUILD / "carved", "--system", "--runtime-dir", place, "--prepare"])
-    assert done.returncode == 0, done.stderr
-    with open(place.parent / "service.log", "w") as log:
-        daemon = subprocess.Popen(["bash", "-c", script], env=host.env, stdin=subprocess.DEVNULL, stderr=log,
-                                  pass_fds=[s.fileno() for s in sockets])
+    files = [name for name in ("attach.sock", "carved.sock") if gone in (name, "both")]
+    # While no daemon looks: unit.py has made them, and its daemon begins later.
+    remove = " && ".join(f'rm "$0/{name}"' for name in files)
+    daemon = serve_confined(host, place, between=["sh", "-c", f'if [ ! -e "$0/removed" ]; then {remove}; touch "$0/removed"; fi; exec "$@"', place])
     try:
-        wait_until(lambda: "carved.listening" in (place.parent / "service.log").read_text())
         assert host.carve("run", "--ephemeral", "--vram", "1", "true").returncode == 0
+        log = (place.parent / "service.log").read_text()
+        assert log.count("made=anew") == len(files), log
+        told = host.carve("check").stdout
+        assert "removed" in told and files[-1] in told
+        # The warden has them while the daemon is away: clients wait, and systemd's are not needed.
+        before = host.daemon_pid()
+        os.kill(before, signal.SIGKILL)
+        connection = UnixConnection(place / "carved.sock")  # not refused
+        connection.request("GET", "/v1/version")
+        told = json.loads(connection.getresponse().read())
+        assert told["pid"] != before and told["vanished"]["file"] == files[-1]
+        assert (place.parent / "service.log").read_text().count("made=anew") == len(files)
+        # systemd's are bound anew: the warden's are of no use any more.
+        daemon.send_signal(signal.SIGUSR1)
+        wait_until(lambda: host.daemon_pid() not in (before, told["pid"]))
+        assert host.carve("run", "--ephemeral", "--vram", "1", "true").returncode == 0
+        assert peer_of(place / "carved.sock") == daemon.pid
+        assert (place.parent / "service.log").read_text().count("made=anew") == len(files)
     finally:
         stop(daemon)
-    log = (place.parent / "service.log").read_text()
-    assert log.count("made=anew") == (2 if gone == "both" else 1), log
 
 
 def test_the_units_reload_reaches_the_daemon(unserved):
@@ -372,10 +365,10 @@ def test_the_units_reload_reaches_the_daemon(unserved):
     try:
         config.write_text('{"history_sessions": 7}')
         for line in directive("ExecReload"):
-            argv = [{"$MAINPID": str(daemon.pid)}.get(word, word) for word in line.lstrip("+").split()]
+            argv = [{"$MAINPID": str(host.daemon_pid())}.get(word, word) for word in line.split()]
             if argv[0].endswith("/carved"):
                 argv = [str(BUILD / "carved"), "--config", str(config), "--check-config"]
-            done = run(argv if line.startswith("+") else sandboxed(argv))
+            done = run([*rights_of_the_unit(), *argv])
             assert done.returncode == 0, done.stderr
         wait_until(lambda: "config.read" in (place.parent / "service.log").read_text())
     finally:
@@ -405,7 +398,7 @@ def test_with_the_units_rights_it_does_all_that_it_must(confined, examples):
     assert not [p for p in children(daemon) if (p / "comm").read_text() == "carve-warden\n"]  # it is another service
     threads = {(t / "comm").read_text().strip(): int((t / "stat").read_text().rsplit(") ", 1)[1].split()[16])
                for t in pathlib.Path(f"/proc/{daemon}/task").iterdir()}
-    assert threads["leases"] == (-10 if limited() else 0)
+    assert threads["leases"] == (-10 if limit_of_niceness() else 0)
     hog = host.popen([BUILD / "carve", "run", "--ephemeral", "--vram", "2", examples / "hog", "600"])
     session = wait_until(lambda: [s for s in host.carve_json("session", "list") if s["pids"]])[0]
     # Its program is replaced, with the same rights.
@@ -486,6 +479,13 @@ def test_sockets_that_systemd_makes(tmp_path):
         daemon.terminate()
         daemon.wait(60)
     assert (dir / "carved.sock").exists()
+
+
+def peer_of(path):
+    """The process that listens there."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(str(path))
+        return struct.unpack("3i", s.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
 
 
 def version(dir):
