@@ -116,6 +116,13 @@ static bool room_for_host(struct gate *g, struct gate_room *room, uint64_t ns, b
 	return true;
 }
 
+/* The work that a thread hands in before it looks for room again: its own `ns`, and more where so
+ * much is `free`. */
+static uint64_t allowance(uint64_t ns, uint64_t bound, uint64_t free)
+{
+	return MAX(ns, MIN(free, bound / 8));
+}
+
 void gate_room_forget(struct gate *g, const struct gate_local *l)
 {
 	for (uint32_t i = 0; i < GATE_GPUS_MAX; i++)
@@ -162,7 +169,5 @@ void gate_room_make(struct gate *g, struct gate_local *l, const struct gate_lane
 		room->ns = 0;
 		return;
 	}
-	room->ns = MAX(ns, bound / 8);
-	if (f.sum && fits)
-		room->ns = MAX(ns, MIN(bound - counted, bound / 8));
+	room->ns = allowance(ns, bound, fits && f.sum ? bound - counted : bound);
 }
