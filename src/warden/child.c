@@ -208,7 +208,7 @@ struct warden_message *warden_child_take(struct warden_child *child, bool readab
 		return answer;
 	}
 	warden_message_free(answer);
-	warden_message_answer(request, alarmed ? -ETIMEDOUT : -EIO, NULL, 0, -1);
+	warden_message_answer(request, alarmed ? -ETIMEDOUT : -ECHILD, NULL, 0, -1);
 	return request;
 }
 

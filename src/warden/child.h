@@ -41,8 +41,8 @@ bool warden_children_may(const struct warden_children *children, const struct wa
 int warden_children_begin(struct warden_children *children, struct warden_place *place,
 			  const struct warden_room *room, struct warden_message *request);
 /* Whether a busy or idle child has said something, or has hung up, is `readable`. The answer, which
- * is the caller's; NULL: there is none. A child that died while it worked has answered EIO, and one
- * whose time is over ETIMEDOUT. */
+ * is the caller's; NULL: there is none. A child that died while it worked has answered ECHILD, and
+ * one whose time is over ETIMEDOUT. */
 struct warden_message *warden_child_take(struct warden_child *child, bool readable);
 /* The answers of all that are busy for the worker are nobody's. */
 void warden_children_forget(struct warden_children *children);

@@ -315,7 +315,7 @@ static void test_a_child_that_dies_has_answered_with_an_error(void **state)
 	kill(children.slot[0].pid, SIGKILL);
 	struct warden_message *answer = child_answer(&children.slot[0]);
 	assert_int_equal(answer->head.number, 2);
-	assert_int_equal(answer->head.error, EIO);
+	assert_int_equal(answer->head.error, ECHILD);
 	assert_int_equal(answer->head.size, 0);
 	warden_message_free(answer);
 	children_end(&children);

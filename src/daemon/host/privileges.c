@@ -115,7 +115,7 @@ static void on_signalled(void *context, int rc, const void *answer, int *fd)
 static void on_slice_signalled(void *context, int rc, const void *answer, int *fd)
 {
 	struct signal_asked *asked = context;
-	bool unproved = rc == -EACCES || rc == -ETIMEDOUT || rc == -EIO;
+	bool unproved = rc == -EACCES || rc == -ETIMEDOUT || rc == -ECHILD;
 
 	if (!unproved || signal_ask(asked, WARDEN_SIGNAL_ON_GPU, -1, on_signalled) < 0)
 		signal_answer(asked, rc);
@@ -126,7 +126,7 @@ static void on_slice_signalled(void *context, int rc, const void *answer, int *f
 static void on_peer_signalled(void *context, int rc, const void *answer, int *fd)
 {
 	struct signal_asked *asked = context;
-	bool unproved = rc == -EACCES || rc == -EOPNOTSUPP || rc == -ETIMEDOUT || rc == -EIO;
+	bool unproved = rc == -EACCES || rc == -EOPNOTSUPP || rc == -ETIMEDOUT || rc == -ECHILD;
 
 	if (!unproved || signal_ask(asked, WARDEN_SIGNAL, -1, on_slice_signalled) < 0)
 		signal_answer(asked, rc);

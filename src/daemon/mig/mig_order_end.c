@@ -69,8 +69,17 @@ static void board_learn(struct mig *mig, uint32_t gpu, const struct mig_outcome 
 
 /* ---- refusals ---------------------------------------------------------------------------- */
 
-/* The part that a refusal is of: one place or instance, the GPU for a while, or all GPUs. */
-enum refusal_scope { REFUSAL_PLACE, REFUSAL_GPU, REFUSAL_ALL };
+/* The refuser: the driver for one place or instance, the driver for the GPU (carve leaves it out
+ * for a while), a right that is missing, or the warden. */
+enum refusal_scope { REFUSAL_PLACE, REFUSAL_GPU, REFUSAL_RIGHT, REFUSAL_WARDEN };
+
+/* EXIT_CODE_NO_ROOM: other instances may do. */
+static const int refusal_codes[] = {
+	[REFUSAL_PLACE] = EXIT_CODE_NO_ROOM,
+	[REFUSAL_GPU] = EXIT_CODE_NO_ROOM,
+	[REFUSAL_RIGHT] = EXIT_CODE_NOT_PERMITTED,
+	[REFUSAL_WARDEN] = EXIT_CODE_FAILED,
+};
 
 /* The driver's errors by errno. A number of errno would be read as the daemon's own trouble. */
 static const struct refusal {
@@ -94,14 +103,16 @@ static const struct refusal {
 	{-EAGAIN, REFUSAL_GPU, REFUSAL_GPU,
 	 "the driver wants the GPU to be reset while nobody uses it (nvidia-smi --gpu-reset)"},
 	{-ENOTSUP, REFUSAL_GPU, REFUSAL_GPU, "the driver does not let its instances be managed"},
-	{-EACCES, REFUSAL_ALL, REFUSAL_ALL, "the driver lets this daemon make no MIG instances",
+	{-EACCES, REFUSAL_RIGHT, REFUSAL_RIGHT, "the driver lets this daemon make no MIG instances",
 	 NULL, "that takes root, or the capability that /dev/nvidia-caps/nvidia-cap1 stands for"},
-	{-EPERM, REFUSAL_ALL, REFUSAL_ALL,
+	{-EPERM, REFUSAL_RIGHT, REFUSAL_RIGHT,
 	 "carve has no record of having made the MIG instance, and removes no other's", NULL,
 	 "root can remove it with nvidia-smi mig -dci and -dgi"},
-	{-EPIPE, REFUSAL_ALL, REFUSAL_ALL,
+	{-EPIPE, REFUSAL_WARDEN, REFUSAL_WARDEN,
 	 "the warden, which makes MIG instances, has ended; carved ends, too, and has another when "
 	 "it is started anew"},
+	{-ECHILD, REFUSAL_WARDEN, REFUSAL_WARDEN,
+	 "the process that makes MIG instances was killed; the next request gets another one"},
 	/* The last one stands for all others. */
 	{-EIO, REFUSAL_GPU, REFUSAL_GPU, "the driver reports an error of its own"},
 };
@@ -203,11 +214,7 @@ static bool order_error(const struct mig_order *o, struct error *err)
 
 		if (!refusal)
 			continue;
-		op_error(o, op, refusal,
-			 op_scope(op, refusal) != REFUSAL_ALL ? EXIT_CODE_NO_ROOM
-			 : op->rc == -EPIPE                   ? EXIT_CODE_FAILED
-							      : EXIT_CODE_NOT_PERMITTED,
-			 err);
+		op_error(o, op, refusal, refusal_codes[op_scope(op, refusal)], err);
 		return true;
 	}
 	return false;
