@@ -190,7 +190,7 @@ def test_a_daemon_that_cannot_start_is_reported():
         found = json.loads(bare_carve(directory, "check", "--json").stdout)
         text = "version unknown" if found["driver"]["cuda"] else "not found"
         assert done.stdout.startswith(f"driver:   {text}")
-        assert f", {len(found['missing'])} failed\n" in done.stdout
+        assert done.stdout.count("\nproblem: ") == len(found["missing"]) > 0
         os.chmod(directory, 0o700)
         # A directory in the database's place: carved ends at once, and its own words are shown.
         os.mkdir(directory + "/carve.db")
