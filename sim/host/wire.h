@@ -38,6 +38,8 @@ typedef uint32_t wire_device;
 #define WIRE_DEVICE_MIG(gpu, gi, ci) \
 	((wire_device)((gpu) | ((uint32_t)(gi) + 1) << 8 | (((uint32_t)(ci) + 1) & 0xff) << 16))
 #define WIRE_NO_INSTANCE 0xffu
+/* The device of a call that names none: faults of a device leave it alone. */
+#define WIRE_NO_DEVICE ((wire_device)0xff)
 static inline uint32_t wire_device_gpu(wire_device d)
 {
 	return d & 0xff;

@@ -27,11 +27,14 @@ nvmlReturn_t nvmlDeviceGetCount(unsigned int *count)
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
 {
 	struct client *c;
-	nvmlReturn_t r = library_enter(__func__, device, &c);
+	nvmlReturn_t r = library_open(device, &c);
 
 	if (r != NVML_SUCCESS)
 		return r;
-	if (index >= client_host(c)->gpu_count)
+	bool is_there = index < client_host(c)->gpu_count;
+	if ((r = library_fault(c, is_there ? index : WIRE_NO_DEVICE, __func__)) != NVML_SUCCESS)
+		return r;
+	if (!is_there)
 		return NVML_ERROR_INVALID_ARGUMENT;
 	*device = handle_of_device(index);
 	return client_host(c)->gpu[index].flags & WIRE_GPU_LOST ? NVML_ERROR_GPU_IS_LOST
@@ -44,18 +47,22 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device
 }
 
 /* The handle of the GPU for which `is_it(gpu, what)` says so. */
-static nvmlReturn_t find_gpu(struct client *c, const void *what, nvmlDevice_t *device,
+static nvmlReturn_t find_gpu(struct client *c, const char *call, const void *what,
+			     nvmlDevice_t *device,
 			     bool (*is_it)(const struct wire_gpu *, const void *))
 {
 	const struct wire_host *host = client_host(c);
+	nvmlReturn_t r;
 
 	for (uint32_t i = 0; i < host->gpu_count; i++) {
 		if (!is_it(&host->gpu[i], what))
 			continue;
-		*device = handle_of_device(i);
-		return NVML_SUCCESS;
+		if ((r = library_fault(c, i, call)) == NVML_SUCCESS)
+			*device = handle_of_device(i);
+		return r;
 	}
-	return NVML_ERROR_NOT_FOUND;
+	r = library_fault(c, WIRE_NO_DEVICE, call);
+	return r == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : r;
 }
 
 static bool has_uuid(const struct wire_gpu *gpu, const void *what)
@@ -83,21 +90,21 @@ static bool has_bus_id(const struct wire_gpu *gpu, const void *what)
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
 	struct client *c;
-	nvmlReturn_t r = library_enter(__func__, uuid && device ? uuid : NULL, &c);
+	nvmlReturn_t r = library_open(uuid && device ? uuid : NULL, &c);
 
 	if (r != NVML_SUCCESS)
 		return r;
 	if (!strncasecmp(uuid, "MIG-", 4))
-		return mig_find_uuid(c, uuid, device);
-	return find_gpu(c, uuid, device, has_uuid);
+		return mig_find_uuid(c, __func__, uuid, device);
+	return find_gpu(c, __func__, uuid, device, has_uuid);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device)
 {
 	struct client *c;
-	nvmlReturn_t r = library_enter(__func__, serial && device ? serial : NULL, &c);
+	nvmlReturn_t r = library_open(serial && device ? serial : NULL, &c);
 
-	return r == NVML_SUCCESS ? find_gpu(c, serial, device, has_serial) : r;
+	return r == NVML_SUCCESS ? find_gpu(c, __func__, serial, device, has_serial) : r;
 }
 
 /* [[domain:]bus:device[.function]], hexadecimal, each part as long as it likes. */
@@ -129,14 +136,14 @@ static bool parse_bus_id(const char *text, struct bus_id *ret)
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device)
 {
 	struct client *c;
-	nvmlReturn_t r = library_enter(__func__, bus_id && device ? bus_id : NULL, &c);
+	nvmlReturn_t r = library_open(bus_id && device ? bus_id : NULL, &c);
 	struct bus_id id;
 
 	if (r != NVML_SUCCESS)
 		return r;
 	if (!parse_bus_id(bus_id, &id))
 		return NVML_ERROR_INVALID_ARGUMENT;
-	return find_gpu(c, &id, device, has_bus_id);
+	return find_gpu(c, __func__, &id, device, has_bus_id);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *device)

@@ -191,23 +191,13 @@ bool handle_compute_instance(nvmlComputeInstance_t handle, wire_device *ret)
 }
 
 /* Entering. */
-static nvmlReturn_t library_fault(struct client *c, wire_device device, const char *call)
+nvmlReturn_t library_fault(struct client *c, wire_device device, const char *call)
 {
 	int error = 0;
 
 	if (client_fault(c, WIRE_FAULT_NVML, device, call, &error))
 		return (nvmlReturn_t)error;
 	return NVML_SUCCESS;
-}
-
-nvmlReturn_t library_enter_call(const char *call, struct client **ret)
-{
-	struct client *c = library_client();
-
-	if (!c)
-		return NVML_ERROR_UNINITIALIZED;
-	*ret = c;
-	return library_fault(c, 0, call);
 }
 
 __attribute__((visibility("default"))) unsigned long long simgpuClockLag(unsigned int index,

@@ -31,13 +31,26 @@ struct client *library_client(void);
  * faults hit by it. `out` is the caller's output pointer: NULL gives INVALID_ARGUMENT. (Inline, so
  * that static analysis sees that.)
  *
- * library_enter: UNINITIALIZED, or an armed fault's error. */
-nvmlReturn_t library_enter_call(const char *call, struct client **ret);
+ * library_open: UNINITIALIZED. For calls that find their device themselves: library_fault follows.
+ */
+static inline nvmlReturn_t library_open(const void *out, struct client **ret)
+{
+	struct client *c = library_client();
+
+	if (!c)
+		return NVML_ERROR_UNINITIALIZED;
+	*ret = c;
+	return out ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
+}
+/* The error of an armed fault that hits `call` on a device (WIRE_NO_DEVICE: the call is about
+ * none), else SUCCESS. Once for each call, because faults count calls. */
+nvmlReturn_t library_fault(struct client *c, wire_device device, const char *call);
+/* A call that is about no device: UNINITIALIZED, or an armed fault's error. */
 static inline nvmlReturn_t library_enter(const char *call, const void *out, struct client **ret)
 {
-	if (!out)
-		return library_client() ? NVML_ERROR_INVALID_ARGUMENT : NVML_ERROR_UNINITIALIZED;
-	return library_enter_call(call, ret);
+	nvmlReturn_t r = library_open(out, ret);
+
+	return r == NVML_SUCCESS ? library_fault(*ret, WIRE_NO_DEVICE, call) : r;
 }
 
 /* A GPU or MIG device; INVALID_ARGUMENT for what never was a handle or, of a MIG device, is none

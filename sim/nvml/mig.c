@@ -34,8 +34,11 @@ unsigned int mig_device_index(const struct device *d)
 	return 0;
 }
 
-nvmlReturn_t mig_find_uuid(struct client *c, const char *uuid, nvmlDevice_t *device)
+nvmlReturn_t mig_find_uuid(struct client *c, const char *call, const char *uuid,
+			   nvmlDevice_t *device)
 {
+	nvmlReturn_t r;
+
 	for (uint32_t gpu = 0; gpu < client_host(c)->gpu_count; gpu++) {
 		struct mig_device devices[MIG_DEVICES_MAX];
 		int n = mig_client_devices(c, gpu, devices);
@@ -43,11 +46,13 @@ nvmlReturn_t mig_find_uuid(struct client *c, const char *uuid, nvmlDevice_t *dev
 		for (int i = 0; i < n; i++) {
 			if (strcasecmp(devices[i].uuid, uuid) != 0)
 				continue;
-			*device = handle_of_device(devices[i].id);
-			return NVML_SUCCESS;
+			if ((r = library_fault(c, devices[i].id, call)) == NVML_SUCCESS)
+				*device = handle_of_device(devices[i].id);
+			return r;
 		}
 	}
-	return NVML_ERROR_NOT_FOUND;
+	r = library_fault(c, WIRE_NO_DEVICE, call);
+	return r == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : r;
 }
 
 /* A GPU with MIG; with `on`, one whose MIG mode is on. */

@@ -11,4 +11,5 @@ bool mig_device_get(const struct device *d, struct mig_device *ret);
 /* Its place in the enumeration of its GPU's MIG devices; 0 if it is gone. */
 unsigned int mig_device_index(const struct device *d);
 /* NVML_ERROR_NOT_FOUND: no MIG device has it. */
-nvmlReturn_t mig_find_uuid(struct client *c, const char *uuid, nvmlDevice_t *device);
+nvmlReturn_t mig_find_uuid(struct client *c, const char *call, const char *uuid,
+			   nvmlDevice_t *device);

@@ -46,12 +46,14 @@ static nvmlReturn_t instance_enter(nvmlGpuInstance_t instance, const char *call,
 {
 	struct client *c;
 	wire_device id;
-	nvmlReturn_t r = library_enter(call, out, &c);
+	nvmlReturn_t r = library_open(out, &c);
 
 	if (r != NVML_SUCCESS)
 		return r;
 	if (!handle_gpu_instance(instance, &id))
 		return NVML_ERROR_INVALID_ARGUMENT;
+	if ((r = library_fault(c, id, call)) != NVML_SUCCESS)
+		return r;
 	r = instances_get(c, wire_device_gpu(id), s);
 	if (r != NVML_SUCCESS)
 		return r;
@@ -64,12 +66,14 @@ static nvmlReturn_t compute_enter(nvmlComputeInstance_t compute, const char *cal
 				  struct instances *s, const struct mig_gi **gi, wire_device *id)
 {
 	struct client *c;
-	nvmlReturn_t r = library_enter(call, out, &c);
+	nvmlReturn_t r = library_open(out, &c);
 
 	if (r != NVML_SUCCESS)
 		return r;
 	if (!handle_compute_instance(compute, id))
 		return NVML_ERROR_INVALID_ARGUMENT;
+	if ((r = library_fault(c, *id, call)) != NVML_SUCCESS)
+		return r;
 	r = instances_get(c, wire_device_gpu(*id), s);
 	if (r != NVML_SUCCESS)
 		return r;

@@ -41,6 +41,18 @@ def test_a_lost_gpu_shows_everywhere(host):
     assert states(host) == ["ok"] * 3
 
 
+@pytest.mark.parametrize("gpu", [0, 2])
+@pytest.mark.parametrize("error", [3, 15, 16, 999])
+def test_an_error_of_nvml_about_one_gpu_leaves_the_others(host, gpu, error):
+    assert states(host) == ["ok"] * 3
+    host.carve("sim", "fault", "nvml", "--gpu", gpu, "--error", error)
+    wait_until(lambda: states(host)[gpu] != "ok")
+    assert [s for i, s in enumerate(states(host)) if i != gpu] == ["ok"] * 2
+    assert host.carve("run", "--ephemeral", "--vram", "4", "true").returncode == 0
+    host.carve("sim", "fault", "nvml", "--clear")
+    wait_until(lambda: states(host) == ["ok"] * 3)
+
+
 def test_a_session_says_that_its_gpu_is_lost(host):
     session = host.carve_json("session", "request", "--vram", "4", "--gpu-ids", "1")["id"]
     assert host.carve_json("session", "show", session)["reason"] == ""

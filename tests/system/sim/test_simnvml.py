@@ -183,6 +183,22 @@ def test_a_lost_gpu(nvml):
     assert lib.memory(lib.handle(1)).total == 81559 * MIB
 
 
+@pytest.mark.parametrize("gpu", [0, 1])
+def test_a_fault_of_one_gpu_hits_that_gpu_alone(nvml, gpu):
+    """Not calls that are about no GPU, and not another GPU, however its handle is asked for."""
+    lib = nvml("h100-80gb:2")
+    uuids, serials = ([lib.text(call, lib.handle(i)) for i in (0, 1)] for call in ("DeviceGetUUID", "DeviceGetSerial"))
+    assert run([BUILD / "sim" / "simhost", "fault", "nvml", "--gpu", str(gpu), "--error", "16"],
+               env=lib.host.env).returncode == 0
+    count, handle = ctypes.c_uint(), ctypes.c_void_p()
+    assert lib.DeviceGetCount_v2(ctypes.byref(count)) == SUCCESS and count.value == 2
+    for i in 0, 1:
+        expected = RESET_REQUIRED if i == gpu else SUCCESS
+        assert lib.DeviceGetHandleByIndex_v2(i, ctypes.byref(handle)) == expected
+        assert lib.DeviceGetHandleByUUID(uuids[i].encode(), ctypes.byref(handle)) == expected
+        assert lib.DeviceGetHandleBySerial(serials[i].encode(), ctypes.byref(handle)) == expected
+
+
 def test_a_host_that_ends_and_another(nvml):
     """The library outlives a host, and finds the next one."""
     first = nvml("t4")
