@@ -279,19 +279,34 @@ static int start(const struct cli *cli, const struct client *client, const json_
 
 /* ---- stopping and draining ---------------------------------------------------------------- */
 
-static bool has_queue(const json_t *agent, const char *name, size_t length)
+static const json_t *queue_of(const json_t *agent, const char *name)
 {
 	size_t i;
 	json_t *queue;
 
 	json_array_foreach(json_object_get(agent, "queues"), i, queue)
 	{
-		const char *its = session_text(queue, "name");
-
-		if (!strncmp(its, name, length) && !its[length])
-			return true;
+		if (!strcmp(session_text(queue, "name"), name))
+			return queue;
 	}
-	return false;
+	return NULL;
+}
+
+/* Whether the agent has the queue of a word ("half=0.5,max=3"), and all that the word says of it.
+ */
+static bool has_queue(const json_t *agent, const char *word)
+{
+	struct queue_spec spec;
+	struct error ignored;
+	char size[QUEUE_SIZE_TEXT];
+
+	if (queue_spec_parse(word, &spec, &ignored) < 0)
+		return false;
+	const json_t *queue = queue_of(agent, spec.name);
+	queue_size_text(&spec, size);
+	return queue && (!*size || !strcmp(size, session_text(queue, "size"))) &&
+	       (!spec.most || spec.most == (uint64_t)session_number(queue, "max")) &&
+	       (!*spec.image || !strcmp(spec.image, session_text(queue, "image")));
 }
 
 /* The agents that are meant, by the words that started them or by an ID. */
@@ -318,8 +333,7 @@ static bool is_meant(const json_t *agent, const struct meant *meant)
 	{
 		const char *text = json_string_value(word);
 
-		if (strcmp(text, session_text(agent, "id")) != 0 &&
-		    !has_queue(agent, text, strcspn(text, "=,")))
+		if (strcmp(text, session_text(agent, "id")) != 0 && !has_queue(agent, text))
 			return false;
 	}
 	return true;
@@ -352,7 +366,8 @@ static int unmeant(size_t running, size_t found, bool any, struct error *err)
 	if (!running)
 		return error_set(err, EXIT_CODE_FAILED, "no agent runs");
 	if (!found)
-		error_set(err, EXIT_CODE_FAILED, "no agent has these GPUs and queues");
+		error_set(err, EXIT_CODE_FAILED,
+			  "no agent has these GPUs and queues of these sizes");
 	else
 		error_set(err, EXIT_CODE_USAGE, "%zu agents %s: name the one that is meant", found,
 			  any ? "run" : "have these GPUs and queues");
@@ -369,12 +384,15 @@ static int agent_choose(const struct cli *cli, const struct client *client, char
 	struct meant meant = {.by_gpus = cli->value[OPT_AGENT_GPUS] != NULL,
 			      .pods = cli->value[OPT_AGENT_ON] != NULL};
 	char gpus[256];
+	bool ignored = false;
 	size_t found[2] = {0}, i; /* all, and this user's */
 	const char *id[2] = {NULL, NULL};
 	json_t *agent;
 	int rc = words_take(cli, body, gpus, err);
 
 	meant.words = json_object_get(body, "queues");
+	if (rc == 0)
+		rc = words_check(gpus, meant.words, &ignored, err);
 	if (rc == 0 && meant.by_gpus)
 		rc = gpus_meant(client, gpus, &meant.gpus, err);
 	if (rc < 0 || (rc = client_call(client, "GET", "/v1/agents", NULL, NULL, &agents, err)) < 0)
@@ -438,7 +456,7 @@ static int drain(const struct cli *cli, const struct client *client, bool drains
 		cleanup_json json_t *body = json_pack("{s:b}", "drain", drains), *answer = NULL;
 		char path[AGENT_PATH_SIZE];
 
-		if (name && !has_queue(agent, name, strlen(name)))
+		if (name && !queue_of(agent, name))
 			continue;
 		if (name)
 			json_object_set_new(body, "queue", json_string(name));

@@ -105,6 +105,30 @@ def test_words_that_name_no_one_agent_stop_none(queues, words, code, said):
     assert len(queues.host.carve_json("agent", "--status")) == 2
 
 
+@pytest.mark.parametrize("started, word, stopped", [
+    ("a=1", "a=0.5", False), ("a=1", "a=2", False), ("a=1", "a=1-2", False), ("a", "a=1", False), ("a=0.5", "a=1", False),
+    ("a=1,max=3", "a=1,max=2", False), ("a=1", "a=1,max=2", False), ("a=1", "a=1,docker=i", False),
+    ("a=1", "a", True), ("a=0.50", "a=0.5", True), ("a=1-2", "a=1-2", True), ("a=1,max=3", "a=1,max=3", True), ("a=1,max=3", "a=1", True),
+])
+def test_an_agent_whose_queue_has_another_size_is_not_stopped(queues, started, word, stopped):
+    """What the word says of a queue must be so; what it leaves out may be anything."""
+    queues.agent(started, gpus="0")
+    done = queues.host.carve("agent", "daemon", "--gpus", "0", "--queue", word, "--stop")
+    if stopped:
+        assert (done.returncode, done.stdout) == (0, "agent a-1 is stopped\n"), done.stderr
+    else:
+        assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done
+        assert "no agent has these GPUs and queues of these sizes" in done.stderr
+    assert len(queues.host.carve_json("agent", "--status")) == (not stopped)
+
+
+def test_a_word_to_stop_that_is_no_size_is_refused(queues):
+    queues.agent("a=1", gpus="0")
+    done = queues.host.carve("agent", "--queue", "a=half", "--stop")
+    assert done.returncode == 2 and "queue a: 'half' is not a number of GPUs" in done.stderr
+    assert len(queues.host.carve_json("agent", "--status")) == 1
+
+
 def test_agents_that_share_a_queue_count_their_own_jobs(queues):
     for gpu in "01":
         queues.agent("a=1", gpus=gpu)
