@@ -29,9 +29,9 @@ CUresult hook_cuInit(unsigned int flags)
 	static char entry[sizeof(VISIBLE_NAME "=") + VISIBLE_SIZE];
 	struct process *p = process_get();
 
-	/* Without a session nothing can be allocated; what the driver is like may be asked. */
+	/* Without a session the driver would tell of GPUs that are others'. */
 	if (!p)
-		return real_cuInit(flags);
+		return CUDA_ERROR_NO_DEVICE;
 	gate_bind(p);
 	visible_entry(p, entry, sizeof(entry));
 	if (environment_swap_begin(&p->environment, entry) < 0)

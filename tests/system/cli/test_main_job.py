@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -151,6 +152,31 @@ def test_preloaded_front_without_a_daemon_fails_closed(host, examples):
     assert "got" not in done.stdout or "got 0 blocks" in done.stdout
     lines = [line for line in done.stderr.splitlines() if line.startswith("carve:")]
     assert len(lines) == 1
+
+
+DEVICES = """
+import ctypes as c
+cuda, number, bytes_, name = c.CDLL("libcuda.so.1"), c.c_int(), c.c_size_t(), c.create_string_buffer(96)
+print(cuda.cuInit(0), cuda.cuDeviceGetCount(c.byref(number)), cuda.cuDeviceGet(c.byref(number), 0),
+      cuda.cuDeviceTotalMem_v2(c.byref(bytes_), 0), cuda.cuDeviceGetName(name, 96, 0), cuda.cuInit(0))
+"""
+NO_DEVICE, NOT_INITIALIZED = 100, 3
+
+
+def test_the_environment_of_a_released_session_has_no_device(make_host):
+    """The driver would tell of all GPUs of the host."""
+    host = make_host("h100-80gb:2")
+    session = host.carve_json("session", "request", "--vram", "2")["id"]
+    said = host.carve("run", "--isolation", "preload", "--session", session, "env").stdout
+    env = {k: v for k, v in (line.split("=", 1) for line in said.splitlines() if "=" in line)
+           if k.startswith("CARVE_") or k == "LD_PRELOAD"}
+    works = host.run([sys.executable, "-c", DEVICES], env=env)
+    assert (works.stdout.split(), works.stderr) == (["0"] * 6, "")
+    host.carve("session", "release", session)
+    done = host.run([sys.executable, "-c", DEVICES], env=env)
+    assert [int(n) for n in done.stdout.split()] == [NO_DEVICE, *[NOT_INITIALIZED] * 4, NO_DEVICE]
+    line, = done.stderr.splitlines()
+    assert line.startswith("carve: no GPU for process ") and session in line
 
 
 def test_more_than_the_gpu_has(host):
