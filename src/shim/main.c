@@ -105,6 +105,11 @@ static void cgroup_end(const struct shim *shim)
 		(void)poll(NULL, 0, 1 + i / 10);
 }
 
+static bool is_contained(const struct shim *shim)
+{
+	return *shim->spec.image != '\0' && !shim->spec.pod;
+}
+
 /* The gate, which the command waits for, and the descriptor of failures; negative: nothing ran. */
 static int command_fork(struct shim *shim, int *ret_failures)
 {
@@ -123,6 +128,8 @@ static int command_fork(struct shim *shim, int *ret_failures)
 	}
 	close(gate[0]);
 	close(failures[1]);
+	if (is_contained(shim))
+		shim_remover_start(shim);
 	shim->started = now_realtime_ns();
 	kill_point("shim.forked");
 	*ret_failures = failures[0];
@@ -137,7 +144,7 @@ static int command_fork(struct shim *shim, int *ret_failures)
 static bool is_daemons(pid_t pid)
 {
 	static const char *const names[] = {"carved\n", "carve-supervise\n", "carve-keeper\n",
-					    "carve-shim\n"};
+					    "carve-shim\n", "carve-remover\n"};
 	char path[32], name[32];
 
 	snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
@@ -175,11 +182,6 @@ static unsigned children_signal(const struct shim *shim, int number)
 	return count;
 }
 
-static bool is_contained(const struct shim *shim)
-{
-	return *shim->spec.image != '\0' && !shim->spec.pod;
-}
-
 static void job_signal(const struct shim *shim, int number)
 {
 	if (number == SIGKILL && *shim->cgroup)
@@ -191,17 +193,17 @@ static void job_signal(const struct shim *shim, int number)
 		(void)children_signal(shim, number);
 }
 
-/* By its runtime, in the job's environment, which may say where that has its containers. */
-static void container_kill(const struct shim *shim, bool stays)
+pid_t shim_container_kill(const struct shim *shim, bool stays)
 {
 	const char *what;
+	pid_t pid = fork();
 
-	if (fork() != 0)
-		return;
+	if (pid != 0)
+		return pid;
 	pthread_sigmask(SIG_SETMASK, &shim->mask, NULL);
 	if (shim_spec_enter(&shim->spec, &what) == 0)
 		shim_container_end(shim->place.dir, shim->place.name, stays);
-	_exit(EXIT_CODE_FAILED);
+	_exit(EXIT_CODE_OK);
 }
 
 void shim_stage_next(struct shim *shim, uint64_t now)
@@ -215,7 +217,7 @@ void shim_stage_next(struct shim *shim, uint64_t now)
 	} else if (shim->stage == STAGE_TERMINATED && is_contained(shim)) {
 		shim->stage = STAGE_REMOVED;
 		shim->next_ns = now + REMOVAL_PATIENCE_NS;
-		container_kill(shim, false);
+		(void)shim_container_kill(shim, false);
 	} else {
 		shim->stage = STAGE_KILLED;
 		shim->next_ns = now + 1000000000ull; /* for those that it forked meanwhile */
@@ -379,7 +381,7 @@ static void container_end(struct shim *shim, int status)
 	if (!failed && (shim->stage == STAGE_KILLED || helpers_end(HELPERS_PATIENCE_NS)))
 		return;
 	/* One that has ended is kept if the job's options say so (--rm=false). */
-	container_kill(shim, !failed);
+	(void)shim_container_kill(shim, !failed);
 	(void)helpers_end(REMOVAL_PATIENCE_NS);
 }
 
@@ -500,6 +502,8 @@ static int shim_run(struct shim *shim)
 	kill_point("shim.running");
 	int status = command_wait(shim, &usage);
 	leftovers_end(shim, status);
+	if (shim->remover >= 0)
+		(void)!write(shim->remover, "e", 1);
 	cgroup_end(shim);
 	if (read(failures, &failure, sizeof(failure)) != sizeof(failure))
 		failure = (struct failure){0};
@@ -533,7 +537,8 @@ static int hook_become(struct shim *shim)
 
 int main(int argc, char **argv)
 {
-	struct shim shim = {.next_ns = UINT64_MAX, .look_ns = UINT64_MAX, .daemon = -1};
+	struct shim shim = {
+		.next_ns = UINT64_MAX, .look_ns = UINT64_MAX, .daemon = -1, .remover = -1};
 
 	if (argc == 2 && !strcmp(argv[1], "--help")) {
 		fputs(help, stdout);

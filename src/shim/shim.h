@@ -31,6 +31,7 @@ struct shim {
 	int daemon;            /* a pidfd of the user's own daemon; -1: not watched now */
 	char cgroup[PATH_MAX]; /* the cgroup of the job's processes; "": they have none of their own
 				*/
+	int remover;           /* a pipe to the process of remover.c; -1: there is none */
 	uint64_t look_ns;      /* when a daemon is to be looked for; UINT64_MAX: one is watched */
 };
 
@@ -42,6 +43,16 @@ struct failure {
 
 /* ---- main.c */
 void shim_stage_next(struct shim *shim, uint64_t now);
+/* Starts the runtime's command that kills and removes the job's container, or, if that stays, kills
+ * it alone. In the job's environment, which may say where the runtime has its containers. The
+ * child's number, or -1. The child ends with 0 if the command succeeded, or if there is none. */
+pid_t shim_container_kill(const struct shim *shim, bool stays);
+
+/* ---- remover.c */
+/* Starts, once the command is forked, the process carve-remover, which removes the job's container
+ * if this one is killed. The job goes on without it where it cannot be started. It ends when it
+ * reads a byte. */
+void shim_remover_start(struct shim *shim);
 
 /* ---- command.c */
 /* Becomes the job's command, in the child: prepares all, waits at `gate` for a byte, and executes

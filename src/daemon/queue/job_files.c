@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -130,8 +131,7 @@ int64_t job_files_last(const struct queues *q)
 	return last;
 }
 
-ssize_t job_file_read(const struct queues *q, const struct job_record *record, const char *suffix,
-		      char *text, size_t size)
+static int file_open(const struct queues *q, const struct job_record *record, const char *suffix)
 {
 	char name[NAME_MAX];
 	struct stat st;
@@ -143,8 +143,16 @@ ssize_t job_file_read(const struct queues *q, const struct job_record *record, c
 	cleanup_close int fd = open_beneath(dir, name, O_RDONLY | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return fd < 0 ? fd : -errno;
-	if (!S_ISREG(st.st_mode) || st.st_uid != record->uid)
-		return -EPERM;
+	return S_ISREG(st.st_mode) && st.st_uid == record->uid ? steal_fd(&fd) : -EPERM;
+}
+
+ssize_t job_file_read(const struct queues *q, const struct job_record *record, const char *suffix,
+		      char *text, size_t size)
+{
+	cleanup_close int fd = file_open(q, record, suffix);
+
+	if (fd < 0)
+		return fd;
 	ssize_t n = read(fd, text, size);
 	if (n < 0)
 		return -errno;
@@ -152,6 +160,13 @@ ssize_t job_file_read(const struct queues *q, const struct job_record *record, c
 		return -EFBIG;
 	text[n] = '\0';
 	return n;
+}
+
+bool job_file_is_locked(const struct queues *q, const struct job_record *record, const char *suffix)
+{
+	cleanup_close int fd = file_open(q, record, suffix);
+
+	return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
 }
 
 int job_file_link(const struct queues *q, const struct job_record *record, const char *suffix)

@@ -115,7 +115,8 @@ static bool leftovers_end(const struct job *job)
 	job_cgroup_remove(q);
 	json_decref(start);
 	json_decref(end);
-	return job_left_signal(q, &job->record, graced ? 0 : SIGKILL) == 0;
+	return job_left_signal(q, &job->record, graced ? 0 : SIGKILL) == 0 &&
+	       !job_file_is_locked(q, &job->record, SHIM_RECORD);
 }
 
 static void job_end_later(struct job *job);

@@ -345,6 +345,9 @@ int64_t job_files_last(const struct queues *q);
  * `size`). */
 ssize_t job_file_read(const struct queues *q, const struct job_record *record, const char *suffix,
 		      char *text, size_t size);
+/* Whether a process holds a lock (flock) of such a file. */
+bool job_file_is_locked(const struct queues *q, const struct job_record *record,
+			const char *suffix);
 /* The directory of users' directories of files. */
 const char *job_directory(const struct queues *q);
 /* The number that is the text of a symbolic link of theirs; 0: there is none. */

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from conftest import BUILD, wait_until
+from conftest import BUILD, process_ended, wait_until
 from docker_host import IMAGE, docker, engine  # noqa: F401: fixtures
 from podman_host import podman, storage  # noqa: F401: fixtures
 
@@ -18,6 +18,14 @@ def job(podman, *argv, options=()):
     done = podman(str(CARVE), "enqueue", "--json", "--wait", "--queue", "q", *options, "--", *argv)
     shown, = json.loads(done.stdout)
     return shown, podman(str(CARVE), "job", "logs", shown["id"]).stdout
+
+
+def client_of(podman, name):
+    """The process of podman's that runs the container of this name."""
+    client, = [int(p.parent.name) for p in pathlib.Path("/proc").glob("[0-9]*/cmdline")
+               if (words := p.read_bytes().split(b"\0"))[0] == b"podman" and f"--name={name}".encode() in words
+               and f"{podman.directory}/".encode() in (p.parent / "environ").read_bytes()]
+    return client
 
 
 def test_a_jobs_container_is_in_its_slice(podman, tmp_path):
@@ -61,14 +69,36 @@ def test_a_container_ends_with_the_client_of_its_runtime(podman, number):
     assert podman(str(CARVE), "agent", "--detached", "--queue", "q=0.5", "--docker", podman.IMAGE).returncode == 0
     id = podman(str(CARVE), "enqueue", "--queue", "q", "--docker-arg=--name=orphan", "--docker-arg=--sig-proxy=false", "--", "sleep", "1000").stdout.strip()
     wait_until(lambda: "Up" in podman("podman", "ps", "--filter", "name=orphan", "--format", "{{.Status}}").stdout)
-    client, = [int(p.parent.name) for p in pathlib.Path("/proc").glob("[0-9]*/cmdline")
-               if (words := p.read_bytes().split(b"\0"))[0] == b"podman" and b"--name=orphan" in words
-               and f"{podman.directory}/".encode() in (p.parent / "environ").read_bytes()]
+    client = client_of(podman, "orphan")
     os.kill(client, number)
     podman(str(CARVE), "job", "wait", id)
     shown = json.loads(podman(str(CARVE), "job", "show", id, "--json").stdout)
     # podman takes SIGTERM itself, and ends with 0.
     assert number != signal.SIGKILL or (shown["state"], shown["exit_code"]) == ("failed", 137), shown
+    # It is gone by the end of the job.
+    assert podman("podman", "ps", "--all", "--format", "{{.Names}} {{.Status}}").stdout == ""
+    podman.nothing_is_left()
+
+
+@pytest.mark.parametrize("also", ["", "client", "daemon"])
+def test_no_container_is_left_of_a_job_whose_shim_was_killed(podman, also):
+    assert podman(str(CARVE), "agent", "--detached", "--queue", "q=0.5", "--docker", podman.IMAGE).returncode == 0
+    id = podman(str(CARVE), "enqueue", "--queue", "q", "--grace", "1", "--docker-arg=--name=left", "--", "sleep", "1000").stdout.strip()
+    wait_until(lambda: "Up" in podman("podman", "ps", "--filter", "name=left", "--format", "{{.Status}}").stdout)
+    client = client_of(podman, "left")
+    shim = int(pathlib.Path(f"/proc/{client}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    assert pathlib.Path(f"/proc/{shim}/comm").read_text() == "carve-shim\n"
+    if also == "daemon":
+        os.kill(podman.host.daemon_pid(), signal.SIGKILL)
+    os.kill(shim, signal.SIGKILL)
+    wait_until(lambda: process_ended(shim))
+    if also == "client":
+        os.kill(client, signal.SIGKILL)
+    else:
+        assert podman(str(CARVE), "job", "cancel", id).returncode == 0
+    podman(str(CARVE), "job", "wait", id)
+    shown = json.loads(podman(str(CARVE), "job", "show", id, "--json").stdout)
+    assert shown["state"] == ("lost" if also == "client" else "cancelled"), shown
     # It is gone by the end of the job.
     assert podman("podman", "ps", "--all", "--format", "{{.Names}} {{.Status}}").stdout == ""
     podman.nothing_is_left()
