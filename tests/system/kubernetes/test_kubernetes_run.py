@@ -233,6 +233,43 @@ def test_a_template_is_checked_without_an_api_server(tmp_path):
     assert done.returncode == 2 and "kind is neither Pod nor PodTemplate" in done.stderr
 
 
+@pytest.mark.parametrize("values, said", [
+    ("basePodTemplate: {fileMount: [{name: a}]}", "basePodTemplate has fileMount, which no pod has"),
+    ("agentk8sglue: {basePodTemplate: {customBashScript: x}}", "basePodTemplate has customBashScript, which no pod has"),
+    ("basePodTemplate: {name: x}", "basePodTemplate has name, which no pod has"),
+    ("queues: {q: {templateOverrides: {nodeSelectr: {a: b}}}}", "queues.q.templateOverrides has nodeSelectr, which no pod has"),
+])
+def test_a_key_of_values_that_is_no_field_of_a_pod_is_refused(api, tmp_path, values, said):
+    file = tmp_path / "values.yaml"
+    file.write_text(values)
+    for options in [], ["--api", api.url]:
+        done = template(*options, "--pod-template", file)
+        assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1, done
+        assert "a field newer than Kubernetes 1.36 goes below spec" in done.stderr
+    assert not api.calls
+
+
+def test_each_field_that_no_pod_has_gets_a_line(api, tmp_path):
+    """Where an API server is asked it says that itself, because it knows the fields of its Kubernetes."""
+    file = tmp_path / "pod.yaml"
+    file.write_text("{kind: Pod, spec: {resourcez: {}, nodeSelectr: {a: b}, containers: [{name: main, image: i}, {name: b, imag: j, resources: {}}],"
+                    " initContainers: [{name: c, hostname: h}], securityContext: {x: y}}}")
+    done = template("--pod-template", file)
+    assert done.returncode == 2 and done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert [line.split("no pod has ")[1].split()[0].rstrip(";:,") for line in lines] == [
+        "spec.resourcez", "spec.nodeSelectr", "spec.containers[1].imag", "spec.initContainers[0].hostname"], lines
+    assert "--api URL" in lines[-1]
+    file.write_text("basePodTemplate: {image: i, spec: {newer: 1}, stdinOnce: true, terminationMessagePath: /t}\nqueues: {a: {}, b: {}}")
+    done = template("--pod-template", file)
+    assert done.returncode == 2 and done.stderr.count("no pod has spec.newer") == len(done.stderr.splitlines()) == 1, done.stderr
+    api.down = True
+    done = template("--api", api.url, "--pod-template", file)
+    assert done.returncode == 0, done.stderr
+    spec = json.loads(done.stdout)["queues"]["a"]["pod"]["spec"]
+    assert spec == {"newer": 1, "containers": [{"name": "main", "image": "i", "stdinOnce": True, "terminationMessagePath": "/t"}]}
+
+
 def test_an_agent_needs_an_api_server(tmp_path):
     done = run([BUILD / "carve", "agent", "--on", "kubernetes", "--queue", "half=0.5", "--docker", "i", "--detached"],
                env=clean_env({"CARVE_RUNTIME_DIR": str(tmp_path)}))
@@ -330,7 +367,7 @@ def test_bad_templates_are_refused_with_one_line(api, tmp_path, text, what):
 
 def test_a_pod_that_the_api_server_would_refuse_is_refused_before_a_job_is_there(api, tmp_path):
     file = tmp_path / "pod.yaml"
-    file.write_text("queues: {half: {templateOverrides: {image: i, nodeSelecter: {a: b}}}}")
+    file.write_text("queues: {half: {templateOverrides: {image: i, spec: {nodeSelecter: {a: b}}}}}")
     done = template("--api", api.url, "--pod-template", file)
     assert done.returncode == 2 and "queue half: the API server answered 422" in done.stderr and "nodeSelecter" in done.stderr
     api.invalid.clear()

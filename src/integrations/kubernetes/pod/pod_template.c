@@ -12,16 +12,9 @@
 #include "base/macros.h"
 #include "core/queue_spec.h"
 #include "integrations/kubernetes/object/yaml_json.h"
+#include "integrations/kubernetes/pod/pod_fields.h"
 
 #define MAX_PODS_MAX 100000
-
-/* Keys of an override that are the container's, not the pod's. */
-static const char *const of_container[] = {"args",           "command",       "env",
-					   "envFrom",        "image",         "imagePullPolicy",
-					   "lifecycle",      "livenessProbe", "ports",
-					   "readinessProbe", "resources",     "startupProbe",
-					   "stdin",          "tty",           "volumeDevices",
-					   "volumeMounts",   "workingDir"};
 
 /* Keys of the chart's that a pod has under another name. */
 static const struct {
@@ -122,14 +115,6 @@ static json_t *container_of(json_t *pod)
 	return json_array_get(json_object_get(spec, "containers"), 0);
 }
 
-static bool is_of_container(const char *key)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(of_container); i++)
-		if (!strcmp(key, of_container[i]))
-			return true;
-	return false;
-}
-
 /* Applies one of the chart's keys that a pod has under another name. False: it is none. */
 static bool renamed_apply(json_t *pod, const char *key, json_t *value)
 {
@@ -140,6 +125,16 @@ static bool renamed_apply(json_t *pod, const char *key, json_t *value)
 			return true;
 		}
 	return false;
+}
+
+static int key_refuse(struct error *err, const char *what, const char *key)
+{
+	char why[128];
+
+	snprintf(why, sizeof(why), "has %.64s, which no pod has", key);
+	(void)refuse(err, what, why);
+	error_hint(err, "a field newer than Kubernetes " POD_FIELDS_VERSION " goes below spec");
+	return -EXIT_CODE_USAGE;
 }
 
 /* A templateOverrides of clearml-agent's chart into a pod; `what` names it in a refusal. */
@@ -163,10 +158,12 @@ static int override_apply(json_t *pod, const json_t *override, const char *what,
 			value_merge(child(pod, "metadata"), key, value);
 		else if (!strcmp(key, "metadata") || !strcmp(key, "spec"))
 			object_merge(child(pod, key), value);
-		else if (is_of_container(key))
+		else if (pod_field_of_chart_container(key))
 			value_merge(container_of(pod), key, value);
-		else
+		else if (pod_field_known(key))
 			value_merge(child(pod, "spec"), key, value);
+		else
+			return key_refuse(err, what, key);
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(empty_unset); i++) {
 		json_t *spec = json_object_get(pod, "spec");
@@ -394,7 +391,9 @@ int pod_template_read(const char *path, json_t **ret, struct error *err)
 	if (rc == 0)
 		return 0;
 	error_set(err, EXIT_CODE_USAGE, "--pod-template %.120s: %.200s", path, inner.message);
-	error_hint(err, "a pod as `kubectl create --dry-run=client -o yaml` prints it");
+	error_hint(err, "%s",
+		   *inner.hint ? inner.hint
+			       : "a pod as `kubectl create --dry-run=client -o yaml` prints it");
 	return -EXIT_CODE_USAGE;
 }
 

@@ -17,6 +17,7 @@
 #include "client/client.h"
 #include "integrations/kubernetes/api/api.h"
 #include "integrations/kubernetes/pod/follow.h"
+#include "integrations/kubernetes/pod/pod_fields.h"
 #include "integrations/kubernetes/pod/pod_template.h"
 #include "integrations/kubernetes/pod/run_pod.h"
 #include "proto/shim.h"
@@ -540,6 +541,33 @@ static int pod_try(struct api *api, const struct run_options *options, const jso
 	return -EXIT_CODE_USAGE;
 }
 
+/* Where no API server can be asked: a line for each field that no pod has, the last of them *err.
+ */
+static int fields_check(const json_t *template, struct error *err)
+{
+	cleanup_json json_t *unknown = json_object();
+	const char *name;
+	json_t *entry;
+	size_t left;
+
+	pod_fields_unknown(json_object_get(template, "pod"), unknown);
+	json_object_foreach(json_object_get(template, "queues"), name, entry)
+		pod_fields_unknown(json_object_get(entry, "pod"), unknown);
+	left = json_object_size(unknown);
+	json_object_foreach(unknown, name, entry)
+	{
+		if (--left)
+			fprintf(stderr, "carve-kubernetes: --pod-template: no pod has %s\n", name);
+		else
+			error_set(err, EXIT_CODE_USAGE, "--pod-template: no pod has %s", name);
+	}
+	if (!json_object_size(unknown))
+		return 0;
+	error_hint(err, "fields newer than Kubernetes " POD_FIELDS_VERSION
+			" are the API server's to check: --api URL");
+	return -EXIT_CODE_USAGE;
+}
+
 int run_template(const struct run_options *options, struct error *err)
 {
 	cleanup_json json_t *template = NULL;
@@ -556,6 +584,8 @@ int run_template(const struct run_options *options, struct error *err)
 		template = json_pack("{s:{}, s:{}}", "pod", "queues");
 	/* The file was checked, and nobody is there to ask. */
 	if (rc == 0 && !options->api_url && !secure_getenv("KUBERNETES_SERVICE_HOST")) {
+		if ((rc = fields_check(template, err)) < 0)
+			return rc;
 		fputs("carve-kubernetes: no API server is named, so the file alone was checked; "
 		      "--api URL asks it, too\n",
 		      stderr);
