@@ -162,6 +162,18 @@ def test_a_job_runs_in_a_container_of_docker(docker, tmp_path):
     carve("job", "cancel", id)
     wait_until(lambda: json.loads(carve("job", "show", id, "--json"))["state"] == "cancelled")
     wait_until(lambda: not docker.docker("ps", "-aq").stdout)
+    # The container of a job whose shim was killed has gone by the end of the job, too.
+    id = carve("enqueue", *options, "--grace", "1", "--", "sleep", "1000")
+    wait_until(lambda: docker.docker("ps", "-q").stdout)
+    shim, = [int(p.parent.name) for p in pathlib.Path("/proc").glob("[0-9]*/cmdline")
+             if (words := p.read_bytes().split(b"\0"))[0].endswith(b"carve-shim") and f"{id}.1".encode() in words
+             and (p.parent / "comm").read_text() == "carve-shim\n"
+             and docker.host.env["CARVE_RUNTIME_DIR"].encode() in (p.parent / "environ").read_bytes()]
+    os.kill(shim, signal.SIGKILL)
+    wait_until(lambda: process_ended(shim))
+    carve("job", "cancel", id)
+    wait_until(lambda: json.loads(carve("job", "show", id, "--json"))["state"] == "cancelled")
+    assert not docker.docker("ps", "-aq").stdout
     carve("agent", "--stop")
 
 
