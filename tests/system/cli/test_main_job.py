@@ -163,20 +163,43 @@ print(cuda.cuInit(0), cuda.cuDeviceGetCount(c.byref(number)), cuda.cuDeviceGet(c
 NO_DEVICE, NOT_INITIALIZED = 100, 3
 
 
-def test_the_environment_of_a_released_session_has_no_device(make_host):
-    """The driver would tell of all GPUs of the host."""
-    host = make_host("h100-80gb:2")
-    session = host.carve_json("session", "request", "--vram", "2")["id"]
+def environment_of(host, session):
+    """What a program of the session gets, copied out."""
     said = host.carve("run", "--isolation", "preload", "--session", session, "env").stdout
-    env = {k: v for k, v in (line.split("=", 1) for line in said.splitlines() if "=" in line)
-           if k.startswith("CARVE_") or k == "LD_PRELOAD"}
+    return {k: v for k, v in (line.split("=", 1) for line in said.splitlines() if "=" in line)
+            if k.startswith("CARVE_") or k == "LD_PRELOAD"}
+
+
+def release(host, session):
+    host.carve("session", "release", session)
+
+
+def resize_onto_another_instance(host, session):
+    assert host.carve("session", "resize", session, "--vram", "20").returncode == 0
+    other = host.popen([CARVE, "run", "--ephemeral", "--mig-profile", "1g.10gb", "sh", "-c", "echo up; cat"], stdin=subprocess.PIPE)
+    assert other.stdout.readline() == "up\n"
+    return other
+
+
+@pytest.mark.parametrize("gpus, size, change", [("h100-80gb:2", ("--vram", "2"), release),
+                                                ("h100-80gb+mig", ("--mig-profile", "1g.10gb"), release),
+                                                ("h100-80gb+mig", ("--mig-profile", "1g.10gb"), resize_onto_another_instance)])
+def test_the_environment_of_a_session_that_is_no_longer_so_has_no_device(make_host, gpus, size, change):
+    """The driver would tell of GPUs and instances that are others'."""
+    host = make_host(gpus)
+    if "+mig" in gpus:
+        assert host.carve("node", "set-role", "--dynamic-mig-enabled").returncode == 0
+    session = host.carve_json("session", "request", *size)["id"]
+    env = environment_of(host, session)
     works = host.run([sys.executable, "-c", DEVICES], env=env)
     assert (works.stdout.split(), works.stderr) == (["0"] * 6, "")
-    host.carve("session", "release", session)
+    other = change(host, session)
     done = host.run([sys.executable, "-c", DEVICES], env=env)
     assert [int(n) for n in done.stdout.split()] == [NO_DEVICE, *[NOT_INITIALIZED] * 4, NO_DEVICE]
     line, = done.stderr.splitlines()
-    assert line.startswith("carve: no GPU for process ") and session in line
+    assert line.startswith("carve: no GPU for process ") and "session" in line
+    if other:
+        other.communicate("")
 
 
 def test_more_than_the_gpu_has(host):
