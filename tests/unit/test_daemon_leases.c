@@ -365,7 +365,10 @@ static void turns_are_taken_up_by_a_clock_further_behind(void **state)
 	leases_clock(leases, clock_lag, NULL);
 	assert_true(leases_accounts(leases, kept) >= 0);
 	f = fake_new();
+	counted_from += 1000;
 	fake_join(f, leases, 500000);
+	/* The time that is counted goes with the turns that are. */
+	assert_int_equal(standing_of(leases, f).counted_from, 1000);
 	assert_true(standing_of(leases, f).stat.leases > 0);
 	assert_true(standing_of(leases, f).stat.held_ns <= held);
 	assert_true(standing_of(leases, f).stat.held_ns > held / 2);

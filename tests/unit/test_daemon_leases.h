@@ -133,6 +133,9 @@ static struct fake *fake_new(void)
 	return f;
 }
 
+/* A daemon's start; each one is later than the one before. */
+static int64_t counted_from = 1000;
+
 static void fake_join(struct fake *f, struct leases *leases, uint32_t fraction)
 {
 	const struct lease_joining joining = {.id = "s-fake",
@@ -141,7 +144,8 @@ static void fake_join(struct fake *f, struct leases *leases, uint32_t fraction)
 					      .limits = &f->limits,
 					      .gpus = 1,
 					      .fraction = fraction,
-					      .wake_fd = -1};
+					      .wake_fd = -1,
+					      .counted_from = counted_from};
 
 	assert_int_equal(leases_join(leases, &joining, &f->member), 0);
 	leases_process_add(leases, f->member, SLOT, true);

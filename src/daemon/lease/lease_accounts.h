@@ -18,7 +18,7 @@
 #include "core/lease_left.h"
 
 #define LEASE_ACCOUNTS_MAGIC 0x5341454cu /* "LEAS" */
-#define LEASE_ACCOUNTS_VERSION 1u
+#define LEASE_ACCOUNTS_VERSION 2u
 #define LEASE_ACCOUNTS_SESSIONS 4096u
 #define LEASE_ACCOUNTS_NAME 48u
 
@@ -27,6 +27,7 @@ struct lease_entry {
 	char name[LEASE_ACCOUNTS_NAME]; /* "": it is free */
 	uint64_t count;                 /* that many numbers follow */
 	uint64_t stalls, reopened;      /* a session's, for showing */
+	int64_t counted_from;           /* a session's: as in struct lease_joining */
 	int64_t numbers[LEASE_LEFT_MAX];
 };
 
@@ -43,10 +44,10 @@ struct lease_accounts {
 	struct lease_entry session[LEASE_ACCOUNTS_SESSIONS];
 };
 
-_Static_assert(sizeof(struct lease_entry) == 80 + 8 * LEASE_LEFT_MAX, "account ABI");
+_Static_assert(sizeof(struct lease_entry) == 88 + 8 * LEASE_LEFT_MAX, "account ABI");
 _Static_assert(LEASE_LEFT_MAX == 512 && LEASE_GPUS_MAX == 64, "account ABI");
 _Static_assert(offsetof(struct lease_entry, count) == 56, "account ABI");
-_Static_assert(offsetof(struct lease_entry, numbers) == 80, "account ABI");
+_Static_assert(offsetof(struct lease_entry, numbers) == 88, "account ABI");
 _Static_assert(offsetof(struct lease_accounts, gpu) == 64, "account ABI");
 _Static_assert(offsetof(struct lease_accounts, session) ==
 		       64 + LEASE_GPUS_MAX * sizeof(struct lease_entry),

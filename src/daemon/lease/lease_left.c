@@ -90,6 +90,7 @@ void turn_accounts_join(struct leases *l, struct lease_member *m)
 	(void)lease_client_take_up(l->table, m->number, e->numbers, e->count, turns_now(l));
 	m->stalls = e->stalls;
 	m->reopened = e->reopened;
+	m->info.counted_from = MIN(m->info.counted_from, e->counted_from);
 }
 
 static void member_write(const struct leases *l, struct lease_member *m, uint64_t now)
@@ -104,6 +105,7 @@ static void member_write(const struct leases *l, struct lease_member *m, uint64_
 	e->count = lease_client_leave(l->table, m->number, now, e->numbers);
 	e->stalls = m->stalls;
 	e->reopened = m->reopened;
+	e->counted_from = m->info.counted_from;
 	lease_entry_end(e);
 }
 

@@ -516,6 +516,7 @@ void leases_standing(struct leases *l, const struct lease_member *m, struct leas
 	uint64_t now = turns_now(l);
 	*ret = (struct lease_standing){
 		.sliced = m->state != MEMBER_FREE,
+		.counted_from = m->info.counted_from,
 		.stalls = m->stalls,
 		.reopened = m->reopened,
 		.forged = m->forged,

@@ -55,6 +55,9 @@ struct lease_joining {
 	struct ledger_limits *limits;
 	uint64_t gpus;     /* mask, not 0 */
 	uint32_t fraction; /* as lease_client_add() takes it */
+	/* Since when its GPU time is counted, ns since 1970. Accounts of the daemon before have
+	 * their own. */
+	int64_t counted_from;
 	int wake_fd; /* that its processes have already; it becomes the member's. -1: make one */
 };
 /* 0 or -errno; then the descriptor is closed. */
@@ -80,7 +83,8 @@ void leases_process_gone(struct leases *leases, struct lease_member *member, uin
 struct lease_standing {
 	bool sliced; /* one of its GPUs is time-sliced: the rest counts */
 	struct lease_client_stat stat;
-	uint64_t stalls; /* drains that were given up */
+	int64_t counted_from; /* since when `stat` counts, ns since 1970 */
+	uint64_t stalls;      /* drains that were given up */
 	uint64_t
 		suspended_ns; /* the time for which its owner still has no turns; 0: it has turns */
 	uint64_t beyond_ns, returned_ns; /* as lease_measured() tells */

@@ -79,7 +79,7 @@ struct session {
 	int wake_fd; /* its processes' wake descriptor, kept over an upgrade, until it is leased */
 	bool wake_kept; /* there was one */
 	/* Since when its GPU time is counted (ns since 1970): its beginning, but where a daemon
-	 * died meanwhile the next one's. */
+	 * died meanwhile the next one's. Accounts of leases that were kept have their own. */
 	int64_t counted_from;
 	struct process *processes; /* slots in use */
 	struct holder *holders;

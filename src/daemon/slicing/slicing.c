@@ -312,6 +312,7 @@ void slicing_join(struct session *s)
 		.gpus = session_gpu_mask(s),
 		.fraction = s->record.compute,
 		.wake_fd = s->wake_fd,
+		.counted_from = s->counted_from,
 	};
 
 	/* A ledger of before there was time-slicing has no gate. */
@@ -343,13 +344,13 @@ void slicing_shares(const struct session *s, uint32_t *ret_request, uint32_t *re
 
 int64_t slicing_received(const struct session *s)
 {
-	int64_t life = now_realtime_ns() - s->counted_from;
 	struct lease_standing standing;
 
-	if (!s->lease || life <= 0)
+	if (!s->lease)
 		return -1;
 	leases_standing(s->sessions->leases, s->lease, &standing);
-	if (!standing.stat.leases || (!s->record.compute && !standing.stat.held_ns))
+	int64_t life = now_realtime_ns() - standing.counted_from;
+	if (life <= 0 || !standing.stat.leases || (!s->record.compute && !standing.stat.held_ns))
 		return -1;
 	return (int64_t)((double)standing.stat.held_ns * SHARE_ONE / (double)life);
 }

@@ -27,6 +27,26 @@
 
 /* ---- kept connections and calls ---------------------------------------------------------- */
 
+static bool is_sliced(const struct node *node)
+{
+	bool sliced = false;
+
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		sliced |= node->pool.gpu[i].mode != COMPUTE_OFF;
+	return sliced;
+}
+
+static void accounts_keep(struct node *node, bool wanted)
+{
+	if (wanted == node->accounts_kept)
+		return;
+	if (wanted)
+		keep_put(&node->keep, ACCOUNTS, PART_ACCOUNTS, node->accounts_fd);
+	else
+		keep_drop(&node->keep, ACCOUNTS, PART_ACCOUNTS);
+	node->accounts_kept = wanted;
+}
+
 void takeover_keep(const struct session *s)
 {
 	struct keep *keep = &node_of(s)->keep;
@@ -37,6 +57,9 @@ void takeover_keep(const struct session *s)
 	keep_put(keep, s->record.id, PART_VIEW, s->books.limits_fd);
 	keep_put(keep, s->record.id, PART_LEDGER, s->books.ledger_fd);
 	keep_put(keep, s->record.id, PART_WAKE, s->lease ? leases_wake_fd(s->lease) : s->wake_fd);
+	/* At once: a daemon may end within its first second, too. */
+	if (is_sliced(node_of(s)))
+		accounts_keep(node_of(s), true);
 }
 
 static void namespace_part(const struct holder *holder, char ret[static PART_SIZE])
@@ -246,17 +269,7 @@ void takeover_accounts(struct node *node)
 
 void takeover_accounts_look(struct node *node)
 {
-	bool wanted = false;
-
-	for (uint32_t i = 0; i < node->pool.count && node->sessions.attached; i++)
-		wanted |= node->pool.gpu[i].mode != COMPUTE_OFF;
-	if (wanted == node->accounts_kept)
-		return;
-	if (wanted)
-		keep_put(&node->keep, ACCOUNTS, PART_ACCOUNTS, node->accounts_fd);
-	else
-		keep_drop(&node->keep, ACCOUNTS, PART_ACCOUNTS);
-	node->accounts_kept = wanted;
+	accounts_keep(node, node->sessions.attached && is_sliced(node));
 }
 
 /* ---- the whole --------------------------------------------------------------------------- */
