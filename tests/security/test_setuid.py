@@ -149,7 +149,7 @@ def test_a_slice_file_of_another_users_is_not_believed(lab, trap):
     done = lab.run(ROOT, "nsenter", f"--mount=/proc/{maker.pid}/ns/mnt", "env", f"LD_PRELOAD={FRONT}",
                    f"EVIL_MARK={trap.mark}", REACH, "path", "libcuda.so.1")
     trap.check()
-    assert done.stdout.split() == ["0"] and "it is in no session" in done.stderr
+    assert done.returncode != 0 and done.stdout == "" and "it is in no session" in done.stderr
     maker.communicate("", timeout=60)
 
 
@@ -179,7 +179,7 @@ def test_a_slice_file_in_a_place_of_others_is_not_believed(lab, trap, how):
     done = lab.run(ROOT, "unshare", "-m", "sh", "-c", f'mount --bind {place} /srv && exec "$@"', "sh", "env",
                    f"LD_PRELOAD={FRONT}", f"EVIL_MARK={trap.mark}", REACH, "path", "libcuda.so.1")
     trap.check()
-    assert done.stdout.split() == ["0"] and "it is in no session" in done.stderr
+    assert done.returncode != 0 and done.stdout == "" and "it is in no session" in done.stderr
 
 
 @pytest.mark.attack(POINT, "a set-user-ID program is given a simulated host of its caller's")

@@ -85,7 +85,7 @@ def test_ledgers_outlive_a_daemon_that_ended_in_order(daemon, make_child):
     child.say(f"charge {GIB}")
     daemon.process.terminate()
     assert daemon.process.wait(60) == 0
-    assert len(keepers(daemon.runtime)) == 1
+    wait_until(lambda: len(keepers(daemon.runtime)) == 1)  # it has its name when it was executed
     daemon.start()
     wait_until(lambda: keepers(daemon.runtime) == [])
     assert daemon.show(session)["gpus"][0]["used_bytes"] == GIB and daemon.show(session)["pids"] == [child.pid]
@@ -167,6 +167,7 @@ def test_a_daemon_without_ledgers_leaves_nothing_behind(daemon):
 def test_descriptors_that_are_left_end_with_their_directory(daemon, make_child):
     attached(daemon, make_child)
     daemon.stop()
+    wait_until(lambda: keepers(daemon.runtime))
     pid, = keepers(daemon.runtime)
     shutil.rmtree(daemon.runtime)
     wait_until(lambda: process_ended(pid))
@@ -185,6 +186,7 @@ def test_descriptors_that_are_left_end_with_the_last_program_that_has_a_ledger(d
             os.close(fd)
         other.fds = []
     daemon.stop()
+    wait_until(lambda: keepers(daemon.runtime))
     pid, = keepers(daemon.runtime)
     child.kill()
     with pytest.raises(subprocess.TimeoutExpired):  # it looks every two seconds

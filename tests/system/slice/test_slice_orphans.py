@@ -60,8 +60,9 @@ def supervisor():
     return int(open(os.environ["CARVE_RUNTIME_DIR"] + "/lock").read().split()[0])
 closed, pid = start("closed", "--session", session)
 before = show()
-os.kill(supervisor(), signal.SIGKILL)  # and its worker with it
-after = show()
+os.kill(supervisor(), signal.SIGKILL)  # and its worker with it, which may answer until it is gone
+until = time.monotonic() + 60
+while (after := show())["ledger"] != "lost" and time.monotonic() < until: time.sleep(0.05)
 second = subprocess.run([carve, "run", "--session", session, "--", sys.executable, "-S", "-c", code, "open"],
                         stdin=subprocess.DEVNULL, capture_output=True, text=True)
 kept = subprocess.run([carve, "session", "release", session], capture_output=True, text=True)
