@@ -13,9 +13,8 @@ struct error;
 /* All sessions that have not ended, and the requests that wait, however many there are: an array.
  * 0, or negative with *err. */
 int sessions_get(const struct client *client, json_t **ret, struct error *err);
-/* Likewise those of one user. Another user than the caller may be refused
- * (EXIT_CODE_NOT_PERMITTED).
- */
+/* The sessions of one user that have not ended. Another user than the caller may be refused
+ * (EXIT_CODE_NOT_PERMITTED). */
 int sessions_get_of(const struct client *client, uid_t uid, json_t **ret, struct error *err);
 /* All sessions that have not ended, with the sessions that ended before them. */
 int sessions_get_all(const struct client *client, json_t **ret, struct error *err);

@@ -36,7 +36,7 @@ int container_watch_start(const struct container_watch *watch, struct error *err
  * it failed. */
 bool runtime_ask(const struct runtime *runtime, char *buf, size_t size,
 		 const char *const *arguments);
-/* Likewise the first line that it prints as an error. */
+/* The first line that such a command prints as an error. */
 bool runtime_ask_error(const struct runtime *runtime, char *buf, size_t size,
 		       const char *const *arguments);
 /* Likewise all that it prints, as far as it fits. */

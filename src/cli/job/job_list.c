@@ -108,24 +108,28 @@ static void filter_add(char filter[static FILTER_SIZE], const char *key, const c
 
 /* ---- in one order ------------------------------------------------------------------------- */
 
-bool job_came_before(const json_t *a, const json_t *b)
+/* Negative: job `a` was enqueued before `b`. */
+static int order_of(const json_t *a, const json_t *b)
 {
 	char *first, *second;
 	unsigned long long one = strtoull(session_text(a, "id"), &first, 10);
 	unsigned long long other = strtoull(session_text(b, "id"), &second, 10);
 
-	if (one != other)
-		return one < other;
-	one = *first == '_' ? strtoull(first + 1, NULL, 10) : 0;
-	other = *second == '_' ? strtoull(second + 1, NULL, 10) : 0;
-	return one < other;
+	if (one == other) {
+		one = *first == '_' ? strtoull(first + 1, NULL, 10) : 0;
+		other = *second == '_' ? strtoull(second + 1, NULL, 10) : 0;
+	}
+	return (one > other) - (one < other);
+}
+
+bool job_came_before(const json_t *a, const json_t *b)
+{
+	return order_of(a, b) < 0;
 }
 
 static int by_coming(const void *a, const void *b)
 {
-	const json_t *one = *(json_t *const *)a, *other = *(json_t *const *)b;
-
-	return job_came_before(other, one) - job_came_before(one, other);
+	return order_of(*(json_t *const *)a, *(json_t *const *)b);
 }
 
 /* Both lists as one, in the order in which the jobs were enqueued. */

@@ -179,7 +179,7 @@ static int log_open(const struct client *client, const char *id, bool follow, ui
 	char path[PATH_MAX];
 
 	for (;;) {
-		int rc = one_job(client, id, job, err);
+		int rc = *job ? 0 : one_job(client, id, job, err);
 
 		if (rc < 0 || (rc = job_log_path(*job, attempt, SHIM_LOG, path, err)) < 0)
 			return rc;
@@ -212,10 +212,11 @@ static int log_open(const struct client *client, const char *id, bool follow, ui
 	}
 }
 
-static int log_print(const struct client *client, const char *id, bool follow, uint64_t attempt,
-		     struct error *err)
+/* `first`: the job as it was when the ID was looked up. */
+static int log_print(const struct client *client, const char *id, json_t *first, bool follow,
+		     uint64_t attempt, struct error *err)
 {
-	cleanup_json json_t *job = NULL;
+	cleanup_json json_t *job = json_incref(first);
 	struct printing printing = {0};
 	cleanup_close int fd = log_open(client, id, follow, attempt, &job, &printing.escaped, err);
 	int rc;
@@ -253,8 +254,8 @@ int cli_job_logs(struct cli *cli, struct error *err)
 	    (rc = job_id_find(&client, cli->arguments[0], false, id, err)) < 0 ||
 	    (rc = jobs_meant(&client, id, false, &jobs, err)) < 0)
 		return rc;
-	bool array = !strchr(id, '_') &&
-		     json_is_integer(json_object_get(json_array_get(jobs, 0), "array"));
+	json_t *first = json_array_get(jobs, 0);
+	bool array = !strchr(id, '_') && json_is_integer(json_object_get(first, "array"));
 	return array ? job_array_log(&client, id, jobs, follow, attempt, err)
-		     : log_print(&client, id, follow, attempt, err);
+		     : log_print(&client, id, first, follow, attempt, err);
 }

@@ -21,7 +21,8 @@ int job_id_find(const struct client *client, const char *text, bool living,
  * negative with *err. */
 int jobs_meant(const struct client *client, const char *id, bool waits, json_t **ret,
 	       struct error *err);
-/* Likewise the jobs that have not ended; `filter` is "" or "&queue=NAME" of the daemon's API. */
+/* The jobs that have not ended: a list, owned by the caller. `filter` is "" or "&queue=NAME" of the
+ * daemon's API. */
 int jobs_living(const struct client *client, const char *filter, json_t **ret, struct error *err);
 /* Whether job `a` was enqueued before `b`: 17 before 17_1 of an array, and that before 18. */
 bool job_came_before(const json_t *a, const json_t *b);

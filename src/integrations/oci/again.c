@@ -97,12 +97,10 @@ static int ended_error(const json_t *ended, struct error *err)
 	return -err->code;
 }
 
-/* `meant`: as is_meant() says. */
-static int come_back(struct oci_session *session, const json_t *ended, bool meant,
-		     struct error *err)
+static int come_back(struct oci_session *session, const json_t *ended, struct error *err)
 {
 	json_t *request = NULL;
-	int rc = meant ? oci_again_request(ended, &request, err) : ended_error(ended, err);
+	int rc = oci_again_request(ended, &request, err);
 
 	if (rc == 0)
 		rc = oci_daemon_call(&session->daemon, "POST", "/v1/sessions", request,
@@ -146,7 +144,7 @@ int oci_again(struct oci_session *session, const struct oci_container *container
 		bool active = !strcmp(json_text(now, "state"), "active");
 
 		if (rc == 0 && ended)
-			rc = come_back(session, now, meant, err);
+			rc = meant ? come_back(session, now, err) : ended_error(now, err);
 		json_decref(now);
 		if (rc < 0)
 			return rc;

@@ -33,7 +33,7 @@ enum oci_slice_part {
 struct oci_slice {
 	/* The file of variables names it. "": the container has none of carve's mounts. */
 	char session[CONTAINER_LABEL_MAX + 1];
-	/* Likewise the stamp (ATTACH_ENV_STAMP). "": an older carve wrote the file. */
+	/* The stamp (ATTACH_ENV_STAMP) in that file. "": the file has none. */
 	char stamp[ATTACH_STAMP_SIZE];
 	/* The source of the attach socket, or of its directory. */
 	char attach[PATH_MAX];

@@ -66,7 +66,8 @@ static int files_make(const char *path, struct error *err)
 			 strerrordesc_np(errno));
 }
 
-/* The edits name files that never change: a container may have them mounted. */
+/* A container keeps the files that it was started with: a new version of them takes the name alone.
+ */
 static int slice_edits(const struct cdi_host *host, const char *id, const json_t *session,
 		       json_t **ret, struct error *err)
 {

@@ -81,13 +81,13 @@ static void spec_name(const char *uid, char buf[static CLAIM_LABEL_SIZE + 16])
 
 /* ---- preparing --------------------------------------------------------------------------- */
 
-static int gpus_read(struct prepare *prepare, json_t **ret_json, struct device_gpu *gpus,
-		     size_t *ret_count, struct error *err)
+static int gpus_read(struct prepare *prepare, struct device_gpu *gpus, size_t *ret_count,
+		     struct error *err)
 {
-	cleanup_json json_t *sessions = json_array();
-	int rc = carved_call(prepare->carved, "GET", "/v1/gpus", NULL, ret_json, err);
+	cleanup_json json_t *json = NULL, *sessions = json_array();
+	int rc = carved_call(prepare->carved, "GET", "/v1/gpus", NULL, &json, err);
 
-	return rc < 0 ? rc : device_gpus_parse(*ret_json, sessions, gpus, ret_count, err);
+	return rc < 0 ? rc : device_gpus_parse(json, sessions, gpus, ret_count, err);
 }
 
 /* The claim as the API server has it now. */
@@ -183,10 +183,10 @@ static int gpus_reserve(struct prepare *prepare, const struct stored_claim *stor
 static int slices_make(struct prepare *prepare, struct stored_claim *stored, struct error *err)
 {
 	struct device_gpu gpus[DEVICE_GPUS_MAX];
-	cleanup_json json_t *gpus_json = NULL, *sessions = json_array(), *spec = NULL;
+	cleanup_json json_t *sessions = json_array(), *spec = NULL;
 	char name[CLAIM_LABEL_SIZE + 16];
 	size_t count = 0;
-	int rc = gpus_read(prepare, &gpus_json, gpus, &count, err);
+	int rc = gpus_read(prepare, gpus, &count, err);
 
 	if (rc == 0)
 		rc = modes_check(stored, gpus, count, err);

@@ -173,20 +173,34 @@ static void uuid_read(struct reserve *reserve, struct reserve_pod *pod)
 	snprintf(pod->uuid, sizeof(pod->uuid), "%s", uuid);
 }
 
+static const char *phase_of(const json_t *pod)
+{
+	const char *phase =
+		json_string_value(json_object_get(json_object_get(pod, "status"), "phase"));
+
+	return phase ? phase : "";
+}
+
+bool reserve_pod_holds(const json_t *pod)
+{
+	const char *phase = phase_of(pod);
+
+	return !json_object_get(json_object_get(pod, "metadata"), "deletionTimestamp") &&
+	       strcmp(phase, "Failed") != 0 && strcmp(phase, "Succeeded") != 0;
+}
+
 static void pod_read(struct reserve *reserve, const json_t *json, struct reserve_pod *ret)
 {
 	const json_t *metadata = json_object_get(json, "metadata");
 	const char *name = json_string_value(json_object_get(metadata, "name"));
-	const char *phase =
-		json_string_value(json_object_get(json_object_get(json, "status"), "phase"));
 
 	*ret = (struct reserve_pod){.state = RESERVE_STARTS};
 	snprintf(ret->name, sizeof(ret->name), "%s", name ? name : "");
 	if (json_object_get(metadata, "deletionTimestamp"))
 		ret->state = RESERVE_GOING;
-	else if (phase && (!strcmp(phase, "Failed") || !strcmp(phase, "Succeeded")))
+	else if (!reserve_pod_holds(json))
 		ret->state = RESERVE_FAILED;
-	else if (phase && !strcmp(phase, "Running"))
+	else if (!strcmp(phase_of(json), "Running"))
 		uuid_read(reserve, ret);
 	ret->wanted = ret->state == RESERVE_HOLDS && reserve->wanted(reserve->arg, ret->uuid);
 }
@@ -316,15 +330,6 @@ bool reserve_is_pod(const struct reserve *reserve, const char *namespace, const 
 {
 	return reserve->namespace && !strcmp(namespace, reserve->namespace) &&
 	       !strncmp(name, POD_PREFIX, strlen(POD_PREFIX));
-}
-
-bool reserve_pod_holds(const json_t *pod)
-{
-	const char *phase =
-		json_string_value(json_object_get(json_object_get(pod, "status"), "phase"));
-
-	return !json_object_get(json_object_get(pod, "metadata"), "deletionTimestamp") &&
-	       (!phase || (strcmp(phase, "Failed") != 0 && strcmp(phase, "Succeeded") != 0));
 }
 
 int reserve_check(const struct reserve *reserve, struct error *err)

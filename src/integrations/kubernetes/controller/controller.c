@@ -278,17 +278,16 @@ static void *templates_main(void *arg)
 {
 	struct controller *controller = arg;
 
-	informer_run(&(struct informer){
-		.api = &controller->api,
-		.path = "/apis/resource.k8s.io/v1/resourceclaimtemplates",
-		.selector = "labelSelector=app.kubernetes.io%2Fmanaged-by%3Dcarve",
-		.each = on_template,
-		.goes_on = goes_on,
-		.arg = controller});
+	informer_run(&(struct informer){.api = &controller->api,
+					.path = "/apis/resource.k8s.io/v1/resourceclaimtemplates",
+					.selector = TEMPLATE_SELECTOR,
+					.each = on_template,
+					.goes_on = goes_on,
+					.arg = controller});
 	return NULL;
 }
 
-/* Templates that could not be made. Those of GPUs that are not known yet are left to their first
+/* Tries again to make templates. A template for a GPU that is not known yet is left to its first
  * slice. */
 static void failures_retry(struct controller *controller)
 {
@@ -317,12 +316,11 @@ static void on_pod(void *arg, enum informer_event event, const json_t *pod)
 	pthread_mutex_lock(&controller->lock);
 	if (event == INFORMER_LIST_BEGINS)
 		json_object_clear(controller->wanted);
-	if (event == INFORMER_PRESENT && template_key(pod, name, key) &&
-	    !json_object_get(controller->wanted, key))
-		json_object_set_new(controller->wanted, key, json_false());
 	if (event == INFORMER_PRESENT && template_key(pod, name, key)) {
 		cleanup_json json_t *pods = json_pack("[O]", pod);
 
+		if (!json_object_get(controller->wanted, key))
+			json_object_set_new(controller->wanted, key, json_false());
 		template_ensure(controller, key, pods);
 	}
 	pthread_mutex_unlock(&controller->lock);

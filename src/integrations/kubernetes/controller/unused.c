@@ -71,9 +71,8 @@ int unused_find(struct api *api, bool (*goes_on)(void *arg), void *arg, json_t *
 		list(api, "/api/v1/pods", "labelSelector=carve.dev%2Ftemplate", &look, on_pod, err);
 
 	if (rc == 0)
-		rc = list(api, "/apis/resource.k8s.io/v1/resourceclaimtemplates",
-			  "labelSelector=app.kubernetes.io%2Fmanaged-by%3Dcarve", &look,
-			  on_template, err);
+		rc = list(api, "/apis/resource.k8s.io/v1/resourceclaimtemplates", TEMPLATE_SELECTOR,
+			  &look, on_template, err);
 	json_decref(look.used);
 	if (rc < 0)
 		json_decref(look.unused);

@@ -51,9 +51,9 @@ int pod_resources_mark(const char *socket, const struct reserve *reserve, struct
 	for (size_t i = 0; i < list->n_pods; i++) {
 		const Kubelet__PodResources *pod = list->pods[i];
 
-		for (size_t k = 0;
-		     !reserve_is_pod(reserve, pod->namespace_, pod->name) && k < pod->n_containers;
-		     k++)
+		if (reserve_is_pod(reserve, pod->namespace_, pod->name))
+			continue;
+		for (size_t k = 0; k < pod->n_containers; k++)
 			container_mark(pod->containers[k], gpus, count);
 	}
 	kubelet__pod_resources_list__free_unpacked(list, NULL);

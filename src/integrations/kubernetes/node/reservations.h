@@ -1,4 +1,4 @@
-/* The thread that has reservations made again while slices use their GPUs. */
+/* The threads that have reservations made again while slices use their GPUs. */
 #pragma once
 
 struct reserve;

@@ -20,7 +20,7 @@
 #include "integrations/kubernetes/object/node_labels.h"
 #include "integrations/kubernetes/object/slices.h"
 
-/* Between two looks at carved, which costs one call each to a socket of this host. */
+/* Between two looks. A look is four calls to carved and one to the kubelet, all on this host. */
 #define LOOK_SECONDS 5
 /* Between two looks at what the API server has: 1,000 nodes make some 3 calls a second. Up to two
  * fifths more are random, so that nodes that started together do not call together. */

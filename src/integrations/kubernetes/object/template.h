@@ -26,6 +26,8 @@
 /* The label of templates that carve made. */
 #define TEMPLATE_OWNER_LABEL "app.kubernetes.io/managed-by"
 #define TEMPLATE_OWNER "carve"
+/* That label and value in a request for a list. */
+#define TEMPLATE_SELECTOR "labelSelector=app.kubernetes.io%2Fmanaged-by%3Dcarve"
 /* Alternatives that one request can have. */
 #define TEMPLATE_SIZES_MAX 8
 #define TEMPLATE_INSTANCES_MAX 32
@@ -38,7 +40,7 @@ struct template_size {
 	uint32_t
 		time_ppm; /* millionths of a GPU's time; 0: a share has its part, memory has none */
 	char use[TEMPLATE_NAME_SIZE];   /* words of products, with a point between two; "": any */
-	char avoid[TEMPLATE_NAME_SIZE]; /* likewise of those that the GPU is not to be */
+	char avoid[TEMPLATE_NAME_SIZE]; /* such words of products that the GPU is not to be */
 };
 
 /* 0, or -EINVAL: the name is of no such template. */
