@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* The beginning of the name of the cgroup in which a launcher makes one for each job, which becomes
+/* The beginning of the name of the cgroup in which the warden makes one for each job, which becomes
  * the job's user's. */
 #define CGROUP_JOBS "carve-jobs-"
 /* The beginning of the name of a job's cgroup, which its shim makes in its own. */

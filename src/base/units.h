@@ -73,7 +73,8 @@ const char *units_format_room(uint64_t bytes, char buf[static UNITS_TEXT_SIZE]);
 const char *units_format_count(uint64_t count, const char *one, char buf[static UNITS_TEXT_SIZE]);
 /* Likewise "250 ms", "1.5 s", "0 s"; three digits that count. */
 const char *units_format_duration(uint64_t ns, char buf[static UNITS_TEXT_SIZE]);
-/* Likewise, and from 1000 s on "16.7 min", "17.5 h", "3 d". */
+/* A duration as units_format_duration() writes it, and from 1000 s on "16.7 min", "17.5 h", "3 d".
+ */
 const char *units_format_rough_duration(uint64_t ns, char buf[static UNITS_TEXT_SIZE]);
 /* ns since 1970 as RFC 3339 has it, in UTC, rounded down to so many digits of a second:
  * "2026-11-30T08:00:00.000Z". Returns buf. Any thread. */

@@ -32,6 +32,7 @@
 #include "daemon/supervisor/supervise.h"
 #include "daemon/upgrade/upgrade.h"
 #include "daemon/warden_make.h"
+#include "proto/attach.h"
 
 /* The supervisor has another name, so that `pkill carved` means the daemon. */
 #define PROCESS_NAME "carved"
@@ -251,12 +252,12 @@ static void leave_slice(char **argv)
 	bool fronted = preload &&
 		       (strstr(preload, "libcuda.so.1") || strstr(preload, "libnvidia-ml.so.1"));
 
-	if (!fronted && !getenv("CARVE_SESSION"))
+	if (!fronted && !getenv(ATTACH_ENV_SESSION))
 		return;
 	unsetenv("LD_PRELOAD");
-	unsetenv("CARVE_SESSION");
-	unsetenv("CARVE_STAMP");
-	unsetenv("CARVE_ATTACH");
+	unsetenv(ATTACH_ENV_SESSION);
+	unsetenv(ATTACH_ENV_STAMP);
+	unsetenv(ATTACH_ENV_SOCKET);
 	execv("/proc/self/exe", argv);
 }
 

@@ -87,7 +87,6 @@ int prepare_user(const struct node *node, struct worker_user *ret, struct error 
 				 ", and all IDs from %u to %u are taken",
 				 WARDEN_ID_FIRST, WARDEN_ID_LAST);
 	}
-	groups_find(ret);
 	return 0;
 }
 
@@ -162,6 +161,7 @@ static int user_decide(const struct node *node, struct worker_user *ret, char *w
 
 	if (prepare_user(node, ret, err) < 0)
 		return -1;
+	groups_find(ret);
 	enum obstacle obstacle = ret->uid ? obstacle_ask(ret, obstacle_find) : OBSTACLE_NONE;
 	if (obstacle == OBSTACLE_DRIVER)
 		obstacle = obstacle_ask(ret, obstacle_driver);

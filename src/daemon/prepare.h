@@ -16,7 +16,7 @@ struct worker_user;
 /* Whether this is root's system daemon. */
 bool prepare_wanted(const struct node *node);
 /* The user that its worker is to be: that of --user; else PREPARE_USER, or where there is none a
- * free ID (WARDEN_ID_FIRST). 0 or negative with *err. */
+ * free ID (WARDEN_ID_FIRST). Further groups are not looked for. 0 or negative with *err. */
 int prepare_user(const struct node *node, struct worker_user *ret, struct error *err);
 /* Prepares all of it, and gives the worker its word (daemon/separate.h) by `link_fd`. That is the
  * warden's end of the link, and the warden's own if 0 is returned. The directory is held already

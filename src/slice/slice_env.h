@@ -8,8 +8,8 @@ struct places;
 /* The ID of the slice that this process runs in, or NULL. */
 const char *slice_env_session(void);
 /* Puts this process's environment into session `id`: for a child before exec. `stamp` is the
- * session's
- * ("": not known), and `attach` is the path of its attach socket. 0, or negative with *err set. */
+ * session's ("": not known), and `attach` is the path of its attach socket. 0, or negative with
+ * *err set. */
 int slice_env_enter(const char *id, const char *stamp, const char *attach,
 		    const struct places *places, const struct driver_libs *driver,
 		    struct error *err);

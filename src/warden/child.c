@@ -64,11 +64,22 @@ static struct warden_child *find(struct warden_children *children, enum warden_c
 	return NULL;
 }
 
+/* When the alarm of a child that works ends it; CLOCK_MONOTONIC. */
+static uint64_t alarm_at_ns(const struct warden_child *child)
+{
+	return child->since_ns + child->room->patience_s * 1000000000ull;
+}
+
+/* When a child that works ought to have died by its alarm. */
+static uint64_t overdue_at_ns(const struct warden_child *child)
+{
+	return alarm_at_ns(child) + KILLED_MS * 1000000ull;
+}
+
 static bool is_overdue(const struct warden_child *child)
 {
 	return child->state == WARDEN_CHILD_BUSY && child->room &&
-	       now_monotonic_ns() - child->since_ns >=
-		       child->room->patience_s * 1000000000ull + KILLED_MS * 1000000ull;
+	       now_monotonic_ns() >= overdue_at_ns(child);
 }
 
 /* Whether children whose time is over leave an owner no place in the room. */
@@ -191,7 +202,7 @@ struct warden_message *warden_child_take(struct warden_child *child, bool readab
 		return NULL;
 	}
 	uint64_t now = now_monotonic_ns();
-	bool alarmed = now - child->since_ns >= child->room->patience_s * 1000000000ull;
+	bool alarmed = now >= alarm_at_ns(child);
 	child->request = NULL;
 	if (rc == 0) {
 		child->state = WARDEN_CHILD_IDLE;
@@ -227,9 +238,9 @@ void warden_children_forget(struct warden_children *children)
 /* Until its time is over. */
 static int busy_ms(const struct warden_child *child, uint64_t now)
 {
-	int64_t most_ms = (int64_t)child->room->patience_s * 1000 + KILLED_MS;
+	uint64_t until = overdue_at_ns(child);
 
-	return (int)MAX(most_ms - (int64_t)((now - child->since_ns) / 1000000), 0) + 1;
+	return until > now ? (int)((until - now) / 1000000) + 1 : 1;
 }
 
 int warden_children_tend(struct warden_children *children)

@@ -339,19 +339,19 @@ int warden_run_job_over(struct warden_place *place, const struct warden_message 
 
 /* ---- between requests --------------------------------------------------------------------- */
 
-/* Rights that are over go to the disk a second later, many at once: nobody waits for that. */
-static bool sync_is_due(const struct jobs_place *place)
+bool jobs_sync_is_due(const struct jobs_place *place)
 {
-	uint64_t since_ns = now_monotonic_ns() - place->synced_ns;
-
-	return permits_ask(&place->permits) ||
-	       (place->rights.dirty && since_ns >= LOOK_MS * 1000000ull);
+	if (place->syncs)
+		return false;
+	if (permits_ask(&place->permits))
+		return true;
+	/* Rights that are over go to the disk a second later, many at once: nobody waits for that.
+	 */
+	return place->rights.dirty && now_monotonic_ns() - place->synced_ns >= LOOK_MS * 1000000ull;
 }
 
 int jobs_sync_begin(struct jobs_place *place)
 {
-	if (place->syncs || !sync_is_due(place))
-		return -EAGAIN;
 	int fd = fcntl(place->rights.fd, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;

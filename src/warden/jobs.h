@@ -140,8 +140,10 @@ struct pollfd;
 void jobs_step(struct jobs_place *place, const struct pollfd *fds, unsigned count);
 /* When that, or a sync of the register, is due, in ms; -1: not before a shim asks. */
 int jobs_wait_ms(const struct jobs_place *place);
-/* A descriptor of the register, which is to be synced now (fdatasync) in another process; the
- * caller's. -EAGAIN: that is not due. Else -errno. */
+/* Whether the register is to be synced now, and no sync goes on. */
+bool jobs_sync_is_due(const struct jobs_place *place);
+/* Begins a sync that is due. A descriptor of the register, which is to be synced (fdatasync) in
+ * another process; the caller's. Else -errno. */
 int jobs_sync_begin(struct jobs_place *place);
 /* The sync has ended with this result, 0 or -errno: answers shims. -EAGAIN: it did not begin. */
 void jobs_synced(struct jobs_place *place, int rc);

@@ -4,7 +4,6 @@
  * change of a GPU's mode needs it closed. */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -16,7 +15,6 @@
 #include "base/cgroup.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/macros.h"
 #include "base/process.h"
 #include "proto/warden_limits.h"
 #include "warden/message.h"

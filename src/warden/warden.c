@@ -4,7 +4,7 @@
  * in. All is one thread; nothing here blocks.
  *
  * A worker that hangs up, or sends something that is no request, is forgotten with all its
- * requests. The answers of children that still work go to nobody. */
+ * requests. The answers of children that still work go to nobody, but that of a sync. */
 #include "warden/warden.h"
 
 #include <errno.h>
@@ -176,6 +176,9 @@ static void requests_run(struct warden *w)
 static void sync_begin(struct warden *w)
 {
 	const struct warden_room *room = warden_operation_find(WARDEN_OWN_SYNC)->room;
+
+	if (!jobs_sync_is_due(w->place.jobs))
+		return;
 	struct warden_message *request =
 		warden_children_may(&w->children, room, 0) ? warden_message_new() : NULL;
 	int rc = request ? jobs_sync_begin(w->place.jobs) : -EAGAIN;

@@ -59,16 +59,14 @@ static int stamp_read(const json_t *root, char stamp[static ATTACH_STAMP_SIZE], 
 {
 	const json_t *value = json_object_get(root, "stamp");
 	const char *text = value ? json_string_value(value) : "";
+	bool fits = text && (!value || *text) &&
+		    snprintf(stamp, ATTACH_STAMP_SIZE, "%s", text) < ATTACH_STAMP_SIZE;
 
-	if (!text || (value && !*text) ||
-	    snprintf(stamp, ATTACH_STAMP_SIZE, "%s", text) >= ATTACH_STAMP_SIZE)
-		return error_set(err, EXIT_CODE_USAGE,
-				 "'stamp' takes what a session's 'stamp' says");
-	for (const char *c = text; *c; c++)
-		if (*c <= ' ' || *c > '~')
-			return error_set(err, EXIT_CODE_USAGE,
-					 "'stamp' takes what a session's 'stamp' says");
-	return 0;
+	for (const char *c = text; fits && *c; c++)
+		fits = *c > ' ' && *c <= '~';
+	return fits ? 0
+		    : error_set(err, EXIT_CODE_USAGE,
+				"'stamp' takes what a session's 'stamp' says");
 }
 
 static void reply_done(struct call *call, const char *session, pid_t pid)

@@ -154,7 +154,7 @@ struct listing {
 	uint32_t rows; /* that were looked at */
 	int64_t spec;  /* the last one's, and its place in the array */
 	int32_t index;
-	const struct job *job; /* likewise; NULL: it has ended */
+	const struct job *job; /* the last one; NULL: it has ended */
 	char next[64];         /* where the next part begins; "": there is none */
 };
 

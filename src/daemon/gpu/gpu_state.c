@@ -22,12 +22,16 @@ const char *gpu_state_name(enum gpu_state state)
 	return names[state];
 }
 
+/* An error of the driver's is the state's reason. */
+static bool is_of_error(enum gpu_state state)
+{
+	return state == GPU_STATE_LOST || state == GPU_STATE_FAILING ||
+	       state == GPU_STATE_UNSUPPORTED;
+}
+
 const char *gpu_state_reason(const struct pool_gpu *gpu)
 {
-	bool given = gpu->state != GPU_STATE_LOST && gpu->state != GPU_STATE_FAILING &&
-		     gpu->state != GPU_STATE_UNSUPPORTED;
-
-	return given ? NULL : gpu_sample_error_text(gpu->sample.error);
+	return is_of_error(gpu->state) ? gpu_sample_error_text(gpu->sample.error) : NULL;
 }
 
 static enum gpu_state gpu_state_of_error(int error)
@@ -52,7 +56,7 @@ static void state_tell(const struct pool_gpu *gpu, enum gpu_state state)
 	enum log_level level = state == GPU_STATE_OK ? LOG_INFO : LOG_WARNING;
 	const char *before = gpu->state_since ? names[gpu->state] : "new";
 
-	if (state == GPU_STATE_LOST || state == GPU_STATE_FAILING || state == GPU_STATE_UNSUPPORTED)
+	if (is_of_error(state))
 		log_event(level, "gpu.state index=%u uuid=%s state=%s before=%s error=\"%s\"",
 			  gpu->info.index, gpu->info.uuid_text, names[state], before,
 			  gpu_sample_error_text(gpu->sample.error));

@@ -111,24 +111,27 @@ static void on_signalled(void *context, int rc, const void *answer, int *fd)
 	free(asked);
 }
 
+/* The warden found no proof, or its child came to no end. */
+static bool is_unproved(int rc)
+{
+	return rc == -EACCES || rc == -ETIMEDOUT || rc == -ECHILD;
+}
+
 /* A process that hides from the warden that it is in a slice is ended if it uses a GPU. */
 static void on_slice_signalled(void *context, int rc, const void *answer, int *fd)
 {
 	struct signal_asked *asked = context;
-	bool unproved = rc == -EACCES || rc == -ETIMEDOUT || rc == -ECHILD;
 
-	if (!unproved || signal_ask(asked, WARDEN_SIGNAL_ON_GPU, -1, on_signalled) < 0)
+	if (!is_unproved(rc) || signal_ask(asked, WARDEN_SIGNAL_ON_GPU, -1, on_signalled) < 0)
 		signal_answer(asked, rc);
 	free(asked);
 }
 
-/* A warden of before knows no proof by a connection. */
 static void on_peer_signalled(void *context, int rc, const void *answer, int *fd)
 {
 	struct signal_asked *asked = context;
-	bool unproved = rc == -EACCES || rc == -EOPNOTSUPP || rc == -ETIMEDOUT || rc == -ECHILD;
 
-	if (!unproved || signal_ask(asked, WARDEN_SIGNAL, -1, on_slice_signalled) < 0)
+	if (!is_unproved(rc) || signal_ask(asked, WARDEN_SIGNAL, -1, on_slice_signalled) < 0)
 		signal_answer(asked, rc);
 	free(asked);
 }
@@ -232,7 +235,7 @@ static void on_root_seen(void *context, int rc, const void *answer, int *fd)
 {
 	struct root_asked *asked = context;
 
-	asked->cb(asked->context, rc == -EOPNOTSUPP ? 0 : rc);
+	asked->cb(asked->context, rc);
 	free(asked);
 }
 

@@ -45,8 +45,8 @@ typedef void (*signal_cb)(void *context, const char *session, struct process_id 
 void privileges_signal(struct privileges *privileges, uid_t uid, const char *session,
 		       struct process_id process, int signal, signal_cb cb, void *context);
 
-/* Likewise, with the daemon's end of the connection by which the process attached; it stays the
- * caller's. -1: that is not there. */
+/* The signal of privileges_signal(), with the daemon's end of the connection by which the process
+ * attached; it stays the caller's. -1: that is not there. */
 void privileges_signal_peer(struct privileges *privileges, uid_t uid, const char *session,
 			    struct process_id process, int connection, int signal, signal_cb cb,
 			    void *context);
@@ -68,8 +68,8 @@ uint64_t privileges_namespace_ask(struct privileges *privileges, uid_t owner,
 				  void *context);
 void privileges_forget(struct privileges *privileges, uint64_t number);
 /* Has the warden look whether a process of user ID 0 is root of the host: calls cb(context, 0), or
- * -errno; -EPERM: it is not. A warden of before that has no such operation is taken to agree. The
- * request's number for privileges_forget(), or 0: no memory, and no callback. */
+ * -errno; -EPERM: it is not. The request's number for privileges_forget(), or 0: no memory, and no
+ * callback. */
 typedef void (*root_cb)(void *context, int rc);
 uint64_t privileges_root_ask(struct privileges *privileges, struct process_id process, root_cb cb,
 			     void *context);

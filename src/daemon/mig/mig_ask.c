@@ -197,8 +197,10 @@ static const char *reason_text(enum mig_reason reason)
 }
 
 /* Names the process that is in the way, if no session is. */
-static const char *held_text(const struct mig_board *board, char *buf, size_t size)
+const char *mig_held_text(const struct mig *mig, uint32_t gpu, char *buf, size_t size)
 {
+	const struct mig_board *board = &mig->board[gpu];
+
 	for (uint32_t at = 0; at < board->count; at++) {
 		const struct mig_detail *d = &board->detail[at];
 
@@ -215,11 +217,6 @@ static const char *held_text(const struct mig_board *board, char *buf, size_t si
 		return buf;
 	}
 	return NULL;
-}
-
-const char *mig_held_text(const struct mig *mig, uint32_t gpu, char *buf, size_t size)
-{
-	return held_text(&mig->board[gpu], buf, size);
 }
 
 /* A place that was asked for, and that the driver refused though it looks free: which. */
@@ -252,7 +249,7 @@ static const char *says_text(const struct mig *mig, uint32_t gpu, enum mig_reaso
 	if (reason == MIG_FULL_REFUSED)
 		known = refused_text(mig, gpu, ask, buf, size);
 	if (reason == MIG_FULL && !known)
-		known = held_text(&mig->board[gpu], buf, size);
+		known = mig_held_text(mig, gpu, buf, size);
 	if (reason != MIG_TOO_SMALL)
 		return known ? known : reason_text(reason);
 	uint8_t wanted = mig_wanted(&mig->pool, gpu, &ask->request);

@@ -1,7 +1,6 @@
 #include "daemon/queue/launcher.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -183,7 +183,7 @@ struct agent *agent_serving(const struct queues *q, const char *queue, uid_t uid
 #define JOB_WHY_SIZE 256
 /* Why no agent starts jobs of the job's queue for its user; "" where one does. */
 const char *job_halt(const struct job *job, char buf[static JOB_WHY_SIZE]);
-/* Likewise, of a job whose queue no agent serves for its user. */
+/* Why no agent serves the job's queue for its user, where that is so. */
 const char *job_unserved(const struct job *job, char buf[static JOB_WHY_SIZE]);
 /* The place the job would have on the agent's GPUs if nobody else were there: the fewest bytes on
  * each of so many GPUs as it needs. Returns 0, or -ENOSPC: they can never grant it. */
@@ -269,7 +269,7 @@ bool job_waits_for(const struct job *job, struct queue_ends *ret);
 const char *queue_job_id_text(const struct queues *q, int64_t id, char buf[static JOB_ID_TEXT]);
 /* In words: why it waits. */
 const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE]);
-/* Likewise, with what job_waits_for() found. */
+/* Why the job waits, in words, with what job_waits_for() found. */
 const char *job_waits_text(const struct job *job, const struct queue_ends *ends,
 			   char buf[static JOB_WHY_SIZE]);
 /* The path of a file of a job's last attempt: DIR/NAME with that suffix. */

@@ -212,11 +212,11 @@ bool session_is_one_of_several(const struct session *session, uint32_t position)
 /* Bytes that its processes hold on GPU `position` of it. */
 uint64_t session_used(const struct session *session, uint32_t position);
 uint64_t session_peak(const struct session *session, uint32_t position);
-/* Processes that live, those that could not be looked into among them. */
 /* Somebody is in it, or a command was started that may come. */
 bool session_is_used(const struct session *session);
 /* Writes the stamp of a session (ATTACH_ENV_STAMP) that lives or has ended. Returns `buf`. Pure. */
 const char *session_stamp(const struct store_session *record, char buf[static ATTACH_STAMP_SIZE]);
+/* Processes that live, those that could not be looked into among them. */
 uint32_t session_live(const struct session *session);
 
 /* Ends the session; its living processes get SIGTERM, later SIGKILL, and it ends when they are

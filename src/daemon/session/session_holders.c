@@ -78,13 +78,21 @@ static void on_holder_ended(void *arg)
 		session_check_held(s);
 }
 
-/* The holder of that process, made if need be. 0 or -errno. */
-static int holder_get(struct session *s, const struct process_id *process, struct holder **ret)
+/* NULL: the process holds nothing. */
+static struct holder *holder_find(const struct session *s, const struct process_id *process)
 {
 	struct holder *holder = s->holders;
 
 	while (holder && !process_same(holder->process, *process))
 		holder = holder->next;
+	return holder;
+}
+
+/* The holder of that process, made if need be. 0 or -errno. */
+static int holder_get(struct session *s, const struct process_id *process, struct holder **ret)
+{
+	struct holder *holder = holder_find(s, process);
+
 	*ret = holder;
 	if (holder)
 		return 0;
@@ -127,11 +135,9 @@ int session_owner_set(struct session *s, const struct process_id *process)
 
 void session_unread_let_go(struct session *s, const struct process_id *process)
 {
-	struct holder *holder = s->holders;
+	struct holder *holder = holder_find(s, process);
 
-	while (holder && !(holder->unread && process_same(holder->process, *process)))
-		holder = holder->next;
-	if (holder)
+	if (holder && holder->unread)
 		on_holder_ended(holder);
 }
 
@@ -175,10 +181,8 @@ int session_command_restore(struct session *s, const struct process_id *process,
 /* NULL: it is none of its commands. */
 static const struct holder *command_find(const struct session *s, const struct process_id *process)
 {
-	const struct holder *holder = s->holders;
+	const struct holder *holder = holder_find(s, process);
 
-	while (holder && !process_same(holder->process, *process))
-		holder = holder->next;
 	return holder && holder->command ? holder : NULL;
 }
 

@@ -518,11 +518,16 @@ CUresult hook_cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUg
 	return real_cuGraphAddMemAllocNode(node, graph, after, after_count, params);
 }
 
-CUresult hook_cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
-			     size_t after_count, CUgraphNodeParams *params)
+static void graph_gets_node(const CUgraphNodeParams *params)
 {
 	if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
 		graph_gets_memory();
+}
+
+CUresult hook_cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+			     size_t after_count, CUgraphNodeParams *params)
+{
+	graph_gets_node(params);
 	return real_cuGraphAddNode(node, graph, after, after_count, params);
 }
 
@@ -530,8 +535,7 @@ CUresult hook_cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphN
 				const CUgraphEdgeData *edges, size_t after_count,
 				CUgraphNodeParams *params)
 {
-	if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-		graph_gets_memory();
+	graph_gets_node(params);
 	return real_cuGraphAddNode_v2(node, graph, after, edges, after_count, params);
 }
 
@@ -539,8 +543,7 @@ CUresult hook_cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphN
 				const CUgraphEdgeData *edges, size_t after_count,
 				CUgraphNodeParams *params)
 {
-	if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-		graph_gets_memory();
+	graph_gets_node(params);
 	return real_cuGraphAddNode_v3(node, graph, after, edges, after_count, params);
 }
 
