@@ -129,8 +129,7 @@ int job_id_parse(const char *text, int64_t *ret_id, int32_t *ret_index);
 
 /* The ID of a job that is in no array is its number. An array takes one number, and the IDs of its
  * jobs lie beyond all numbers: JOB_ARRAY_IDS, plus the number and the place in the array as decimal
- * digits. Up to 8 * 10^9 numbers all IDs are below 2^53, and so exact in JSON. An array that a
- * version before schema 8 wrote has the IDs from its number on. */
+ * digits. Up to 8 * 10^9 numbers all IDs are below 2^53, and so exact in JSON. */
 #define JOB_ARRAY_IDS INT64_C(1000000000000000)
 #define JOB_ARRAY_PLACES INT64_C(1000000)
 _Static_assert(JOB_ARRAY_MAX <= JOB_ARRAY_PLACES, "a place in an array is part of an ID");

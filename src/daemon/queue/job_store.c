@@ -39,26 +39,6 @@ static sqlite3_stmt *statement(struct job_store *store, int which)
 
 /* ---- opening ----------------------------------------------------------------------------- */
 
-static int schema_make(sqlite3 *db)
-{
-	int version;
-
-	if (database_version(db, &version) < 0)
-		return -EUCLEAN;
-	if (version == JOB_SCHEMA_NEWEST)
-		return 0;
-	if (version < 0 || version > JOB_SCHEMA_NEWEST)
-		return version < 0 ? -EUCLEAN : -EPROTONOSUPPORT;
-	int rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
-	if (rc == SQLITE_OK && version == 0)
-		rc = sqlite3_exec(db, job_schema, NULL, NULL, NULL);
-	for (int next = MAX(version, 1) + 1; rc == SQLITE_OK && next <= JOB_SCHEMA_NEWEST; next++)
-		rc = sqlite3_exec(db, job_schema_upgrades[next], NULL, NULL, NULL);
-	if (rc == SQLITE_OK)
-		rc = sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
-	return store_errno(rc);
-}
-
 /* Removes arrays that the last daemon had not written whole. */
 static int unentered_remove(struct job_store *store)
 {
@@ -93,7 +73,7 @@ int job_store_open(struct job_store **ret, const char *path, bool keeps_room, uv
 		return -ENOMEM;
 	store->database = (struct database){.settings = DATABASE_ON_DISK,
 					    .keeps_room = keeps_room,
-					    .schema_make = schema_make,
+					    .schema = &job_schema,
 					    .texts = job_statements,
 					    .statements = store->statement,
 					    .count = Q_COUNT};

@@ -1,54 +1,41 @@
 #include "daemon/queue/job_store_sql.h"
 
-const char job_schema[] =
-	"CREATE TABLE spec(id INTEGER PRIMARY KEY, text TEXT NOT NULL);"
+static const char text[] =
+	/* `entered`: all jobs of the text are there. */
+	"CREATE TABLE spec(id INTEGER PRIMARY KEY, text TEXT NOT NULL, warrant BLOB,"
+	" entered INTEGER NOT NULL DEFAULT 1);"
+	"CREATE INDEX spec_entering ON spec(id) WHERE entered=0;"
 	"CREATE TABLE job(id INTEGER PRIMARY KEY AUTOINCREMENT, array INTEGER, idx INTEGER,"
 	" spec INTEGER, uid INTEGER, gid INTEGER, queue TEXT, name TEXT, state INTEGER,"
 	" priority INTEGER, attempt INTEGER, pid INTEGER, birth INTEGER, boot TEXT, session TEXT,"
 	" place TEXT, agent TEXT, ending TEXT, ending_as INTEGER, enqueued INTEGER, started "
 	"INTEGER,"
 	" ended INTEGER, exit_code INTEGER, signal INTEGER, reason TEXT, peak INTEGER,"
-	" gpu_ns INTEGER, rss INTEGER);"
+	" gpu_ns INTEGER, rss INTEGER, text_bytes INTEGER NOT NULL DEFAULT 0,"
+	/* The place among the ends of jobs, in the order in which hooks are told of them. */
+	" change INTEGER NOT NULL DEFAULT 0);"
 	"CREATE INDEX job_living ON job(id) WHERE state < 4;"
 	"CREATE INDEX job_ended ON job(ended) WHERE state >= 4;"
-	"CREATE INDEX job_ended_of ON job(uid, ended) WHERE state >= 4;"
+	/* The index has all that is summed up at a start. */
+	"CREATE INDEX job_ended_of ON job(uid, ended, text_bytes) WHERE state >= 4;"
 	"CREATE INDEX job_array ON job(array, idx) WHERE array > 0;"
-	"CREATE TABLE asked(key TEXT, uid INTEGER, job INTEGER, at INTEGER, PRIMARY KEY(key, uid))"
-	" WITHOUT ROWID;"
+	"CREATE INDEX job_change ON job(change) WHERE change > 0;"
+	/* The last number of a job or an array. */
+	"CREATE TABLE number(last INTEGER NOT NULL); INSERT INTO number VALUES(0);"
+	/* `count`: the number of jobs that a request made. To count those of a long array takes
+	 * tens of milliseconds. */
+	"CREATE TABLE asked(key TEXT, uid INTEGER, job INTEGER, at INTEGER,"
+	" count INTEGER NOT NULL DEFAULT 1, PRIMARY KEY(key, uid)) WITHOUT ROWID;"
 	"CREATE INDEX asked_at ON asked(at);"
+	"CREATE INDEX asked_job ON asked(job);"
 	"CREATE TABLE agent(id TEXT PRIMARY KEY, text TEXT NOT NULL);"
-	"CREATE TABLE use(uid INTEGER PRIMARY KEY, use REAL, at INTEGER);"
-	"PRAGMA user_version=1;";
-
-const char *const job_schema_upgrades[JOB_SCHEMA_NEWEST + 1] = {
-	[2] = "ALTER TABLE spec ADD COLUMN warrant BLOB; PRAGMA user_version=2;",
-	/* entered: all of its jobs are there. */
-	[3] = "ALTER TABLE spec ADD COLUMN entered INTEGER NOT NULL DEFAULT 1;"
-	      "CREATE INDEX spec_entering ON spec(id) WHERE entered=0; PRAGMA user_version=3;",
-	/* Nobody counted the texts of the jobs of before. The index has all that is summed up at a
-	 * start. */
-	[4] = "ALTER TABLE job ADD COLUMN text_bytes INTEGER NOT NULL DEFAULT 0;"
-	      "DROP INDEX job_ended_of;"
-	      "CREATE INDEX job_ended_of ON job(uid, ended, text_bytes) WHERE state >= 4;"
-	      "PRAGMA user_version=4;",
-	/* The number of jobs that a request made. To count those of a long array takes tens of
-	 * milliseconds. */
-	[5] = "ALTER TABLE asked ADD COLUMN count INTEGER NOT NULL DEFAULT 1;"
-	      "CREATE INDEX asked_job ON asked(job); PRAGMA user_version=5;",
-	/* Ends of jobs in the order in which hooks are told of them, and how far each hook is. */
-	[6] = "ALTER TABLE job ADD COLUMN change INTEGER NOT NULL DEFAULT 0;"
-	      "CREATE INDEX job_change ON job(change) WHERE change > 0;"
-	      "CREATE TABLE told(agent TEXT PRIMARY KEY, change INTEGER NOT NULL) WITHOUT ROWID;"
-	      "PRAGMA user_version=6;",
+	/* How far each hook is. */
+	"CREATE TABLE told(agent TEXT PRIMARY KEY, change INTEGER NOT NULL) WITHOUT ROWID;"
 	/* Rights that are over, of which the warden is still to be told. */
-	[7] = "CREATE TABLE over(number INTEGER PRIMARY KEY, count INTEGER NOT NULL);"
-	      "PRAGMA user_version=7;",
-	/* The last number of a job or an array. Before, the jobs of an array had a number each. */
-	[8] = "CREATE TABLE number(last INTEGER NOT NULL);"
-	      "INSERT INTO number VALUES("
-	      "ifnull((SELECT seq FROM sqlite_sequence WHERE name='job'), 0));"
-	      "PRAGMA user_version=8;",
-};
+	"CREATE TABLE over(number INTEGER PRIMARY KEY, count INTEGER NOT NULL);"
+	"CREATE TABLE use(uid INTEGER PRIMARY KEY, use REAL, at INTEGER);";
+
+const struct database_schema job_schema = {.base = 8, .text = text};
 
 /* job_id_rank() of an ID. */
 #define RANK "CASE WHEN id < 1000000000000000 THEN id * 1000000 ELSE id - 1000000000000000 END"

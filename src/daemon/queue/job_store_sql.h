@@ -1,12 +1,9 @@
 /* The schema of queue.db, and the statements on it. */
 #pragma once
 
-#define JOB_SCHEMA_NEWEST 8
+#include "daemon/store/database.h"
 
-/* Version 1. */
-extern const char job_schema[];
-/* From the version before to this one, by its number. */
-extern const char *const job_schema_upgrades[JOB_SCHEMA_NEWEST + 1];
+extern const struct database_schema job_schema;
 
 enum {
 	Q_BEGIN,

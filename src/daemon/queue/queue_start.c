@@ -109,11 +109,7 @@ uint64_t job_position(const struct job *job)
 {
 	const struct job_record *record = &job->record;
 
-	if (!record->array)
-		return 0;
-	/* An array of before schema 8 begins with the ID that is its number. */
-	return (uint64_t)(record->id < JOB_ARRAY_IDS ? record->id - record->array
-						     : record->id % JOB_ARRAY_PLACES);
+	return record->array ? (uint64_t)(record->id % JOB_ARRAY_PLACES) : 0;
 }
 
 /* The daemon's own part of them. */

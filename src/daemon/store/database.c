@@ -48,6 +48,48 @@ int database_version(sqlite3 *db, int *ret)
 	return rc == SQLITE_ROW ? 0 : store_errno(rc);
 }
 
+static int schema_newest(const struct database_schema *schema)
+{
+	int count = 0;
+
+	while (schema->migrations && schema->migrations[count])
+		count++;
+	return schema->base + count;
+}
+
+int database_schema_check(sqlite3 *db, const struct database_schema *schema, int *ret_version)
+{
+	int version = 0, rc = database_version(db, &version);
+
+	if (rc < 0)
+		return rc;
+	if (version != 0 && (version < schema->base || version > schema_newest(schema)))
+		return -EPROTONOSUPPORT;
+	*ret_version = version;
+	return 0;
+}
+
+static int schema_make(sqlite3 *db, const struct database_schema *schema)
+{
+	char set_version[64];
+	int found, newest = schema_newest(schema);
+	int rc = database_schema_check(db, schema, &found);
+
+	if (rc < 0 || found == newest)
+		return rc;
+	rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+	if (rc == SQLITE_OK && found == 0)
+		rc = sqlite3_exec(db, schema->text, NULL, NULL, NULL);
+	for (int at = MAX(found, schema->base); rc == SQLITE_OK && at < newest; at++)
+		rc = sqlite3_exec(db, schema->migrations[at - schema->base], NULL, NULL, NULL);
+	snprintf(set_version, sizeof(set_version), "PRAGMA user_version=%d; COMMIT;", newest);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_exec(db, set_version, NULL, NULL, NULL);
+	if (rc != SQLITE_OK)
+		(void)sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+	return store_errno(rc);
+}
+
 int database_log_begin(sqlite3 *db)
 {
 	char text[64];
@@ -169,7 +211,7 @@ int database_open(struct database *d, const char *path)
 		return store_errno(rc);
 	if (d->committed)
 		sqlite3_wal_hook(d->db, on_commit, d);
-	rc = d->schema_make(d->db);
+	rc = schema_make(d->db, d->schema);
 	if (rc == 0 && d->committed)
 		rc = database_log_begin(d->db);
 	if (rc == 0)

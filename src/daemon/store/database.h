@@ -7,12 +7,22 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+/* The version of a database is SQLite's user_version; an empty database has 0. Versions below
+ * `base` were never released. Their databases are refused, as those of newer versions are. */
+struct database_schema {
+	int base;         /* the version that `text` makes */
+	const char *text; /* makes the tables of an empty database */
+	/* The first takes a database of version `base` to the next version, and so on; NULL ends
+	 * the list. A migration is never changed, as databases have it; NULL: there is none. */
+	const char *const *migrations;
+};
+
 struct database {
 	/* Its owner's, set before it is opened. */
-	const char *settings;            /* pragmas, run when it is opened */
-	int (*schema_make)(sqlite3 *db); /* makes the schema or brings it up to date; 0 or -errno */
-	const char *const *texts;        /* the SQL of its statements */
-	sqlite3_stmt **statements;       /* as many */
+	const char *settings; /* pragmas, run when it is opened */
+	const struct database_schema *schema;
+	const char *const *texts;  /* the SQL of its statements */
+	sqlite3_stmt **statements; /* as many */
 	int count;
 	/* Told of each commit, and how many pages its log has then, which somebody else merges into
 	 * the database. NULL: SQLite does, in some commits. */
@@ -30,8 +40,9 @@ struct database {
 	ino_t file, wal, shm;
 };
 
-/* Opens the file, made with mode 0600 where it is missing. 0 or -errno; then it is to be closed all
- * the same. */
+/* Opens the file, made with mode 0600 where it is missing, and brings it to the schema's newest
+ * version: wholly or not at all. 0 or -errno; -EPROTONOSUPPORT as database_schema_check(). After an
+ * error, too, the caller closes it. */
 int database_open(struct database *database, const char *path);
 void database_close(struct database *database);
 /* The end of the name of a file that is not where it was: "", "-wal" or "-shm". NULL: all are. */
@@ -39,8 +50,10 @@ const char *database_missing(const struct database *database);
 /* All of it in memory, as the content of its file would be. The descriptor, which is the caller's,
  * or -errno. */
 int database_copy(const struct database *database);
-/* The schema's version; 0: the database is empty. 0 or -errno. */
+/* The version of an open database; 0: it is empty. 0 or -errno. */
 int database_version(sqlite3 *db, int *ret);
+/* Like database_version(), and -EPROTONOSUPPORT if another version of carve made the database. */
+int database_schema_check(sqlite3 *db, const struct database_schema *schema, int *ret_version);
 /* Writes to an empty log: that waits for the disk once, and later commits need not. 0 or -errno. */
 int database_log_begin(sqlite3 *db);
 /* Settings of one that is a database still after a power cut, without a sync on each commit. */

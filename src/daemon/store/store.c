@@ -15,86 +15,71 @@
 #include "daemon/store/ends.h"
 #include "daemon/store/store_db.h"
 
-/* The version of the schema below, to which the migrations are added. */
-#define SCHEMA_VERSION 2
 /* The log (16 MiB) is put into the database itself so seldom, as that waits for the disk. */
 #define IN_MEMORY "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;"
 
-static const char schema[] =
+static const char schema_text[] =
 	"CREATE TABLE session(id TEXT PRIMARY KEY, name TEXT, uid INTEGER, gid INTEGER,"
 	" ephemeral INTEGER,"
 	" tolerance INTEGER, kind INTEGER, compute INTEGER, created INTEGER, ends_at INTEGER,"
-	" ended INTEGER, reason TEXT);"
+	" ended INTEGER, reason TEXT,"
+	/* The share of GPU time that an ended session received; -1: it is not known. */
+	" received INTEGER NOT NULL DEFAULT -1,"
+	/* The owner's supplementary groups when it asked, 32 bits each, and the user to whose
+	 * history the session counts (daemon/host/owner.h). */
+	" groups BLOB, owner INTEGER NOT NULL DEFAULT -1,"
+	/* When the request came. */
+	" asked INTEGER NOT NULL DEFAULT 0);"
 	"CREATE INDEX session_ended ON session(ended, created);"
+	"CREATE INDEX session_owner ON session(owner, ended);"
 	"CREATE TABLE session_gpu(session TEXT, position INTEGER, uuid TEXT, name TEXT,"
 	" number INTEGER, bytes INTEGER, requested INTEGER, peak INTEGER,"
+	" instance TEXT NOT NULL DEFAULT '', profile TEXT NOT NULL DEFAULT '',"
 	" PRIMARY KEY(session, position)) WITHOUT ROWID;"
 	"CREATE TABLE holder(session TEXT, pid INTEGER, start_time INTEGER);"
 	"CREATE INDEX holder_session ON holder(session);"
+	/* Commands of `carve run`, whose descendants are the session's, and the mount namespace
+	 * that was made for the command, or 0. */
+	"CREATE TABLE command(session TEXT, pid INTEGER, start_time INTEGER, namespace INTEGER,"
+	" PRIMARY KEY(session, pid)) WITHOUT ROWID;"
+	/* Processes that the next daemon may not be allowed to look into. */
+	"CREATE TABLE attached(session TEXT, slot INTEGER, pid INTEGER, start_time INTEGER,"
+	" PRIMARY KEY(session, slot)) WITHOUT ROWID;"
+	/* Memory that exporters left, for which nobody is ended. */
+	"CREATE TABLE inherited(session TEXT PRIMARY KEY, bytes INTEGER) WITHOUT ROWID;"
+	"CREATE TABLE exporter(session TEXT, position INTEGER, uuid TEXT, slice INTEGER,"
+	" remains INTEGER, kept INTEGER, given INTEGER, exports INTEGER,"
+	" PRIMARY KEY(session, position)) WITHOUT ROWID;"
+	/* Processes of a session that the policy ended. */
+	"CREATE TABLE over_killed(session TEXT PRIMARY KEY, killed INTEGER, held INTEGER)"
+	" WITHOUT ROWID;"
 	"CREATE TABLE quota(kind INTEGER, id INTEGER, vram INTEGER, sessions INTEGER,"
 	" gpus INTEGER, PRIMARY KEY(kind, id));"
-	"CREATE TABLE context(model TEXT, driver TEXT, bytes INTEGER, PRIMARY KEY(model, driver));";
-
-/* Each takes a database to the next version. A newer carve takes up what an older one wrote,
- * so that an upgrade loses no session; nothing here is ever changed, only added to. */
-static const char *const migrations[] = {
-	/* 3: the share of GPU time that an ended session received. */
-	"ALTER TABLE session ADD COLUMN received INTEGER NOT NULL DEFAULT -1;",
-	/* 4: how GPUs' time is sliced. */
-	"CREATE TABLE slicing(uuid TEXT PRIMARY KEY, mode INTEGER, lease INTEGER,"
-	" granularity INTEGER);",
-	/* 5: in which life of the host its sessions began; '': it was not known. */
-	"CREATE TABLE host(boot TEXT NOT NULL); INSERT INTO host VALUES('');",
-	/* 6: processes that the next daemon may not be allowed to look into. */
-	"CREATE TABLE IF NOT EXISTS attached(session TEXT, slot INTEGER, pid INTEGER,"
-	" start_time INTEGER, PRIMARY KEY(session, slot)) WITHOUT ROWID;",
-	/* 7: what exporters of memory left, and what nobody is ended for therefore. */
-	"CREATE TABLE IF NOT EXISTS inherited(session TEXT PRIMARY KEY, bytes INTEGER)"
-	" WITHOUT ROWID;"
-	"CREATE TABLE IF NOT EXISTS exporter(session TEXT, position INTEGER, uuid TEXT,"
-	" slice INTEGER, remains INTEGER, kept INTEGER, given INTEGER, exports INTEGER,"
-	" PRIMARY KEY(session, position)) WITHOUT ROWID;",
-	/* 8: commands of `carve run`, whose descendants are the session's, and the mount namespace
-	 * that was made for one, or 0. */
-	"CREATE TABLE IF NOT EXISTS command(session TEXT, pid INTEGER, start_time INTEGER,"
-	" namespace INTEGER, PRIMARY KEY(session, pid)) WITHOUT ROWID;",
-	/* 9: whether a driver has managed memory in processes' figures. */
-	"CREATE TABLE IF NOT EXISTS figures(model TEXT, driver TEXT, managed_apart INTEGER,"
-	" PRIMARY KEY(model, driver)) WITHOUT ROWID;",
-	/* 10: what the policy ended of a session. */
-	"CREATE TABLE IF NOT EXISTS over_killed(session TEXT PRIMARY KEY, killed INTEGER,"
-	" held INTEGER) WITHOUT ROWID;",
-	/* 11: where they show it (enum managed_shows); 9 had no third answer. */
-	"DROP TABLE IF EXISTS figures;"
+	"CREATE TABLE context(model TEXT, driver TEXT, bytes INTEGER, PRIMARY KEY(model, driver));"
+	/* Where a driver shows managed memory in processes' figures (enum managed_shows). */
 	"CREATE TABLE figures(model TEXT, driver TEXT, managed INTEGER,"
-	" PRIMARY KEY(model, driver)) WITHOUT ROWID;",
-	/* 12: GPUs whose MIG instances carve makes, those instances, and whose they were. */
-	"ALTER TABLE session_gpu ADD COLUMN instance TEXT NOT NULL DEFAULT '';"
-	"ALTER TABLE session_gpu ADD COLUMN profile TEXT NOT NULL DEFAULT '';"
-	"CREATE TABLE IF NOT EXISTS mig_role(uuid TEXT PRIMARY KEY) WITHOUT ROWID;"
-	"CREATE TABLE IF NOT EXISTS mig_instance(gpu TEXT, profile INTEGER, start INTEGER, size "
-	"INTEGER,"
+	" PRIMARY KEY(model, driver)) WITHOUT ROWID;"
+	/* How GPUs' time is sliced. */
+	"CREATE TABLE slicing(uuid TEXT PRIMARY KEY, mode INTEGER, lease INTEGER,"
+	" granularity INTEGER);"
+	/* The life of the host in which its sessions began; '': it was not known. */
+	"CREATE TABLE host(boot TEXT NOT NULL); INSERT INTO host VALUES('');"
+	/* GPUs whose MIG instances carve makes, the instances, and whose they were. */
+	"CREATE TABLE mig_role(uuid TEXT PRIMARY KEY) WITHOUT ROWID;"
+	"CREATE TABLE mig_instance(gpu TEXT, profile INTEGER, start INTEGER, size INTEGER,"
 	" state INTEGER, generation INTEGER, instance TEXT, bytes INTEGER, session TEXT,"
-	" since INTEGER, PRIMARY KEY(gpu, profile, start)) WITHOUT ROWID;",
-	/* 12: the owner's supplementary groups when it asked, 32 bits each; and to which user's
-	 * history it counts (daemon/host/owner.h). */
-	"ALTER TABLE session ADD COLUMN groups BLOB;"
-	"ALTER TABLE session ADD COLUMN owner INTEGER NOT NULL DEFAULT -1;"
-	"CREATE INDEX IF NOT EXISTS session_owner ON session(owner, ended);",
-	/* 13: when its request came. */
-	"ALTER TABLE session ADD COLUMN asked INTEGER NOT NULL DEFAULT 0;",
-	/* 14: cgroups with a limit of the driver's (daemon/settle/cgroups.h). */
-	"CREATE TABLE IF NOT EXISTS cgroup_limit(path TEXT PRIMARY KEY, session TEXT, made INTEGER)"
-	" WITHOUT ROWID;",
-	/* 15: the GPUs of the host: a lost one does not tell who it is. */
-	"CREATE TABLE IF NOT EXISTS gpu(uuid TEXT PRIMARY KEY, number INTEGER, name TEXT, pci TEXT,"
-	" total INTEGER, reserved INTEGER, mig INTEGER) WITHOUT ROWID;",
-	/* 16: requests that wait for room, in the order of the line. */
-	"CREATE TABLE IF NOT EXISTS waiting(id TEXT PRIMARY KEY, uid INTEGER, since INTEGER,"
-	" deadline INTEGER, created INTEGER, passed INTEGER, body BLOB) WITHOUT ROWID;",
-};
+	" since INTEGER, PRIMARY KEY(gpu, profile, start)) WITHOUT ROWID;"
+	/* Cgroups with a limit of the driver's (daemon/settle/cgroups.h). */
+	"CREATE TABLE cgroup_limit(path TEXT PRIMARY KEY, session TEXT, made INTEGER)"
+	" WITHOUT ROWID;"
+	/* The GPUs of the host: a lost GPU does not tell its name. */
+	"CREATE TABLE gpu(uuid TEXT PRIMARY KEY, number INTEGER, name TEXT, pci TEXT,"
+	" total INTEGER, reserved INTEGER, mig INTEGER) WITHOUT ROWID;"
+	/* Requests that wait for room, in the order of the line. */
+	"CREATE TABLE waiting(id TEXT PRIMARY KEY, uid INTEGER, since INTEGER,"
+	" deadline INTEGER, created INTEGER, passed INTEGER, body BLOB) WITHOUT ROWID;";
 
-#define SCHEMA_NEWEST (SCHEMA_VERSION + (int)ARRAY_SIZE(migrations))
+static const struct database_schema schema = {.base = 17, .text = schema_text};
 
 #define SESSION_COLUMNS                                                                       \
 	"id, name, uid, gid, ephemeral, tolerance, kind, compute, created, ends_at, ended, "  \
@@ -304,59 +289,6 @@ int store_step_synced(struct store *store, sqlite3_stmt *stmt)
 
 /* ---- opening ----------------------------------------------------------------------------- */
 
-static bool version_known(int version)
-{
-	return version == 0 || (version >= SCHEMA_VERSION && version <= SCHEMA_NEWEST);
-}
-
-/* One migration. A column that is there already is none to be added: a carve of before took the
- * database up and left what it did not know. SQLite has no IF NOT EXISTS for columns. */
-static int migrate(sqlite3 *db, const char *text)
-{
-	int rc = SQLITE_OK;
-
-	while (*text && (rc == SQLITE_OK || rc == SQLITE_DONE)) {
-		sqlite3_stmt *stmt = NULL;
-		const char *statement = text;
-
-		rc = sqlite3_prepare_v2(db, statement, -1, &stmt, &text);
-		if (rc == SQLITE_ERROR && strstr(sqlite3_errmsg(db), "duplicate column name")) {
-			text = strchr(statement, ';') + 1;
-			rc = SQLITE_OK;
-			continue;
-		}
-		if (rc == SQLITE_OK && stmt)
-			rc = sqlite3_step(stmt);
-		sqlite3_finalize(stmt);
-	}
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
-}
-
-/* Makes the schema, or brings it up to date: wholly or not at all. */
-static int schema_make(sqlite3 *db)
-{
-	char set_version[64];
-	int found = 0, rc = database_version(db, &found);
-
-	if (rc < 0 || found == SCHEMA_NEWEST)
-		return rc;
-	if (!version_known(found))
-		return -EPROTONOSUPPORT;
-	rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
-	if (rc == SQLITE_OK && found == 0)
-		rc = sqlite3_exec(db, schema, NULL, NULL, NULL);
-	for (int version = found ? found : SCHEMA_VERSION;
-	     rc == SQLITE_OK && version < SCHEMA_NEWEST; version++)
-		rc = migrate(db, migrations[version - SCHEMA_VERSION]);
-	snprintf(set_version, sizeof(set_version), "PRAGMA user_version=%d; COMMIT;",
-		 SCHEMA_NEWEST);
-	if (rc == SQLITE_OK)
-		rc = sqlite3_exec(db, set_version, NULL, NULL, NULL);
-	if (rc != SQLITE_OK)
-		(void)sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
-	return store_errno(rc);
-}
-
 /* A path that cannot be written is said in one word, whichever of them it is. */
 static int file_open(struct store *store, const char *path)
 {
@@ -381,16 +313,14 @@ void store_explain(const char *path, int rc, struct error *err)
 int store_check(const char *path, struct error *err)
 {
 	sqlite3 *db = NULL;
-	int version = 0;
+	int version;
 	int rc = store_errno(
 		sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL));
 
 	if (rc == 0)
 		(void)sqlite3_busy_timeout(db, DATABASE_BUSY_MS);
 	if (rc == 0)
-		rc = database_version(db, &version);
-	if (rc == 0 && !version_known(version))
-		rc = -EPROTONOSUPPORT;
+		rc = database_schema_check(db, &schema, &version);
 	sqlite3_close(db);
 	if (rc < 0)
 		store_explain(path, rc, err);
@@ -423,7 +353,7 @@ static int open_at(struct store **ret, const char *path, bool on_disk, bool keep
 	 * it is on a disk, what a power cut leaves has to be a database still. */
 	store->database = (struct database){.settings = on_disk ? DATABASE_ON_DISK : IN_MEMORY,
 					    .keeps_room = keeps_room,
-					    .schema_make = schema_make,
+					    .schema = &schema,
 					    .texts = texts,
 					    .statements = store->statement,
 					    .count = STATEMENTS};

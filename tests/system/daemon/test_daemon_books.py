@@ -1,17 +1,15 @@
 """carved, the front and the simulated driver together: the books against the driver's own figures."""
-import contextlib
 import json
 import os
 import pathlib
 import re
 import signal
-import sqlite3
 import subprocess
 import time
 
 import pytest
 
-from conftest import BUILD, process_ended, rest_long, wait_until
+from conftest import BUILD, process_ended, wait_until
 from daemon_client import UnixConnection
 from programs import python
 
@@ -122,29 +120,6 @@ def test_the_probe_of_managed_memory_is_tried_again_when_no_session_has_a_slice(
     assert learned() == ["unknown"]
     assert host.carve("session", "release", session).returncode == 0
     wait_until(lambda: learned() == ["unknown", "apart"])
-    assert host.carve_json("gpu", "list")[0]["context_bytes"] == cost
-
-
-@pytest.mark.parametrize("version", rest_long([8, 9, 10]))
-def test_costs_of_contexts_in_an_older_database_are_kept(make_host, version):
-    """Version 8 did not know where managed memory shows; 9 and 10 could not tell that they did not."""
-    host = make_host("t4")
-    place, log = (pathlib.Path(host.env["CARVE_RUNTIME_DIR"], name) for name in ("carve.db", "carved.log"))
-    cost = wait_until(lambda: host.carve_json("gpu", "list")[0]["context_bytes"])
-    kill_daemon(host)
-    with contextlib.closing(sqlite3.connect(place)) as db, db:
-        db.execute("UPDATE context SET bytes=bytes+4096")
-        db.execute("DROP TABLE figures")
-        if version < 10:
-            db.execute("DROP TABLE over_killed")
-        if version > 8:
-            db.execute("CREATE TABLE figures(model TEXT, driver TEXT, managed_apart INTEGER,"
-                       " PRIMARY KEY(model, driver)) WITHOUT ROWID")
-            db.execute("INSERT INTO figures SELECT model, driver, 0 FROM context")
-        db.execute(f"PRAGMA user_version={version}")
-    assert host.carve("sim", "fault", "hang", "--call", "cuCtxCreate_v2", "--error", "2", "--count", "1").returncode == 0
-    assert wait_until(lambda: host.carve_json("gpu", "list")[0]["context_bytes"]) == cost + 4096, "no probe was needed"
-    wait_until(lambda: log.read_text().count("managed=apart") == 2)
     assert host.carve_json("gpu", "list")[0]["context_bytes"] == cost
 
 

@@ -1,10 +1,8 @@
 """What `carve job list` shows and in which order, the output of arrays, and jobs that are named by their names."""
-import contextlib
 import datetime
 import math
 import pathlib
 import re
-import sqlite3
 import subprocess
 
 import pytest
@@ -253,27 +251,3 @@ def test_jobs_start_in_the_order_in_which_they_came_before_and_after_a_restart(q
     queues.open_gate()
     queues.ended(last)
     assert [line.split()[0] for line in queues.runs() if line.endswith("start")] == [first, f"{array}_1", f"{array}_3", last]
-
-
-def test_arrays_of_a_version_before_keep_their_numbers(queues):
-    """There each job of an array took a number, and was that number's file."""
-    queues.agent("half=0.5")
-    for options in (["--hold"], ["--hold", "--array", "0-2"], ["--hold"]):
-        queues.enqueue("sh", "-c", "echo $CARVE_JOB_ID", options=options)
-    queues.kill_daemon()
-    with contextlib.closing(sqlite3.connect(queues.host.env["CARVE_RUNTIME_DIR"] + "/queue.db")) as db:
-        # What the version before had written: jobs 1, 2_0 to 2_2 as 2 to 4, and 5.
-        db.execute("UPDATE job SET id = 5 WHERE id = 3 AND array = 0")
-        db.execute("UPDATE job SET id = id % 1000000 + array WHERE array > 0")
-        db.execute("DELETE FROM sqlite_sequence")
-        db.execute("INSERT INTO sqlite_sequence(name, seq) VALUES('job', 5)")
-        db.execute("DROP TABLE number")
-        db.execute("PRAGMA user_version=7")
-        db.commit()
-    assert listed(queues) == ["1", "2_0", "2_1", "2_2", "5"]
-    assert queues.enqueue("true", options=["--array", "0-1", "--hold"]) == "6" and queues.enqueue("true", options=["--hold"]) == "7"
-    for id in ("2", "5"):
-        assert queues.host.carve("job", "release", id).returncode == 0
-        queues.ended(id)
-    assert queues.host.carve("job", "logs", "2").stdout.splitlines() == [f"{i}: 2_{i}" for i in range(3)]
-    assert listed(queues) == ["1", "2_0", "2_1", "2_2", "5", "6_0", "6_1", "7"]
