@@ -352,10 +352,16 @@ static int serve_supervised(struct node *node)
 
 /* ---- the supervisor ---------------------------------------------------------------------- */
 
-static int worker_prepare(struct supervise *supervise, int link_fd, struct worker_user *ret,
-			  struct error *err)
+static int worker_ask(struct supervise *supervise, struct worker_preparation *ret,
+		      struct error *err)
 {
-	return prepare(supervise->arg, &supervise->warden, link_fd, ret, err);
+	return prepare_ask(supervise->arg, ret, err);
+}
+
+static int worker_prepare(struct supervise *supervise, int link_fd,
+			  struct worker_preparation *preparation, struct error *err)
+{
+	return prepare(supervise->arg, &supervise->warden, link_fd, preparation, err);
 }
 
 static struct supervise supervise_of(struct node *node, char **argv)
@@ -366,7 +372,8 @@ static struct supervise supervise_of(struct node *node, char **argv)
 		.argv = argv,
 		.ready_fd = -1,
 		.words_fd = -1,
-		.prepare = prepare_wanted(node) ? worker_prepare : NULL,
+		.ask = prepare_wanted(node) ? worker_ask : NULL,
+		.prepare = worker_prepare,
 		.arg = node,
 	};
 }

@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <grp.h>
+#include <poll.h>
 #include <pwd.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -92,6 +94,10 @@ int prepare_user(const struct node *node, struct worker_user *ret, struct error 
 
 /* ---- whether it can ---------------------------------------------------------------------- */
 
+/* Opening the driver of eight GPUs that no process holds open may take this long. The worker waits
+ * longer for its word (separate.c). */
+#define DRIVER_PATIENCE_MS 20000
+
 static bool driver_starts(void)
 {
 	struct error err = {0};
@@ -126,52 +132,105 @@ static const char *const obstacle_text[] = {
 			    "files, or the simulated host's, are root's alone",
 };
 
-/* In a child of its own: what it changes and opens ends with it. The host of the warden waits for
- * the process, here its word is waited for. */
-static enum obstacle obstacle_ask(const struct worker_user *w,
-				  enum obstacle (*find)(const struct worker_user *w))
+/* Forks a process that has no descriptor of this process but the standard ones and *ret_out. The
+ * other end of that pipe is *ret_in here. Returns as fork() does; -1: there is no child. */
+static pid_t asker_fork(int *ret_in, int *ret_out)
 {
-	unsigned char word = OBSTACLE_USER;
 	int ends[2];
 
 	if (pipe2(ends, O_CLOEXEC) < 0)
-		return OBSTACLE_USER;
+		return -1;
 	pid_t pid = fork();
 	if (pid == 0) {
-		/* The driver gets none of this process's descriptors. */
-		int out = dup2(ends[1], STDERR_FILENO + 1);
+		*ret_out = dup2(ends[1], STDERR_FILENO + 1);
+		(void)close_range((unsigned)*ret_out + 1, ~0u, 0);
+		return 0;
+	}
+	close(ends[1]);
+	if (pid > 0)
+		*ret_in = ends[0];
+	else
+		close(ends[0]);
+	return pid;
+}
 
-		(void)close_range((unsigned)out + 1, ~0u, 0);
+/* In a child of its own: what the question changes and opens ends with that child. A driver that
+ * kills the child has not started, which is `crashed`. A driver that hangs says nothing of rights:
+ * the worker begins without any, and tells users that it waits for the driver. */
+static enum obstacle obstacle_ask(const struct worker_user *w,
+				  enum obstacle (*find)(const struct worker_user *w),
+				  enum obstacle crashed)
+{
+	unsigned char word = OBSTACLE_NONE;
+	struct pollfd answer = {.events = POLLIN};
+	int out;
+	pid_t pid = asker_fork(&answer.fd, &out);
+
+	if (pid == 0) {
 		word = (unsigned char)find(w);
 		(void)!write(out, &word, 1);
 		_exit(0);
 	}
-	close(ends[1]);
-	if (pid > 0)
-		(void)read_all(ends[0], &word, 1);
-	close(ends[0]);
+	if (pid < 0)
+		_exit(EXIT_FAILURE);
+	if (poll(&answer, 1, DRIVER_PATIENCE_MS) == 1 && read(answer.fd, &word, 1) != 1)
+		word = (unsigned char)crashed;
+	close(answer.fd);
+	(void)kill(pid, SIGKILL);
 	return word;
 }
 
+/* In a child of the process that prepares, which polls for the answer meanwhile. */
+static _Noreturn void obstacle_tell(const struct worker_user *w, int out)
+{
+	enum obstacle obstacle =
+		w->uid ? obstacle_ask(w, obstacle_find, OBSTACLE_DRIVER) : OBSTACLE_NONE;
+
+	if (obstacle == OBSTACLE_DRIVER)
+		obstacle = obstacle_ask(w, obstacle_driver, OBSTACLE_NONE);
+	(void)!write(out, &(unsigned char){obstacle}, 1);
+	_exit(EXIT_SUCCESS);
+}
+
+int prepare_ask(const struct node *node, struct worker_preparation *ret, struct error *err)
+{
+	int out;
+
+	*ret = (struct worker_preparation){.answer_fd = -1};
+	if (prepare_user(node, &ret->user, err) < 0)
+		return -1;
+	groups_find(&ret->user);
+	pid_t pid = asker_fork(&ret->answer_fd, &out);
+	if (pid == 0)
+		obstacle_tell(&ret->user, out);
+	if (pid < 0)
+		return error_set(err, EXIT_CODE_FAILED, "cannot ask whether the driver starts: %s",
+				 strerrordesc_np(errno));
+	return 0;
+}
+
+void prepare_forget(struct worker_preparation *preparation)
+{
+	close_fd(&preparation->answer_fd);
+}
+
 /* systemd has started a worker as its user: that worker cannot stay root. */
-static int user_decide(const struct node *node, struct worker_user *ret, char *why_not, size_t size,
-		       struct error *err)
+static int user_decide(const struct node *node, struct worker_preparation *preparation,
+		       char *why_not, size_t size, struct error *err)
 {
 	bool service = node->options.warden;
+	unsigned char obstacle;
 
-	if (prepare_user(node, ret, err) < 0)
-		return -1;
-	groups_find(ret);
-	enum obstacle obstacle = ret->uid ? obstacle_ask(ret, obstacle_find) : OBSTACLE_NONE;
-	if (obstacle == OBSTACLE_DRIVER)
-		obstacle = obstacle_ask(ret, obstacle_driver);
+	if (read_all(preparation->answer_fd, &obstacle, 1) != 1 || obstacle > OBSTACLE_DRIVER)
+		return error_set(err, EXIT_CODE_FAILED,
+				 "the process that asks whether the driver starts has ended");
 	snprintf(why_not, size, "%s", obstacle_text[obstacle]);
 	if (obstacle == OBSTACLE_NONE || (service && obstacle == OBSTACLE_DRIVER))
 		return 0;
 	if (service)
 		return error_set(err, EXIT_CODE_FAILED, "it does not serve as user %u: %s",
-				 ret->uid, obstacle_text[obstacle]);
-	*ret = (struct worker_user){0};
+				 preparation->user.uid, obstacle_text[obstacle]);
+	preparation->user = (struct worker_user){0};
 	return 0;
 }
 
@@ -261,11 +320,12 @@ bool prepare_wanted(const struct node *node)
 	return node->options.system && geteuid() == 0;
 }
 
-int prepare(struct node *node, struct warden **warden, int link_fd, struct worker_user *ret,
-	    struct error *err)
+int prepare(struct node *node, struct warden **warden, int link_fd,
+	    struct worker_preparation *preparation, struct error *err)
 {
 	static struct separation_word word;
 	const struct runtime *runtime = &node->runtime;
+	const struct worker_user *user = &preparation->user;
 	/* Its place may change in this: the next worker's is looked for anew. */
 	struct state state = node->state;
 	struct claims claims = {0};
@@ -274,13 +334,13 @@ int prepare(struct node *node, struct warden **warden, int link_fd, struct worke
 	word = (struct separation_word){.made_anew = runtime->made_anew,
 					.host_capabilities = host_root_needed()};
 	config_settle(node, &word);
-	if (user_decide(node, ret, word.separation.why_not, sizeof(word.separation.why_not), err) <
-		    0 ||
-	    state_prepare(&state, runtime, ret->uid, ret->gid, err) < 0 ||
-	    log_settle(ret, err) < 0 ||
-	    warden_settle(node, state.wanted, warden, ret, &jobs_error, err) < 0)
+	if (user_decide(node, preparation, word.separation.why_not, sizeof(word.separation.why_not),
+			err) < 0 ||
+	    state_prepare(&state, runtime, user->uid, user->gid, err) < 0 ||
+	    log_settle(user, err) < 0 ||
+	    warden_settle(node, state.wanted, warden, user, &jobs_error, err) < 0)
 		return -1;
-	int rc = claims_open(&claims, ret->uid);
+	int rc = claims_open(&claims, user->uid);
 	if (rc < 0)
 		log_event(LOG_WARNING, "claims.failed dir=" CLAIMS_DIR " error=\"%s\"",
 			  strerrordesc_np(-rc));

@@ -145,6 +145,8 @@ struct service {
 	const struct runtime_start *start;
 	struct warden *warden; /* NULL: no worker was there yet */
 	int listen_fd;
+	int new_fd; /* to a worker that is being prepared; -1: there is none */
+	struct worker_preparation preparation;
 	int signal_fd; /* children that have ended */
 	bool told;
 };
@@ -190,23 +192,38 @@ static int may_link(const struct service *s, int fd, struct error *err)
 				   "user %u is not the daemon's, which is %u", uid, user.uid);
 }
 
+static void worker_refuse(struct service *s, const struct error *err)
+{
+	log_event(LOG_ERROR, "worker.refused error=\"%s\"", err->message);
+	prepare_refuse(s->new_fd, err);
+	runtime_let_go(&s->node->runtime);
+	close_fd(&s->new_fd);
+	prepare_forget(&s->preparation);
+}
+
 /* A worker that connects while another is served waits in the socket until that one has hung up. */
+static void worker_accept(struct service *s)
+{
+	struct error err = {0};
+
+	s->new_fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (s->new_fd >= 0 &&
+	    (may_link(s, s->new_fd, &err) < 0 || prepare_ask(s->node, &s->preparation, &err) < 0))
+		worker_refuse(s, &err);
+}
+
+/* The question that was asked for the new worker has its answer. */
 static void worker_take(struct service *s)
 {
-	struct worker_user user;
 	struct error err = {0};
-	cleanup_close int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-	if (fd < 0)
-		return;
-	if (may_link(s, fd, &err) == 0 && runtime_hold(&s->node->runtime, s->start, &err) >= 0 &&
-	    prepare(s->node, &s->warden, fd, &user, &err) == 0) {
-		(void)steal_fd(&fd); /* it is the warden's */
+	if (runtime_hold(&s->node->runtime, s->start, &err) < 0 ||
+	    prepare(s->node, &s->warden, s->new_fd, &s->preparation, &err) < 0) {
+		worker_refuse(s, &err);
 		return;
 	}
-	log_event(LOG_ERROR, "worker.refused error=\"%s\"", err.message);
-	prepare_refuse(fd, &err);
-	runtime_let_go(&s->node->runtime);
+	s->new_fd = -1; /* it is the warden's */
+	prepare_forget(&s->preparation);
 }
 
 /* A second daemon was started, and finds this one: files may have been removed. The worker is to
@@ -224,13 +241,14 @@ static void second_take(struct service *s)
 
 static int turn(struct service *s, struct error *err)
 {
-	bool linked = s->warden && warden_is_linked(s->warden);
+	bool linked = s->warden && warden_is_linked(s->warden), prepares = s->new_fd >= 0;
 	int rc = linked ? 0 : listen_hold(s, err), timeout_ms = linked ? -1 : LOOK_MS;
+	int worker_fd = prepares ? s->preparation.answer_fd : s->listen_fd;
 	struct signalfd_siginfo info;
 	struct pollfd fds[3 + WARDEN_POLLS_MAX] = {
 		{.fd = s->signal_fd, .events = POLLIN},
 		{.fd = s->node->runtime.sole_fd, .events = POLLIN},
-		{.fd = linked ? -1 : s->listen_fd, .events = POLLIN},
+		{.fd = linked ? -1 : worker_fd, .events = POLLIN},
 	};
 	unsigned count = s->warden ? warden_poll_fill(s->warden, fds + 3, &timeout_ms) : 0;
 
@@ -246,13 +264,13 @@ static int turn(struct service *s, struct error *err)
 	if (fds[1].revents)
 		second_take(s);
 	if (fds[2].revents)
-		worker_take(s);
+		(prepares ? worker_take : worker_accept)(s);
 	return 0;
 }
 
 int warden_main(struct node *node, const struct runtime_start *start, struct error *err)
 {
-	struct service s = {.node = node, .start = start, .listen_fd = -1};
+	struct service s = {.node = node, .start = start, .listen_fd = -1, .new_fd = -1};
 	sigset_t child;
 
 	if (!prepare_wanted(node))

@@ -283,12 +283,16 @@ class Host(Runner):
         """The driver's own books, never carve's."""
         return self.carve_json("sim", "stat")
 
-    def kill(self):
-        """Its server, which is the GPU, dies without a word."""
+    def server(self):
+        """The process that is the GPU."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
             s.connect(self.env["SIMGPU_HOST"] + "/driver.sock")
             peer = s.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        os.kill(struct.unpack("3i", peer)[0], signal.SIGKILL)
+        return struct.unpack("3i", peer)[0]
+
+    def kill(self):
+        """Its server dies without a word."""
+        os.kill(self.server(), signal.SIGKILL)
 
     def close(self):
         self.process.stdin.close()

@@ -3,11 +3,14 @@
  * for the warden's events.
  *
  *   state      event                          becomes
+ *   PREPARING  the driver is known to start   RUNNING
+ *              for the worker, or not
+ *              SIGTERM, SIGINT                ENDED
  *   RUNNING    the worker ended, status 0     ENDED
  *              the worker ended otherwise     PAUSED, until the time that pace.h says
  *              it never served: first start   ENDED, with its status
  *              SIGTERM, SIGINT                STOPPING: the worker is told to end
- *   PAUSED     it is time                     RUNNING
+ *   PAUSED     it is time                     PREPARING
  *              SIGTERM, SIGINT                ENDED
  *   STOPPING   the worker ended               ENDED
  *
@@ -61,9 +64,9 @@
 #define STORED_PART 4
 /* Notices that are read in a pass. */
 #define NOTICES_MOST 1024u
-#define OWN_POLLS 3u
+#define OWN_POLLS 4u
 
-enum state { STATE_RUNNING, STATE_PAUSED, STATE_STOPPING, STATE_ENDED };
+enum state { STATE_PREPARING, STATE_RUNNING, STATE_PAUSED, STATE_STOPPING, STATE_ENDED };
 
 struct supervisor {
 	struct supervise *given;
@@ -73,6 +76,7 @@ struct supervisor {
 	int signal_fd, notify_fd;
 	int control_fd; /* to the worker */
 	pid_t worker;   /* 0: none */
+	struct worker_preparation preparation;
 	struct pace pace;
 	uint64_t started_ns, next_ns;
 	bool serves;       /* this worker has said so */
@@ -255,8 +259,7 @@ static int control_make(struct supervisor *s, int *ret_end)
 	return 0;
 }
 
-static int link_prepare(struct supervisor *s, struct worker_user *ret, int *ret_link,
-			struct error *err)
+static int link_prepare(struct supervisor *s, int *ret_link, struct error *err)
 {
 	int ends[2];
 
@@ -264,49 +267,35 @@ static int link_prepare(struct supervisor *s, struct worker_user *ret, int *ret_
 		return error_set(err, EXIT_CODE_FAILED, "cannot make a link to the worker: %s",
 				 strerrordesc_np(errno));
 	*ret_link = ends[1];
-	int rc = s->given->prepare(s->given, ends[0], ret, err);
+	int rc = s->given->prepare(s->given, ends[0], &s->preparation, err);
 	if (rc < 0)
 		close(ends[0]);
 	return rc;
 }
 
-/* False: there is no worker now, and perhaps none at all. */
-static bool prepare(struct supervisor *s, struct worker_user *ret, int *ret_link)
+/* There is no worker now, and none at all if no worker has served yet. */
+static void prepare_failed(struct supervisor *s, const struct error *err)
 {
-	struct error err = {0};
-
-	if (!s->given->prepare || link_prepare(s, ret, ret_link, &err) == 0)
-		return true;
-	log_event(LOG_ERROR, "supervisor.no_worker error=\"%s\"", err.message);
+	log_event(LOG_ERROR, "supervisor.no_worker error=\"%s\"", err->message);
+	close_fd(&s->preparation.answer_fd);
 	if (s->continues) {
 		pause_for(s, pace_ended(&s->pace, 0, false));
-		return false;
+		return;
 	}
-	snprintf(s->status, sizeof(s->status), "%.300s%s%.200s", err.message,
-		 err.hint[0] ? "; " : "", err.hint);
+	snprintf(s->status, sizeof(s->status), "%.300s%s%.200s", err->message,
+		 err->hint[0] ? "; " : "", err->hint);
 	if (s->given->words_fd < 0)
-		*s->err = err;
-	ended_for_good(s, err.code);
-	return false;
+		*s->err = *err;
+	ended_for_good(s, err->code);
 }
 
-static void worker_start(struct supervisor *s)
+/* `warden`: the worker's end of its link to that; -1: it has none. */
+static void worker_start(struct supervisor *s, int warden)
 {
-	struct worker_user user = {0};
-	cleanup_close int warden = -1;
-	struct sockaddr_un notify;
-	struct error err = {0};
-
-	if (files_hold(s, &err) < 0) {
-		log_event(LOG_ERROR, "supervisor.gives_up error=\"%s\"", err.message);
-		snprintf(s->status, sizeof(s->status), "%.500s", err.message);
-		ended_for_good(s, EXIT_CODE_FAILED);
-		return;
-	}
-	if (!prepare(s, &user, &warden))
-		return;
 	cleanup_close int lock = lock_show(s->runtime), control = -1;
-	int rc = lock < 0 ? lock : notify_listen(s, user.uid);
+	int rc = lock < 0 ? lock : notify_listen(s, s->preparation.user.uid);
+	struct sockaddr_un notify;
+
 	if (rc == 0)
 		rc = control_make(s, &control);
 	notify_path(s, &notify);
@@ -318,7 +307,7 @@ static void worker_start(struct supervisor *s)
 			.lock_fd = lock,
 			.control_fd = control,
 			.warden_fd = warden,
-			.user = user,
+			.user = s->preparation.user,
 			.hoard = &s->hoard,
 			.supervisor = getpid(),
 		});
@@ -332,6 +321,37 @@ static void worker_start(struct supervisor *s)
 	}
 	s->worker = rc;
 	s->state = STATE_RUNNING;
+}
+
+static void worker_prepare(struct supervisor *s)
+{
+	struct error err = {0};
+
+	s->preparation = (struct worker_preparation){.answer_fd = -1};
+	if (files_hold(s, &err) < 0) {
+		log_event(LOG_ERROR, "supervisor.gives_up error=\"%s\"", err.message);
+		snprintf(s->status, sizeof(s->status), "%.500s", err.message);
+		ended_for_good(s, EXIT_CODE_FAILED);
+	} else if (!s->given->ask) {
+		worker_start(s, -1);
+	} else if (s->given->ask(s->given, &s->preparation, &err) == 0) {
+		s->state = STATE_PREPARING;
+	} else {
+		prepare_failed(s, &err);
+	}
+}
+
+static void answer_take(struct supervisor *s)
+{
+	cleanup_close int warden = -1;
+	struct error err = {0};
+
+	if (link_prepare(s, &warden, &err) < 0) {
+		prepare_failed(s, &err);
+		return;
+	}
+	close_fd(&s->preparation.answer_fd);
+	worker_start(s, warden);
 }
 
 /* Becomes the program that has the path of this one now. Returns where it cannot. */
@@ -416,7 +436,7 @@ static void stop(struct supervisor *s)
 	if (s->state == STATE_RUNNING) {
 		s->state = STATE_STOPPING;
 		order(s, SUPERVISOR_ORDER_STOP);
-	} else if (s->state == STATE_PAUSED) {
+	} else if (s->state == STATE_PAUSED || s->state == STATE_PREPARING) {
 		ended_for_good(s, EXIT_CODE_OK);
 	}
 }
@@ -463,6 +483,7 @@ static void turn(struct supervisor *s)
 		{.fd = s->signal_fd, .events = POLLIN},
 		{.fd = s->notify_fd, .events = POLLIN},
 		{.fd = s->runtime->sole_fd, .events = POLLIN},
+		{.fd = s->preparation.answer_fd, .events = POLLIN},
 	};
 	int timeout_ms = time_left_ms(s);
 	unsigned count = warden ? warden_poll_fill(warden, fds + OWN_POLLS, &timeout_ms) : 0;
@@ -478,8 +499,10 @@ static void turn(struct supervisor *s)
 		signals_take(s);
 	if (fds[2].revents)
 		second_take(s);
+	if (s->state == STATE_PREPARING && fds[3].revents)
+		answer_take(s);
 	if (s->state == STATE_PAUSED && now_monotonic_ns() >= s->next_ns)
-		worker_start(s);
+		worker_prepare(s);
 }
 
 /* ---- the whole ---------------------------------------------------------------------------- */
@@ -532,6 +555,7 @@ static void end(struct supervisor *s)
 			*s->status ? s->status : "it ended while it started");
 	notify_path(s, &notify);
 	(void)unlink(notify.sun_path);
+	close_fd(&s->preparation.answer_fd);
 	close_fd(&s->runtime->attach_fd);
 	close_fd(&s->runtime->http_fd);
 	hoard_drop_of(&s->hoard, SUPERVISOR_CLAIM);
@@ -552,6 +576,7 @@ int supervise_run(struct supervise *given, struct error *err)
 		.runtime = given->runtime,
 		.notify_fd = -1,
 		.control_fd = -1,
+		.preparation.answer_fd = -1,
 		.err = err,
 		.continues = given->runtime->lock_fd >= 0,
 	};
@@ -575,7 +600,7 @@ int supervise_run(struct supervise *given, struct error *err)
 	 * ptrace. */
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	hoard_begin(&s);
-	worker_start(&s);
+	worker_prepare(&s);
 	while (s.state != STATE_ENDED)
 		turn(&s);
 	end(&s);

@@ -11,7 +11,7 @@
 
 struct error;
 struct warden;
-struct worker_user;
+struct worker_preparation;
 
 struct supervise {
 	struct runtime *runtime;    /* chosen */
@@ -21,12 +21,13 @@ struct supervise {
 	int words_fd; /* gets the words of a first worker that cannot serve; -1: none */
 	/* Called once the directory is there: leaves the terminal. 0 or -errno. NULL: stays. */
 	int (*begin)(const struct runtime *runtime);
-	/* Called before each start of a worker where root started the daemon: prepare() of
-	 * daemon/prepare.h, for the warden that this process hosts. NULL: nothing is to be
-	 * prepared. */
-	int (*prepare)(struct supervise *supervise, int link_fd, struct worker_user *ret,
-		       struct error *err);
-	void *arg;             /* that function's */
+	/* Called before each start of a worker where root started the daemon, for the warden that
+	 * this process hosts: prepare_ask() of daemon/prepare.h, and prepare() once that has its
+	 * answer. NULL: nothing is to be prepared. */
+	int (*ask)(struct supervise *supervise, struct worker_preparation *ret, struct error *err);
+	int (*prepare)(struct supervise *supervise, int link_fd,
+		       struct worker_preparation *preparation, struct error *err);
+	void *arg;             /* those functions' */
 	struct warden *warden; /* NULL: this process hosts none */
 };
 

@@ -22,6 +22,12 @@ struct worker_user {
 /* This process becomes that user. 0 or -errno. */
 int worker_user_become(const struct worker_user *user);
 
+/* A worker that is being prepared (daemon/prepare.h). */
+struct worker_preparation {
+	struct worker_user user; /* the user that the worker is to become */
+	int answer_fd; /* readable once what was asked for that user has its answer; -1: none */
+};
+
 struct worker_start {
 	char *const *argv;             /* those of the supervisor */
 	const char *notify;            /* the path at which the worker tells the supervisor */
