@@ -98,6 +98,8 @@ struct node {
 	uint64_t tick_ms;
 	uint64_t second_ns; /* CLOCK_MONOTONIC of the last once-a-second work */
 	uint64_t busy_ns;   /* likewise, when something last went on */
+	unsigned rooms;     /* so many rooms of the table in rooms.c have started */
+	bool serving;       /* all of them have */
 	bool stopping;
 	int exit_code;
 };

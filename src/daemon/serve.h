@@ -1,5 +1,5 @@
-/* The daemon at work: starts its parts on one loop, has them act by the clock, and ends them.
- * Includes all rooms, and none includes it; node.h has the state. */
+/* The daemon at work: one loop, on which its rooms (rooms.h) start, act by the clock, and end. No
+ * room includes this header; node.h has the state. */
 #pragma once
 
 struct error;

@@ -1,5 +1,5 @@
 /* All sessions of a daemon that have not ended, and the parts of the daemon that this room uses.
- * The daemon's root owns and fills it in (serve.c). On the loop's thread only. */
+ * The daemon's root owns and fills it in (rooms.c). On the loop's thread only. */
 #pragma once
 
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* The books of the room that compares the driver's figures with the ledgers, and the settings that
- * it goes by. The daemon's root owns and fills it in (serve.c). On the loop's thread only. */
+ * it goes by. The daemon's root owns and fills it in (rooms.c). On the loop's thread only. */
 #pragma once
 
 #include <stdbool.h>

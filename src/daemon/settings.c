@@ -1,0 +1,106 @@
+/* The settings that are in force. The rooms get them at the start. SIGHUP has the file read anew,
+ * and a copy is kept for a start whose file is wrong (config_last.h). */
+#include "daemon/settings.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/config_last.h"
+#include "daemon/host/log.h"
+#include "daemon/host/names.h"
+#include "daemon/mig/mig.h"
+#include "daemon/node.h"
+#include "daemon/store/store.h"
+
+/* The group whose members may share MIG instances. A group that is not there has no members. */
+static gid_t share_group_find(const struct config *config)
+{
+	const char *name = config->mig_share_group;
+	char *end;
+	unsigned long number = strtoul(name, &end, 10);
+	uint32_t group;
+
+	if (!*name)
+		return MIG_SHARE_NO_GROUP;
+	if (!*end)
+		return (gid_t)number;
+	if (names_find_here(NAMES_OF_GROUPS, name, &group) == 0)
+		return group;
+	log_event(LOG_WARNING, "config.no_group key=mig_share_group group=%s", name);
+	return MIG_SHARE_NO_GROUP;
+}
+
+/* For a start with a file that is wrong by then. A system daemon may not write in its runtime
+ * directory. */
+static void copy_keep(struct node *node)
+{
+	if (!node->options.config_path)
+		return;
+	int rc = config_last_keep(node->options.config_path, node->state.dir);
+	int other = config_last_keep(node->options.config_path, node->runtime.dir);
+
+	node->config_kept.state = rc == 0;
+	node->config_kept.runtime = other == 0;
+	if (rc < 0 && other < 0)
+		log_event(LOG_WARNING, "config.not_kept dir=%s error=\"%s\"", node->state.dir,
+			  strerrordesc_np(-rc));
+}
+
+void settings_begin(struct node *node)
+{
+	store_keep_history(node->store, node->config.history_sessions,
+			   node->config.history_per_minute);
+	if (!node->config_wrong[0])
+		snprintf(node->config_wrong, sizeof(node->config_wrong), "%s", node->state.stays);
+	if (!node->config_wrong[0])
+		copy_keep(node);
+}
+
+void settings_spread(struct node *node)
+{
+	const struct config *config = &node->config;
+
+	mig_share_among(node->mig, share_group_find(config));
+	node->sessions.living.most = config->living_sessions;
+	node->settling.over = (struct over_setting){
+		.kills = config->over_policy == OVER_KILL,
+		.tolerance_bytes = config->over_tolerance_bytes,
+		.after_ns = config->over_after_ns,
+	};
+	node->slicing.wanted = config->slicing;
+	/* A user's own daemon serves that user alone. */
+	node->slicing.kills = config->slicing_policy == SLICING_KILL ||
+			      (config->slicing_policy == SLICING_DEFAULT && node->options.system);
+}
+
+void settings_reload(struct node *node)
+{
+	struct config before = node->config;
+	struct error err = {0};
+
+	if (!node->options.config_path)
+		return;
+	if (config_read(node->options.config_path, &node->config, &err) < 0) {
+		snprintf(node->config_wrong, sizeof(node->config_wrong), "%s%s%s", err.message,
+			 err.hint[0] ? "; " : "", err.hint);
+		log_event(LOG_ERROR, "config.refused error=\"%s\"", node->config_wrong);
+		return;
+	}
+	bool same_dir = !strcmp(before.state_dir, node->config.state_dir);
+	snprintf(node->config_wrong, sizeof(node->config_wrong), "%s",
+		 same_dir ? node->state.stays : "");
+	if (!node->config_wrong[0])
+		copy_keep(node);
+	if (!same_dir)
+		log_event(LOG_WARNING, "config.later key=state_dir dir=%s", node->state.dir);
+	store_keep_history(node->store, node->config.history_sessions,
+			   node->config.history_per_minute);
+	log_event(LOG_INFO, "config.read path=%s", node->options.config_path);
+	/* Rooms that have not started take the settings when they start. */
+	if (!node->serving)
+		return;
+	settings_spread(node);
+	slicing_reload(&node->slicing);
+}
