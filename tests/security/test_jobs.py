@@ -8,6 +8,7 @@ import pwd
 import signal
 import sqlite3
 import stat
+import subprocess
 import tempfile
 
 import pytest
@@ -248,7 +249,7 @@ def test_jobs_go_on_over_an_upgrade_of_the_supervisor_that_started_them(jobs):
     assert jobs.output(BOB, "id", "-u").strip() == str(BOB)
 
 
-def test_a_state_directory_that_is_named_meanwhile_is_the_next_supervisors(make_lab, tmp_path):
+def test_a_state_directory_that_is_named_meanwhile_is_used_once_the_files_are_there(make_lab, tmp_path):
     """The supervisor has the directory of jobs beside the one that it began with, and its workers keep to that."""
     config = tmp_path / "config.json"
     config.write_text("{}")
@@ -260,11 +261,16 @@ def test_a_state_directory_that_is_named_meanwhile_is_the_next_supervisors(make_
     os.kill(worker, signal.SIGKILL)
     wait_until(lambda: lab.worker() != worker)
     assert jobs.output(ALICE, "id", "-u").strip() == str(ALICE)
-    assert not (lab.dir / "other").exists()
     lab.kill_supervisor()
     lab.start()
-    assert Jobs(lab).output(ALICE, "id", "-u").strip() == str(ALICE)
-    assert (lab.dir / "other").is_dir()
+    assert jobs.output(ALICE, "id", "-u").strip() == str(ALICE)
+    assert not (lab.dir / "other").exists()
+    lab.kill_supervisor()
+    command = lab.log().rpartition("stop carved, and type: ")[2].splitlines()[0].rstrip('"')
+    assert subprocess.run(["sh", "-c", command]).returncode == 0, command
+    lab.start()
+    assert jobs.output(ALICE, "id", "-u").strip() == str(ALICE)
+    assert (lab.dir / "other/carve.db").is_file() and (lab.dir / "other-jobs").is_dir()
 
 
 def children_of(pid):

@@ -470,7 +470,7 @@ static void check_configuration(const struct check_input *in, struct finding *f)
 	find(f, OK, "the daemon's configuration is right");
 	if (!*wrong)
 		return;
-	find(f, PROBLEM, "the configuration is wrong, and the last good settings hold: %.300s",
+	find(f, PROBLEM, "the configuration is wrong, and the last good settings hold: %.500s",
 	     wrong);
 	advise(f, "mend the file, then systemctl reload carved, or SIGHUP to the daemon");
 }

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +9,6 @@
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,7 +20,6 @@
 #include "daemon/host/keep.h"
 #include "daemon/host/log.h"
 #include "daemon/host/runtime.h"
-#include "daemon/store/state_jobs.h"
 #include "daemon/store/store.h"
 #include "proto/warden_jobs.h"
 #include "warden/warden.h"
@@ -168,8 +165,6 @@ static bool current_dir(const struct runtime *runtime, char ret[static PATH_MAX 
 	return exists(path);
 }
 
-/* ---- moving ------------------------------------------------------------------------------ */
-
 /* From here on the database is the one in `dir`: one step, for whoever looks at any moment. */
 static int link_set(const struct runtime *runtime, const char *dir, struct error *err)
 {
@@ -188,114 +183,82 @@ static int link_set(const struct runtime *runtime, const char *dir, struct error
 	return rc;
 }
 
-/* The files of a database that is elsewhere now. */
-static void leftovers_remove(const char *dir, const char *name, bool database)
-{
-	static const char *const suffixes[] = {"", "-wal", "-shm", "-ends"};
-	char path[PATH_MAX + 32];
-
-	for (size_t i = database ? 0 : 1; i < ARRAY_SIZE(suffixes); i++) {
-		snprintf(path, sizeof(path), "%s/%s%s", dir, name, suffixes[i]);
-		unlink(path);
-	}
-}
-
-/* Into the runtime directory itself, where the link's name is taken until the database is whole. */
-static int move_back(const struct runtime *runtime, const char *from_path, struct error *err)
-{
-	char fresh[PATH_MAX], path[PATH_MAX], wal[PATH_MAX];
-	int rc;
-
-	runtime_path(runtime, DATABASE, path, sizeof(path));
-	runtime_path(runtime, DATABASE ".new", fresh, sizeof(fresh));
-	runtime_path(runtime, DATABASE ".new-wal", wal, sizeof(wal));
-	leftovers_remove(runtime->dir, DATABASE ".new", true);
-	leftovers_remove(runtime->dir, DATABASE, false);
-	rc = store_move(from_path, fresh, err);
-	if (rc < 0)
-		return rc;
-	rc = exists(wal) ? -EIO : rename(fresh, path) < 0 ? -errno : 0;
-	if (rc < 0)
-		return error_set(err, EXIT_CODE_FAILED,
-				 "cannot move the session database to %s: %s", path,
-				 strerrordesc_np(-rc));
-	leftovers_remove(runtime->dir, DATABASE ".new", true);
-	return 0;
-}
-
-/* Brings the living sessions, and all that is with them, from `from` to state->dir. A daemon that
- * dies in it leaves `from` as the place that counts, until the link is set. */
-static int move(struct state *state, const struct runtime *runtime, const char *from,
-		struct error *err)
-{
-	char from_path[PATH_MAX], to_path[PATH_MAX];
-	int rc;
-
-	database_path(from, from_path);
-	database_path(state->dir, to_path);
-	rc = state_jobs_copy(from, state->dir);
-	if (rc < 0)
-		return error_set(err, EXIT_CODE_FAILED,
-				 "cannot move the database of jobs to %.300s: %s", state->dir,
-				 strerrordesc_np(-rc));
-	if (!strcmp(state->dir, runtime->dir)) {
-		rc = move_back(runtime, from_path, err);
-	} else {
-		rc = store_move(from_path, to_path, err);
-		if (rc == 0)
-			rc = link_set(runtime, state->dir, err);
-	}
-	if (rc < 0)
-		return rc;
-	state_jobs_leave(from);
-	leftovers_remove(from, DATABASE, strcmp(from, runtime->dir) != 0);
-	log_event(LOG_INFO, "state.moved from=%s to=%s", from, state->dir);
-	return 0;
-}
-
 static int lock_take(const struct runtime *runtime, const char *dir, int *ret_fd, struct error *err)
 {
 	return strcmp(dir, runtime->dir) != 0 ? dir_take(dir, ret_fd, err) : 0;
 }
 
-/* Settles state->dir: the wanted one, with what is elsewhere. */
+/* The link is followed wherever it leads, but carve moves no databases. A daemon that is killed in
+ * a move would leave two places, of which the next daemon has to choose. */
+static bool kept_elsewhere(const struct state *state, const struct runtime *runtime,
+			   char ret_from[static PATH_MAX / 2])
+{
+	return current_dir(runtime, ret_from) && strcmp(ret_from, state->wanted) != 0;
+}
+
+/* A command that is cut off would move the files into a wrong place, and messages have an end. */
+#define COMMAND_MAX 190
+
+static void move_hint(const struct state *state, const struct runtime *runtime, const char *from,
+		      struct error *err)
+{
+	const char *to = state->wanted;
+	char own[PATH_MAX], users[PATH_MAX], command[COMMAND_MAX];
+	int length;
+
+	snprintf(own, sizeof(own), "%s/jobs", from);
+	snprintf(users, sizeof(users), "%s" WARDEN_JOBS, from);
+	if (!strcmp(from, runtime->dir) || !strcmp(to, runtime->dir))
+		length = snprintf(command, sizeof(command),
+				  "cd %s && mkdir -pm700 %s && mv *.db*%s %s", from, to,
+				  exists(own) ? " jobs" : "", to);
+	else if (exists(users))
+		length = snprintf(command, sizeof(command),
+				  "mv -T %s %s && mv -T %s %s" WARDEN_JOBS, from, to, users, to);
+	else
+		length = snprintf(command, sizeof(command), "mv -T %s %s", from, to);
+	if (length < COMMAND_MAX)
+		error_hint(err, "stop carved, and type: %s", command);
+	else
+		error_hint(err, "stop carved, and move the files there");
+}
+
+static int elsewhere_error(const struct state *state, const struct runtime *runtime,
+			   const char *from, struct error *err)
+{
+	char path[PATH_MAX];
+
+	database_path(state->wanted, path);
+	error_set(err, EXIT_CODE_FAILED, "the sessions are kept in %.120s, not in %.120s", from,
+		  state->wanted);
+	/* In the runtime directory it is the link to the sessions. */
+	if (strcmp(state->wanted, runtime->dir) != 0 && access(path, F_OK) == 0)
+		error_hint(err, "%.150s is another database: move it away", path);
+	else
+		move_hint(state, runtime, from, err);
+	return -EEXIST;
+}
+
+/* Settles state->dir as the wanted one. */
 static int place(struct state *state, const struct runtime *runtime, struct error *err)
 {
 	char from[PATH_MAX / 2];
-	bool any = current_dir(runtime, from);
 
+	if (kept_elsewhere(state, runtime, from))
+		return elsewhere_error(state, runtime, from, err);
 	snprintf(state->dir, sizeof(state->dir), "%s", state->wanted);
 	int rc = lock_take(runtime, state->dir, &state->lock_fd, err);
-	if (rc < 0)
-		return rc;
-	if (!any || !strcmp(from, state->dir))
-		return strcmp(state->dir, runtime->dir) != 0 ? link_set(runtime, state->dir, err)
-							     : 0;
-	cleanup_close int lock = -1;
-	rc = lock_take(runtime, from, &lock, err);
-	return rc < 0 ? rc : move(state, runtime, from, err);
+	return rc == 0 && strcmp(state->dir, runtime->dir) != 0 ? link_set(runtime, state->dir, err)
+								: rc;
 }
 
-static void stay_tell(struct state *state, const char *dir, const struct error *why)
+/* A file that names another place stops no service, and no upgrade. */
+static void stay(struct state *state, const char *from, struct error *why)
 {
-	snprintf(state->stays, sizeof(state->stays), "%.300s; the sessions stay in %.150s",
-		 why->message, dir);
-	log_event(LOG_WARNING, "state.stays dir=%s error=\"%s\"", dir, why->message);
-}
-
-/* A service's sandbox, for one, is that of the unit with which it was started. */
-static int stay(struct state *state, const struct runtime *runtime, struct error *err)
-{
-	struct error why = *err;
-
-	close_fd(&state->lock_fd);
-	if (!current_dir(runtime, state->dir) || !strcmp(state->dir, state->wanted))
-		return -1;
-	*err = (struct error){0};
-	int rc = lock_take(runtime, state->dir, &state->lock_fd, err);
-	if (rc == 0)
-		stay_tell(state, state->dir, &why);
-	return rc;
+	snprintf(state->stays, sizeof(state->stays), "%.250s; %.250s", why->message, why->hint);
+	log_event(LOG_WARNING, "state.stays error=\"%s\"", state->stays);
+	snprintf(state->wanted, sizeof(state->wanted), "%s", from);
+	*why = (struct error){0};
 }
 
 /* ---- before it gives up being root -------------------------------------------------------- */
@@ -363,75 +326,6 @@ static int give(const char *dir, uid_t uid, gid_t gid, struct error *err)
 	return rc;
 }
 
-/* A database that a worker had is not for root to read. */
-static int move_as(struct state *state, const struct runtime *runtime, const char *from, uid_t uid,
-		   gid_t gid, struct error *err)
-{
-	char from_path[PATH_MAX], to_path[PATH_MAX];
-	struct error why = {0};
-	int status = -1;
-	pid_t pid = fork();
-
-	database_path(from, from_path);
-	database_path(state->wanted, to_path);
-	if (pid == 0) {
-		if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 ||
-		    setresuid(uid, uid, uid) < 0 || store_move(from_path, to_path, &why) < 0)
-			_exit(EXIT_FAILURE);
-		_exit(EXIT_SUCCESS);
-	}
-	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
-	if (status != 0)
-		return error_set(err, EXIT_CODE_FAILED,
-				 "cannot move the session database %s to %s as user %u", from_path,
-				 to_path, uid);
-	return 0;
-}
-
-/* Files that are elsewhere come along. Until the link is set, the old place is the one that counts.
- */
-static int bring(struct state *state, const struct runtime *runtime, const char *from, uid_t uid,
-		 gid_t gid, struct error *err)
-{
-	int rc = state_jobs_move_users(from, state->wanted);
-
-	if (rc < 0)
-		return error_set(err, EXIT_CODE_FAILED,
-				 "cannot move the files of jobs from %.300s" WARDEN_JOBS
-				 " beside %.300s: %s",
-				 from, state->wanted, strerrordesc_np(-rc));
-	/* Only root writes there. */
-	if (!strcmp(from, runtime->dir)) {
-		rc = place(state, runtime, err);
-		close_fd(&state->lock_fd);
-		return rc < 0 ? rc : give(state->wanted, uid, gid, err);
-	}
-	rc = give(from, uid, gid, err);
-	if (rc == 0)
-		rc = move_as(state, runtime, from, uid, gid, err);
-	if (rc == 0)
-		rc = link_set(runtime, state->wanted, err);
-	if (rc == 0)
-		leftovers_remove(from, DATABASE, true);
-	return rc;
-}
-
-static int wanted_prepare(struct state *state, const struct runtime *runtime, uid_t uid, gid_t gid,
-			  struct error *err)
-{
-	char from[PATH_MAX / 2];
-	int rc = dirs_make(state->wanted);
-	if (rc < 0)
-		return dir_error(state->wanted, -rc, err);
-	rc = give(state->wanted, uid, gid, err);
-	if (rc < 0)
-		return rc;
-	if (current_dir(runtime, from) && strcmp(from, state->wanted) != 0)
-		return bring(state, runtime, from, uid, gid, err);
-	return link_set(runtime, state->wanted, err);
-}
-
 int state_prepare(struct state *state, const struct runtime *runtime, uid_t uid, gid_t gid,
 		  struct error *err)
 {
@@ -443,16 +337,20 @@ int state_prepare(struct state *state, const struct runtime *runtime, uid_t uid,
 		snprintf(state->wanted, sizeof(state->wanted), "%s/state", runtime->dir);
 	else if (in_runtime)
 		return 0;
-	int rc = wanted_prepare(state, runtime, uid, gid, err);
-	if (rc == 0 || state->named || !current_dir(runtime, from) || !strcmp(from, state->wanted))
-		return rc;
-	/* Nobody but root writes in the runtime directory. */
-	if (uid && !strcmp(from, runtime->dir))
-		return rc;
-	stay_tell(state, from, err);
-	*err = (struct error){0};
-	snprintf(state->wanted, sizeof(state->wanted), "%s", from);
-	return give(from, uid, gid, err);
+	if (kept_elsewhere(state, runtime, from)) {
+		int rc = elsewhere_error(state, runtime, from, err);
+
+		/* Nobody but root writes in the runtime directory. */
+		if (state->named || (uid && !strcmp(from, runtime->dir)))
+			return rc;
+		stay(state, from, err);
+		return give(from, uid, gid, err);
+	}
+	int rc = dirs_make(state->wanted);
+	if (rc < 0)
+		return dir_error(state->wanted, -rc, err);
+	rc = give(state->wanted, uid, gid, err);
+	return rc < 0 ? rc : link_set(runtime, state->wanted, err);
 }
 
 /* ---- the life of the host ---------------------------------------------------------------- */
@@ -513,13 +411,15 @@ static void copy_restore(const struct state *state, struct keep *keep, const cha
 int state_open(struct state *state, const struct runtime *runtime, struct keep *keep,
 	       struct store **ret, struct error *err)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], from[PATH_MAX / 2];
 	struct store_boot boot;
 	unsigned ended = 0;
-	int rc = place(state, runtime, err);
 
-	if (rc < 0 && !state->named)
-		rc = stay(state, runtime, err);
+	if (!state->named && kept_elsewhere(state, runtime, from)) {
+		(void)elsewhere_error(state, runtime, from, err);
+		stay(state, from, err);
+	}
+	int rc = place(state, runtime, err);
 	if (rc < 0)
 		return rc;
 	copy_restore(state, keep, COPY_OF_SESSIONS, DATABASE);
@@ -580,15 +480,11 @@ bool state_link_missing(const struct state *state, const struct runtime *runtime
 
 int state_check(const struct state *state, const struct runtime *runtime, struct error *err)
 {
-	char dir[PATH_MAX / 2], path[PATH_MAX], wanted[PATH_MAX];
+	char dir[PATH_MAX / 2], path[PATH_MAX];
 
 	(void)current_dir(runtime, dir);
 	database_path(dir, path);
-	database_path(state->wanted, wanted);
-	int rc = store_check(path, err);
-	if (rc == 0 && strcmp(path, wanted) != 0 && exists(wanted))
-		rc = store_check(wanted, err);
-	return rc;
+	return store_check(path, err);
 }
 
 void state_close(struct state *state)

@@ -3,8 +3,7 @@
  * The system's is /var/lib/carve. It is on disk; the runtime directory, which holds sockets and
  * lock, usually is not. `carve.db` in the runtime directory is then a link to the database. By it
  * the next daemon finds the living sessions wherever they are kept. A daemon that is told another
- * place moves them. Until that is complete, the old place is the one that counts. A daemon older
- * than this finds a link there, and refuses instead of starting without sessions.
+ * place moves nothing: it says which `mv` its administrator may type.
  *
  * Where no place is named or usual, both are the same directory. */
 #pragma once
@@ -34,10 +33,10 @@ struct state {
  * negative with *err. */
 int state_choose(struct state *state, const struct runtime *runtime, const char *named,
 		 const char *configured, struct error *err);
-/* Opens the database there, moved from where it was if need be. Sessions of before the host's
- * restart are ended in it. A database that is elsewhere and cannot be moved stays there, which is
- * logged: a wrong file stops no service, and no upgrade. But who names a directory by the option is
- * refused. */
+/* Opens the database there, and ends the sessions from before the host's restart in it. Where the
+ * sessions are kept elsewhere, a directory that was named by the option is refused. Another choice
+ * is given up for the place of the sessions, which is logged: a wrong file stops no service, and no
+ * upgrade. */
 int state_open(struct state *state, const struct runtime *runtime, struct keep *keep,
 	       struct store **ret, struct error *err);
 /* Why the open database cannot be read, as store_explain(). */
@@ -46,9 +45,9 @@ void state_explain(const struct state *state, int rc, struct error *err);
  * without touching them. */
 int state_check(const struct state *state, const struct runtime *runtime, struct error *err);
 /* Before a system daemon gives up being root: gives its directories and files to the user that it
- * becomes (0: it stays root). These are those of the present place and of the next one. Has the
- * link say where they are, or stay as in state_open(). Only what root or a worker of carve's had is
- * given away. 0 or negative with *err. */
+ * becomes (0: it stays root). Has the link say where they are, or stays where they are as
+ * state_open() does. Only what root or a worker of carve's had is given away. 0 or negative with
+ * *err. */
 int state_prepare(struct state *state, const struct runtime *runtime, uid_t uid, gid_t gid,
 		  struct error *err);
 /* Gives a directory, and what of a database is in it, to a user. 0 or -errno; -EPERM: it, or a

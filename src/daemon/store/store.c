@@ -338,8 +338,7 @@ static int ends_take_up(struct store *store, const char *path)
 	return rc;
 }
 
-static int open_at(struct store **ret, const char *path, bool on_disk, bool keeps_room,
-		   struct error *err)
+int store_open(struct store **ret, const char *path, bool on_disk, struct error *err)
 {
 	struct store *store = calloc(1, sizeof(*store));
 
@@ -352,7 +351,7 @@ static int open_at(struct store **ret, const char *path, bool on_disk, bool keep
 	/* Sessions need to survive this process, not the machine: no sync on each grant. But where
 	 * it is on a disk, what a power cut leaves has to be a database still. */
 	store->database = (struct database){.settings = on_disk ? DATABASE_ON_DISK : IN_MEMORY,
-					    .keeps_room = keeps_room,
+					    .keeps_room = on_disk,
 					    .schema = &schema,
 					    .texts = texts,
 					    .statements = store->statement,
@@ -369,11 +368,6 @@ static int open_at(struct store **ret, const char *path, bool on_disk, bool keep
 	return rc;
 }
 
-int store_open(struct store **ret, const char *path, bool on_disk, struct error *err)
-{
-	return open_at(ret, path, on_disk, on_disk, err);
-}
-
 /* ---- files that were removed ------------------------------------------------------------- */
 
 const char *store_missing(const struct store *store)
@@ -388,88 +382,6 @@ const char *store_missing(const struct store *store)
 int store_copy(const struct store *store)
 {
 	return database_copy(&store->database);
-}
-
-/* ---- moving ------------------------------------------------------------------------------ */
-
-/* The living sessions are those of `old`, whatever the new place was left with. */
-static const char merge[] =
-	"BEGIN IMMEDIATE;"
-	"UPDATE main.session SET ended=created, reason='forgotten' WHERE ended=0;"
-	"DELETE FROM main.holder;"
-	"DELETE FROM main.session_gpu WHERE session IN (SELECT id FROM old.session);"
-	"INSERT OR REPLACE INTO main.session SELECT * FROM old.session;"
-	"INSERT INTO main.session_gpu SELECT * FROM old.session_gpu;"
-	"INSERT INTO main.holder SELECT * FROM old.holder;"
-	"DELETE FROM main.command;"
-	"INSERT INTO main.command SELECT * FROM old.command;"
-	"DELETE FROM main.attached;"
-	"INSERT INTO main.attached SELECT * FROM old.attached;"
-	"DELETE FROM main.inherited;"
-	"INSERT INTO main.inherited SELECT * FROM old.inherited;"
-	"DELETE FROM main.exporter;"
-	"INSERT INTO main.exporter SELECT * FROM old.exporter;"
-	"INSERT OR REPLACE INTO main.over_killed SELECT * FROM old.over_killed;"
-	"INSERT OR REPLACE INTO main.quota SELECT * FROM old.quota;"
-	"INSERT OR REPLACE INTO main.context SELECT * FROM old.context;"
-	"INSERT OR REPLACE INTO main.figures SELECT * FROM old.figures;"
-	"INSERT OR REPLACE INTO main.slicing SELECT * FROM old.slicing;"
-	"INSERT OR REPLACE INTO main.mig_role SELECT * FROM old.mig_role;"
-	"DELETE FROM main.mig_instance;"
-	"INSERT INTO main.mig_instance SELECT * FROM old.mig_instance;"
-	"INSERT OR REPLACE INTO main.cgroup_limit SELECT * FROM old.cgroup_limit;"
-	"DELETE FROM main.waiting;"
-	"INSERT INTO main.waiting SELECT * FROM old.waiting;"
-	"UPDATE main.host SET boot=(SELECT boot FROM old.host);"
-	"COMMIT;";
-
-static int merge_from(struct store *store, const char *path)
-{
-	sqlite3_stmt *attach = NULL;
-	int rc = sqlite3_prepare_v2(store->database.db, "ATTACH ?1 AS old", -1, &attach, NULL);
-
-	if (rc != SQLITE_OK)
-		return store_errno(rc);
-	store_bind_text(attach, 1, path);
-	rc = sqlite3_step(attach);
-	sqlite3_finalize(attach);
-	store_sync_each_commit(store, true);
-	if (rc == SQLITE_DONE)
-		rc = sqlite3_exec(store->database.db, merge, NULL, NULL, NULL);
-	if (rc != SQLITE_OK)
-		(void)sqlite3_exec(store->database.db, "ROLLBACK", NULL, NULL, NULL);
-	return store_errno(rc);
-}
-
-static int unrecorded_move(const struct store *from, struct store *to)
-{
-	int rc = 0;
-
-	for (struct unrecorded *entry = from->unrecorded; entry && rc == 0; entry = entry->next)
-		rc = store_session_end(to, &entry->session);
-	return rc;
-}
-
-int store_move(const char *from_path, const char *to_path, struct error *err)
-{
-	struct store *from = NULL, *to = NULL;
-	int rc = open_at(&from, from_path, false, false, err);
-
-	/* Its log goes with the last connection. */
-	if (rc == 0)
-		rc = open_at(&to, to_path, true, false, err);
-	if (rc == 0) {
-		rc = merge_from(to, from_path);
-		if (rc == 0)
-			rc = unrecorded_move(from, to);
-		if (rc < 0)
-			error_set(err, EXIT_CODE_FAILED,
-				  "cannot move the session database %s to %s: %s", from_path,
-				  to_path, strerrordesc_np(-rc));
-	}
-	store_close(to);
-	store_close(from);
-	return rc;
 }
 
 void store_close(struct store *store)

@@ -81,9 +81,6 @@ int store_copy(const struct store *store);
 int store_check(const char *path, struct error *err);
 /* Why the database cannot be used, by an error of these, and the way out. */
 void store_explain(const char *path, int rc, struct error *err);
-/* Puts all that `from` has into `to`, which may have something of its own, too: what is in `from`
- * goes before it. Wholly or not at all; a second time changes nothing. 0 or negative with *err. */
-int store_move(const char *from, const char *to, struct error *err);
 
 #define STORE_BOOT_SIZE 40
 

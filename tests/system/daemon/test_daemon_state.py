@@ -2,10 +2,10 @@
 import contextlib
 import os
 import pathlib
-import random
 import shutil
 import sqlite3
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -135,98 +135,91 @@ def test_an_unwritable_boot_id_is_written_later(tiny_disk, make_daemon, tmp_path
 
 # ---- from one place to another ----
 
-def test_a_database_in_the_runtime_directory_is_moved(daemon, state, make_child):
-    sessions, ended = use(daemon)
-    child = make_child(daemon, next(iter(sessions)))
-    child.say(f"charge {GIB}")
-    was = settings(daemon)
-    daemon.kill()
-    daemon.args = ["--state-dir", state]
-    daemon.start()
-    assert living(daemon) == sessions and settings(daemon) == was and set(history(daemon)) == {ended}
-    wait_until(lambda: daemon.show(next(iter(sessions)))["pids"] == [child.pid])
-    assert (daemon.runtime / "carve.db").is_symlink()
-    assert not list(daemon.runtime.glob("carve.db-*"))
-    # From then on it is there, whatever the next one is told.
-    daemon.args = []
-    daemon.restart()
-    assert living(daemon) == sessions
-    daemon.args = ["--state-dir", state.parent / "other"]
-    daemon.restart()
-    assert living(daemon) == sessions and settings(daemon) == was and not list(state.glob("carve.db*"))
-    # And back.
-    daemon.args = ["--state-dir", daemon.runtime]
-    daemon.restart()
-    assert living(daemon) == sessions and settings(daemon) == was and set(history(daemon)) == {ended}
-    assert not (daemon.runtime / "carve.db").is_symlink()
-    assert daemon.log().count("state.moved") == 3
-    assert daemon.show(next(iter(sessions)))["pids"] == [child.pid]
-
-
-def test_an_existing_database_is_kept_except_for_its_sessions(durable, daemon, state):
-    """The quotas and the history of before, where a daemon ran without them meanwhile."""
-    sessions, ended = use(durable)
-    durable.kill()
-    set_quota(daemon, name="daemon", gpus=1)
-    later = daemon.grant(vram="1")["id"]
-    daemon.kill()
-    daemon.args = ["--state-dir", state]
-    daemon.start()
-    assert list(living(daemon)) == [later]
-    assert {*sessions, ended} <= set(history(daemon))
-    assert len(settings(daemon)[0]) == 2
-
-
-def test_killed_at_any_moment_of_a_move(daemon, tmp_path):
-    """The database goes to and fro between two places; whoever is left in the middle is found by the next."""
-    sessions, ended = use(daemon)
-    was = settings(daemon)
-    generator = random.Random(6)
-    places = [daemon.runtime, tmp_path / "a", tmp_path / "b"]
-    began = time.monotonic()
-    daemon.restart()
-    took = time.monotonic() - began
-    for i in range(int(os.environ.get("CARVE_TEST_MOVES", "25"))):
-        daemon.kill()
-        daemon.args = ["--state-dir", generator.choice(places)]
-        daemon.start(wait=False)
-        time.sleep(generator.uniform(0, took))
-        if i % 5 == 4:
-            daemon.restart()
-            assert living(daemon) == sessions and settings(daemon) == was and set(history(daemon)) == {ended}
-    daemon.restart()
-    assert living(daemon) == sessions and settings(daemon) == was and set(history(daemon)) == {ended}
-    assert "state.moved" in daemon.log()
-
-
 def refused(daemon, text):
     daemon.start(wait=False)
     assert daemon.process.wait(60) == 1
     assert text in daemon.log(), daemon.log()
 
 
-def test_a_move_that_cannot_be_completed_is_none(daemon, state):
-    sessions, _ = use(daemon)
+def moved(daemon):
+    """Does what the log's last hint says."""
+    wait_until(lambda: "stop carved, and type: " in daemon.log())
+    daemon.process.terminate()  # a supervisor that has ledgers goes on trying
+    daemon.process.wait(60)
+    command = daemon.log().rpartition("stop carved, and type: ")[2].splitlines()[0].rstrip('"')
+    (daemon.dir / "log").unlink()
+    assert run(["sh", "-c", command]).returncode == 0, command
+
+
+@pytest.fixture
+def short():
+    """A directory whose paths fit into a hint."""
+    with tempfile.TemporaryDirectory() as path:
+        yield pathlib.Path(path)
+
+
+def test_sessions_are_moved_by_the_command_that_the_refusal_names(daemon, short, make_child):
+    sessions, ended = use(daemon)
+    child = make_child(daemon, next(iter(sessions)))
+    child.say(f"charge {GIB}")
+    was = settings(daemon)
+    places = [daemon.runtime, short / "a", short / "b", daemon.runtime]
+    for old, new in zip(places, places[1:]):
+        daemon.kill()
+        daemon.args = ["--state-dir", new]
+        daemon.start(wait=False)
+        wait_until(lambda: f"the sessions are kept in {old}, not in {new}" in daemon.log())  # noqa: B023
+        moved(daemon)
+        daemon.start()
+        assert living(daemon) == sessions and settings(daemon) == was and set(history(daemon)) == {ended}
+        wait_until(lambda: daemon.show(next(iter(sessions)))["pids"] == [child.pid])
+        assert (daemon.runtime / "carve.db").is_symlink() == (new != daemon.runtime)
+        # From then on they are there, and a daemon that is told no place finds them.
+        daemon.args = []
+        daemon.restart()
+        assert living(daemon) == sessions
+
+
+def test_a_command_that_is_too_long_is_not_shown(daemon, tmp_path):
     daemon.kill()
-    (daemon.runtime / "carve.db.new").mkdir()  # where the link would be made
-    daemon.args = ["--state-dir", state]
-    refused(daemon, "cannot make the link")
+    daemon.args = ["--state-dir", tmp_path / ("long" * 50)]
+    refused(daemon, "the sessions are kept in")
+    assert "stop carved, and move the files there" in daemon.log() and "mv " not in daemon.log()
     daemon.args = []
     daemon.start()
-    assert living(daemon) == sessions and "state.moved" not in daemon.log()
-    added = daemon.grant(vram="1")["id"]
+
+
+def test_a_database_in_the_new_place_is_not_moved_over(durable, make_daemon, state):
+    sessions, _ = use(durable)
+    durable.kill()
+    other = make_daemon()
+    session = other.grant(vram="1")["id"]
+    other.kill()
+    other.args = ["--state-dir", state]
+    refused(other, f"{state}/carve.db is another database: move it away")
+    durable.start()
+    assert living(durable) == sessions
+    other.args = []
+    other.start()
+    assert list(living(other)) == [session]
+
+
+def test_a_link_that_cannot_be_made_is_told(daemon, state):
     daemon.kill()
-    (daemon.runtime / "carve.db.new").rmdir()
+    for file in daemon.runtime.glob("carve.db*"):
+        file.unlink()
+    (daemon.runtime / "carve.db.new").mkdir()
     daemon.args = ["--state-dir", state]
+    refused(daemon, "cannot make the link")
+    (daemon.runtime / "carve.db.new").rmdir()
     daemon.start()
-    assert living(daemon) == {**sessions, added: GIB}
 
 
 # ---- who may not ----
 
 def test_a_place_that_cannot_be_used(daemon, tmp_path):
-    sessions, _ = use(daemon)
     daemon.kill()
+    shutil.rmtree(daemon.runtime)
     (tmp_path / "file").write_text("")
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
@@ -239,7 +232,6 @@ def test_a_place_that_cannot_be_used(daemon, tmp_path):
         (daemon.dir / "log").unlink()
     daemon.args = []
     daemon.start()
-    assert living(daemon) == sessions
     done = run([BUILD / "carved", "--runtime-dir", daemon.runtime, "--state-dir", "relative"])
     assert done.returncode == 2 and "absolute path" in done.stderr
 
@@ -247,13 +239,11 @@ def test_a_place_that_cannot_be_used(daemon, tmp_path):
 def test_one_daemon_keeps_its_sessions_in_one_place(durable, make_daemon, state):
     other = make_daemon()
     other.kill()
+    shutil.rmtree(other.runtime)
     other.args = ["--state-dir", state]
     refused(other, f"a carved (pid {durable.pid}) keeps its sessions in {state} already")
-    other.args = []
-    other.start()
     upgrade(durable)  # which keeps the lock
-    other.kill()
-    other.args = ["--state-dir", state]
+    (other.dir / "log").unlink()
     refused(other, "keeps its sessions in")
     other.args = []
     other.start()
@@ -320,25 +310,27 @@ def test_a_wrong_configuration_from_the_start_is_refused(tmp_path):
 
 # ---- upgrades ----
 
-def test_an_upgrade_moves_it_where_it_can(make_daemon, tmp_path, state, make_child):
+def test_a_place_in_the_file_that_has_no_sessions_stops_no_daemon(make_daemon, tmp_path, short, make_child):
     config = tmp_path / "config.json"
+    state = short / "state"
     config.write_text("{}")
     daemon = make_daemon(args=["--config", config])
     sessions, _ = use(daemon)
     child = make_child(daemon, next(iter(sessions)))
     child.say(f"charge {GIB}")
     was = settings(daemon)
-    (tmp_path / "file").write_text("")
-    config.write_text(f'{{"state_dir": "{tmp_path}/file/none"}}')
-    upgrade(daemon)  # it would rather be elsewhere, but goes on
-    assert living(daemon) == sessions and settings(daemon) == was
-    assert "state.stays" in daemon.log() and "cannot write the state directory" in daemon.log()
     config.write_text(f'{{"state_dir": "{state}"}}')
     daemon.reload()
     wait_until(lambda: "config.later key=state_dir" in daemon.log())
     upgrade(daemon)
+    assert living(daemon) == sessions and settings(daemon) == was
+    assert f"the sessions are kept in {daemon.runtime}, not in {state}" in daemon.call("GET", "/v1/version").json["config_error"]
+    assert "state.stays" in daemon.log()
+    daemon.kill()
+    moved(daemon)
+    daemon.start()
     upgrade(daemon)
-    assert (state / "carve.db").exists() and daemon.log().count("state.moved") == 1
+    assert (state / "carve.db").exists() and daemon.call("GET", "/v1/version").json["config_error"] is None
     assert living(daemon) == sessions and settings(daemon) == was
     assert daemon.show(next(iter(sessions)))["pids"] == [child.pid]
     added = daemon.grant(vram="1")["id"]
@@ -431,12 +423,15 @@ def test_a_users_is_where_xdg_says(tmp_path, daemon):
         process.terminate()
         process.communicate(timeout=60)
         assert process.returncode == 0
-    served(XDG_STATE_HOME="")
-    assert (usual / "carve.db").is_file() and not (usual / "carve.db").is_symlink()
     served()
     assert os.readlink(usual / "carve.db") == f"{tmp_path}/state/carve/{os.uname().nodename}/carve.db"
     served(XDG_STATE_HOME="")
     assert (usual / "carve.db").is_symlink()
+    shutil.rmtree(usual)
+    served(XDG_STATE_HOME="")
+    assert (usual / "carve.db").is_file() and not (usual / "carve.db").is_symlink()
+    served()  # the sessions stay where they are
+    assert (usual / "carve.db").is_file() and not (usual / "carve.db").is_symlink()
     daemon.start()
 
 

@@ -297,6 +297,8 @@ def test_a_service_whose_state_directory_is_gone_for_good_starts_anew_with_its_s
     daemon.process.terminate()
     daemon.process.wait(60)
     state = tmp_path / "above" / "state"
+    for file in daemon.runtime.glob("carve.db*"):
+        file.unlink()
     supervisor.start(daemon, "--state-dir", state)
     session = daemon.grant(vram="4")["id"]
     child = make_child(daemon, session)

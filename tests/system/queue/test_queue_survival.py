@@ -710,20 +710,22 @@ def test_jobs_end_with_their_simulated_host(tmp_path):
 
 
 def test_jobs_move_with_the_state_directory(queues, tmp_path):
-    """There and back, with jobs that wait and one that runs meanwhile."""
+    """There and back by `mv`, with jobs that wait and one that runs meanwhile."""
     queues.agent("half=0.5,max=1")
     ended = queues.enqueue("echo", "out")
     queues.ended(ended)
     running, waiting = queues.witnessed(queues.gate()), queues.witnessed()
     wait_until(lambda: len(queues.runs()) == 1)
     runtime = pathlib.Path(queues.host.env["CARVE_RUNTIME_DIR"])
-    daemon = None
+    daemon, before = None, runtime
     for state in (tmp_path / "state", runtime, tmp_path / "third"):
         pid = queues.host.daemon_pid()
         os.kill(pid, signal.SIGTERM)
         if daemon:
             daemon.communicate()
         wait_until(lambda: process_ended(pid))
+        assert run(["sh", "-c", f"mkdir -p {state} && chmod 700 {state} && cd {before} && mv *.db* jobs {state}"]).returncode == 0
+        before = state
         daemon = queues.host.popen([BUILD / "carved", "--runtime-dir", runtime, "--state-dir", state, "--foreground"])
         wait_until(lambda: queues.host.run(["curl", "-s", "--unix-socket", runtime / "carved.sock", "http://localhost/v1/version"]).returncode == 0)
         assert (state / "queue.db").exists() and len(list(tmp_path.glob("*/queue.db"))) + (runtime / "queue.db").exists() == 1
