@@ -205,6 +205,30 @@ static int logs_follow(struct logs *l, const struct client *client, const json_t
 	return rc;
 }
 
+/* Says that no job of the array has printed anything, and how often the jobs have been tried. */
+static int nothing_tell(const char *id, const json_t *jobs, uint64_t attempt, struct error *err)
+{
+	uint64_t all = 0, most = 0;
+	size_t i;
+	json_t *job;
+
+	json_array_foreach(jobs, i, job)
+	{
+		uint64_t attempts = session_number(job, "attempt");
+
+		all += attempts;
+		most = attempts > most ? attempts : most;
+	}
+	if (attempt > most)
+		return error_set(err, EXIT_CODE_FAILED,
+				 "no job of array %s has had %llu attempts: the most is %llu", id,
+				 (unsigned long long)attempt, (unsigned long long)most);
+	return error_set(err, EXIT_CODE_FAILED,
+			 "no job of array %s has printed anything: its %zu jobs have had %llu "
+			 "attempt%s",
+			 id, json_array_size(jobs), (unsigned long long)all, all == 1 ? "" : "s");
+}
+
 int job_array_log(const struct client *client, const char *id, const json_t *jobs, bool follow,
 		  uint64_t attempt, struct error *err)
 {
@@ -222,8 +246,7 @@ int job_array_log(const struct client *client, const char *id, const json_t *job
 	l->attempt = attempt;
 	rc = follow ? logs_follow(l, client, jobs, err) : logs_print(l, jobs, &complete, err);
 	if (rc == 0 && !l->printed && !follow)
-		rc = error_set(err, EXIT_CODE_FAILED, "no job of array %s has printed anything",
-			       id);
+		rc = nothing_tell(id, jobs, attempt, err);
 	free(l->log);
 	free(l);
 	return rc;

@@ -277,12 +277,22 @@ def odd_programs(tmp_path):
     (tmp_path / "script").write_text("#! /no/such/interpreter -x\n")
     (tmp_path / "script").chmod(0o755)
     (tmp_path / "link").symlink_to("/no/such/target")
+    (tmp_path / "data").write_text("no interpreter\n")
+    for name, line in (("dos", "#!/bin/sh\r"), ("short", "#!perl9"), ("nested", f"#!{tmp_path}/script"), ("deep", f"#! {tmp_path}/nested"),
+                       ("data-script", f"#!{tmp_path}/data"), ("dir-script", f"#!{tmp_path}"), ("loop", f"#!{tmp_path}/loop")):
+        (tmp_path / name).write_text(f"{line}\necho hello\n", newline="")
+        (tmp_path / name).chmod(0o755)
     return tmp_path
 
 
 ODD = [("", 126, "is a directory"), ("plain", 126, "is not executable (chmod +x makes it so)"),
        ("script", 126, "its interpreter /no/such/interpreter is not there"), ("link", 127, "is a link to /no/such/target, which is not there"),
-       ("absent", 127, "there is no such file"), ("plain/x", 126, "cannot be executed: Not a directory")]
+       ("absent", 127, "there is no such file"), ("plain/x", 126, "cannot be executed: Not a directory"),
+       ("dos", 126, 'its first line ends in CR LF, so that its interpreter would be "/bin/sh" with a CR (sed -i \'s/\\r$//\' '),
+       ("short", 126, "its interpreter perl9 is not there: the first line of "),
+       ("nested", 126, "its interpreter /no/such/interpreter is not there"), ("deep", 126, "its interpreter /no/such/interpreter is not there"),
+       ("data-script", 126, "its interpreter "), ("dir-script", 126, "its interpreter "),
+       ("loop", 126, "its interpreter is a script whose interpreter is a script")]
 
 
 @pytest.mark.parametrize("name, code, why", ODD)
@@ -294,6 +304,15 @@ def test_a_command_that_cannot_be_executed_is_told_why(host, odd_programs, name,
         assert f"{path}: {why}" in done.stderr, done.stderr
     outside = subprocess.run([BUILD / "carve", "sim", "--gpus", "h100-80gb", "--", path], capture_output=True, text=True, env=clean_env())
     assert outside.returncode == code and f"{path}: {why}" in outside.stderr, outside.stderr
+
+
+@pytest.mark.parametrize("name, code, why", [
+    ("plain", 126, "{0}/plain: is not executable (chmod +x makes it so)"), ("data-script", 126, "{0}/data-script: its interpreter {0}/data is not executable"),
+    ("nested", 126, "{0}/nested: its interpreter /no/such/interpreter is not there"), (".", 126, "is a directory"), ("..", 126, "is a directory"),
+    ("absent", 127, "command not found"), ("", 127, "command not found")])
+def test_a_command_of_the_path_that_cannot_be_executed_is_told_why(host, odd_programs, name, code, why):
+    done = host.carve("run", "--vram", "1", "--", name, env={"PATH": f"{odd_programs}:/usr/bin:/bin"})
+    assert done.returncode == code and f"{name or repr('')}: {why.format(odd_programs)}" in done.stderr, done.stderr
 
 
 def test_a_job_whose_command_cannot_be_executed_is_told_why(host, odd_programs):

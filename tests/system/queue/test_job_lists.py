@@ -185,7 +185,9 @@ def test_an_array_that_printed_nothing_is_told(queues):
     queues.agent("half=0.5")
     array = queues.enqueue("true", options=["--array", "0-1", "--hold"])
     done = queues.host.carve("job", "logs", array)
-    assert done.returncode == 1 and f"no job of array {array} has printed anything" in done.stderr, done.stderr
+    assert done.returncode == 1 and f"no job of array {array} has printed anything: its 2 jobs have had 0 attempts" in done.stderr, done.stderr
+    done = queues.host.carve("job", "logs", "--attempt", "3", array)
+    assert done.returncode == 1 and f"no job of array {array} has had 3 attempts: the most is 0" in done.stderr, done.stderr
 
 
 def test_a_jobs_name_stands_for_its_id(queues):
