@@ -2,7 +2,9 @@
 import json
 import re
 import signal
+import socket
 import subprocess
+import time
 
 import pytest
 
@@ -436,6 +438,48 @@ def test_a_pod_is_deleted_once_the_api_server_is_back(start, api, tmp_path):
     api.down = False
     assert one.end()[0] == 128 + signal.SIGTERM and one.pods() == []
     assert ("DELETE", one.path + "?gracePeriodSeconds=7") in api.calls
+
+
+class Deaf:
+    """A server that takes connections and answers nothing; or, with `refuses`, a port at which nobody listens."""
+
+    def __init__(self, refuses=False):
+        self.socket = socket.socket()
+        self.socket.bind(("127.0.0.1", 0))
+        self.url = "http://127.0.0.1:%d" % self.socket.getsockname()[1]
+        if not refuses:
+            self.socket.listen(64)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_signal_ends_a_run_whose_api_server_cannot_be_reached(number, refuses):
+    """Where the server may have got the call, the pod may run, which is told."""
+    one = Run(Deaf(refuses), "--image", "i", "--name", "p-1", "--namespace", "n-1")
+    if refuses:
+        assert "pod p-1: the API server at http://127.0.0.1" in one.process.stderr.readline()
+    else:
+        connection, _ = one.api.socket.accept()
+        assert connection.recv(1)
+    began = time.monotonic()
+    one.process.send_signal(number)
+    code, _, err = one.end()
+    assert code == 128 + number and time.monotonic() - began < (8 if refuses else 30), err
+    assert ("kubectl delete pod p-1 --namespace n-1" in err) == (not refuses), err
+
+
+def test_a_second_signal_ends_the_wait_for_the_deletion(start, api):
+    one = start("--image", "i", "--name", "p-1")
+    one.pod()
+    api.down = True
+    api.cut_watches()
+    assert "does not answer" in one.process.stderr.readline()
+    one.process.send_signal(signal.SIGTERM)
+    assert "pod p-1 is not deleted yet: the API server at" in one.process.stderr.readline()
+    began = time.monotonic()
+    one.process.send_signal(signal.SIGTERM)
+    code, _, err = one.end()
+    assert code == 128 + signal.SIGTERM and "kubectl delete pod p-1 --namespace default" in err and time.monotonic() - began < 8
 
 
 def test_why_a_pod_waits_is_told_in_its_state(start, tmp_path):

@@ -211,6 +211,11 @@ int api_call(struct api *api, const struct api_call *call, long *ret_status, jso
 		code = api_goes_on(api) ? curl_easy_perform(curl) : CURLE_ABORTED_BY_CALLBACK;
 	}
 	cleanup_free char *data = answer.data;
+	long sent = 0;
+	if (curl)
+		curl_easy_getinfo(curl, CURLINFO_REQUEST_SIZE, &sent);
+	if (call->sent && (sent > 0 || code == CURLE_OK))
+		*call->sent = true;
 	if (code == CURLE_OK) {
 		curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, ret_status);
 		*ret = json_loadb(data ? data : "", answer.size, 0, NULL);

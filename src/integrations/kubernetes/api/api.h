@@ -42,6 +42,7 @@ struct api_call {
 	const json_t *body;       /* NULL: none */
 	const char *content_type; /* NULL: application/json */
 	long timeout_ms;
+	bool *sent; /* set to true once the API server may have got the call; may be NULL */
 };
 
 /* 0 with *ret_status (HTTP's) and *ret (owned by the caller; NULL where the answer is no JSON).

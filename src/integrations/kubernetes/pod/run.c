@@ -32,6 +32,10 @@
 /* Beyond its grace time a pod that is deleted has this long to be gone. */
 #define GONE_PATIENCE_S 30L
 #define GRACE_DEFAULT_S 30L
+/* An API server that is away is asked to delete the pod for so long after a signal. */
+#define DELETE_PATIENCE_S 10L
+/* What the pod waits for is told again after this time. */
+#define SAY_EVERY_S 60L
 #define STATE_SIZE 1024
 /* The log of a pod that has ended is asked for this often, where it is refused. */
 #define LOG_REFUSALS_MAX 10
@@ -45,6 +49,10 @@ struct run {
 	struct follow follow;
 	const struct run_options *options;
 	bool created;      /* its pod was: it is not created once more */
+	bool asked;        /* the API server may have been asked to create it */
+	bool deletes;      /* the pod is being deleted */
+	long give_up_s;    /* when that is given up, of CLOCK_MONOTONIC; 0: never */
+	long said_s;       /* when `said` was told last */
 	const char *phase; /* as it was written last; NULL: nothing was */
 	int code;
 	char name[64];
@@ -56,13 +64,31 @@ struct run {
 	uint64_t seen;                            /* the bytes of this answer; never more */
 };
 
-static volatile sig_atomic_t told, hurried;
+/* `of_job`: a job's shim started this process. The shim may send SIGTERM again, and relies on the
+ * pod being deleted before this process ends. */
+static volatile sig_atomic_t told, hurried, of_job;
 
 static void on_signal(int number)
 {
-	/* A second Ctrl-C: whoever waits does not want to wait for the pod's end. */
-	hurried = told && number == SIGINT;
+	/* After a second signal the end of the pod is not waited for. */
+	hurried = told && (number == SIGINT || !of_job);
 	told = number;
+}
+
+static long now_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec;
+}
+
+/* Whether a call to the API server may go on: a signal ends all calls but the deletion's. */
+static bool call_goes_on(void *arg)
+{
+	const struct run *run = arg;
+
+	return run->deletes ? !hurried && (!run->give_up_s || now_s() < run->give_up_s) : !told;
 }
 
 /* Not restarted: a signal ends a pause. */
@@ -133,14 +159,21 @@ static int state_read(struct run *run)
 	return (int)(json_integer_value(code) & 0xff);
 }
 
+/* Says why the pod waits, where that is new or was told long ago. */
 static void say(struct run *run, const char *text)
 {
-	if (!*text || !strncmp(run->said, text, sizeof(run->said) - 1))
+	bool known = !strncmp(run->said, text, sizeof(run->said) - 1);
+
+	if (!*text || (known && now_s() < run->said_s + SAY_EVERY_S))
 		return;
 	snprintf(run->said, sizeof(run->said), "%s", text);
+	run->said_s = now_s();
 	/* The reader of the state tells it. The log of a job has the words of its pod alone. */
 	if (!run->options->state_file)
-		fprintf(stderr, "carve-kubernetes: pod %s: %s\n", run->name, run->said);
+		fprintf(stderr, "carve-kubernetes: pod %s%s: %s\n", run->name,
+			run->deletes ? " is not deleted yet" : "", run->said);
+	if (known)
+		return;
 	const char *phase = !run->phase && !run->created ? SHIM_POD_ASKED : run->phase;
 	/* A reason for the end stays. */
 	if (phase && (!strcmp(phase, SHIM_POD_ASKED) || !strcmp(phase, SHIM_POD_CREATED) ||
@@ -203,8 +236,11 @@ static int pod_adopt(struct run *run, struct error *err)
 /* The name is this pod's alone. */
 static int pod_create(struct run *run, const json_t *pod, struct error *err)
 {
-	const struct api_call call = {
-		.method = "POST", .path = run->pods, .body = pod, .timeout_ms = CALL_TIMEOUT_MS};
+	const struct api_call call = {.method = "POST",
+				      .path = run->pods,
+				      .body = pod,
+				      .timeout_ms = CALL_TIMEOUT_MS,
+				      .sent = &run->asked};
 	long status = 0;
 
 	while (!told) {
@@ -218,8 +254,10 @@ static int pod_create(struct run *run, const json_t *pod, struct error *err)
 			return rc;
 		if (status != 409 && !passes(rc, status))
 			return api_status_error(&call, status, answer, err);
-		say(run, rc < 0 ? failed.message : "the API server is busy");
-		pause_a_moment(run);
+		if (!told) {
+			say(run, rc < 0 ? failed.message : "the API server is busy");
+			pause_a_moment(run);
+		}
 	}
 	return 0;
 }
@@ -234,6 +272,8 @@ static int pod_ensure(struct run *run, const json_t *pod, struct error *err)
 		(void)state_write(run, SHIM_POD_REFUSED, EXIT_CODE_FAILED, err->message);
 		return rc;
 	}
+	if (told && !run->asked)
+		return 0;
 	run->created = true;
 	pause_anew(run);
 	rc = state_write(run, SHIM_POD_CREATED, 0, "");
@@ -252,7 +292,7 @@ static int pod_get(struct run *run, json_t **ret)
 	long status = 0;
 	int rc = api_call(&run->api, &call, &status, ret, &failed);
 
-	if (rc < 0)
+	if (rc < 0 && call_goes_on(run))
 		say(run, failed.message);
 	return rc < 0 || (status != 200 && status != 404) ? -1 : status == 404;
 }
@@ -261,25 +301,53 @@ static int pod_get(struct run *run, json_t **ret)
 static void pod_gone_wait(struct run *run)
 {
 	long grace = run->options->grace_s >= 0 ? run->options->grace_s : GRACE_DEFAULT_S;
-	struct timespec end, now;
 	int code;
 
-	clock_gettime(CLOCK_MONOTONIC, &end);
-	end.tv_sec += grace + GONE_PATIENCE_S;
-	do {
+	bool said = run->options->state_file != NULL;
+
+	run->give_up_s = now_s() + grace + GONE_PATIENCE_S;
+	while (call_goes_on(run)) {
 		cleanup_json json_t *pod = NULL;
 		int rc = pod_get(run, &pod);
 
 		if (rc > 0 || (rc == 0 && run_pod_phase(pod, &code) == RUN_ENDED))
 			return;
+		if (!said)
+			fprintf(stderr,
+				"carve-kubernetes: pod %s is deleted; waiting for its end, at most "
+				"%ld s (another signal ends this)\n",
+				run->name, grace + GONE_PATIENCE_S);
+		said = true;
 		pause_a_moment(run);
-		clock_gettime(CLOCK_MONOTONIC, &now);
-	} while (!hurried && now.tv_sec < end.tv_sec);
+	}
 	fprintf(stderr, "carve-kubernetes: pod %s is deleted, but its node has not ended it\n",
 		run->name);
 }
 
-/* An API server that is away is waited for: what is not deleted goes on running. */
+/* Asks once. True: the API server answered. */
+static bool pod_delete_ask(struct run *run, const struct api_call *call, bool stop)
+{
+	cleanup_json json_t *answer = NULL;
+	struct error failed = {0};
+	long status = 0;
+	int rc = api_call(&run->api, call, &status, &answer, &failed);
+
+	if (rc < 0 || passes(rc, status)) {
+		if (call_goes_on(run))
+			say(run, rc < 0 ? failed.message : "the API server is busy");
+		return false;
+	}
+	if (status != 404 && status / 100 != 2)
+		fprintf(stderr,
+			"carve-kubernetes: pod %s cannot be deleted: the API server answered %ld\n",
+			run->name, status);
+	else if (stop && status != 404)
+		pod_gone_wait(run);
+	return true;
+}
+
+/* What is not deleted goes on running. An API server that is away is waited for: a short time after
+ * a signal, and until it is back for the pod of a job, as the job has not ended before. */
 static void pod_delete(struct run *run, bool stop)
 {
 	char path[PATH_SIZE + 40];
@@ -290,26 +358,21 @@ static void pod_delete(struct run *run, bool stop)
 	if (stop && run->options->grace_s >= 0)
 		snprintf(path, sizeof(path), "%s?gracePeriodSeconds=%ld", run->pod,
 			 run->options->grace_s);
+	run->deletes = true;
 	while (!hurried) {
-		cleanup_json json_t *answer = NULL;
-		struct error failed = {0};
-		long status = 0;
-		int rc = api_call(&run->api, &call, &status, &answer, &failed);
-
-		if (rc == 0 && !passes(rc, status)) {
-			if (status != 404 && status / 100 != 2)
-				fprintf(stderr,
-					"carve-kubernetes: pod %s cannot be deleted: "
-					"the API server answered %ld\n",
-					run->name, status);
-			else if (stop)
-				pod_gone_wait(run);
+		if (told && !of_job && !run->give_up_s)
+			run->give_up_s = now_s() + DELETE_PATIENCE_S;
+		if (!call_goes_on(run))
+			break;
+		if (pod_delete_ask(run, &call, stop))
 			return;
-		}
-		say(run, rc < 0 ? failed.message : "the API server is busy");
-		pause_a_moment(run);
+		if (call_goes_on(run))
+			pause_a_moment(run);
 	}
-	fprintf(stderr, "carve-kubernetes: pod %s is not deleted\n", run->name);
+	fprintf(stderr,
+		"carve-kubernetes: pod %s is not deleted and may run; delete it: "
+		"kubectl delete pod %s --namespace %s\n",
+		run->name, run->name, run->options->namespace);
 }
 
 /* ---- its log ----------------------------------------------------------------------------- */
@@ -424,6 +487,14 @@ static void pod_runs(struct run *run, unsigned *quiet)
 		pause_anew(run);
 }
 
+/* A pod that waits for a moment without a reason is not worth a word. */
+static void waiting_say(struct run *run, const char *why)
+{
+	bool late = now_s() >= run->said_s + SAY_EVERY_S;
+
+	say(run, !*why && late ? "it has no node yet, or its image is not there yet" : why);
+}
+
 /* Until it has ended, or this process was told to end. As pod_ended(). */
 static int pod_follow(struct run *run, struct error *err)
 {
@@ -445,7 +516,7 @@ static int pod_follow(struct run *run, struct error *err)
 		if (phase == RUN_WAITS)
 			quiet = 0;
 		if (phase == RUN_WAITS && rc == 0)
-			say(run, run_pod_reason(pod));
+			waiting_say(run, run_pod_reason(pod));
 		if (!told)
 			pause_a_moment(run);
 	}
@@ -456,6 +527,12 @@ static int pod_whole(struct run *run, const json_t *pod, struct error *err)
 {
 	int code = state_read(run);
 
+	of_job = run->options->state_file != NULL;
+	/* An earlier process may have asked for it. */
+	run->asked = of_job;
+	run->said_s = now_s();
+	run->api.goes_on = call_goes_on;
+	run->api.arg = run;
 	if (code >= 0) {
 		run->phase = NULL;
 		pod_delete(run, false);
@@ -474,7 +551,8 @@ static int pod_whole(struct run *run, const json_t *pod, struct error *err)
 		run->said[0] = '\0';
 		(void)state_write(run, SHIM_POD_ENDED, 128 + told, "");
 	}
-	pod_delete(run, told);
+	if (run->created)
+		pod_delete(run, told);
 	return rc;
 }
 
