@@ -272,6 +272,24 @@ def test_each_field_that_no_pod_has_gets_a_line(api, tmp_path):
     assert spec == {"newer": 1, "containers": [{"name": "main", "image": "i", "stdinOnce": True, "terminationMessagePath": "/t"}]}
 
 
+@pytest.mark.parametrize("options, said", [
+    (["--fraction", "abc"], "--fraction: 'abc' is no size"), (["--fraction", "1.5"], "--fraction: '1.5' is no size"),
+    (["--fraction", "0.1234567"], "--fraction: '0.1234567' is no size"), (["--gpu-memory", "0"], "--gpu-memory: '0' is no size"),
+    (["--gpu-memory", "4Gi"], "--gpu-memory: '4Gi' is no size"), (["--image", ""], "the pod has no image")])
+def test_options_of_a_template_are_checked_without_an_api_server(options, said):
+    done = template("--image", "i", *options)
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1 and not done.stdout, done
+
+
+def test_a_pod_without_an_image_and_a_misspelt_key_of_metadata_are_refused(tmp_path):
+    file = tmp_path / "pod.yaml"
+    for text, said in (("{metadata: {lables: {a: b}}, spec: {containers: [{name: a, image: i}]}}", "no pod has metadata.lables"),
+                       ("{metadata: {labels: {a: b}}}", "the pod has no image"), ("queues: {q: {}}", "queue q: the pod has no image")):
+        file.write_text(text)
+        done = template("--pod-template", file)
+        assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1 and not done.stdout, done
+
+
 def test_an_agent_needs_an_api_server(tmp_path):
     done = run([BUILD / "carve", "agent", "--on", "kubernetes", "--queue", "half=0.5", "--docker", "i", "--detached"],
                env=clean_env({"CARVE_RUNTIME_DIR": str(tmp_path)}))
@@ -358,7 +376,31 @@ def test_keys_of_clearmls_chart_become_fields_that_a_pod_has(api, tmp_path):
     ("{kind: Deployment, spec: {template: {spec: {containers: [{name: a, image: i}]}}}}", "kind is neither Pod nor PodTemplate"),
     ("7", "no object"),
     ("a: !!binary aGk=", "tags"),
-], ids=range(19))
+    ("spec: {containers: [{name: a, image: [1, 2]}]}", "spec.containers[0].image is no text"),
+    ("spec: {hostNetwork: 'yes', containers: [{name: a, image: i}]}", "spec.hostNetwork is no true or false"),
+    ("spec: {terminationGracePeriodSeconds: soon, containers: [{name: a, image: i}]}", "spec.terminationGracePeriodSeconds is no number"),
+    ("basePodTemplate: {image: 7}", "spec.containers[0].image is no text"),
+    ("basePodTemplate: {tolerations: {a: b}}", "spec.tolerations is no list"),
+    ("{kind: Pod, metadata: {name: a}}", "spec is missing"),
+    ("{kind: [Pod], spec: {containers: [{name: a, image: i}]}}", "kind is neither Pod nor PodTemplate"),
+    ("{basePodTemplate: {image: i}, queus: {q: {}}}", "queus is unknown: did you mean queues?"),
+    ("agentk8sglue: {basePodTemplat: {image: i}}", "agentk8sglue.basePodTemplat is unknown: did you mean basePodTemplate?"),
+    ("agentk8sglue: {basePodTemplate: {image: i}, qeues: {}}", "agentk8sglue.qeues is unknown: did you mean queues?"),
+    ("{basePodTemplate: {image: i}, colour: red}", "colour is unknown: values have basePodTemplate and queues"),
+    ("queues: {q: {templateOveride: {image: i}}}", "queues.q.templateOveride is unknown: a queue has templateOverrides"),
+    ("queues: {q: {maxPods: 3}}", "queues.q.maxPods is unknown"),
+    ("queues: {q: {queueSettings: {maxPod: 3}}}", "queues.q.queueSettings.maxPod is unknown: carve reads maxPods there"),
+    ("queues: {q: {queueSettings: {maxPods: x}}}", "queues.q.queueSettings.maxPods is no number from 1 on"),
+    ("queues: {q: {queueSettings: [1]}}", "queues.q.queueSettings is no object"),
+    ("basePodTemplate: {image: i, labels: {clearml-injector/fraction: abc}}", "label clearml-injector/fraction: 'abc' is no size of ClearML's; right would be"),
+    ("basePodTemplate: {image: i, annotations: {gpu-fraction: '1.5'}}", "annotation gpu-fraction: '1.5' is no fraction of a GPU; right would be 0.5"),
+    ("basePodTemplate: {image: i, annotations: {gpu-fraction: abc}}", "annotation gpu-fraction: 'abc' is no fraction"),
+    ("basePodTemplate: {image: i, annotations: {gpu-memory: '0'}}", "annotation gpu-memory: '0' is no number of MiB"),
+    ("basePodTemplate: {image: i, annotations: {gpu-fraction-num-devices: '33'}}", "annotation gpu-fraction-num-devices: '33' is no number"),
+    ("basePodTemplate: {image: i, annotations: {carve.dev/cores: '101'}}", "annotation carve.dev/cores: '101' is no per cent"),
+    ("basePodTemplate: {image: i, labels: {clearml-injector/fraction: '0.500', required-resources: half}}", "label required-resources: 'half' is no number"),
+    ("queues: {q: {templateOverrides: {image: i, labels: {clearml-injector/fraction: '0.5'}}}}", "label clearml-injector/fraction: '0.5' is no size"),
+])
 def test_bad_templates_are_refused_with_one_line(api, tmp_path, text, what):
     file = tmp_path / "pod.yaml"
     file.write_text(text)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -13,6 +14,7 @@
 #include "core/queue_spec.h"
 #include "integrations/kubernetes/object/yaml_json.h"
 #include "integrations/kubernetes/pod/pod_fields.h"
+#include "integrations/kubernetes/pod/pod_sizes.h"
 
 #define MAX_PODS_MAX 100000
 
@@ -214,8 +216,139 @@ static int pod_check(const json_t *pod, struct error *err)
 		if (!json_is_object(item) || !name_of(item))
 			return refuse(err, "spec.containers", "has a container without a name");
 	}
+	char wrong[POD_FIELDS_WRONG_SIZE];
+	if (pod_fields_wrong(pod, wrong))
+		return error_set(err, EXIT_CODE_USAGE, "%s", wrong);
 	int rc = texts_check(pod, "labels", err);
-	return rc < 0 ? rc : texts_check(pod, "annotations", err);
+	if (rc == 0)
+		rc = texts_check(pod, "annotations", err);
+	return rc < 0 ? rc : pod_sizes_check(metadata, err);
+}
+
+/* Keys of the values that carve reads: a key that is one letter off is a mistake, and no key of a
+ * newer chart. */
+static const char *const keys_read[] = {"agentk8sglue",     "basePodTemplate",
+					"queues",           "defaultContainerImage",
+					"imageCredentials", "nodeSelector"};
+/* The other keys that clearml-agent's chart has where carve reads these. */
+static const char *const keys_of_chart[] = {"global",
+					    "clearml",
+					    "sessions",
+					    "image",
+					    "replicaCount",
+					    "resources",
+					    "initContainers",
+					    "serviceAccountAnnotations",
+					    "serviceExistingAccountName",
+					    "clearmlcheckCertificate",
+					    "apiServerUrlReference",
+					    "fileServerUrlReference",
+					    "webServerUrlReference",
+					    "queue",
+					    "createQueueIfNotExists",
+					    "createQueues",
+					    "labels",
+					    "annotations",
+					    "extraEnvs",
+					    "podSecurityContext",
+					    "containerSecurityContext",
+					    "securityContext",
+					    "additionalClusterRoleBindings",
+					    "additionalRoleBindings",
+					    "tolerations",
+					    "affinity",
+					    "volumes",
+					    "volumeMounts",
+					    "fileMounts",
+					    "containerCustomBashScript",
+					    "customBashScript",
+					    "debugMode",
+					    "taskAsJob",
+					    "maxPods"};
+static const char *const keys_of_queue[] = {"templateOverrides", "podTemplate", "queueSettings"};
+static const char *const keys_of_settings[] = {"maxPods", "customWorkerIdTemplate", "multiNode",
+					       "defaultImage", "useImageEntrypoint"};
+
+static bool is_among(const char *key, const char *const *keys, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (!strcmp(key, keys[i]))
+			return true;
+	return false;
+}
+
+/* Whether a letter is missing, too many, another one or swapped with its neighbour; case does not
+ * count. */
+static bool is_near(const char *typed, const char *key)
+{
+	size_t length = strlen(typed), wanted = strlen(key), same = 0, tail = 0;
+
+	while (same < length && same < wanted && !strncasecmp(typed + same, key + same, 1))
+		same++;
+	while (tail < length - same && tail < wanted - same &&
+	       !strncasecmp(typed + length - tail - 1, key + wanted - tail - 1, 1))
+		tail++;
+	size_t left = length - same - tail, missing = wanted - same - tail;
+
+	return (left <= 1 && missing <= 1) ||
+	       (left == 2 && missing == 2 && !strncasecmp(typed + same, key + same + 1, 1) &&
+		!strncasecmp(typed + same + 1, key + same, 1));
+}
+
+static int unknown_refuse(const char *where, const char *key, const char *right, struct error *err)
+{
+	return error_set(err, EXIT_CODE_USAGE, "%s%s%.64s is unknown: %s", where, *where ? "." : "",
+			 key, right);
+}
+
+/* Below agentk8sglue a newer chart may have keys that are not known here: only what is nearly a key
+ * that carve reads is refused there. */
+static int keys_check(const json_t *values, const char *where, bool of_chart, struct error *err)
+{
+	const char *key;
+	char right[80];
+	json_t *value;
+
+	json_object_foreach((json_t *)values, key, value)
+	{
+		if (is_among(key, keys_read, ARRAY_SIZE(keys_read)) ||
+		    is_among(key, keys_of_chart, ARRAY_SIZE(keys_of_chart)))
+			continue;
+		for (size_t i = 0; i < ARRAY_SIZE(keys_read); i++)
+			if (is_near(key, keys_read[i])) {
+				snprintf(right, sizeof(right), "did you mean %s?", keys_read[i]);
+				return unknown_refuse(where, key, right, err);
+			}
+		if (!of_chart)
+			return unknown_refuse(where, key, "values have basePodTemplate and queues",
+					      err);
+	}
+	return 0;
+}
+
+static int queue_keys_check(const char *name, const json_t *queue, struct error *err)
+{
+	const json_t *settings = json_object_get(queue, "queueSettings");
+	char where[QUEUE_NAME_SIZE + 40];
+	const char *key;
+	json_t *value;
+
+	snprintf(where, sizeof(where), "queues.%s", name);
+	json_object_foreach((json_t *)queue, key, value)
+	{
+		if (!is_among(key, keys_of_queue, ARRAY_SIZE(keys_of_queue)))
+			return unknown_refuse(
+				where, key, "a queue has templateOverrides and queueSettings", err);
+	}
+	snprintf(where, sizeof(where), "queues.%s.queueSettings", name);
+	if (settings && !json_is_object(settings) && !json_is_null(settings))
+		return refuse(err, where, "is no object");
+	json_object_foreach((json_t *)settings, key, value)
+	{
+		if (!is_among(key, keys_of_settings, ARRAY_SIZE(keys_of_settings)))
+			return unknown_refuse(where, key, "carve reads maxPods there", err);
+	}
+	return 0;
 }
 
 static int queue_take(json_t *to, const json_t *base, const char *name, const json_t *queue,
@@ -233,6 +366,9 @@ static int queue_take(json_t *to, const json_t *base, const char *name, const js
 	snprintf(what, sizeof(what), "queues.%s.templateOverrides", name);
 	if (!json_is_object(queue) || (override && !json_is_object(override)))
 		return refuse(err, what, "is no object");
+	rc = queue_keys_check(name, queue, err);
+	if (rc < 0)
+		return rc;
 	snprintf(what, sizeof(what), "queues.%s.queueSettings.maxPods", name);
 	if (max && (!json_is_integer(max) || json_integer_value(max) < 1 ||
 		    json_integer_value(max) > MAX_PODS_MAX))
@@ -288,6 +424,11 @@ static int values_take(json_t *to, const json_t *values, const json_t *file, str
 	const json_t *of_base = json_object_get(file, "basePodTemplate");
 	const char *name;
 
+	int rc = keys_check(file, values == file ? "" : "agentk8sglue", values != file, err);
+	if (rc == 0 && values != file)
+		rc = keys_check(values, "", true, err);
+	if (rc < 0)
+		return rc;
 	if (of_base && !json_is_object(of_base))
 		return refuse(err, "basePodTemplate", "is no object");
 	if (named && !json_is_object(named))
@@ -298,7 +439,7 @@ static int values_take(json_t *to, const json_t *values, const json_t *file, str
 		return refuse(err, "nodeSelector", "is no object");
 	if (nodes && !json_object_get(of_base, "nodeSelector"))
 		value_merge(child(base, "spec"), "nodeSelector", (json_t *)nodes);
-	int rc = override_apply(base, of_base, "basePodTemplate", err);
+	rc = override_apply(base, of_base, "basePodTemplate", err);
 	if (rc == 0)
 		rc = pod_check(base, err);
 	if (rc == 0)
@@ -330,6 +471,8 @@ static int pod_take(json_t *to, const json_t *file, struct error *err)
 				      "is unknown: a pod has metadata and spec, values have "
 				      "basePodTemplate and queues");
 	}
+	if (json_object_get(file, "kind") && !json_object_get(file, "spec"))
+		return refuse(err, "spec", "is missing: a pod has its containers there");
 	json_t *pod = json_object_get(to, "pod");
 	for (size_t i = 2; i < 4; i++)
 		if (json_object_get(file, known[i]))
@@ -343,7 +486,8 @@ int pod_template_parse(const json_t *file, json_t **ret, struct error *err)
 	const json_t *glue = json_object_get(file, "agentk8sglue");
 	const json_t *inner = json_object_get(file, "template");
 	const json_t *from = json_is_object(glue) ? glue : json_is_object(inner) ? inner : file;
-	const char *kind = json_string_value(json_object_get(file, "kind"));
+	const json_t *said = json_object_get(file, "kind");
+	const char *kind = said && !json_is_string(said) ? "?" : json_string_value(said);
 
 	*ret = NULL;
 	/* The pods of others, such as a Deployment's, are not where a pod has its containers. */

@@ -34,7 +34,7 @@
 #define GRACE_DEFAULT_S 30L
 /* An API server that is away is asked to delete the pod for so long after a signal. */
 #define DELETE_PATIENCE_S 10L
-/* What the pod waits for is told again after this time. */
+/* The reason why the pod waits is told again after this time. */
 #define SAY_EVERY_S 60L
 #define STATE_SIZE 1024
 /* The log of a pod that has ended is asked for this often, where it is refused. */
@@ -346,8 +346,8 @@ static bool pod_delete_ask(struct run *run, const struct api_call *call, bool st
 	return true;
 }
 
-/* What is not deleted goes on running. An API server that is away is waited for: a short time after
- * a signal, and until it is back for the pod of a job, as the job has not ended before. */
+/* A pod that is not deleted goes on running. This waits for an API server that is away: a short
+ * time after a signal, and without an end for the pod of a job, because a job ends after its pod. */
 static void pod_delete(struct run *run, bool stop)
 {
 	char path[PATH_SIZE + 40];
@@ -585,7 +585,8 @@ int run_pod(const struct run_options *options, struct error *err)
 
 /* ---- the template ------------------------------------------------------------------------ */
 
-/* Whether the API server would take such a pod. One that is away is not asked. */
+/* Whether a pod can be made of it, and, with `api`, whether the API server would take it. One that
+ * is away is not asked. */
 static int pod_try(struct api *api, const struct run_options *options, const json_t *from,
 		   const char *what, struct error *err)
 {
@@ -597,8 +598,16 @@ static int pod_try(struct api *api, const struct run_options *options, const jso
 	long status = 0;
 
 	trial.command = nothing;
-	if (run_pod_make(from, &trial, "carve-job-trial", &pod, err) < 0)
+	if (run_pod_make(from, &trial, "carve-job-trial", &pod, &ignored) < 0) {
+		bool queue = !strncmp(what, "queue ", strlen("queue "));
+
+		error_set(err, EXIT_CODE_USAGE, "%s%s%s", queue ? what : "", queue ? ": " : "",
+			  ignored.message);
+		error_hint(err, "%s", ignored.hint);
 		return -EXIT_CODE_USAGE;
+	}
+	if (!api)
+		return 0;
 	snprintf(path, sizeof(path),
 		 "/api/v1/namespaces/%.63s/pods?dryRun=All&fieldValidation=Strict",
 		 options->namespace);
@@ -646,13 +655,32 @@ static int fields_check(const json_t *template, struct error *err)
 	return -EXIT_CODE_USAGE;
 }
 
+/* All pods of the template. `api`: NULL, or the API server that is asked about each. */
+static int pods_try(struct api *api, const struct run_options *options, const json_t *template,
+		    struct error *err)
+{
+	json_t *queues = json_object_get(template, "queues"), *queue;
+	const char *name;
+	char what[96];
+	int rc = 0;
+
+	/* A base may have no image, where each queue has one. */
+	if (!json_object_size(queues))
+		rc = pod_try(api, options, json_object_get(template, "pod"), "the pod", err);
+	json_object_foreach(queues, name, queue)
+	{
+		snprintf(what, sizeof(what), "queue %.64s", name);
+		if (rc == 0)
+			rc = pod_try(api, options, json_object_get(queue, "pod"), what, err);
+	}
+	return rc;
+}
+
 int run_template(const struct run_options *options, struct error *err)
 {
 	cleanup_json json_t *template = NULL;
+	bool asks = options->api_url || secure_getenv("KUBERNETES_SERVICE_HOST");
 	struct api api;
-	const char *name;
-	char what[96];
-	json_t *queue;
 
 	if (!options->pod_template && !options->image)
 		return error_set(err, EXIT_CODE_USAGE,
@@ -660,33 +688,22 @@ int run_template(const struct run_options *options, struct error *err)
 	int rc = template_of(options, &template, err);
 	if (rc == 0 && !template)
 		template = json_pack("{s:{}, s:{}}", "pod", "queues");
-	/* The file was checked, and nobody is there to ask. */
-	if (rc == 0 && !options->api_url && !secure_getenv("KUBERNETES_SERVICE_HOST")) {
-		if ((rc = fields_check(template, err)) < 0)
-			return rc;
-		fputs("carve-kubernetes: no API server is named, so the file alone was checked; "
-		      "--api URL asks it, too\n",
-		      stderr);
-		json_dumpf(template, stdout, JSON_COMPACT);
-		return EXIT_CODE_OK;
-	}
-	if (rc == 0)
+	if (rc == 0 && !asks)
+		rc = fields_check(template, err);
+	if (rc == 0 && asks)
 		rc = api_open(&api, options->api_url, options->token, options->ca, err);
 	if (rc < 0)
 		return rc;
-	const json_t *queues = json_object_get(template, "queues");
-	/* A base may have no image, where each queue has one. */
-	if (!json_object_size(queues))
-		rc = pod_try(&api, options, json_object_get(template, "pod"), "the pod", err);
-	json_object_foreach((json_t *)queues, name, queue)
-	{
-		snprintf(what, sizeof(what), "queue %.64s", name);
-		if (rc == 0)
-			rc = pod_try(&api, options, json_object_get(queue, "pod"), what, err);
-	}
-	api_close(&api);
+	rc = pods_try(asks ? &api : NULL, options, template, err);
+	if (asks)
+		api_close(&api);
 	if (rc < 0)
 		return rc;
+	/* The file was checked, and nobody is there to ask. */
+	if (!asks)
+		fputs("carve-kubernetes: no API server is named, so the file alone was checked; "
+		      "--api URL asks it, too\n",
+		      stderr);
 	json_dumpf(template, stdout, JSON_COMPACT);
 	return EXIT_CODE_OK;
 }

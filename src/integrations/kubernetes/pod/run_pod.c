@@ -9,6 +9,8 @@
 #include "integrations/kubernetes/pod/run.h"
 
 #define DEVICES_MAX 32
+/* The digits behind the point that the admission policies take. */
+#define FRACTION_DIGITS 6
 
 /* The object at a key, made where there is none. */
 static json_t *object_at(json_t *parent, const char *key)
@@ -52,14 +54,17 @@ static int size_set(json_t *annotations, const char *text, struct error *err)
 	char *end, number[16];
 	double size = strtod(text, &end);
 	bool plain = *text && strspn(text, "0123456789.") == strlen(text) && !*end;
+	const char *point = strchr(text, '.');
 
-	if (plain && size >= 0.001 && size < 1) {
+	if (plain && size >= 0.001 && size < 1 && strlen(point) <= 1 + FRACTION_DIGITS) {
 		json_object_set_new(annotations, "gpu-fraction", json_string(text));
 		return 0;
 	}
 	if (!plain || size < 1 || size > DEVICES_MAX || size != (int)size) {
 		error_set(err, EXIT_CODE_USAGE, "--fraction: '%.32s' is no size for a pod", text);
-		error_hint(err, "a fraction such as 0.5, or a number of GPUs up to %d",
+		error_hint(err,
+			   "a fraction such as 0.5 with six digits at most, or a number of GPUs up "
+			   "to %d",
 			   DEVICES_MAX);
 		return -EXIT_CODE_USAGE;
 	}
@@ -129,7 +134,8 @@ static int container_set(json_t *spec, const struct run_options *options, struct
 	}
 	json_decref(command);
 	env_set(container, options);
-	if (json_is_string(json_object_get(container, "image")))
+	const char *image = json_string_value(json_object_get(container, "image"));
+	if (image && *image)
 		return 0;
 	error_set(err, EXIT_CODE_USAGE, "the pod has no image");
 	error_hint(err, "name one with --image, or in the file of --pod-template");
