@@ -20,6 +20,7 @@
 #include "cli/container/hook.h"
 #include "cli/container/size_label.h"
 #include "cli/output.h"
+#include "cli/session/request.h"
 #include "client/client.h"
 #include "client/sessions.h"
 #include "container/cdi.h"
@@ -49,12 +50,27 @@ static const struct {
 
 /* ---- the directory ----------------------------------------------------------------------- */
 
+/* Whether the directory is the simulated host's: nothing of a GPU that is not there is written
+ * where the container runtimes of the real host read. */
+static const char *simulated_host(const struct cli *cli)
+{
+	const char *host = secure_getenv("SIMGPU_HOST");
+
+	return !cli->value[OPT_CDI_DIR] && host && *host == '/' ? host : NULL;
+}
+
 /* The directory that container runtimes read and that is empty after a boot, as sessions are. */
 static int directory_choose(const struct cli *cli, char dir[static DIR_MAX], struct error *err)
 {
 	const char *given = cli->value[OPT_CDI_DIR];
+	const char *simulated = simulated_host(cli);
 	char cwd[PATH_MAX] = "";
 
+	if (simulated)
+		return snprintf(dir, DIR_MAX, "%s/cdi", simulated) < DIR_MAX
+			       ? 0
+			       : error_set(err, EXIT_CODE_FAILED,
+					   "SIMGPU_HOST: the path is too long");
 	if (given && !*given)
 		return error_set(err, EXIT_CODE_USAGE, "--cdi-dir: the path is empty");
 	if (given && *given != '/' && !getcwd(cwd, sizeof(cwd)))
@@ -299,6 +315,36 @@ static int named_check(const struct cli *cli, struct error *err)
 	return 0;
 }
 
+/* Refuses a size that this host cannot have, whoever leaves: each container would fail. */
+static int possible_check(const struct generation *g, struct error *err)
+{
+	cleanup_request struct slice_request request = {0};
+	cleanup_json json_t *explanation = NULL;
+	int rc = g->cli->value[OPT_CDI_LABEL] ? 1 : slice_request_read(g->cli, &request, err);
+
+	if (rc != 0)
+		return rc < 0 ? rc : 0;
+	/* As the hook asks for a container's slice. */
+	json_object_set_new(request.body, "ephemeral", json_true());
+	rc = client_call(&g->client, "POST", "/v1/explain", request.body, NULL, &explanation, err);
+	if (rc < 0 || !json_is_false(json_object_get(explanation, "possible")))
+		return rc;
+	error_set(err, EXIT_CODE_NO_ROOM, "no container could start with this device: %.400s",
+		  session_text(explanation, "message"));
+	error_hint(err, "%s", session_text(explanation, "hint"));
+	return -EXIT_CODE_NO_ROOM;
+}
+
+/* Says where the specs are, as no container runtime looks there by itself. */
+static void simulated_tell(const struct generation *g)
+{
+	if (simulated_host(g->cli))
+		fprintf(stderr,
+			"carve: note: this is a simulated host, so the specs are its own, in %s; "
+			"container runtimes read " CDI_DIR_DYNAMIC " (--cdi-dir)\n",
+			g->dir);
+}
+
 static int named_generate(const struct generation *g, struct error *err)
 {
 	struct named named;
@@ -310,7 +356,8 @@ static int named_generate(const struct generation *g, struct error *err)
 
 	if (rc < 0 ||
 	    (rc = client_call(&g->client, "GET", "/v1/gpus", NULL, NULL, &gpus, err)) < 0 ||
-	    (rc = gpu_check(g->cli, gpus, err)) < 0 || (rc = directory_make(g->dir, err)) < 0)
+	    (rc = gpu_check(g->cli, gpus, err)) < 0 || (rc = possible_check(g, err)) < 0 ||
+	    (rc = directory_make(g->dir, err)) < 0)
 		return rc;
 	json_t *edits = container_edits_new();
 	nodes_add(g, gpus, edits, stamp);
@@ -331,8 +378,10 @@ static int named_generate(const struct generation *g, struct error *err)
 	container_edits_hook(edits, g->hook, arguments, hook_environment(g->cli));
 	named_file(file, named.device);
 	rc = device_write(g, file, named.device, edits, err);
-	if (rc == 0)
+	if (rc == 0) {
 		printf(CDI_SLICE_KIND "=%s in %s/%s.json\n", named.device, g->dir, file);
+		simulated_tell(g);
+	}
 	return rc;
 }
 
@@ -422,14 +471,17 @@ int cli_cdi_generate(struct cli *cli, struct error *err)
 	if (cli->value[OPT_GPU_IDS])
 		return error_set(err, EXIT_CODE_USAGE, "--gpu-ids goes with a size: --vram 8GiB");
 	if (cli->value[OPT_CDI_ALL])
-		return generate_all(&g, err);
-	for (int i = 0; rc == 0 && i < MAX(cli->argument_count, 1); i++) {
+		rc = generate_all(&g, err);
+	for (int i = 0; rc == 0 && !cli->value[OPT_CDI_ALL] && i < MAX(cli->argument_count, 1);
+	     i++) {
 		cleanup_json json_t *session = NULL;
 
 		rc = session_get(&g.client, cli->arguments[i], &session, err);
 		if (rc == 0)
 			rc = session_generate(&g, session, err);
 	}
+	if (rc == 0)
+		simulated_tell(&g);
 	return rc;
 }
 

@@ -1,5 +1,6 @@
 #include "daemon/api/api_explain.h"
 
+#include <errno.h>
 #include <microhttpd.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,10 +17,11 @@
 
 static void explain_reply(struct call *call, const struct waiter *w,
 			  const struct slice_request *request, const struct place_result *result,
-			  const struct error *err)
+			  int rc, const struct error *err)
 {
 	json_t *json = view_explain(call->node, request, result, err);
 
+	json_object_set_new(json, "possible", json_boolean(rc == 0 || rc == -EAGAIN));
 	json_object_set_new(json, "ahead",
 			    view_ahead(call->node, w, request->priority, &call->peer));
 	call_reply(call, MHD_HTTP_OK, json);
@@ -36,8 +38,8 @@ static void answer_explain(struct call *call, void *arg)
 		call_reply_error(call, answer_status(&err), &err);
 		return;
 	}
-	(void)waiting_would(&call->node->waiting, request, &call->peer, &result, &err);
-	explain_reply(call, NULL, request, &result, &err);
+	int rc = waiting_would(&call->node->waiting, request, &call->peer, &result, &err);
+	explain_reply(call, NULL, request, &result, rc, &err);
 }
 
 void api_post_explain(struct call *call, const char *id)
@@ -70,9 +72,10 @@ static void answer_explain_waiter(struct call *call, void *id)
 			      "%s does not wait any more", (const char *)id);
 		return;
 	}
-	if (request_resolve(&w->request, &call->node->pool, &err) == 0)
-		(void)waiting_explain(&call->node->waiting, w, &result, &err);
-	explain_reply(call, w, &w->request, &result, &err);
+	int rc = request_resolve(&w->request, &call->node->pool, &err);
+	if (rc == 0)
+		rc = waiting_explain(&call->node->waiting, w, &result, &err);
+	explain_reply(call, w, &w->request, &result, rc, &err);
 }
 
 void api_get_explain(struct call *call, const char *id)

@@ -134,6 +134,10 @@ def test_every_user_of_a_container_is_in_the_devices_slice(podman, specs):
     (["generate", "--image", "--reserve", "64MiB"], 2, "--image and --reserve are both given"),
     (["generate", "--mig-profile", "../../x"], 2, "--mig-profile: '../../x' is no MIG profile"),
     (["generate", "--vram", "8", "--gpu-ids", "9"], 1, "there is no GPU 9"),
+    (["generate", "--mig-profile", "foo"], 3, "no container could start with this device: no GPU here gives out MIG instances"),
+    (["generate", "--gpu", "64"], 3, "64 GPUs asked, there is 1"),
+    (["generate", "--vram", "500"], 3, "500 GiB is more than there is"),
+    (["generate", "--vram", "500GiB", "--gpu-ids", "0"], 3, "500 GiB is more than there is"),
     (["generate", "--all", "s-7k2m9q"], 2, "--all and s-7k2m9q"),
     (["remove", "--all", "s-7k2m9q"], 2, "--all and s-7k2m9q"),
     (["list", "--cdi-dir", ""], 2, "the path is empty"),
@@ -144,6 +148,28 @@ def test_refusals_have_one_line(make_host, tmp_path, argv, code, said):
     done = make_host("h100-80gb").carve("cdi", *argv, *directory)
     assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (code, True, False), done.stderr
     assert not any(tmp_path.glob("*.json"))
+
+
+def test_a_size_that_others_have_taken_now_is_a_device(make_host, tmp_path):
+    host = make_host("h100-80gb:2")
+    host.carve_json("session", "request", "--vram", "60", "--gpus", "2")
+    for size, device in ((("--vram", "40"), "40gib"), (("--gpu", "1"), "gpu-1"), (("--gpu", "2"), "gpu-2")):
+        done = host.carve("cdi", "generate", *size, "--cdi-dir", tmp_path)
+        assert done.returncode == 0 and f"carve.dev/slice={device} in {tmp_path}" in done.stdout and not done.stderr, done.stderr
+    done = host.carve("cdi", "generate", "--gpu", "3", "--cdi-dir", tmp_path)
+    assert done.returncode == 3 and "3 GPUs asked, there are 2" in done.stderr, done.stderr
+
+
+def test_specs_of_a_simulated_host_are_in_its_own_directory(make_host):
+    host = make_host("h100-80gb")
+    specs = host.env["SIMGPU_HOST"] + "/cdi"
+    id = host.carve_json("session", "request", "--vram", "2")["id"]
+    for argv in (["--vram", "2"], [id], ["--all"]):
+        done = host.carve("cdi", "generate", *argv)
+        assert done.returncode == 0 and f" in {specs}/carve.dev-slice" in done.stdout, done.stderr
+        assert done.stderr.startswith(f"carve: note: this is a simulated host, so the specs are its own, in {specs};") and done.stderr.count("\n") == 1
+    assert {spec["device"] for spec in host.carve_json("cdi", "list")} == {f"carve.dev/slice={id}", "carve.dev/slice=2gib"}
+    assert host.carve("cdi", "remove", "--all").returncode == 0 and host.carve_json("cdi", "list") == []
 
 
 def test_a_slice_composes_with_nvidias_own_device(podman, specs):
