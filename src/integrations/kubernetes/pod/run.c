@@ -347,7 +347,7 @@ static bool pod_delete_ask(struct run *run, const struct api_call *call, bool st
 }
 
 /* A pod that is not deleted goes on running. This waits for an API server that is away: a short
- * time after a signal, and without an end for the pod of a job, because a job ends after its pod. */
+ * time after a signal, and without an end for the pod of a job. A job ends after its pod. */
 static void pod_delete(struct run *run, bool stop)
 {
 	char path[PATH_SIZE + 40];
