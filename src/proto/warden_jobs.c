@@ -11,11 +11,18 @@ bool warden_vouch_fits(const void *request)
 	       !r->reserved;
 }
 
-bool warden_job_fits(const void *request)
+bool warden_job_start_fits(const void *request)
 {
 	const struct warden_job *r = request;
 
-	return r->job <= INT64_MAX && r->attempt && !r->reserved;
+	return r->job <= INT64_MAX && r->attempt && !r->below;
+}
+
+bool warden_job_end_fits(const void *request)
+{
+	const struct warden_job *r = request;
+
+	return r->job <= INT64_MAX && r->attempt && r->below <= 1;
 }
 
 bool warden_job_files_fits(const void *request)

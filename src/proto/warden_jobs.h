@@ -71,11 +71,12 @@ struct warden_vouch {
  * agent's text is not: another agent may do.
  *
  * WARDEN_JOB_END: the attempt is over: kills what is left in the cgroup that the warden made for
- * it. The answer does not wait for the removal of that cgroup. */
+ * it. The answer does not wait for the removal of that cgroup. With `below` set, it only kills what
+ * is in the cgroups below: the job's command, and not the process that removes its container. */
 struct warden_job {
 	uint64_t job;
 	uint32_t attempt;
-	uint32_t reserved;
+	uint32_t below; /* WARDEN_JOB_END: 0 or 1; WARDEN_JOB_START: 0 */
 };
 struct warden_started {
 	uint64_t birth;
@@ -129,7 +130,8 @@ _Static_assert(sizeof(struct warden_job_files) == 8, "warden ABI");
 _Static_assert(sizeof(struct warden_job_limits) == 16, "warden ABI");
 
 bool warden_vouch_fits(const void *request);
-bool warden_job_fits(const void *request);
+bool warden_job_start_fits(const void *request);
+bool warden_job_end_fits(const void *request);
 bool warden_job_files_fits(const void *request);
 bool warden_job_remove_fits(const void *request);
 bool warden_job_over_fits(const void *request);

@@ -234,6 +234,26 @@ void jobs_left_note(struct jobs_place *place, const char *name)
 	left_note(&place->left, place->tasks_cgroup, name);
 }
 
+void jobs_command_kill(const struct jobs_place *place, const char *name)
+{
+	char path[PATH_MAX], below[PATH_MAX];
+	const struct dirent *entry;
+
+	if (!*place->cgroup ||
+	    snprintf(path, sizeof(path), "%s/%s", place->cgroup, name) >= (int)sizeof(path))
+		return;
+	DIR *dir = opendir(path);
+	/* A job makes few cgroups (job_cgroup.c). */
+	// NOLINTNEXTLINE(concurrency-mt-unsafe): its own list
+	while (dir && (entry = readdir(dir)))
+		if (entry->d_type == DT_DIR && entry->d_name[0] != '.' &&
+		    snprintf(below, sizeof(below), "%s/%s", path, entry->d_name) <
+			    (int)sizeof(below))
+			(void)cgroup_kill(below);
+	if (dir)
+		closedir(dir);
+}
+
 void jobs_shim_end(struct jobs_place *place, const char *name)
 {
 	char path[PATH_MAX];

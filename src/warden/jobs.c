@@ -292,7 +292,10 @@ int warden_run_job_end(struct warden_place *place, const struct warden_message *
 	if (!place->jobs)
 		return -EOPNOTSUPP;
 	name_of(r, name);
-	jobs_shim_end(place->jobs, name);
+	if (r->below)
+		jobs_command_kill(place->jobs, name);
+	else
+		jobs_shim_end(place->jobs, name);
 	return 0;
 }
 

@@ -118,6 +118,8 @@ rlim_t jobs_tasks_of_user(const struct jobs_place *place);
  * process is to enter before it is its user's; "": none. */
 void jobs_tasks_limit(const struct jobs_place *place, const char *name, const char *cgroup,
 		      char ret[static PATH_MAX]);
+/* Kills what is in the cgroups below that of `name`, as its command is. */
+void jobs_command_kill(const struct jobs_place *place, const char *name);
 /* Kills what is left of `name`, and removes its cgroups as jobs_left_note() does. */
 void jobs_shim_end(struct jobs_place *place, const char *name);
 

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from cgroups import MOUNT, cgroups_can_be_made, pids_cgroup, tasks_can_be_limited
+from cgroups import MOUNT, cgroup_of, cgroups_can_be_made, pids_cgroup, tasks_can_be_limited
 from conftest import wait_until
 
 from .lab import ALICE, BOB, ROOT
@@ -257,3 +257,56 @@ def test_processes_left_by_a_job_are_ended_by_another_launcher(service):  # noqa
     (lab.home(ALICE) / "gate").touch()
     jobs.ended(ALICE, id)
     wait_until(lambda: has_ended(left))
+
+
+# docker's client, as far as carve asks it. Its container is a file.
+DOCKER = """#!/bin/sh
+case $1 in
+run) for word; do case $word in --cidfile=*) echo c1 > "${word#*=}.new" && mv "${word#*=}.new" "${word#*=}";; esac; done
+    echo $$ > HOME/client.new; mv HOME/client.new HOME/client; touch HOME/container
+    exec sleep 600;;
+rm) sleep 1; rm HOME/container;;
+wait) exec sleep 600;;
+esac
+"""
+
+
+@pytest.mark.parametrize("uid, also", [(ALICE, ""), (ALICE, "client"), (ROOT, "")])
+def test_no_container_is_left_of_a_job_whose_shim_was_killed(jobs, uid, also):
+    """The process that removes the container is in the job's cgroup, which is killed after that. carve cannot signal the client of
+    root's runtime, which is in no slice: that client ends with its own cgroup."""
+    lab, home = jobs.lab, jobs.lab.home(ALICE)
+    program = lab.dir / "bin/docker"
+    program.parent.mkdir()
+    program.write_text(DOCKER.replace("HOME", str(home)))
+    program.chmod(0o755)
+    id = jobs.enqueue(uid, "true", options=["--docker", "image", "--grace", "1"], queue="sixth",
+                      env={"PATH": f"{program.parent}:{os.environ['PATH']}", "CARVE_CONTAINER_RUNTIME": "docker"})
+    wait_until((home / "container").exists)
+    client = int((home / "client").read_text())
+    path = cgroup_of(client).parent
+    shim, = [int(pid) for pid in (path / "cgroup.procs").read_text().split() if pathlib.Path(f"/proc/{pid}/comm").read_text() == "carve-shim\n"]
+    os.kill(shim, signal.SIGKILL)
+    wait_until(lambda: has_ended(shim))
+    if also == "client":
+        os.kill(client, signal.SIGKILL)
+    else:
+        assert lab.carve(uid, "job", "cancel", id).returncode == 0
+    assert jobs.ended(uid, id)["state"] == ("lost" if also else "cancelled")
+    assert not (home / "container").exists()
+    wait_until(lambda: not path.exists())
+
+
+@pytest.mark.long
+@pytest.mark.attack("8", "a lock on the record of a job whose shim was killed, which would keep the slice")
+def test_a_locked_record_keeps_no_job_for_ever(jobs):
+    lab = jobs.lab
+    id, _, shim, path = leftover(jobs, ALICE)
+    record = pathlib.Path(jobs.show(ALICE, id)["log"]).with_suffix(".record")
+    locks = lab.popen(ALICE, "flock", record, "sleep", "600")
+    wait_until(lambda: lab.run(ALICE, "flock", "--nonblock", record, "true").returncode)
+    os.kill(shim, signal.SIGKILL)
+    (lab.home(ALICE) / "gate").touch()
+    wait_until(lambda: jobs.show(ALICE, id)["state"] == "lost" or None, timeout=100, step=0.5)
+    wait_until(lambda: not path.exists())
+    assert locks.poll() is None

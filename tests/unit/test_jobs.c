@@ -470,7 +470,7 @@ static void test_requests_that_are_wrong_are_refused(void **state)
 	wrong.attempt = 0;
 	assert_int_equal(ask_start(wrong, &memory, 1, &fd), EINVAL);
 	wrong = start;
-	wrong.reserved = 1;
+	wrong.below = 1;
 	assert_int_equal(ask_start(wrong, &memory, 1, &fd), EINVAL);
 	/* No socket; a socket that nobody connected; no text; and a kind that there is not. */
 	int fds[] = {null, memory};

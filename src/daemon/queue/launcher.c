@@ -152,6 +152,17 @@ int launcher_end(struct launcher *l, uid_t owner, int64_t job, uint32_t attempt,
 	return ask(l, &question, cb, arg, ret);
 }
 
+int launcher_command_kill(struct launcher *l, uid_t owner, int64_t job, uint32_t attempt)
+{
+	struct warden_job request = {.job = (uint64_t)job, .attempt = attempt, .below = 1};
+	const struct warden_question question = {.operation = WARDEN_JOB_END,
+						 .owner = owner,
+						 .request = &request,
+						 .size = sizeof(request)};
+
+	return ask(l, &question, NULL, NULL, NULL);
+}
+
 int launcher_files(struct launcher *l, uid_t uid, warden_cb cb, void *arg, uint64_t *ret)
 {
 	struct warden_job_files request = {.uid = uid};

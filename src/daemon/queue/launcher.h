@@ -61,6 +61,9 @@ int launcher_start(struct launcher *launcher, uid_t owner, int64_t job, uint32_t
 /* The attempt is over: what is left of it is killed. `cb` may be NULL. */
 int launcher_end(struct launcher *launcher, uid_t owner, int64_t job, uint32_t attempt,
 		 warden_cb cb, void *arg, uint64_t *ret);
+/* The attempt's command is killed with all its processes, but not what carve runs beside it. No
+ * answer is told. */
+int launcher_command_kill(struct launcher *launcher, uid_t owner, int64_t job, uint32_t attempt);
 /* Has made anew what was removed of the directory of jobs' files, and of the user's in it
  * (WARDEN_NOBODY: of nobody's). `cb` may be NULL. */
 int launcher_files(struct launcher *launcher, uid_t uid, warden_cb cb, void *arg, uint64_t *ret);

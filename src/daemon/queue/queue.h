@@ -99,6 +99,8 @@ struct job {
 	uint64_t asked;
 	bool starting;        /* its shim was asked for, and is not there yet */
 	bool processes_ended; /* the launcher ended what was left of its last attempt */
+	/* The removal of its container is waited for until then, CLOCK_MONOTONIC; 0: it is not. */
+	uint64_t remover_until_ns;
 };
 
 struct agent_hook;

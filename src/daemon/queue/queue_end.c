@@ -28,6 +28,9 @@
 /* Beyond the job's own grace time, a shim has this long to record the end. */
 #define SHIM_PATIENCE_NS 5000000000ull
 #define RECORD_MAX 4096
+/* The process that removes the container of a job whose shim was killed has 60 s (shim/remover.c).
+ */
+#define REMOVER_PATIENCE_NS 65000000000ull
 /* The time in one look for removing the cgroups of a job of this process's own user. */
 #define CGROUP_STEP_NS 1000000ull
 
@@ -119,6 +122,23 @@ static bool leftovers_end(const struct job *job)
 	       !job_file_is_locked(q, &job->record, SHIM_RECORD);
 }
 
+/* The record is locked by the process that removes the container of a job whose shim was killed,
+ * once the command has ended. The warden kills that process with the rest of the job's cgroup. Any
+ * process of the user's can hold the lock, so this wait has a bound. */
+static bool container_is_being_removed(struct job *job)
+{
+	uint64_t now = now_monotonic_ns();
+
+	if (!job_file_is_locked(job->queues, &job->record, SHIM_RECORD))
+		return false;
+	if (!job->remover_until_ns) {
+		(void)launcher_command_kill(job->queues->host.launcher, job->user->owner->uid,
+					    job->record.id, job->record.attempt);
+		job->remover_until_ns = now + REMOVER_PATIENCE_NS;
+	}
+	return now < job->remover_until_ns;
+}
+
 static void job_end_later(struct job *job);
 
 static void on_processes_ended(void *arg, int rc, const void *reply, int *fd)
@@ -145,6 +165,8 @@ int job_processes_end(struct job *job, bool by_shim)
 		/* It is asked again in a second. */
 		return by_shim || leftovers_end(job) ? 0 : -EINPROGRESS;
 	}
+	if (!by_shim && container_is_being_removed(job))
+		return -EINPROGRESS;
 	int rc = launcher_end(launcher, job->user->owner->uid, job->record.id, job->record.attempt,
 			      on_processes_ended, job, &job->asked);
 	return rc < 0 ? rc : -EINPROGRESS;
@@ -387,6 +409,7 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 	job->kill_ns = 0;
 	job->watched = JOB_WATCHED_SHIM;
 	job->processes_ended = false;
+	job->remover_until_ns = 0;
 	if (!outcome->unstarted)
 		job->failures = 0;
 	/* The next daemon that takes the pod up ends it, where that was asked for. */
