@@ -37,6 +37,14 @@ bool agent_runs_for(const struct agent *agent, uid_t uid)
 	return agent->uid == uid || (agent->uid == 0 && !agent->pods);
 }
 
+int agent_queue_position(const struct agent *agent, const char *queue)
+{
+	for (uint32_t i = 0; i < agent->queue_count; i++)
+		if (!strcmp(agent->queue[i].spec.name, queue))
+			return (int)i;
+	return -1;
+}
+
 struct agent *agent_serving(const struct queues *q, const char *queue, uid_t uid,
 			    uint32_t *ret_position)
 {
@@ -79,6 +87,18 @@ const char *job_halt(const struct job *job, char buf[static JOB_WHY_SIZE])
 		why = "its queue is drained";
 	}
 	return why ? why : job_unserved(job, buf);
+}
+
+void job_agent_leave(const struct job *job)
+{
+	struct agent *agent = agent_find(job->queues, job->record.agent);
+
+	for (uint32_t i = 0; agent && i < agent->queue_count; i++)
+		if (!strcmp(agent->queue[i].spec.name, job->record.queue) &&
+		    agent->queue[i].running)
+			agent->queue[i].running--;
+	if (job->array && job->array->running)
+		job->array->running--;
 }
 
 const char *agent_refuses(const struct agent *agent, const struct job_spec *spec)

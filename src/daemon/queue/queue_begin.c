@@ -207,6 +207,7 @@ struct queues *queues_start(const struct queues_host *host, struct error *err)
 		return NULL;
 	}
 	q->host = *host;
+	q->report = &queue_report;
 	(void)!getrandom(&q->seed, sizeof(q->seed), GRND_NONBLOCK);
 	crowd_begin_any(&q->crowd, *q->host.living_jobs);
 	q->pending.as_they_come = q->ending.as_they_come = true;
@@ -239,7 +240,8 @@ void queues_stop(struct queues *q)
 	free(q->left);
 	if (q->store)
 		agent_hooks_save(q);
-	queue_parts_free(q);
+	jobs_change_free(q);
+	queue_parts_withdraw(q);
 	enqueues_free(q);
 	queue_overs_end(q);
 	launcher_forget(q->host.launcher, q->files_asked);

@@ -9,20 +9,6 @@
 #include "daemon/queue/queue_pods.h"
 #include "daemon/queue/queue_private.h"
 
-int job_record_save(struct job *job)
-{
-	struct queues *q = job->queues;
-	int rc = job_store_begin(q->store);
-
-	if (rc < 0)
-		return rc;
-	rc = job_store_put(q->store, &job->record);
-	if (rc == 0)
-		return job_store_commit(q->store);
-	job_store_rollback(q->store);
-	return rc;
-}
-
 /* A job that waits to take up its pod takes it up to delete it. False: it has none. */
 static bool pod_end_begin(struct job *job, const char *why)
 {

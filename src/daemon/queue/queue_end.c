@@ -270,18 +270,6 @@ struct outcome {
 	bool pod_goes_on; /* the next start takes it up */
 };
 
-void job_agent_leave(const struct job *job)
-{
-	struct agent *agent = agent_find(job->queues, job->record.agent);
-
-	for (uint32_t i = 0; agent && i < agent->queue_count; i++)
-		if (!strcmp(agent->queue[i].spec.name, job->record.queue) &&
-		    agent->queue[i].running)
-			agent->queue[i].running--;
-	if (job->array && job->array->running)
-		job->array->running--;
-}
-
 static void usage_note(struct job *job)
 {
 	const struct session *session =
@@ -389,17 +377,13 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 	if (ran)
 		records_leave(job);
 	kill_point("end.left");
-	if (ran)
-		job_agent_leave(job);
 	job_state_set(job, after);
 	log_event(LOG_INFO, "job.%s id=%" PRId64 " code=%d signal=%d reason=\"%s\"",
 		  outcome->again ? "again" : job_state_text(after), job->record.id,
 		  outcome->exit_code, outcome->signal, outcome->reason);
 	q->dirty = true;
 	if (!outcome->again) {
-		queue_overs_tell(q);
-		queue_history_add(q, &job->record);
-		job_free(job);
+		q->report->over(job, ran);
 		return;
 	}
 	watch_stop(job);
@@ -417,7 +401,7 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 		job_text_set(&job->record.place, "");
 		job_text_set(&job->record.ending, "");
 	}
-	job_settle(job);
+	q->report->again(job, ran);
 }
 
 void job_finish(struct job *job, enum job_state state, const char *reason)
@@ -508,7 +492,7 @@ static void unstarted(struct job *job, bool pod_goes_on)
 	/* Its start was none that failed, however often those are killed who follow its pod. */
 	if (pod_goes_on)
 		job->failures = 0;
-	job_start_failed(job, 0);
+	q->report->unstarted(job);
 }
 
 static void on_command_ended(void *arg)

@@ -16,13 +16,6 @@
 #include "daemon/queue/queue_private.h"
 #include "proto/warden_jobs.h"
 
-unsigned queue_request_units(const char *text)
-{
-	size_t bytes = sizeof(struct job_spec) + sizeof(struct warrant) + strlen(text);
-
-	return (unsigned)(bytes / QUEUE_UNIT + 1);
-}
-
 static void enqueue_free(struct queues *q, struct enqueue *e)
 {
 	/* Else its request and its jobs leave when they end. */
@@ -56,7 +49,6 @@ int jobs_enqueue(struct queues *q, const struct enqueue_request *request)
 	e->request.peer = &e->peer;
 	if (e->request.count > QUEUE_SHORT) {
 		turns_add(&q->longs, &e->turn, e->owner);
-		queue_parts_wake(q);
 	} else {
 		*q->enqueues_end = e;
 		q->enqueues_end = &e->next;
@@ -365,7 +357,6 @@ static void on_long_durable(struct disk_waiter *waiter, int rc)
 		return;
 	}
 	e->stage = ENQUEUE_MAKES;
-	queue_parts_wake(q);
 }
 
 static void stage_next(struct enqueue *e, uint32_t of)

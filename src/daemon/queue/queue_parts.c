@@ -69,7 +69,6 @@ static void parts_add(struct queues *q, struct queue_parts *p, uid_t owner)
 	if (p->array)
 		halt(q, p->array);
 	turns_add(&q->parts, &p->turn, owner);
-	queue_parts_wake(q);
 }
 
 static struct queue_parts *parts_new(struct queues *q, const struct job *first, bool all)
@@ -119,14 +118,14 @@ static struct queue_parts *parts_first(const struct queues *q)
 	return q->parts.first ? CONTAINER_OF(q->parts.first, struct queue_parts, turn) : NULL;
 }
 
-static bool change_owner(const struct queues *q, uid_t *ret)
+bool jobs_change_owner(const struct queues *q, uid_t *ret)
 {
 	if (q->parts.first)
 		*ret = q->parts.first->user;
 	return q->parts.first;
 }
 
-static void change_part(struct queues *q)
+void jobs_change_part(struct queues *q)
 {
 	struct queue_parts *p = parts_first(q);
 
@@ -140,75 +139,11 @@ static void change_part(struct queues *q)
 	parts_end(p);
 }
 
-static bool end_owner(const struct queues *q, uid_t *ret)
-{
-	if (q->ends.first)
-		*ret = q->ends.first->user;
-	return q->ends.first;
-}
-
-/* Decisions are for all users, and so are nobody's. */
-static bool start_owner(const struct queues *q, uid_t *ret)
-{
-	*ret = (uid_t)-1;
-	return q->starts_more;
-}
-
-static bool tell_owner(const struct queues *q, uid_t *ret)
-{
-	*ret = (uid_t)-1;
-	return q->owes;
-}
-
-static const struct {
-	/* Returns whether there is a part to do, and gives its owner. */
-	bool (*owner)(const struct queues *q, uid_t *ret);
-	void (*part)(struct queues *q);
-} kinds[QUEUE_PARTS] = {
-	[QUEUE_PART_CHANGES] = {change_owner, change_part},
-	[QUEUE_PART_ENQUEUES] = {enqueue_part_owner, enqueue_part},
-	[QUEUE_PART_WAITS] = {queue_waits_owner, queue_waits_part},
-	[QUEUE_PART_ENDS] = {end_owner, jobs_end_part},
-	[QUEUE_PART_STARTS] = {start_owner, agents_decide},
-	[QUEUE_PART_TELLS] = {tell_owner, agent_hooks_tell},
-};
-
-static void on_turn(struct fair_work *work)
-{
-	struct queue_turn *turn = CONTAINER_OF(work, struct queue_turn, work);
-	struct queues *q = turn->queues;
-	uid_t ignored;
-
-	if (!job_store_holds(q->store) && kinds[turn->kind].owner(q, &ignored))
-		kinds[turn->kind].part(q);
-	queue_parts_wake(q);
-}
-
-void queue_parts_wake(struct queues *q)
-{
-	uid_t owner;
-
-	/* While the store holds there is nothing to do: it wakes this when it is free. */
-	for (unsigned kind = 0; kind < QUEUE_PARTS && !job_store_holds(q->store); kind++) {
-		struct queue_turn *turn = &q->turn[kind];
-
-		if (turn->work.line || !kinds[kind].owner(q, &owner))
-			continue;
-		turn->work.run = on_turn;
-		turn->queues = q;
-		turn->kind = kind;
-		/* Without memory for a line, the next event goes on with it. */
-		(void)fair_line_up(q->host.turns, owner, &turn->work);
-	}
-}
-
-void queue_parts_free(struct queues *q)
+void jobs_change_free(struct queues *q)
 {
 	for (struct queue_parts *p; (p = parts_first(q));) {
 		turns_remove(&q->parts, &p->turn);
 		free(p->ids);
 		free(p);
 	}
-	for (unsigned kind = 0; kind < QUEUE_PARTS; kind++)
-		fair_withdraw(&q->turn[kind].work);
 }

@@ -100,7 +100,6 @@ struct queue_use {
  * takes more, and its text room on the disk, too. */
 #define QUEUE_UNIT 400u
 #define QUEUE_TOO_MANY "you have too many jobs that have not ended; let some end first"
-unsigned queue_request_units(const char *text);
 
 /* How arrays ended that others come after: it does not change any more. The history of jobs has no
  * more long ones (HISTORY_JOBS_DEFAULT). */
@@ -176,7 +175,21 @@ struct queue_overs {
 	uint64_t asked;
 };
 
+/* Reports of what became of a job. The ender and the waits call them, and the loop acts. A job
+ * may be freed by a report. */
+struct job_report {
+	/* The end is on disk. `ran`: the job counted among those that run. */
+	void (*over)(struct job *job, bool ran);
+	/* The attempt is over, and that is on disk: the job is to wait again. */
+	void (*again)(struct job *job, bool ran);
+	/* A job that waits again had an attempt that never ran. It is not to be started at once. */
+	void (*unstarted)(struct job *job);
+	/* The job waits for something that cannot come. */
+	void (*never)(struct job *job, const char *reason);
+};
+
 struct queues {
+	const struct job_report *report;
 	struct queues_host host;
 	struct record_left *left; /* the oldest first, from left_first on; malloc'ed */
 	size_t left_first, left_synced, left_count, left_room;
@@ -267,6 +280,14 @@ void job_state_set(struct job *job, enum job_state state);
 /* The list of ready jobs like this one. NULL: no memory. */
 struct job_list *job_ready_list(struct job *job);
 int queue_load(struct queues *q);
+unsigned queue_request_units(const char *text);
+struct job_array *job_array_find(const struct queues *q, int64_t id);
+/* Writes the record. 0 or -errno. */
+int job_record_save(struct job *job);
+/* Nobody waits for its shim any more. */
+void job_start_forget(struct job *job);
+/* The job's place among those that its text was vouched for. */
+uint64_t job_position(const struct job *job);
 
 /* ---- queue_waits.c */
 /* Puts a job that waits where it belongs: among the ready ones, those that wait for others or for a
@@ -276,8 +297,6 @@ void job_settle(struct job *job);
  * *ret_known false: as many jobs come before that one as are looked at. */
 const struct job_after *job_comes_round(const struct job *job, const struct job_spec *spec,
 					bool *ret_known);
-/* The last job that waited for these has left the list. */
-void job_waits_end(struct queues *q, struct job_spec *spec);
 /* Looks at jobs whose time has come, or whose job that they come after has ended. It does so for a
  * while, and in the next round of the loop for those that are left. */
 bool queue_waits_owner(const struct queues *q, uid_t *ret);
@@ -293,22 +312,15 @@ bool enqueue_part_owner(const struct queues *q, uid_t *ret);
 void enqueue_part(struct queues *q);
 void enqueues_free(struct queues *q);
 
-/* ---- queue_run.c */
-/* Decides for each agent what it starts next, and starts it. */
-void agents_decide(struct queues *q);
-
 /* ---- queue_parts.c */
 /* Requests with more jobs are done in parts of FAIR_STEP_NS (host/fair.h), each in its user's turn.
  */
 #define QUEUE_SHORT 50u
-/* Lines up all that there is to do in parts. */
-void queue_parts_wake(struct queues *q);
-void queue_parts_free(struct queues *q);
-struct job_array *job_array_find(const struct queues *q, int64_t id);
-
-/* ---- queue_change.c */
-/* Writes the record. 0 or -errno. */
-int job_record_save(struct job *job);
+/* Returns whether jobs_change() of a long array has a part to do, and gives its owner. */
+bool jobs_change_owner(const struct queues *q, uid_t *ret);
+/* Does the next part. */
+void jobs_change_part(struct queues *q);
+void jobs_change_free(struct queues *q);
 
 /* ---- queue_start.c */
 /* Has it started at that place, or as a pod, which has none. Its slice is granted here. Its shim
@@ -327,10 +339,13 @@ int job_start(struct job *job, struct agent *agent, uint32_t position,
 /* Whether its MIG instance is being made. */
 bool job_is_making(struct job *job);
 
+/* On disk a claim is in these words, and the ID behind them: why a job is ended, and later why it
+ * waits again. */
+#define QUEUE_PREEMPTED_BY "preempted by job "
+/* Judges a start that failed, of a job that waits again. `agent` is needed for -EACCES alone. */
+void job_start_judge(struct job *job, const struct agent *agent, int rc);
 /* Puts a job off that could not be started: `rc` is why, or 0. */
 void job_start_failed(struct job *job, int rc);
-/* Nobody waits for its shim any more. */
-void job_start_forget(struct job *job);
 
 /* ---- job_files.c */
 /* Whether somebody removed the user's directory. */
@@ -387,12 +402,7 @@ void job_end_tick(struct job *job, uint64_t now);
 int job_processes_end(struct job *job, bool by_shim);
 /* An attempt that never ran: nobody waits for the end of its processes. */
 void job_processes_drop(const struct job *job);
-/* The job counts no more among those that run of its queue, at its agent, and of its array. */
-void job_agent_leave(const struct job *job);
 void job_cgroup_remove(struct queues *q);
-
-/* The job's place among those that its text was vouched for. */
-uint64_t job_position(const struct job *job);
 
 /* The owner of a shim, and the numbers by which its files are called. */
 struct shim_owner {
@@ -417,15 +427,10 @@ int shim_of_answer(int rc, const void *reply, int fd, struct process_id *ret);
 void queue_directories_look(struct queues *q);
 
 /* ---- queue_run.c */
-/* Judges a start that failed, of a job that waits again. `agent` is needed for -EACCES alone. */
-void job_start_judge(struct job *job, const struct agent *agent, int rc);
-/* On disk a claim is in these words, and the ID behind them: why a job is ended, and later why it
- * waits again. */
-#define QUEUE_PREEMPTED_BY "preempted by job "
-/* The queue's place in the agent's list; -1: it is none of the agent's. */
-int agent_queue_position(const struct agent *agent, const char *queue);
+extern const struct job_report queue_report;
 /* The store can be written to again: sees to what came meanwhile. `arg`: the queues. */
 void queue_store_freed(void *arg);
+void queue_parts_withdraw(struct queues *q);
 
 /* ---- queue_event.c */
 json_t *queue_event_json(const struct queue_event *event);
@@ -450,6 +455,10 @@ void agent_hook_read(struct agent *agent, const json_t *object);
 
 /* ---- queue_agent.c */
 int agents_load(struct queues *q);
+/* The queue's place in the agent's list; -1: it is none of the agent's. */
+int agent_queue_position(const struct agent *agent, const char *queue);
+/* The job counts no more among those that run of its queue, at its agent, and of its array. */
+void job_agent_leave(const struct job *job);
 /* Stops those whose command has ended. */
 void agents_end(struct queues *q);
 void agents_free(struct queues *q);

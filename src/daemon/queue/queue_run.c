@@ -63,14 +63,6 @@ static struct round *round_begin(struct queues *q, struct agent *agent)
 	return round.running ? &round : NULL;
 }
 
-int agent_queue_position(const struct agent *agent, const char *queue)
-{
-	for (uint32_t i = 0; i < agent->queue_count; i++)
-		if (!strcmp(agent->queue[i].spec.name, queue))
-			return (int)i;
-	return -1;
-}
-
 static bool kind_waits(struct queue_bucket *bucket, enum job_wait why)
 {
 	bucket->wait = why;
@@ -297,63 +289,6 @@ static void waits_note(struct round *round, size_t count)
 		if (job && job->list->bucket)
 			job->list->bucket->wait = of[round->why[i]];
 	}
-}
-
-/* A start that failed is not tried again and again. */
-static void start_failed(struct job *job, int rc)
-{
-	enum job_wait wait = rc == -EAGAIN   ? JOB_WAITS_QUOTA
-			     : rc == -EDQUOT ? JOB_WAITS_QUOTA_NEVER
-			     : rc == -ESTALE ? JOB_WAITS_INSTANCE
-					     : JOB_WAITS_FAILURE;
-	struct queue_bucket *bucket = job->list->bucket;
-
-	if (wait == JOB_WAITS_FAILURE) {
-		log_event(LOG_WARNING, "job.not_started id=%" PRId64 " error=\"%s\"",
-			  job->record.id, strerrordesc_np(-rc));
-		job_start_failed(job, rc);
-		return;
-	}
-	if (!bucket)
-		return;
-	bucket->wait = wait;
-	bucket->again_ns = now_monotonic_ns() + QUEUE_AGAIN_NS;
-}
-
-static void start_refused(struct job *job, const struct agent *agent)
-{
-	const char *option = agent_refuses(agent, job->spec);
-	char reason[JOB_REASON_SIZE];
-
-	snprintf(reason, sizeof(reason), "agent %s does not allow %.*s for containers", agent->id,
-		 option ? (int)strcspn(option, "\n") : 0, option ? option : "");
-	job_finish(job, JOB_CANCELLED, reason);
-}
-
-/* Its warrant is by another key, or spent, and only its user can get a new one. */
-static void start_unproven(struct job *job, bool spent)
-{
-	char id[JOB_ID_TEXT], reason[JOB_REASON_SIZE];
-
-	snprintf(reason, sizeof(reason), "%s; enqueue it again: carve job rerun %s",
-		 spent ? "the launcher let this attempt, or a later one, run before"
-		       : "the key that shows who enqueued it was lost with the directory of jobs",
-		 job_id_text(&job->record, id));
-	job_finish(job, JOB_FAILED, reason);
-}
-
-void job_start_judge(struct job *job, const struct agent *agent, int rc)
-{
-	/* One whose pod may run still waits. */
-	bool spent = rc == -EKEYEXPIRED;
-	bool unproven = (rc == -EKEYREJECTED || spent) && !job_is_pod(&job->record);
-
-	if (rc == -EACCES)
-		start_refused(job, agent);
-	else if (unproven)
-		start_unproven(job, spent);
-	else if (rc < 0 && rc != -EINPROGRESS)
-		start_failed(job, rc);
 }
 
 static bool claims_already(const struct queues *q, int64_t claim)
@@ -591,7 +526,7 @@ static bool figures_fresh(struct queues *q)
 	return false;
 }
 
-void agents_decide(struct queues *q)
+static void agents_decide(struct queues *q)
 {
 	bool gpus = q->host.pool->state == POOL_READY, any = false, more = false;
 	uint64_t end = now_monotonic_ns() + FAIR_STEP_NS;
@@ -620,6 +555,118 @@ void agents_decide(struct queues *q)
 	q->dirty |= more;
 }
 
+/* ---- reports of jobs ----------------------------------------------------------------------- */
+
+static void on_over(struct job *job, bool ran)
+{
+	struct queues *q = job->queues;
+
+	if (ran)
+		job_agent_leave(job);
+	queue_overs_tell(q);
+	queue_history_add(q, &job->record);
+	job_free(job);
+}
+
+static void on_again(struct job *job, bool ran)
+{
+	if (ran)
+		job_agent_leave(job);
+	job_settle(job);
+}
+
+static void on_unstarted(struct job *job)
+{
+	job_start_failed(job, 0);
+}
+
+static void on_never(struct job *job, const char *reason)
+{
+	job_finish(job, JOB_CANCELLED, reason);
+}
+
+const struct job_report queue_report = {
+	.over = on_over,
+	.again = on_again,
+	.unstarted = on_unstarted,
+	.never = on_never,
+};
+
+/* ---- work in parts ------------------------------------------------------------------------- */
+
+static bool end_owner(const struct queues *q, uid_t *ret)
+{
+	if (q->ends.first)
+		*ret = q->ends.first->user;
+	return q->ends.first;
+}
+
+/* Decisions are for all users, and so are nobody's. */
+static bool start_owner(const struct queues *q, uid_t *ret)
+{
+	*ret = (uid_t)-1;
+	return q->starts_more;
+}
+
+static bool tell_owner(const struct queues *q, uid_t *ret)
+{
+	*ret = (uid_t)-1;
+	return q->owes;
+}
+
+static const struct {
+	/* Returns whether there is a part to do, and gives its owner. */
+	bool (*owner)(const struct queues *q, uid_t *ret);
+	void (*part)(struct queues *q);
+} kinds[QUEUE_PARTS] = {
+	[QUEUE_PART_CHANGES] = {jobs_change_owner, jobs_change_part},
+	[QUEUE_PART_ENQUEUES] = {enqueue_part_owner, enqueue_part},
+	[QUEUE_PART_WAITS] = {queue_waits_owner, queue_waits_part},
+	[QUEUE_PART_ENDS] = {end_owner, jobs_end_part},
+	[QUEUE_PART_STARTS] = {start_owner, agents_decide},
+	[QUEUE_PART_TELLS] = {tell_owner, agent_hooks_tell},
+};
+
+static void parts_wake(struct queues *q);
+
+static void on_turn(struct fair_work *work)
+{
+	struct queue_turn *turn = CONTAINER_OF(work, struct queue_turn, work);
+	struct queues *q = turn->queues;
+	uid_t ignored;
+
+	if (!job_store_holds(q->store) && kinds[turn->kind].owner(q, &ignored))
+		kinds[turn->kind].part(q);
+	parts_wake(q);
+}
+
+/* Lines up all that there is to do in parts. While the store holds there is nothing to do: this is
+ * called again when it is free. */
+static void parts_wake(struct queues *q)
+{
+	uid_t owner;
+
+	for (unsigned kind = 0; kind < QUEUE_PARTS && !job_store_holds(q->store); kind++) {
+		struct queue_turn *turn = &q->turn[kind];
+
+		if (turn->work.line || !kinds[kind].owner(q, &owner))
+			continue;
+		turn->work.run = on_turn;
+		turn->queues = q;
+		turn->kind = kind;
+		/* Without memory for a line, the next event goes on with it. */
+		(void)fair_line_up(q->host.turns, owner, &turn->work);
+	}
+}
+
+void queue_parts_withdraw(struct queues *q)
+{
+	for (unsigned kind = 0; kind < QUEUE_PARTS; kind++)
+		fair_withdraw(&q->turn[kind].work);
+}
+
+/* ---- the loop ----------------------------------------------------------------------------- */
+
 void queues_run(struct queues *q)
 {
 	if (!q)
@@ -635,7 +682,7 @@ void queues_run(struct queues *q)
 		agent_hooks_tell(q);
 	listeners_tell(q);
 	job_store_run(q->store);
-	queue_parts_wake(q);
+	parts_wake(q);
 	fair_end(q->host.turns);
 }
 
@@ -646,7 +693,7 @@ void queue_store_freed(void *arg)
 
 	jobs_end_again(q);
 	agents_end(q);
-	queue_parts_wake(q);
+	parts_wake(q);
 	q->dirty = true;
 	q->told = true; /* requests about agents wait for it */
 }

@@ -105,13 +105,6 @@ void queue_directories_look(struct queues *q)
 
 /* ---- the shim's orders -------------------------------------------------------------------- */
 
-uint64_t job_position(const struct job *job)
-{
-	const struct job_record *record = &job->record;
-
-	return record->array ? (uint64_t)(record->id % JOB_ARRAY_PLACES) : 0;
-}
-
 /* The daemon's own part of them. */
 static void run_fill(const struct job *job, struct shim_run *ret)
 {
@@ -406,6 +399,63 @@ void job_start_failed(struct job *job, int rc)
 	job->failures++;
 }
 
+/* A start that failed is not tried again and again. */
+static void start_failed(struct job *job, int rc)
+{
+	enum job_wait wait = rc == -EAGAIN   ? JOB_WAITS_QUOTA
+			     : rc == -EDQUOT ? JOB_WAITS_QUOTA_NEVER
+			     : rc == -ESTALE ? JOB_WAITS_INSTANCE
+					     : JOB_WAITS_FAILURE;
+	struct queue_bucket *bucket = job->list->bucket;
+
+	if (wait == JOB_WAITS_FAILURE) {
+		log_event(LOG_WARNING, "job.not_started id=%" PRId64 " error=\"%s\"",
+			  job->record.id, strerrordesc_np(-rc));
+		job_start_failed(job, rc);
+		return;
+	}
+	if (!bucket)
+		return;
+	bucket->wait = wait;
+	bucket->again_ns = now_monotonic_ns() + QUEUE_AGAIN_NS;
+}
+
+static void start_refused(struct job *job, const struct agent *agent)
+{
+	const char *option = agent_refuses(agent, job->spec);
+	char reason[JOB_REASON_SIZE];
+
+	snprintf(reason, sizeof(reason), "agent %s does not allow %.*s for containers", agent->id,
+		 option ? (int)strcspn(option, "\n") : 0, option ? option : "");
+	job_finish(job, JOB_CANCELLED, reason);
+}
+
+/* Its warrant is by another key, or spent, and only its user can get a new one. */
+static void start_unproven(struct job *job, bool spent)
+{
+	char id[JOB_ID_TEXT], reason[JOB_REASON_SIZE];
+
+	snprintf(reason, sizeof(reason), "%s; enqueue it again: carve job rerun %s",
+		 spent ? "the launcher let this attempt, or a later one, run before"
+		       : "the key that shows who enqueued it was lost with the directory of jobs",
+		 job_id_text(&job->record, id));
+	job_finish(job, JOB_FAILED, reason);
+}
+
+void job_start_judge(struct job *job, const struct agent *agent, int rc)
+{
+	/* One whose pod may run still waits. */
+	bool spent = rc == -EKEYEXPIRED;
+	bool unproven = (rc == -EKEYREJECTED || spent) && !job_is_pod(&job->record);
+
+	if (rc == -EACCES)
+		start_refused(job, agent);
+	else if (unproven)
+		start_unproven(job, spent);
+	else if (rc < 0 && rc != -EINPROGRESS)
+		start_failed(job, rc);
+}
+
 /* ---- the whole ---------------------------------------------------------------------------- */
 
 static void place_note(struct job *job, const struct agent *agent)
@@ -426,13 +476,6 @@ static void place_note(struct job *job, const struct agent *agent)
 	cleanup_free char *text = json_dumps(list, JSON_COMPACT);
 	json_decref(list);
 	job_text_set(&job->record.place, text ? text : "[]");
-}
-
-void job_start_forget(struct job *job)
-{
-	if (job->starting)
-		job->user->owner->starting--;
-	job->starting = false;
 }
 
 /* A job that was to end while it started: it waits again, or is over. */

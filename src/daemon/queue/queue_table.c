@@ -218,6 +218,17 @@ static void bucket_drop(struct queues *q, struct queue_bucket *bucket)
 	free(bucket);
 }
 
+/* Ends the waits of a request whose last waiting job has left the list. */
+static void waits_end(struct queues *q, struct job_spec *spec)
+{
+	for (unsigned i = 0; i < spec->after_count && !spec->after_list.count; i++)
+		queue_wait_end(&spec->after[i].wait);
+	if (!spec->begin_list.count)
+		queue_time_end(&q->waits, &spec->begin_wait);
+	if (!spec->after_list.count && !spec->begin_list.count)
+		queue_wait_end(&spec->group);
+}
+
 void job_move(struct job *job, struct job_list *list)
 {
 	struct queue_bucket *bucket = job->list ? job->list->bucket : NULL;
@@ -229,7 +240,7 @@ void job_move(struct job *job, struct job_list *list)
 		list_insert(list, job);
 	if (bucket && !bucket->list.count)
 		bucket_drop(job->queues, bucket);
-	job_waits_end(job->queues, job->spec);
+	waits_end(job->queues, job->spec);
 }
 
 static bool belongs(const struct queue_bucket *bucket, const struct job *job,
@@ -394,6 +405,13 @@ struct job *job_new(struct queues *q, const struct job_record *record, struct jo
 	return job;
 }
 
+void job_start_forget(struct job *job)
+{
+	if (job->starting)
+		job->user->owner->starting--;
+	job->starting = false;
+}
+
 void job_free(struct job *job)
 {
 	struct queues *q = job->queues;
@@ -419,6 +437,13 @@ void job_free(struct job *job)
 	job_spec_unref(job->spec);
 	free(job->grants);
 	free(job);
+}
+
+uint64_t job_position(const struct job *job)
+{
+	const struct job_record *record = &job->record;
+
+	return record->array ? (uint64_t)(record->id % JOB_ARRAY_PLACES) : 0;
 }
 
 /* The jobs of an array have IDs that follow each other, in the order of its indexes, which most
@@ -526,7 +551,28 @@ void job_state_set(struct job *job, enum job_state state)
 	q->told = true;
 }
 
+int job_record_save(struct job *job)
+{
+	struct queues *q = job->queues;
+	int rc = job_store_begin(q->store);
+
+	if (rc < 0)
+		return rc;
+	rc = job_store_put(q->store, &job->record);
+	if (rc == 0)
+		return job_store_commit(q->store);
+	job_store_rollback(q->store);
+	return rc;
+}
+
 /* ---- from disk --------------------------------------------------------------------------- */
+
+unsigned queue_request_units(const char *text)
+{
+	size_t bytes = sizeof(struct job_spec) + sizeof(struct warrant) + strlen(text);
+
+	return (unsigned)(bytes / QUEUE_UNIT + 1);
+}
 
 struct loading {
 	struct queues *q;

@@ -69,7 +69,7 @@ static void never_comes(struct job *job, const struct job_after *after)
 
 	snprintf(reason, sizeof(reason), "job %s, which it comes after, %s",
 		 job_after_text(after, id), kinds[after->kind]);
-	job_finish(job, JOB_CANCELLED, reason);
+	job->queues->report->never(job, reason);
 }
 
 /* ---- jobs that would come after themselves ------------------------------------------------ */
@@ -185,16 +185,6 @@ static struct job_list *begin_list(struct queues *q, struct job_spec *spec)
 		return NULL;
 	group_enter(q, spec);
 	return &spec->begin_list;
-}
-
-void job_waits_end(struct queues *q, struct job_spec *spec)
-{
-	for (unsigned i = 0; i < spec->after_count && !spec->after_list.count; i++)
-		queue_wait_end(&spec->after[i].wait);
-	if (!spec->begin_list.count)
-		queue_time_end(&q->waits, &spec->begin_wait);
-	if (!spec->after_list.count && !spec->begin_list.count)
-		queue_wait_end(&spec->group);
 }
 
 static struct job_list *list_for(struct job *job, enum after_answer answer)
