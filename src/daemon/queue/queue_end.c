@@ -721,19 +721,12 @@ static void signal_send(struct job *job, int number)
 
 void job_end_begin(struct job *job, enum job_state as, const char *why)
 {
-	struct queues *q = job->queues;
-
 	/* A cancellation goes before a preemption. */
 	if (*job->record.ending && job->record.ending_as != JOB_QUEUED)
 		return;
 	job_text_set(&job->record.ending, why);
 	job->record.ending_as = as;
-	if (job_store_begin(q->store) == 0) {
-		if (job_store_put(q->store, &job->record) == 0)
-			(void)job_store_commit(q->store);
-		else
-			job_store_rollback(q->store);
-	}
+	(void)job_record_save(job);
 	kill_point("cancel.recorded");
 	/* A start that goes on to delete a pod is told by pod_end_look(). */
 	if (job->starting)

@@ -268,13 +268,6 @@ int shim_of_answer(int rc, const void *reply, int fd, struct process_id *ret)
 	return fd < 0 || said->pid <= 1 ? -EIO : 0;
 }
 
-/* One that the launcher started ends by itself when its pipe is closed. */
-static void shim_drop(const struct process_id *shim)
-{
-	(void)kill(shim->pid, SIGKILL);
-	(void)waitpid(shim->pid, NULL, 0);
-}
-
 /* ---- the slice ---------------------------------------------------------------------------- */
 
 /* The job's user and groups, as one who asks for a slice. */
@@ -286,29 +279,6 @@ static struct peer peer_of(const struct job *job)
 	for (uint32_t i = 0; warrant && i < warrant->group_count && i < PEER_GROUPS_MAX; i++)
 		peer.groups.gid[peer.groups.count++] = warrant->group[i];
 	return peer;
-}
-
-static int slice_grant(const struct job *job, const struct place_request *request,
-		       const struct place_result *place, const struct mig_grant *instances,
-		       struct session **ret)
-{
-	struct queues *q = job->queues;
-	struct peer peer = peer_of(job);
-	struct store_gpu gpus[PLACE_GPUS_MAX];
-	struct store_session record;
-	int rc;
-
-	grant_record_fill(q->host.pool, &peer, request, place, gpus, &record);
-	grant_record_instances(instances, gpus);
-	record.ephemeral = true;
-	/* Nobody keeps it alive but the job, until the shim is there: a daemon that starts
-	 * meanwhile ends it. */
-	do
-		session_make_id(q->host.sessions, record.id);
-	while ((rc = session_create(q->host.sessions, &record, NULL, ret)) == -EEXIST);
-	if (rc == 0 && instances->count)
-		mig_give(q->host.sessions->mig, instances, record.id);
-	return rc;
 }
 
 static int quota_look(const struct job *job, const struct place_result *place)
@@ -357,25 +327,6 @@ static int instances_take(struct job *job, const struct mig_decision *decision,
 		job->making |= 1ull << decision->choice[i].gpu;
 	job->made = true;
 	return -EINPROGRESS;
-}
-
-/* Where it runs, and with which instances (count 0: none). */
-static int place_take(struct job *job, const struct queue_decision *decision,
-		      struct place_result *ret, struct mig_grant *instances)
-{
-	*ret = decision->place;
-	instances->count = 0;
-	if (decision->instances.count)
-		grant_of_decision(&decision->instances, ret);
-	int rc = quota_look(job, ret);
-	if (rc < 0)
-		return rc == -EAGAIN ? rc : -EDQUOT;
-	if (!decision->instances.count)
-		return 0;
-	rc = instances_take(job, &decision->instances, instances);
-	if (rc == 0)
-		grant_of_instances(instances, ret);
-	return rc;
 }
 
 /* ---- failures -------------------------------------------------------------------------------- */
@@ -478,6 +429,259 @@ static void place_note(struct job *job, const struct agent *agent)
 	job_text_set(&job->record.place, text ? text : "[]");
 }
 
+/* ---- the steps of a start ------------------------------------------------------------------- */
+
+/* A start under way. The steps from STEP_SHIM_TAKE on may be taken in a later round of the loop.
+ * They have the job, its agent and the shim alone. */
+struct start {
+	struct job *job;
+	struct agent *agent;
+	uint32_t position; /* the queue's, in the agent's list */
+	const struct place_request *request;
+	const struct queue_decision *decision;
+	struct place_result place;
+	struct mig_grant instances;
+	struct process_id shim;
+	int go; /* the end of its pipe */
+};
+
+static int start_check(struct start *start)
+{
+	const struct job *job = start->job;
+	const struct launcher *launcher = job->queues->host.launcher;
+
+	if (agent_refuses(start->agent, job->spec))
+		return -EACCES;
+	/* Its pod may run still: the process that followed the pod was killed. */
+	if (job_is_pod(&job->record) && !start->agent->pods)
+		return -EBUSY;
+	return launcher_is_there(launcher) && launcher_is_away(launcher) ? -ENOTCONN : 0;
+}
+
+/* The place where it runs, and the instances of that (count 0: none). */
+static int place_take(struct start *start)
+{
+	const struct queue_decision *decision = start->decision;
+
+	start->place = decision->place;
+	start->instances.count = 0;
+	if (start->agent->pods)
+		return 0;
+	if (decision->instances.count)
+		grant_of_decision(&decision->instances, &start->place);
+	int rc = quota_look(start->job, &start->place);
+	if (rc < 0)
+		return rc == -EAGAIN ? rc : -EDQUOT;
+	if (!decision->instances.count)
+		return 0;
+	rc = instances_take(start->job, &decision->instances, &start->instances);
+	if (rc == 0)
+		grant_of_instances(&start->instances, &start->place);
+	return rc;
+}
+
+static int session_make(const struct start *start, struct session **ret)
+{
+	struct queues *q = start->job->queues;
+	struct peer peer = peer_of(start->job);
+	struct store_gpu gpus[PLACE_GPUS_MAX];
+	struct store_session record;
+	int rc;
+
+	grant_record_fill(q->host.pool, &peer, start->request, &start->place, gpus, &record);
+	grant_record_instances(&start->instances, gpus);
+	record.ephemeral = true;
+	/* Nobody keeps it alive but the job, until the shim is there: a daemon that starts
+	 * meanwhile ends it. */
+	do
+		session_make_id(q->host.sessions, record.id);
+	while ((rc = session_create(q->host.sessions, &record, NULL, ret)) == -EEXIST);
+	if (rc == 0 && start->instances.count)
+		mig_give(q->host.sessions->mig, &start->instances, record.id);
+	return rc;
+}
+
+/* A pod has no slice here. */
+static int slice_grant(struct start *start)
+{
+	struct job *job = start->job;
+	uint32_t count = start->place.count;
+	struct session *session = NULL;
+
+	kill_point("start.chosen");
+	job->grants = calloc(count + 1, sizeof(*job->grants));
+	if (!job->grants)
+		return -ENOMEM;
+	int rc = start->agent->pods ? 0 : session_make(start, &session);
+	if (rc < 0) {
+		free(steal_ptr(&job->grants));
+		return rc;
+	}
+	kill_point("start.granted");
+	memcpy(job->grants, start->place.grant, count * sizeof(*job->grants));
+	job->grant_count = count;
+	job->compute = place_compute(start->request);
+	/* A daemon before left the figures of the attempt before. */
+	job_figures_clear(&job->record);
+	if (session)
+		memcpy(job->record.session, session->record.id, sizeof(job->record.session));
+	return 0;
+}
+
+static void slice_return(struct job *job)
+{
+	struct session *session = session_find(job->queues->host.sessions, job->record.session);
+
+	job_figures_clear(&job->record);
+	free(steal_ptr(&job->grants));
+	job->grant_count = 0;
+	if (session)
+		session_end(session, "its job could not be started");
+}
+
+/* From now on it counts as a job that runs. */
+static int attempt_begin(struct start *start)
+{
+	struct job *job = start->job;
+	struct agent *agent = start->agent;
+
+	job->record.attempt++;
+	job->started_ns = now_monotonic_ns();
+	job->record.started = now_realtime_ns();
+	job->record.boot = job->queues->boot;
+	snprintf(job->record.agent, sizeof(job->record.agent), "%s", agent->id);
+	job->processes_ended = false;
+	job->starting = true;
+	job->user->owner->starting++;
+	job_state_set(job, JOB_STARTING);
+	job_move(job, &job->queues->running);
+	agent->last = start->position;
+	agent->queue[start->position].running++;
+	if (job->array)
+		job->array->running++;
+	return 0;
+}
+
+static void attempt_undo(struct job *job)
+{
+	job_start_forget(job);
+	job_agent_leave(job);
+	job->record.attempt--;
+	job->record.shim = (struct process_id){0};
+	job->record.agent[0] = '\0';
+	if (!job_is_pod(&job->record))
+		job_text_set(&job->record.place, "");
+	job_state_set(job, JOB_QUEUED);
+}
+
+static void on_shim(void *arg, int rc, const void *reply, int *fd);
+
+/* Has a shim started for the job's attempt, which waits for a word. */
+static int shim_ask(struct start *start)
+{
+	struct job *job = start->job;
+	const struct shim_owner owner = {job->record.uid, job->record.id, job->record.attempt};
+	cleanup_close int spec = job_memfd(job, start->agent, start->request);
+
+	return spec < 0 ? spec : shim_launch(job->queues, &owner, spec, on_shim, job, &job->asked);
+}
+
+static int shim_take(struct start *start)
+{
+	kill_point("start.spawned");
+	start->job->record.shim = start->shim;
+	return 0;
+}
+
+/* The shim was not told to go. A shim that the launcher started ends by itself when its pipe is
+ * closed. */
+static void shim_drop(struct job *job)
+{
+	pid_t pid = job->record.shim.pid;
+
+	job_processes_drop(job);
+	(void)kill(pid, SIGKILL);
+	(void)waitpid(pid, NULL, 0);
+}
+
+/* The job's end was asked for, and no pod of an earlier start is there, which this start is to
+ * delete. */
+static bool start_is_void(const struct job *job)
+{
+	return *job->record.ending && !job_pod_is_there(job->queues, &job->record);
+}
+
+/* The slice becomes the shim's own. */
+static int slice_hand_over(struct start *start)
+{
+	const struct job *job = start->job;
+	struct session *session = session_find(job->queues->host.sessions, job->record.session);
+	bool has_slice = *job->record.session;
+
+	if (start_is_void(job) || !start->agent ||
+	    (has_slice && (!session || session->state != SESSION_ACTIVE)))
+		return -ECANCELED;
+	return session ? session_owner_set(session, &start->shim) : 0;
+}
+
+static int start_write(struct start *start)
+{
+	struct job *job = start->job;
+
+	job->started_ns = now_monotonic_ns();
+	job->record.started = now_realtime_ns();
+	place_note(job, start->agent);
+	return job_record_save(job);
+}
+
+static int shim_go(struct start *start)
+{
+	struct job *job = start->job;
+	struct shim_go word = {.magic = SHIM_GO_MAGIC};
+
+	kill_point("start.recorded");
+	snprintf(word.session, sizeof(word.session), "%s", job->record.session);
+	/* Where the shim was killed meanwhile, its watch tells. */
+	(void)write_all(start->go, &word, sizeof(word));
+	kill_point("start.gone");
+	job_start_forget(job);
+	job_state_set(job, JOB_RUNNING);
+	log_event(LOG_INFO, "job.started id=%" PRId64 " uid=%u queue=%s session=%s", job->record.id,
+		  job->record.uid, job->record.queue, job->record.session);
+	job_watch(job);
+	return 0;
+}
+
+/* A start is these steps, in this order; kill points lie between them (queue.h). A step that fails
+ * leaves nothing behind, and the steps before it are undone from the last to the first. */
+enum {
+	STEP_CHECK,
+	STEP_PLACE,
+	STEP_SLICE,
+	STEP_ATTEMPT,
+	STEP_SHIM_ASK,
+	STEP_SHIM_TAKE, /* the launcher has answered */
+	STEP_HAND_OVER,
+	STEP_WRITE,
+	STEP_GO,
+	STEPS
+};
+
+static const struct {
+	int (*take)(struct start *start); /* 0 or -errno */
+	void (*undo)(struct job *job);
+} steps[STEPS] = {
+	[STEP_CHECK] = {start_check, NULL},
+	[STEP_PLACE] = {place_take, NULL},
+	[STEP_SLICE] = {slice_grant, slice_return},
+	[STEP_ATTEMPT] = {attempt_begin, attempt_undo},
+	[STEP_SHIM_ASK] = {shim_ask, NULL},
+	[STEP_SHIM_TAKE] = {shim_take, shim_drop},
+	[STEP_HAND_OVER] = {slice_hand_over, NULL},
+	[STEP_WRITE] = {start_write, NULL},
+	[STEP_GO] = {shim_go, NULL},
+};
+
 /* A job that was to end while it started: it waits again, or is over. */
 static void ending_take(struct job *job)
 {
@@ -497,43 +701,23 @@ static void ending_take(struct job *job)
 	job_settle(job);
 }
 
-/* Its end was asked for, and no pod of an earlier start is there, which this start is to delete. */
-static bool start_is_void(const struct job *job)
-{
-	return *job->record.ending && !job_pod_is_there(job->queues, &job->record);
-}
-
-/* The job waits again, as before its start. `shim`: it is there, and is not told to go. */
-static void start_undo(struct job *job, const struct process_id *shim, int rc)
+/* The job waits again, as before its start, or is over. */
+static void start_undo(struct job *job, unsigned done, int rc)
 {
 	struct queues *q = job->queues;
-	struct session *session = session_find(q->host.sessions, job->record.session);
+	int64_t id = job->record.id;
 	bool is_void = start_is_void(job);
 
-	/* A launcher that was too slow may start one yet. */
-	if (shim || rc == -ETIMEDOUT)
+	/* A launcher that was too slow may start a shim yet. */
+	if (rc == -ETIMEDOUT)
 		job_processes_drop(job);
-	job_start_forget(job);
-	job_agent_leave(job);
-	job->record.attempt--;
-	job->record.shim = (struct process_id){0};
-	job->record.agent[0] = '\0';
-	job_figures_clear(&job->record);
-	if (!job_is_pod(&job->record))
-		job_text_set(&job->record.place, "");
-	free(job->grants);
-	job->grants = NULL;
-	job->grant_count = 0;
-	job_state_set(job, JOB_QUEUED);
-	if (shim)
-		shim_drop(shim);
-	if (session)
-		session_end(session, "its job could not be started");
+	while (done--)
+		if (steps[done].undo)
+			steps[done].undo(job);
 	if (is_void) {
 		ending_take(job);
 		return;
 	}
-	int64_t id = job->record.id;
 	/* It may end here. */
 	job_settle(job);
 	job = job_find(q, id);
@@ -541,156 +725,49 @@ static void start_undo(struct job *job, const struct process_id *shim, int rc)
 		job_start_judge(job, NULL, rc);
 }
 
-static int start_write(struct job *job)
+/* Takes the steps from `*done` on, up to `end`. *done is then the number of those that are done. */
+static int steps_take(struct start *start, unsigned *done, unsigned end)
 {
-	struct queues *q = job->queues;
-	int rc = job_store_begin(q->store);
+	int rc = 0;
 
-	if (rc < 0)
-		return rc;
-	rc = job_store_put(q->store, &job->record);
-	if (rc < 0)
-		job_store_rollback(q->store);
-	else
-		rc = job_store_commit(q->store);
+	for (; rc == 0 && *done < end; *done += rc == 0)
+		rc = steps[*done].take(start);
 	return rc;
 }
 
-static void go_tell(const struct job *job, int go)
-{
-	struct shim_go word = {.magic = SHIM_GO_MAGIC};
-
-	snprintf(word.session, sizeof(word.session), "%s", job->record.session);
-	/* Where the shim was killed meanwhile, its watch tells. */
-	(void)write_all(go, &word, sizeof(word));
-}
-
-/* The shim waits: the slice becomes its own, the start goes to disk, and it is told to go. */
-static int shim_go(struct job *job, const struct process_id *shim, int go)
-{
-	struct queues *q = job->queues;
-	const struct agent *agent = agent_find(q, job->record.agent);
-	struct session *session = session_find(q->host.sessions, job->record.session);
-	bool has_slice = *job->record.session;
-	int rc = 0;
-
-	if (start_is_void(job) || !agent ||
-	    (has_slice && (!session || session->state != SESSION_ACTIVE)))
-		return -ECANCELED;
-	job->record.shim = *shim;
-	if (session)
-		rc = session_owner_set(session, shim);
-	if (rc < 0)
-		return rc;
-	job->started_ns = now_monotonic_ns();
-	job->record.started = now_realtime_ns();
-	place_note(job, agent);
-	rc = start_write(job);
-	if (rc < 0)
-		return rc;
-	kill_point("start.recorded");
-	go_tell(job, go);
-	kill_point("start.gone");
-	job_start_forget(job);
-	job_state_set(job, JOB_RUNNING);
-	log_event(LOG_INFO, "job.started id=%" PRId64 " uid=%u queue=%s session=%s", job->record.id,
-		  job->record.uid, job->record.queue, job->record.session);
-	job_watch(job);
-	return 0;
-}
-
+/* The launcher's answer: the shim waits for a word. */
 static void on_shim(void *arg, int rc, const void *reply, int *fd)
 {
 	struct job *job = arg;
 	struct queues *q = job->queues;
-	struct process_id shim;
+	struct start start = {.job = job, .agent = agent_find(q, job->record.agent), .go = *fd};
+	unsigned done = STEP_SHIM_TAKE;
 
 	job->asked = 0;
-	rc = shim_of_answer(rc, reply, *fd, &shim);
-	bool there = rc == 0;
-	if (there) {
-		kill_point("start.spawned");
-		rc = shim_go(job, &shim, *fd);
-	}
+	rc = shim_of_answer(rc, reply, *fd, &start.shim);
+	if (rc == 0)
+		rc = steps_take(&start, &done, STEPS);
 	if (rc < 0)
-		start_undo(job, there ? &shim : NULL, rc);
+		start_undo(job, done, rc);
 	/* Its user may have another one started. */
 	q->dirty = true;
-}
-
-/* Has a shim started for the job's attempt, which waits for a word. 0 or -errno. */
-static int shim_ask(struct job *job, const struct agent *agent, const struct place_request *request)
-{
-	const struct shim_owner owner = {job->record.uid, job->record.id, job->record.attempt};
-	cleanup_close int spec = job_memfd(job, agent, request);
-
-	return spec < 0 ? spec : shim_launch(job->queues, &owner, spec, on_shim, job, &job->asked);
-}
-
-/* From now on it counts as one that runs. */
-static int start_begin(struct job *job, struct agent *agent, uint32_t position,
-		       const struct place_result *place, const struct place_request *request,
-		       const struct mig_grant *instances)
-{
-	struct queues *q = job->queues;
-	struct session *session = NULL;
-
-	job->grants = calloc(place->count + 1, sizeof(*job->grants));
-	if (!job->grants)
-		return -ENOMEM;
-	int rc = agent->pods ? 0 : slice_grant(job, request, place, instances, &session);
-	if (rc < 0) {
-		free(steal_ptr(&job->grants));
-		return rc;
-	}
-	kill_point("start.granted");
-	memcpy(job->grants, place->grant, place->count * sizeof(*job->grants));
-	job->grant_count = place->count;
-	job->compute = place_compute(request);
-	job->record.attempt++;
-	/* A daemon before left those of the attempt before. */
-	job_figures_clear(&job->record);
-	job->started_ns = now_monotonic_ns();
-	job->record.started = now_realtime_ns();
-	job->record.boot = q->boot;
-	if (session)
-		memcpy(job->record.session, session->record.id, sizeof(job->record.session));
-	snprintf(job->record.agent, sizeof(job->record.agent), "%s", agent->id);
-	job->processes_ended = false;
-	job->starting = true;
-	job->user->owner->starting++;
-	job_state_set(job, JOB_STARTING);
-	job_move(job, &q->running);
-	agent->last = position;
-	agent->queue[position].running++;
-	if (job->array)
-		job->array->running++;
-	return 0;
 }
 
 int job_start(struct job *job, struct agent *agent, uint32_t position,
 	      const struct place_request *request, const struct queue_decision *decision)
 {
-	const struct launcher *launcher = job->queues->host.launcher;
-	struct mig_grant instances;
-	struct place_result place = decision->place;
+	struct start start = {.job = job,
+			      .agent = agent,
+			      .position = position,
+			      .request = request,
+			      .decision = decision,
+			      .go = -1};
+	unsigned done = STEP_CHECK;
+	int rc = steps_take(&start, &done, STEP_SHIM_TAKE);
 
-	if (agent_refuses(agent, job->spec))
-		return -EACCES;
-	/* Its pod may run still: who followed that was killed. */
-	if (job_is_pod(&job->record) && !agent->pods)
-		return -EBUSY;
-	if (launcher_is_there(launcher) && launcher_is_away(launcher))
-		return -ENOTCONN;
-	int rc = agent->pods ? 0 : place_take(job, decision, &place, &instances);
-	if (rc < 0)
+	/* Nothing is to be undone before there is an attempt. */
+	if (rc == 0 || done <= STEP_SLICE)
 		return rc;
-	kill_point("start.chosen");
-	rc = start_begin(job, agent, position, &place, request, &instances);
-	if (rc < 0)
-		return rc;
-	rc = shim_ask(job, agent, request);
-	if (rc < 0)
-		start_undo(job, NULL, rc);
+	start_undo(job, done, rc);
 	return 0;
 }
