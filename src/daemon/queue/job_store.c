@@ -13,7 +13,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "daemon/store/store_db.h"
+#include "daemon/store/database.h"
+#include "daemon/store/row.h"
 #include "proto/warden_jobs.h"
 
 /* A client that lost its answer asks again at once. */
@@ -36,6 +37,9 @@ static sqlite3_stmt *statement(struct job_store *store, int which)
 	sqlite3_clear_bindings(stmt);
 	return stmt;
 }
+
+/* Binds values and runs a statement without rows. 0 or -errno. */
+#define run(store, which, ...) row_run(statement(store, which), __VA_ARGS__)
 
 /* ---- opening ----------------------------------------------------------------------------- */
 
@@ -193,23 +197,14 @@ int job_store_spec_add(struct job_store *store, const char *text, const struct w
 
 int job_store_spec_entered(struct job_store *store, int64_t id)
 {
-	sqlite3_stmt *stmt = statement(store, Q_SPEC_ENTERED);
-
-	sqlite3_bind_int64(stmt, 1, id);
-	return store_step(stmt);
+	return run(store, Q_SPEC_ENTERED, ROW_NUMBER(id));
 }
 
 int job_store_spec_remove(struct job_store *store, int64_t id, int64_t first, int64_t last)
 {
-	sqlite3_stmt *stmt = statement(store, Q_REMOVE);
-
 	disk_settle(&store->disk);
-	sqlite3_bind_int64(stmt, 1, first);
-	sqlite3_bind_int64(stmt, 2, last);
-	int rc = store_step(stmt);
-	stmt = statement(store, Q_SPEC_REMOVE);
-	sqlite3_bind_int64(stmt, 1, id);
-	return rc < 0 ? rc : store_step(stmt);
+	int rc = run(store, Q_REMOVE, ROW_NUMBER(first), ROW_NUMBER(last));
+	return rc < 0 ? rc : run(store, Q_SPEC_REMOVE, ROW_NUMBER(id));
 }
 
 static int spec_read(sqlite3_stmt *stmt, char **ret, struct warrant **ret_warrant)
@@ -236,9 +231,7 @@ static int spec_read(sqlite3_stmt *stmt, char **ret, struct warrant **ret_warran
 int job_store_spec_get(struct job_store *store, int64_t id, char **ret,
 		       struct warrant **ret_warrant)
 {
-	sqlite3_stmt *stmt = statement(store, Q_SPEC_GET);
-
-	sqlite3_bind_int64(stmt, 1, id);
+	sqlite3_stmt *stmt = row_bind(statement(store, Q_SPEC_GET), ROW_NUMBER(id));
 	int step = sqlite3_step(stmt);
 	int rc = step == SQLITE_ROW ? spec_read(stmt, ret, ret_warrant) : 0;
 	sqlite3_reset(stmt);
@@ -247,27 +240,14 @@ int job_store_spec_get(struct job_store *store, int64_t id, char **ret,
 	return step == SQLITE_DONE ? -ENOENT : store_errno(step);
 }
 
-static int number_get(sqlite3_stmt *stmt, int64_t *ret)
-{
-	int step = sqlite3_step(stmt);
-
-	if (step == SQLITE_ROW)
-		*ret = sqlite3_column_int64(stmt, 0);
-	sqlite3_reset(stmt);
-	return step == SQLITE_DONE ? -ENOENT : store_errno(step);
-}
-
 int job_store_number_last(struct job_store *store, int64_t *ret)
 {
-	return number_get(statement(store, Q_NUMBER_LAST), ret);
+	return row_get_number(statement(store, Q_NUMBER_LAST), ret);
 }
 
 int job_store_number_set(struct job_store *store, int64_t last)
 {
-	sqlite3_stmt *stmt = statement(store, Q_NUMBER_SET);
-
-	sqlite3_bind_int64(stmt, 1, last);
-	return store_step(stmt);
+	return run(store, Q_NUMBER_SET, ROW_NUMBER(last));
 }
 
 int job_store_number_take(struct job_store *store, int64_t *ret)
@@ -284,198 +264,121 @@ int job_store_number_take(struct job_store *store, int64_t *ret)
 
 /* ---- jobs -------------------------------------------------------------------------------- */
 
-static void text_bind(sqlite3_stmt *stmt, int at, const char *text)
-{
-	sqlite3_bind_text(stmt, at, text, -1, SQLITE_STATIC);
-}
-
-static void record_bind(sqlite3_stmt *stmt, const struct job_record *r)
-{
-	const struct {
-		int at;
-		int64_t value;
-	} numbers[] = {
-		{1, r->id},
-		{2, r->array},
-		{3, r->index},
-		{4, r->spec},
-		{5, r->uid},
-		{6, r->gid},
-		{9, r->state},
-		{10, r->priority},
-		{11, r->attempt},
-		{12, r->shim.pid},
-		{13, (int64_t)r->shim.birth},
-		{19, r->ending_as},
-		{20, r->enqueued},
-		{21, r->started},
-		{22, r->ended},
-		{23, r->exit_code},
-		{24, r->signal},
-		{26, (int64_t)r->peak_bytes},
-		{27, (int64_t)r->gpu_ns},
-		{28, (int64_t)r->rss_bytes},
-		{29, r->text_bytes},
-		{30, r->change},
-	};
-
-	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
-		sqlite3_bind_int64(stmt, numbers[i].at, numbers[i].value);
-	text_bind(stmt, 7, r->queue);
-	text_bind(stmt, 8, r->name);
-	text_bind(stmt, 14, r->boot);
-	text_bind(stmt, 15, r->session);
-	text_bind(stmt, 16, r->place);
-	text_bind(stmt, 17, r->agent);
-	text_bind(stmt, 18, r->ending);
-	text_bind(stmt, 25, r->reason);
-}
+/* As COLUMNS of job_store_sql.c. */
+static const struct record_field job_fields[] = {
+	RECORD_FIELD(struct job_record, id, "id"),
+	RECORD_FIELD(struct job_record, array, "array"),
+	RECORD_FIELD(struct job_record, index, "idx"),
+	RECORD_FIELD(struct job_record, spec, "spec"),
+	RECORD_FIELD(struct job_record, uid, "uid"),
+	RECORD_FIELD(struct job_record, gid, "gid"),
+	RECORD_FIELD(struct job_record, queue, "queue"),
+	RECORD_FIELD(struct job_record, name, "name"),
+	RECORD_FIELD(struct job_record, state, "state"),
+	RECORD_FIELD(struct job_record, priority, "priority"),
+	RECORD_FIELD(struct job_record, attempt, "attempt"),
+	RECORD_FIELD(struct job_record, shim.pid, "pid"),
+	RECORD_FIELD(struct job_record, shim.birth, "birth"),
+	RECORD_FIELD(struct job_record, boot, "boot"),
+	RECORD_FIELD(struct job_record, session, "session"),
+	RECORD_FIELD(struct job_record, place, "place"),
+	RECORD_FIELD(struct job_record, agent, "agent"),
+	RECORD_FIELD(struct job_record, ending, "ending"),
+	RECORD_FIELD(struct job_record, ending_as, "ending_as"),
+	RECORD_FIELD(struct job_record, enqueued, "enqueued"),
+	RECORD_FIELD(struct job_record, started, "started"),
+	RECORD_FIELD(struct job_record, ended, "ended"),
+	RECORD_FIELD(struct job_record, exit_code, "exit_code"),
+	RECORD_FIELD(struct job_record, signal, "signal"),
+	RECORD_FIELD(struct job_record, reason, "reason"),
+	RECORD_FIELD(struct job_record, peak_bytes, "peak"),
+	RECORD_FIELD(struct job_record, gpu_ns, "gpu_ns"),
+	RECORD_FIELD(struct job_record, rss_bytes, "rss"),
+	RECORD_FIELD(struct job_record, text_bytes, "text_bytes"),
+	RECORD_FIELD(struct job_record, change, "change"),
+	{0},
+};
 
 int job_store_add(struct job_store *store, const struct job_record *record)
 {
-	sqlite3_stmt *stmt = statement(store, Q_JOB_ADD);
-
-	record_bind(stmt, record);
-	return store_step(stmt);
+	return store_step(row_bind_record(statement(store, Q_JOB_ADD), job_fields, record));
 }
 
+/* The statement does not set all of them, but its parameters have the same numbers. */
 int job_store_put(struct job_store *store, const struct job_record *record)
 {
-	sqlite3_stmt *stmt = statement(store, Q_JOB_PUT);
-
-	record_bind(stmt, record);
-	/* Not set by the statement, which has these numbers all the same. */
-	return store_step(stmt);
+	return store_step(row_bind_record(statement(store, Q_JOB_PUT), job_fields, record));
 }
 
-static const char *column_text(sqlite3_stmt *stmt, int at)
+static int each(sqlite3_stmt *stmt, job_record_cb cb, void *arg)
 {
-	const unsigned char *text = sqlite3_column_text(stmt, at);
-
-	return text ? (const char *)text : "";
+	return row_each(stmt, job_fields, struct job_record, cb, arg);
 }
 
-static void record_read(sqlite3_stmt *stmt, struct job_record *r)
-{
-	*r = (struct job_record){
-		.id = sqlite3_column_int64(stmt, 0),
-		.array = sqlite3_column_int64(stmt, 1),
-		.index = sqlite3_column_int(stmt, 2),
-		.spec = sqlite3_column_int64(stmt, 3),
-		.uid = (uid_t)sqlite3_column_int64(stmt, 4),
-		.gid = (gid_t)sqlite3_column_int64(stmt, 5),
-		.state = (enum job_state)sqlite3_column_int(stmt, 8),
-		.priority = sqlite3_column_int(stmt, 9),
-		.attempt = (uint32_t)sqlite3_column_int64(stmt, 10),
-		.shim = {.pid = sqlite3_column_int(stmt, 11),
-			 .birth = (uint64_t)sqlite3_column_int64(stmt, 12)},
-		.ending_as = (enum job_state)sqlite3_column_int(stmt, 18),
-		.enqueued = sqlite3_column_int64(stmt, 19),
-		.started = sqlite3_column_int64(stmt, 20),
-		.ended = sqlite3_column_int64(stmt, 21),
-		.exit_code = sqlite3_column_int(stmt, 22),
-		.signal = sqlite3_column_int(stmt, 23),
-		.peak_bytes = (uint64_t)sqlite3_column_int64(stmt, 25),
-		.gpu_ns = (uint64_t)sqlite3_column_int64(stmt, 26),
-		.rss_bytes = (uint64_t)sqlite3_column_int64(stmt, 27),
-		.text_bytes = (uint32_t)sqlite3_column_int64(stmt, 28),
-		.change = sqlite3_column_int64(stmt, 29),
-	};
-	r->queue = column_text(stmt, 6);
-	r->name = column_text(stmt, 7);
-	r->boot = column_text(stmt, 13);
-	store_column_text(stmt, 14, r->session, sizeof(r->session));
-	r->place = column_text(stmt, 15);
-	store_column_text(stmt, 16, r->agent, sizeof(r->agent));
-	r->ending = column_text(stmt, 17);
-	r->reason = column_text(stmt, 24);
-}
-
-static int each(sqlite3_stmt *stmt, job_record_cb cb, void *arg, unsigned *ret_count)
+/* -ENOENT: there was none. */
+static int each_some(sqlite3_stmt *stmt, job_record_cb cb, void *arg)
 {
 	struct job_record record;
-	int step, rc = 0;
+	int rc = row_next(stmt, job_fields, &record);
 
-	while (rc == 0 && (step = sqlite3_step(stmt)) == SQLITE_ROW) {
-		record_read(stmt, &record);
-		(*ret_count)++;
-		rc = cb(arg, &record);
-	}
-	sqlite3_reset(stmt);
-	return rc < 0 ? rc : store_errno(step);
+	if (rc == 0)
+		rc = -ENOENT;
+	while (rc > 0 && (rc = cb(arg, &record)) == 0)
+		rc = row_next(stmt, job_fields, &record);
+	return row_end(stmt, rc);
 }
 
 int job_store_each_living(struct job_store *store, job_record_cb cb, void *arg)
 {
-	unsigned count = 0;
-
-	return each(statement(store, Q_LIVING), cb, arg, &count);
+	return each(statement(store, Q_LIVING), cb, arg);
 }
 
 int job_store_each_ended(struct job_store *store, uid_t uid, const struct job_place *before,
 			 uint32_t limit, job_record_cb cb, void *arg)
 {
 	bool all = uid == (uid_t)-1;
-	sqlite3_stmt *stmt = statement(store, all ? Q_ENDED : Q_ENDED_OF);
-	unsigned count = 0;
 
-	sqlite3_bind_int64(stmt, 1, limit);
-	if (!all)
-		sqlite3_bind_int64(stmt, 2, uid);
-	sqlite3_bind_int64(stmt, 3, before ? before->ended : INT64_MAX);
-	sqlite3_bind_int64(stmt, 4, before ? before->id : INT64_MAX);
-	return each(stmt, cb, arg, &count);
+	return each(row_bind(statement(store, all ? Q_ENDED : Q_ENDED_OF), ROW_NUMBER(limit),
+			     ROW_NUMBER(uid), ROW_NUMBER(before ? before->ended : INT64_MAX),
+			     ROW_NUMBER(before ? before->id : INT64_MAX)),
+		    cb, arg);
 }
 
 int job_store_each_of(struct job_store *store, int64_t id, int32_t index, job_record_cb cb,
 		      void *arg)
 {
-	sqlite3_stmt *stmt = statement(store, index >= 0 ? Q_ELEMENT : Q_ARRAY);
-	unsigned count = 0;
+	int rc = each_some(row_bind(statement(store, index >= 0 ? Q_ELEMENT : Q_ARRAY),
+				    ROW_NUMBER(id), ROW_NUMBER(index)),
+			   cb, arg);
 
-	sqlite3_bind_int64(stmt, 1, id);
-	if (index >= 0)
-		sqlite3_bind_int64(stmt, 2, index);
-	int rc = each(stmt, cb, arg, &count);
-	if (rc == 0 && !count && index < 0) {
-		stmt = statement(store, Q_ONE);
-		sqlite3_bind_int64(stmt, 1, id);
-		rc = each(stmt, cb, arg, &count);
-	}
-	return rc == 0 && !count ? -ENOENT : rc;
+	if (rc == -ENOENT && index < 0)
+		rc = each_some(row_bind(statement(store, Q_ONE), ROW_NUMBER(id)), cb, arg);
+	return rc;
 }
 
 int job_store_each_part(struct job_store *store, int64_t id, int32_t after, uint32_t limit,
 			job_record_cb cb, void *arg)
 {
-	sqlite3_stmt *stmt = statement(store, Q_ARRAY_PART);
-	unsigned count = 0;
+	int rc = each_some(row_bind(statement(store, Q_ARRAY_PART), ROW_NUMBER(id),
+				    ROW_NUMBER(after), ROW_NUMBER(limit)),
+			   cb, arg);
 
-	sqlite3_bind_int64(stmt, 1, id);
-	sqlite3_bind_int64(stmt, 2, after);
-	sqlite3_bind_int64(stmt, 3, limit);
-	int rc = each(stmt, cb, arg, &count);
-	if (rc == 0 && !count) {
-		stmt = statement(store, Q_ONE);
-		sqlite3_bind_int64(stmt, 1, id);
-		rc = each(stmt, cb, arg, &count);
-	}
-	return rc == 0 && !count ? -ENOENT : rc;
+	if (rc == -ENOENT)
+		rc = each_some(row_bind(statement(store, Q_ONE), ROW_NUMBER(id)), cb, arg);
+	return rc;
 }
 
 static int count_read(sqlite3_stmt *stmt, int64_t id, int32_t index, struct job_counts *ret)
 {
-	sqlite3_bind_int64(stmt, 1, id);
-	if (index >= 0)
-		sqlite3_bind_int64(stmt, 2, index);
-	int step = sqlite3_step(stmt);
+	static const struct record_field fields[] = {
+		RECORD_FIELD(struct job_counts, all, "all"),
+		RECORD_FIELD(struct job_counts, done, "done"),
+		RECORD_FIELD(struct job_counts, ended, "ended"),
+		{0},
+	};
+
 	*ret = (struct job_counts){0};
-	if (step == SQLITE_ROW)
-		*ret = (struct job_counts){(uint32_t)sqlite3_column_int64(stmt, 0),
-					   (uint32_t)sqlite3_column_int64(stmt, 1),
-					   (uint32_t)sqlite3_column_int64(stmt, 2)};
-	sqlite3_reset(stmt);
-	return step == SQLITE_ROW ? 0 : store_errno(step);
+	return row_get(row_bind(stmt, ROW_NUMBER(id), ROW_NUMBER(index)), fields, ret);
 }
 
 int job_store_count(struct job_store *store, int64_t id, int32_t index, struct job_counts *ret)
@@ -490,50 +393,50 @@ int job_store_count(struct job_store *store, int64_t id, int32_t index, struct j
 
 int job_store_element(struct job_store *store, int64_t array, int32_t index, int64_t *ret)
 {
-	sqlite3_stmt *stmt = statement(store, Q_ELEMENT_ID);
-
-	sqlite3_bind_int64(stmt, 1, array);
-	sqlite3_bind_int64(stmt, 2, index);
-	return number_get(stmt, ret);
+	return row_get_number(
+		row_bind(statement(store, Q_ELEMENT_ID), ROW_NUMBER(array), ROW_NUMBER(index)),
+		ret);
 }
 
 int job_store_each_oldest(struct job_store *store, uid_t uid, uint32_t limit, job_record_cb cb,
 			  void *arg)
 {
-	sqlite3_stmt *stmt = statement(store, Q_ENDED_FIRST);
-	unsigned count = 0;
-
-	sqlite3_bind_int64(stmt, 1, limit);
-	sqlite3_bind_int64(stmt, 2, uid);
-	return each(stmt, cb, arg, &count);
+	return each(row_bind(statement(store, Q_ENDED_FIRST), ROW_NUMBER(limit), ROW_NUMBER(uid)),
+		    cb, arg);
 }
 
 int job_store_forget(struct job_store *store, const struct job_record *record)
 {
-	sqlite3_stmt *stmt = statement(store, Q_ENDED_REMOVE);
+	int rc = run(store, Q_ENDED_REMOVE, ROW_NUMBER(record->id));
 
-	sqlite3_bind_int64(stmt, 1, record->id);
-	int rc = store_step(stmt);
-	stmt = statement(store, Q_ASKED_FORGET);
-	sqlite3_bind_int64(stmt, 1, record->id);
-	rc = rc < 0 ? rc : store_step(stmt);
-	stmt = statement(store, Q_SPEC_IDLE);
-	sqlite3_bind_int64(stmt, 1, record->spec);
-	sqlite3_bind_int64(stmt, 2, record->array);
-	return rc < 0 ? rc : store_step(stmt);
+	if (rc == 0)
+		rc = run(store, Q_ASKED_FORGET, ROW_NUMBER(record->id));
+	if (rc == 0)
+		rc = run(store, Q_SPEC_IDLE, ROW_NUMBER(record->spec), ROW_NUMBER(record->array));
+	return rc;
 }
+
+struct count_row {
+	uid_t uid;
+	struct job_history history;
+};
 
 int job_store_each_count(struct job_store *store, job_count_cb cb, void *arg)
 {
+	static const struct record_field fields[] = {
+		RECORD_FIELD(struct count_row, uid, "uid"),
+		RECORD_FIELD(struct count_row, history.jobs, "jobs"),
+		RECORD_FIELD(struct count_row, history.text_bytes, "text_bytes"),
+		{0},
+	};
 	sqlite3_stmt *stmt = statement(store, Q_ENDED_COUNTS);
-	int step, rc = 0;
+	struct count_row row;
+	int rc;
 
-	while (rc == 0 && (step = sqlite3_step(stmt)) == SQLITE_ROW)
-		rc = cb(arg, (uid_t)sqlite3_column_int64(stmt, 0),
-			&(struct job_history){(uint64_t)sqlite3_column_int64(stmt, 1),
-					      (uint64_t)sqlite3_column_int64(stmt, 2)});
-	sqlite3_reset(stmt);
-	return rc < 0 ? rc : store_errno(step);
+	while ((rc = row_next(stmt, fields, &row)) > 0 &&
+	       (rc = cb(arg, row.uid, &row.history)) == 0)
+		;
+	return row_end(stmt, rc);
 }
 
 /* ---- the rest ---------------------------------------------------------------------------- */
@@ -541,164 +444,146 @@ int job_store_each_count(struct job_store *store, job_count_cb cb, void *arg)
 int job_store_asked_put(struct job_store *store, const char *key, uid_t uid,
 			const struct job_asked *asked)
 {
-	sqlite3_stmt *stmt = statement(store, Q_ASKED_TRIM);
 	int64_t now = now_realtime_ns();
 
-	sqlite3_bind_int64(stmt, 1, now - ASKED_KEPT_NS);
-	sqlite3_bind_int64(stmt, 2, ASKED_TRIMMED_AT_ONCE);
-	(void)store_step(stmt);
-	stmt = statement(store, Q_ASKED_PUT);
-	text_bind(stmt, 1, key);
-	sqlite3_bind_int64(stmt, 2, uid);
-	sqlite3_bind_int64(stmt, 3, asked->job);
-	sqlite3_bind_int64(stmt, 4, now);
-	sqlite3_bind_int64(stmt, 5, asked->count);
-	return store_step(stmt);
+	(void)run(store, Q_ASKED_TRIM, ROW_NUMBER(now - ASKED_KEPT_NS),
+		  ROW_NUMBER(ASKED_TRIMMED_AT_ONCE));
+	return run(store, Q_ASKED_PUT, ROW_TEXT(key), ROW_NUMBER(uid), ROW_NUMBER(asked->job),
+		   ROW_NUMBER(now), ROW_NUMBER(asked->count));
 }
 
 int job_store_asked_get(struct job_store *store, const char *key, uid_t uid, struct job_asked *ret)
 {
-	sqlite3_stmt *stmt = statement(store, Q_ASKED_GET);
+	static const struct record_field fields[] = {
+		RECORD_FIELD(struct job_asked, job, "job"),
+		RECORD_FIELD(struct job_asked, count, "count"),
+		{0},
+	};
 
-	text_bind(stmt, 1, key);
-	sqlite3_bind_int64(stmt, 2, uid);
-	int step = sqlite3_step(stmt);
-	if (step == SQLITE_ROW)
-		*ret = (struct job_asked){sqlite3_column_int64(stmt, 0),
-					  (uint32_t)sqlite3_column_int64(stmt, 1)};
-	sqlite3_reset(stmt);
-	return step == SQLITE_DONE ? -ENOENT : store_errno(step);
+	return row_get(row_bind(statement(store, Q_ASKED_GET), ROW_TEXT(key), ROW_NUMBER(uid)),
+		       fields, ret);
 }
 
 int job_store_agent_put(struct job_store *store, const char *id, const char *text)
 {
-	sqlite3_stmt *stmt = statement(store, Q_AGENT_PUT);
-
 	disk_settle(&store->disk);
-	text_bind(stmt, 1, id);
-	text_bind(stmt, 2, text);
-	return store_step(stmt);
+	return run(store, Q_AGENT_PUT, ROW_TEXT(id), ROW_TEXT(text));
 }
 
 int job_store_agent_remove(struct job_store *store, const char *id)
 {
-	sqlite3_stmt *stmt = statement(store, Q_AGENT_REMOVE);
-
 	disk_settle(&store->disk);
-	text_bind(stmt, 1, id);
-	int rc = store_step(stmt);
-	stmt = statement(store, Q_TOLD_REMOVE);
-	text_bind(stmt, 1, id);
-	return rc < 0 ? rc : store_step(stmt);
+	int rc = run(store, Q_AGENT_REMOVE, ROW_TEXT(id));
+	return rc < 0 ? rc : run(store, Q_TOLD_REMOVE, ROW_TEXT(id));
 }
 
 int job_store_told_put(struct job_store *store, const char *agent, int64_t change)
 {
-	sqlite3_stmt *stmt = statement(store, Q_TOLD_PUT);
-
 	disk_settle(&store->disk);
-	text_bind(stmt, 1, agent);
-	sqlite3_bind_int64(stmt, 2, change);
-	return store_step(stmt);
+	return run(store, Q_TOLD_PUT, ROW_TEXT(agent), ROW_NUMBER(change));
 }
 
 int job_store_told_get(struct job_store *store, const char *agent, int64_t *ret)
 {
-	sqlite3_stmt *stmt = statement(store, Q_TOLD_GET);
-
-	text_bind(stmt, 1, agent);
-	return number_get(stmt, ret);
+	return row_get_number(row_bind(statement(store, Q_TOLD_GET), ROW_TEXT(agent)), ret);
 }
 
 int job_store_over_put(struct job_store *store, const struct over *over)
 {
-	sqlite3_stmt *stmt = statement(store, Q_OVER_PUT);
-
 	disk_settle(&store->disk);
-	sqlite3_bind_int64(stmt, 1, (int64_t)over->number);
-	sqlite3_bind_int64(stmt, 2, over->count);
-	return store_step(stmt);
+	return run(store, Q_OVER_PUT, ROW_NUMBER(over->number), ROW_NUMBER(over->count));
 }
 
 int job_store_over_first(struct job_store *store, uint32_t most, struct over *ret)
 {
-	sqlite3_stmt *stmt = statement(store, Q_OVERS);
-	int step;
+	static const struct record_field fields[] = {
+		RECORD_FIELD(struct over, number, "number"),
+		RECORD_FIELD(struct over, count, "count"),
+		{0},
+	};
+	sqlite3_stmt *stmt = row_bind(statement(store, Q_OVERS), ROW_NUMBER(most));
+	struct over next;
+	int rc;
 
 	*ret = (struct over){0};
-	sqlite3_bind_int64(stmt, 1, most);
-	while ((step = sqlite3_step(stmt)) == SQLITE_ROW) {
-		uint64_t number = (uint64_t)sqlite3_column_int64(stmt, 0);
-		uint64_t end = number + (uint64_t)sqlite3_column_int64(stmt, 1);
+	while ((rc = row_next(stmt, fields, &next)) > 0) {
+		uint64_t end = next.number + next.count;
 
 		if (!ret->count)
-			ret->number = number;
-		else if (number > ret->number + ret->count)
+			ret->number = next.number;
+		else if (next.number > ret->number + ret->count)
 			break;
 		if (end - ret->number > most)
 			break;
 		ret->count = MAX(ret->count, (uint32_t)(end - ret->number));
 	}
-	sqlite3_reset(stmt);
-	return step == SQLITE_ROW || step == SQLITE_DONE ? 0 : store_errno(step);
+	return row_end(stmt, rc);
 }
 
 int job_store_over_remove(struct job_store *store, const struct over *over)
 {
-	sqlite3_stmt *stmt = statement(store, Q_OVER_REMOVE);
-
 	disk_settle(&store->disk);
-	sqlite3_bind_int64(stmt, 1, (int64_t)over->number);
-	sqlite3_bind_int64(stmt, 2, (int64_t)(over->number + over->count));
-	return store_step(stmt);
+	return run(store, Q_OVER_REMOVE, ROW_NUMBER(over->number),
+		   ROW_NUMBER(over->number + over->count));
 }
 
 int job_store_change_last(struct job_store *store, int64_t *ret)
 {
-	return number_get(statement(store, Q_CHANGE_LAST), ret);
+	return row_get_number(statement(store, Q_CHANGE_LAST), ret);
 }
 
 int job_store_each_changed(struct job_store *store, int64_t after, uint32_t limit, job_record_cb cb,
 			   void *arg)
 {
-	sqlite3_stmt *stmt = statement(store, Q_CHANGED);
-	unsigned count = 0;
-
-	sqlite3_bind_int64(stmt, 1, after);
-	sqlite3_bind_int64(stmt, 2, limit);
-	return each(stmt, cb, arg, &count);
+	return each(row_bind(statement(store, Q_CHANGED), ROW_NUMBER(after), ROW_NUMBER(limit)), cb,
+		    arg);
 }
+
+struct agent_row {
+	const char *id, *text;
+};
 
 int job_store_each_agent(struct job_store *store, agent_text_cb cb, void *arg)
 {
+	static const struct record_field fields[] = {
+		RECORD_FIELD(struct agent_row, id, "id"),
+		RECORD_FIELD(struct agent_row, text, "text"),
+		{0},
+	};
 	sqlite3_stmt *stmt = statement(store, Q_AGENTS);
-	int step, rc = 0;
+	struct agent_row row;
+	int rc;
 
-	while (rc == 0 && (step = sqlite3_step(stmt)) == SQLITE_ROW)
-		rc = cb(arg, (const char *)sqlite3_column_text(stmt, 0),
-			(const char *)sqlite3_column_text(stmt, 1));
-	sqlite3_reset(stmt);
-	return rc < 0 ? rc : store_errno(step);
+	while ((rc = row_next(stmt, fields, &row)) > 0 && (rc = cb(arg, row.id, row.text)) == 0)
+		;
+	return row_end(stmt, rc);
 }
 
 int job_store_use_put(struct job_store *store, uid_t uid, double use, int64_t at)
 {
-	sqlite3_stmt *stmt = statement(store, Q_USE_PUT);
-
-	sqlite3_bind_int64(stmt, 1, uid);
-	sqlite3_bind_double(stmt, 2, use);
-	sqlite3_bind_int64(stmt, 3, at);
-	return store_step(stmt);
+	return run(store, Q_USE_PUT, ROW_NUMBER(uid), ROW_REAL(use), ROW_NUMBER(at));
 }
+
+struct use_row {
+	uid_t uid;
+	double use;
+	int64_t at;
+};
 
 int job_store_each_use(struct job_store *store, job_use_cb cb, void *arg)
 {
+	static const struct record_field fields[] = {
+		RECORD_FIELD(struct use_row, uid, "uid"),
+		RECORD_FIELD(struct use_row, use, "use"),
+		RECORD_FIELD(struct use_row, at, "at"),
+		{0},
+	};
 	sqlite3_stmt *stmt = statement(store, Q_USES);
-	int step, rc = 0;
+	struct use_row row;
+	int rc;
 
-	while (rc == 0 && (step = sqlite3_step(stmt)) == SQLITE_ROW)
-		rc = cb(arg, (uid_t)sqlite3_column_int64(stmt, 0), sqlite3_column_double(stmt, 1),
-			sqlite3_column_int64(stmt, 2));
-	sqlite3_reset(stmt);
-	return rc < 0 ? rc : store_errno(step);
+	while ((rc = row_next(stmt, fields, &row)) > 0 &&
+	       (rc = cb(arg, row.uid, row.use, row.at)) == 0)
+		;
+	return row_end(stmt, rc);
 }

@@ -11,7 +11,33 @@
 
 #include "base/file.h"
 #include "base/macros.h"
-#include "daemon/store/store_db.h"
+
+int store_errno(int rc)
+{
+	switch (rc & 0xff) {
+	case SQLITE_OK:
+	case SQLITE_DONE:
+	case SQLITE_ROW:
+		return 0;
+	case SQLITE_CONSTRAINT:
+		return -EEXIST;
+	case SQLITE_FULL:
+		return -ENOSPC;
+	case SQLITE_READONLY:
+	case SQLITE_CANTOPEN:
+		return -EROFS;
+	case SQLITE_CORRUPT:
+	case SQLITE_NOTADB:
+		return -EUCLEAN;
+	case SQLITE_NOMEM:
+		return -ENOMEM;
+	case SQLITE_IOERR:
+		/* SQLite does not tell why a file could not be written. */
+		return file_size_limit() != UINT64_MAX ? -EFBIG : -EIO;
+	default:
+		return -EIO;
+	}
+}
 
 #define FILE_SIZE (PATH_MAX + 8)
 

@@ -40,6 +40,8 @@ struct database {
 	ino_t file, wal, shm;
 };
 
+/* The -errno of an error of SQLite's, or 0: of the result of a call, a step or a row. */
+int store_errno(int rc);
 /* Opens the file, made with mode 0600 where it is missing, and brings it to the schema's newest
  * version: wholly or not at all. 0 or -errno; -EPROTONOSUPPORT as database_schema_check(). After an
  * error, too, the caller closes it. */

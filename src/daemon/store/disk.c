@@ -12,7 +12,6 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/store/database.h"
-#include "daemon/store/store_db.h"
 
 /* 16 MiB: seconds of a busy queue, and some 50 ms to merge. */
 #define MERGE_PAGES 4000

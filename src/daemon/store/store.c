@@ -81,29 +81,32 @@ static const char schema_text[] =
 
 static const struct database_schema schema = {.base = 17, .text = schema_text};
 
-#define SESSION_COLUMNS                                                                       \
-	"id, name, uid, gid, ephemeral, tolerance, kind, compute, created, ends_at, ended, "  \
-	"reason, received, ifnull(killed, 0), ifnull(held, 0), groups, session.rowid, asked " \
+/* As session_fields of store_session.c, and the two columns behind them. */
+#define SESSION_COLUMNS                                                                          \
+	"id, name, uid, gid, tolerance, kind, compute, created, ends_at, asked, ended, reason, " \
+	"received, ifnull(killed, 0), ifnull(held, 0), session.rowid, ephemeral, groups "        \
 	"FROM session LEFT JOIN over_killed ON session=id "
 
 static const char *const texts[STATEMENTS] = {
 	[BEGIN] = "BEGIN IMMEDIATE",
 	[COMMIT] = "COMMIT",
 	[ROLLBACK] = "ROLLBACK",
-	[SESSION_ADD] = "INSERT INTO session(id, name, uid, gid, ephemeral, tolerance, kind, "
-			"compute, created, ends_at, ended, reason, groups, owner, asked) "
-			"VALUES(?,?,?,?,?,?,?,?,?,?,0,'',?,?,?)",
-	[GPU_ADD] = "INSERT INTO session_gpu VALUES(?,?,?,?,?,?,?,0,?,?)",
+	[SESSION_ADD] = "INSERT INTO session(id, name, uid, gid, tolerance, kind, compute, "
+			"created, ends_at, asked, ended, reason, ephemeral, groups, owner) "
+			"VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,0,'',?17,?18,?19)",
+	/* Parameters of session_gpu are those of gpu_fields in store_session.c. */
+	[GPU_ADD] = "INSERT INTO session_gpu(session, position, uuid, name, number, bytes, "
+		    "requested, peak, instance, profile) VALUES(?1,?2,?3,?4,?5,?6,?7,0,?8,?9)",
 	[GPU_MOVE] = "UPDATE session_gpu SET uuid=?3, name=?4, number=?5, bytes=?6, "
 		     "requested=?7, instance=?8, profile=?9 WHERE session=?1 AND position=?2",
-	[GPU_RESIZE] = "UPDATE session_gpu SET bytes=?3, requested=?4 WHERE session=?1 AND "
+	[GPU_RESIZE] = "UPDATE session_gpu SET bytes=?6, requested=?7 WHERE session=?1 AND "
 		       "position=?2",
 	[SESSION_RESIZE] = "UPDATE session SET compute=?2, tolerance=?3, ends_at=?4 WHERE id=?1",
 	[SESSION_END] = "UPDATE session SET ended=?2, reason=?3, received=?4 WHERE id=?1",
 	[SESSION_RENAME] = "UPDATE session SET id=?2 WHERE id=?1 AND ended > 0",
 	[GPUS_RENAME] = "UPDATE session_gpu SET session=?2 WHERE session=?1",
 	[OVER_RENAME] = "UPDATE over_killed SET session=?2 WHERE session=?1",
-	[GPU_PEAK] = "UPDATE session_gpu SET peak=?3 WHERE session=?1 AND position=?2",
+	[GPU_PEAK] = "UPDATE session_gpu SET peak=?10 WHERE session=?1 AND position=?2",
 	[HOLDERS_END] = "DELETE FROM holder WHERE session=?1",
 	[HISTORY_EDGE] = "SELECT ended FROM session WHERE ended > 0 ORDER BY ended DESC LIMIT 1 "
 			 "OFFSET ?1",
@@ -140,8 +143,8 @@ static const char *const texts[STATEMENTS] = {
 	[SESSION_FIND] = "SELECT " SESSION_COLUMNS "WHERE id=?1",
 	[SESSION_NAMED] = "SELECT " SESSION_COLUMNS
 			  "WHERE ended>0 AND uid=?1 AND name=?2 ORDER BY ended DESC LIMIT 1",
-	[GPUS_OF] = "SELECT uuid, name, number, bytes, requested, peak, instance, profile FROM "
-		    "session_gpu WHERE session=?1 ORDER BY position",
+	[GPUS_OF] = "SELECT session, position, uuid, name, number, bytes, requested, instance, "
+		    "profile, peak FROM session_gpu WHERE session=?1 ORDER BY position",
 	[HOLDERS_OF] = "SELECT pid, start_time, 0 FROM holder WHERE session=?1",
 	[QUOTA_PUT] = "INSERT OR REPLACE INTO quota VALUES(?,?,?,?,?)",
 	[QUOTA_REMOVE] = "DELETE FROM quota WHERE kind=?1 AND id=?2",
@@ -198,33 +201,6 @@ static const char *const texts[STATEMENTS] = {
 		      "FROM exporter",
 };
 
-int store_errno(int rc)
-{
-	switch (rc & 0xff) {
-	case SQLITE_OK:
-	case SQLITE_DONE:
-	case SQLITE_ROW:
-		return 0;
-	case SQLITE_CONSTRAINT:
-		return -EEXIST;
-	case SQLITE_FULL:
-		return -ENOSPC;
-	case SQLITE_READONLY:
-	case SQLITE_CANTOPEN:
-		return -EROFS;
-	case SQLITE_CORRUPT:
-	case SQLITE_NOTADB:
-		return -EUCLEAN;
-	case SQLITE_NOMEM:
-		return -ENOMEM;
-	case SQLITE_IOERR:
-		/* SQLite does not tell why a file could not be written. */
-		return file_size_limit() != UINT64_MAX ? -EFBIG : -EIO;
-	default:
-		return -EIO;
-	}
-}
-
 /* ---- statements -------------------------------------------------------------------------- */
 
 sqlite3_stmt *store_statement(struct store *store, enum statement which)
@@ -236,24 +212,10 @@ sqlite3_stmt *store_statement(struct store *store, enum statement which)
 	return stmt;
 }
 
-void store_bind_text(sqlite3_stmt *stmt, int at, const char *text)
+int store_put(struct store *store, enum statement which, const struct record_field *fields,
+	      const void *record)
 {
-	sqlite3_bind_text(stmt, at, text, -1, SQLITE_TRANSIENT);
-}
-
-void store_column_text(sqlite3_stmt *stmt, int at, char *to, size_t size)
-{
-	const unsigned char *text = sqlite3_column_text(stmt, at);
-
-	snprintf(to, size, "%s", text ? (const char *)text : "");
-}
-
-int store_step(sqlite3_stmt *stmt)
-{
-	int rc = sqlite3_step(stmt);
-
-	sqlite3_reset(stmt);
-	return store_errno(rc);
+	return store_step(row_bind_record(store_statement(store, which), fields, record));
 }
 
 int store_begin(struct store *store)
@@ -400,39 +362,17 @@ void store_close(struct store *store)
 
 static int living_end(struct store *store)
 {
+	static const enum statement all[] = {
+		BOOT_END_HOLDERS,   BOOT_END_COMMANDS, BOOT_END_ATTACHED, BOOT_END_INHERITED,
+		BOOT_END_INSTANCES, BOOT_END_LIMITS,   BOOT_END_WAITING,  BOOT_END_EXPORTERS};
 	int rc = store_step(store_statement(store, BOOT_END_PEAKS));
 
-	if (rc < 0)
-		return rc;
-	sqlite3_stmt *stmt = store_statement(store, BOOT_END_SESSIONS);
-	sqlite3_bind_int64(stmt, 1, store->boot.began);
-	store_bind_text(stmt, 2, "host restarted");
-	rc = store_step(stmt);
 	if (rc == 0)
-		rc = store_step(store_statement(store, BOOT_END_HOLDERS));
-	if (rc == 0)
-		rc = store_step(store_statement(store, BOOT_END_COMMANDS));
-	if (rc == 0)
-		rc = store_step(store_statement(store, BOOT_END_ATTACHED));
-	if (rc == 0)
-		rc = store_step(store_statement(store, BOOT_END_INHERITED));
-	if (rc == 0)
-		rc = store_step(store_statement(store, BOOT_END_INSTANCES));
-	if (rc == 0)
-		rc = store_step(store_statement(store, BOOT_END_LIMITS));
-	if (rc == 0)
-		rc = store_step(store_statement(store, BOOT_END_WAITING));
-	return rc < 0 ? rc : store_step(store_statement(store, BOOT_END_EXPORTERS));
-}
-
-static unsigned living_count(struct store *store)
-{
-	sqlite3_stmt *stmt = store_statement(store, LIVING_COUNT);
-	unsigned count =
-		sqlite3_step(stmt) == SQLITE_ROW ? (unsigned)sqlite3_column_int64(stmt, 0) : 0;
-
-	sqlite3_reset(stmt);
-	return count;
+		rc = store_run(store, BOOT_END_SESSIONS, ROW_NUMBER(store->boot.began),
+			       ROW_TEXT("host restarted"));
+	for (size_t i = 0; i < ARRAY_SIZE(all) && rc == 0; i++)
+		rc = store_step(store_statement(store, all[i]));
+	return rc;
 }
 
 int store_boot_record(struct store *store)
@@ -443,12 +383,8 @@ int store_boot_record(struct store *store)
 		return rc;
 	if (store->living_are_of_before)
 		rc = living_end(store);
-	if (rc == 0) {
-		sqlite3_stmt *stmt = store_statement(store, BOOT_PUT);
-
-		store_bind_text(stmt, 1, store->boot.id);
-		rc = store_step(stmt);
-	}
+	if (rc == 0)
+		rc = store_run(store, BOOT_PUT, ROW_TEXT(store->boot.id));
 	rc = store_finish(store, rc);
 	if (rc == 0)
 		store->boot_due = store->living_are_of_before = false;
@@ -457,22 +393,21 @@ int store_boot_record(struct store *store)
 
 int store_boot(struct store *store, const struct store_boot *boot, unsigned *ret_ended)
 {
-	sqlite3_stmt *stmt = store_statement(store, BOOT_GET);
-	char recorded[STORE_BOOT_SIZE] = "";
-	int step = sqlite3_step(stmt);
+	static const struct record_field id[] = {RECORD_FIELD(struct store_boot, id, "boot"), {0}};
+	struct store_boot recorded;
+	int64_t living = 0;
+	int rc = row_get(store_statement(store, BOOT_GET), id, &recorded);
 
 	*ret_ended = 0;
-	if (step == SQLITE_ROW)
-		store_column_text(stmt, 0, recorded, sizeof(recorded));
-	sqlite3_reset(stmt);
-	if (step != SQLITE_ROW)
-		return step == SQLITE_DONE ? -EUCLEAN : store_errno(step);
+	if (rc < 0)
+		return rc == -ENOENT ? -EUCLEAN : rc;
 	store->boot = *boot;
-	store->boot_due = boot->id[0] && strcmp(recorded, boot->id) != 0;
-	store->living_are_of_before = store->boot_due && recorded[0];
+	store->boot_due = boot->id[0] && strcmp(recorded.id, boot->id) != 0;
+	store->living_are_of_before = store->boot_due && recorded.id[0];
 	if (store->living_are_of_before)
-		*ret_ended = living_count(store);
+		(void)row_get_number(store_statement(store, LIVING_COUNT), &living);
+	*ret_ended = (unsigned)living;
 	/* On a full disk later, by store_retry(). */
-	int rc = store_boot_record(store);
+	rc = store_boot_record(store);
 	return rc == -EUCLEAN ? rc : 0;
 }

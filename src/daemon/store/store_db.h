@@ -9,6 +9,7 @@
 #include "daemon/store/database.h"
 #include "daemon/store/ends.h"
 #include "daemon/store/rate.h"
+#include "daemon/store/row.h"
 #include "daemon/store/store.h"
 
 enum statement {
@@ -119,14 +120,13 @@ struct store {
 	bool living_are_of_before; /* and its living sessions are of another life of the host */
 };
 
-int store_errno(int sqlite_rc);
 /* Ready to be bound anew. */
 sqlite3_stmt *store_statement(struct store *store, enum statement which);
-/* The text is copied. */
-void store_bind_text(sqlite3_stmt *stmt, int at, const char *text);
-void store_column_text(sqlite3_stmt *stmt, int at, char *to, size_t size);
-/* For statements without rows. 0 or -errno. */
-int store_step(sqlite3_stmt *stmt);
+/* Binds values, ROW_TEXT() and ROW_NUMBER(), and runs a statement without rows. 0 or -errno. */
+#define store_run(store, which, ...) row_run(store_statement(store, which), __VA_ARGS__)
+/* Runs a statement without rows whose parameters are a record's. 0 or -errno. */
+int store_put(struct store *store, enum statement which, const struct record_field *fields,
+	      const void *record);
 /* The same; on the disk itself when it returns. An administrator's setting is on the disk before
  * the answer says so. */
 int store_step_synced(struct store *store, sqlite3_stmt *stmt);

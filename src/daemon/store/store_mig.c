@@ -3,53 +3,44 @@
 
 #include "daemon/store/store_db.h"
 
+#define UUID_SIZE 48
+
 int store_mig_role(struct store *store, const char *uuid_text, bool has)
 {
 	sqlite3_stmt *stmt = store_statement(store, has ? MIG_ROLE_PUT : MIG_ROLE_REMOVE);
 
-	store_bind_text(stmt, 1, uuid_text);
-	return store_step_synced(store, stmt);
+	return store_step_synced(store, row_bind(stmt, ROW_TEXT(uuid_text)));
 }
 
 int store_mig_roles_each(struct store *store, store_role_cb cb, void *arg)
 {
+	static const struct record_field fields[] = {
+		{.name = "uuid", .type = RECORD_TEXT, .size = UUID_SIZE},
+		{0},
+	};
 	sqlite3_stmt *stmt = store_statement(store, MIG_ROLES);
-	char uuid_text[48];
-	int step, rc = 0;
+	char uuid_text[UUID_SIZE];
+	int rc;
 
-	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
-		store_column_text(stmt, 0, uuid_text, sizeof(uuid_text));
-		rc = cb(arg, uuid_text);
-	}
-	sqlite3_reset(stmt);
-	return rc < 0 ? rc : store_errno(step);
+	while ((rc = row_next(stmt, fields, uuid_text)) > 0 && (rc = cb(arg, uuid_text)) == 0)
+		;
+	return row_end(stmt, rc);
 }
 
-/* The first three parameters name an instance. */
-static sqlite3_stmt *instance_statement(struct store *store, enum statement which,
-					const struct store_instance *instance)
-{
-	sqlite3_stmt *stmt = store_statement(store, which);
-
-	store_bind_text(stmt, 1, instance->gpu);
-	sqlite3_bind_int64(stmt, 2, instance->profile_id);
-	sqlite3_bind_int(stmt, 3, instance->start);
-	return stmt;
-}
-
-static int instance_put(struct store *store, const struct store_instance *instance)
-{
-	sqlite3_stmt *stmt = instance_statement(store, MIG_PUT, instance);
-
-	sqlite3_bind_int(stmt, 4, instance->size);
-	sqlite3_bind_int(stmt, 5, instance->state);
-	sqlite3_bind_int64(stmt, 6, (int64_t)instance->generation);
-	store_bind_text(stmt, 7, instance->instance);
-	sqlite3_bind_int64(stmt, 8, (int64_t)instance->bytes);
-	store_bind_text(stmt, 9, instance->session);
-	sqlite3_bind_int64(stmt, 10, instance->since);
-	return store_step(stmt);
-}
+/* The first three name an instance. */
+static const struct record_field instance_fields[] = {
+	RECORD_FIELD(struct store_instance, gpu, "gpu"),
+	RECORD_FIELD(struct store_instance, profile_id, "profile"),
+	RECORD_FIELD(struct store_instance, start, "start"),
+	RECORD_FIELD(struct store_instance, size, "size"),
+	RECORD_FIELD(struct store_instance, state, "state"),
+	RECORD_FIELD(struct store_instance, generation, "generation"),
+	RECORD_FIELD(struct store_instance, instance, "instance"),
+	RECORD_FIELD(struct store_instance, bytes, "bytes"),
+	RECORD_FIELD(struct store_instance, session, "session"),
+	RECORD_FIELD(struct store_instance, since, "since"),
+	{0},
+};
 
 int store_instances_put(struct store *store, const struct store_instance *list, uint32_t count)
 {
@@ -60,36 +51,18 @@ int store_instances_put(struct store *store, const struct store_instance *list, 
 	if (rc < 0)
 		return rc;
 	for (uint32_t i = 0; rc == 0 && i < count; i++)
-		rc = instance_put(store, &list[i]);
+		rc = store_put(store, MIG_PUT, instance_fields, &list[i]);
 	return store_finish(store, rc);
 }
 
 int store_instance_remove(struct store *store, const struct store_instance *instance)
 {
-	return store_step(instance_statement(store, MIG_REMOVE, instance));
+	return store_run(store, MIG_REMOVE, ROW_TEXT(instance->gpu),
+			 ROW_NUMBER(instance->profile_id), ROW_NUMBER(instance->start));
 }
 
 int store_instances_each(struct store *store, store_instance_cb cb, void *arg)
 {
-	sqlite3_stmt *stmt = store_statement(store, MIG_ALL);
-	int step, rc = 0;
-
-	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
-		struct store_instance i = {
-			.profile_id = (uint32_t)sqlite3_column_int64(stmt, 1),
-			.start = (uint8_t)sqlite3_column_int(stmt, 2),
-			.size = (uint8_t)sqlite3_column_int(stmt, 3),
-			.state = (uint8_t)sqlite3_column_int(stmt, 4),
-			.generation = (uint64_t)sqlite3_column_int64(stmt, 5),
-			.bytes = (uint64_t)sqlite3_column_int64(stmt, 7),
-			.since = sqlite3_column_int64(stmt, 9),
-		};
-
-		store_column_text(stmt, 0, i.gpu, sizeof(i.gpu));
-		store_column_text(stmt, 6, i.instance, sizeof(i.instance));
-		store_column_text(stmt, 8, i.session, sizeof(i.session));
-		rc = cb(arg, &i);
-	}
-	sqlite3_reset(stmt);
-	return rc < 0 ? rc : store_errno(step);
+	return row_each(store_statement(store, MIG_ALL), instance_fields, struct store_instance, cb,
+			arg);
 }

@@ -2,6 +2,7 @@
  * the database has it. */
 #include <errno.h>
 #include <sqlite3.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,74 +25,100 @@ enum {
 
 /* ---- changing ---------------------------------------------------------------------------- */
 
-static int gpu_put(struct store *store, enum statement which, const char *id, uint32_t position,
-		   const struct store_gpu *gpu)
-{
-	sqlite3_stmt *stmt = store_statement(store, which);
+/* The columns of a session, as SESSION_COLUMNS has them; a new one's row has those up to `asked`.
+ * Behind them come two that are no members. */
+static const struct record_field session_fields[] = {
+	RECORD_FIELD(struct store_session, id, "id"),
+	RECORD_FIELD(struct store_session, name, "name"),
+	RECORD_FIELD(struct store_session, uid, "uid"),
+	RECORD_FIELD(struct store_session, gid, "gid"),
+	RECORD_FIELD(struct store_session, tolerance_applied, "tolerance"),
+	RECORD_FIELD(struct store_session, kind, "kind"),
+	RECORD_FIELD(struct store_session, compute, "compute"),
+	RECORD_FIELD(struct store_session, created, "created"),
+	RECORD_FIELD(struct store_session, ends_at, "ends_at"),
+	RECORD_FIELD(struct store_session, asked, "asked"),
+	RECORD_FIELD(struct store_session, ended, "ended"),
+	RECORD_FIELD(struct store_session, reason, "reason"),
+	RECORD_FIELD(struct store_session, received, "received"),
+	RECORD_FIELD(struct store_session, over_killed, "killed"),
+	RECORD_FIELD(struct store_session, over_killed_bytes, "held"),
+	RECORD_FIELD(struct store_session, row, "rowid"),
+	{0},
+};
+enum { LIFE_COLUMN = ARRAY_SIZE(session_fields) - 1, GROUPS_COLUMN };
 
-	store_bind_text(stmt, 1, id);
-	sqlite3_bind_int64(stmt, 2, position);
-	store_bind_text(stmt, 3, gpu->uuid_text);
-	store_bind_text(stmt, 4, gpu->name);
-	sqlite3_bind_int64(stmt, 5, gpu->index);
-	sqlite3_bind_int64(stmt, 6, (int64_t)gpu->bytes);
-	sqlite3_bind_int64(stmt, 7, (int64_t)gpu->requested);
-	store_bind_text(stmt, 8, gpu->instance);
-	store_bind_text(stmt, 9, gpu->profile);
-	return store_step(stmt);
+/* A GPU of a session, with the two numbers that name it. */
+struct gpu_row {
+	char session[STORE_ID_SIZE];
+	uint32_t position;
+	struct store_gpu gpu;
+};
+
+static const struct record_field gpu_fields[] = {
+	RECORD_FIELD(struct gpu_row, session, "session"),
+	RECORD_FIELD(struct gpu_row, position, "position"),
+	RECORD_FIELD(struct gpu_row, gpu.uuid_text, "uuid"),
+	RECORD_FIELD(struct gpu_row, gpu.name, "name"),
+	RECORD_FIELD(struct gpu_row, gpu.index, "number"),
+	RECORD_FIELD(struct gpu_row, gpu.bytes, "bytes"),
+	RECORD_FIELD(struct gpu_row, gpu.requested, "requested"),
+	RECORD_FIELD(struct gpu_row, gpu.instance, "instance"),
+	RECORD_FIELD(struct gpu_row, gpu.profile, "profile"),
+	RECORD_FIELD(struct gpu_row, gpu.peak, "peak"),
+	{0},
+};
+
+/* Runs a statement for each of a session's GPUs. */
+static int gpus_put(struct store *store, enum statement which, const struct store_session *session)
+{
+	struct gpu_row row = {0};
+	int rc = 0;
+
+	snprintf(row.session, sizeof(row.session), "%s", session->id);
+	for (; rc == 0 && row.position < session->gpu_count; row.position++) {
+		row.gpu = session->gpu[row.position];
+		rc = store_put(store, which, gpu_fields, &row);
+	}
+	return rc;
 }
 
 static int session_insert(struct store *store, const struct store_session *session)
 {
-	sqlite3_stmt *stmt = store_statement(store, SESSION_ADD);
+	sqlite3_stmt *stmt =
+		row_bind_record(store_statement(store, SESSION_ADD), session_fields, session);
 
-	store_bind_text(stmt, 1, session->id);
-	store_bind_text(stmt, 2, session->name);
-	sqlite3_bind_int64(stmt, 3, session->uid);
-	sqlite3_bind_int64(stmt, 4, session->gid);
-	sqlite3_bind_int(stmt, 5, session->kept ? LIFE_KEPT : session->ephemeral);
-	sqlite3_bind_int(stmt, 6, session->tolerance_applied);
-	sqlite3_bind_int(stmt, 7, (int)session->kind);
-	sqlite3_bind_int64(stmt, 8, session->compute);
-	sqlite3_bind_int64(stmt, 9, session->created);
-	sqlite3_bind_int64(stmt, 10, session->ends_at);
-	sqlite3_bind_blob(stmt, 11, session->groups.gid,
-			  (int)(session->groups.count * sizeof(gid_t)), SQLITE_TRANSIENT);
-	sqlite3_bind_int64(stmt, 12, owner_of(session->uid));
-	sqlite3_bind_int64(stmt, 13, session->asked);
+	row_bind_at(stmt, LIFE_COLUMN + 1,
+		    ROW_NUMBER(session->kept ? LIFE_KEPT : session->ephemeral));
+	sqlite3_bind_blob(stmt, GROUPS_COLUMN + 1, session->groups.gid,
+			  (int)(session->groups.count * sizeof(gid_t)), SQLITE_STATIC);
+	row_bind_at(stmt, GROUPS_COLUMN + 2, ROW_NUMBER(owner_of(session->uid)));
 	return store_step(stmt);
 }
 
-/* Its first parameters are the session and the process. */
-static sqlite3_stmt *process_statement(struct store *store, enum statement which, const char *id,
-				       const struct process_id *process)
-{
-	sqlite3_stmt *stmt = store_statement(store, which);
+/* A process of a session, and what else there is to it. */
+struct process_row {
+	struct process_id process;
+	uint64_t more;
+};
 
-	store_bind_text(stmt, 1, id);
-	sqlite3_bind_int64(stmt, 2, process->pid);
-	sqlite3_bind_int64(stmt, 3, (int64_t)process->birth);
-	return stmt;
-}
-
-/* One of (pid, start_time, more), of a session. */
 static int processes_each(struct store *store, enum statement which, const char *id,
 			  store_process_cb cb, void *arg)
 {
-	sqlite3_stmt *stmt = store_statement(store, which);
-	int step, rc = 0;
+	static const struct record_field fields[] = {
+		RECORD_FIELD(struct process_row, process.pid, "pid"),
+		RECORD_FIELD(struct process_row, process.birth, "start_time"),
+		RECORD_FIELD(struct process_row, more, "more"),
+		{0},
+	};
+	sqlite3_stmt *stmt = row_bind(store_statement(store, which), ROW_TEXT(id));
+	struct process_row row;
+	int rc;
 
-	store_bind_text(stmt, 1, id);
-	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
-		struct process_id process = {
-			.pid = (pid_t)sqlite3_column_int64(stmt, 0),
-			.birth = (uint64_t)sqlite3_column_int64(stmt, 1),
-		};
-
-		rc = cb(arg, &process, (uint64_t)sqlite3_column_int64(stmt, 2));
-	}
-	sqlite3_reset(stmt);
-	return rc < 0 ? rc : store_errno(step);
+	while ((rc = row_next(stmt, fields, &row)) > 0 &&
+	       (rc = cb(arg, &row.process, row.more)) == 0)
+		;
+	return row_end(stmt, rc);
 }
 
 int store_unrecorded_add(void *arg, const struct store_session *session)
@@ -129,13 +156,8 @@ static int session_rename(struct store *store, const char *id, const char *forme
 	static const enum statement all[] = {SESSION_RENAME, GPUS_RENAME, OVER_RENAME};
 	int rc = 0;
 
-	for (size_t i = 0; i < ARRAY_SIZE(all) && rc == 0; i++) {
-		sqlite3_stmt *stmt = store_statement(store, all[i]);
-
-		store_bind_text(stmt, 1, id);
-		store_bind_text(stmt, 2, former);
-		rc = store_step(stmt);
-	}
+	for (size_t i = 0; i < ARRAY_SIZE(all) && rc == 0; i++)
+		rc = store_run(store, all[i], ROW_TEXT(id), ROW_TEXT(former));
 	return rc;
 }
 
@@ -152,22 +174,11 @@ int store_session_add(struct store *store, const struct store_session *session,
 		rc = session_rename(store, session->id, session->former);
 	if (rc == 0)
 		rc = session_insert(store, session);
-	for (uint32_t i = 0; rc == 0 && i < session->gpu_count; i++)
-		rc = gpu_put(store, GPU_ADD, session->id, i, &session->gpu[i]);
+	if (rc == 0)
+		rc = gpus_put(store, GPU_ADD, session);
 	if (rc == 0 && owner)
-		rc = store_step(process_statement(store, HOLDER_ADD, session->id, owner));
+		rc = store_holder_add(store, session->id, owner);
 	return store_finish(store, rc);
-}
-
-/* A statement for one GPU of a session; ID and position are its first parameters. */
-static sqlite3_stmt *gpu_statement(struct store *store, enum statement which, const char *id,
-				   uint32_t position)
-{
-	sqlite3_stmt *stmt = store_statement(store, which);
-
-	store_bind_text(stmt, 1, id);
-	sqlite3_bind_int64(stmt, 2, position);
-	return stmt;
 }
 
 int store_session_resize(struct store *store, const struct store_session *session)
@@ -176,18 +187,10 @@ int store_session_resize(struct store *store, const struct store_session *sessio
 
 	if (rc < 0)
 		return rc;
-	sqlite3_stmt *stmt = store_statement(store, SESSION_RESIZE);
-	store_bind_text(stmt, 1, session->id);
-	sqlite3_bind_int64(stmt, 2, session->compute);
-	sqlite3_bind_int(stmt, 3, session->tolerance_applied);
-	sqlite3_bind_int64(stmt, 4, session->ends_at);
-	rc = store_step(stmt);
-	for (uint32_t i = 0; rc == 0 && i < session->gpu_count; i++) {
-		stmt = gpu_statement(store, GPU_RESIZE, session->id, i);
-		sqlite3_bind_int64(stmt, 3, (int64_t)session->gpu[i].bytes);
-		sqlite3_bind_int64(stmt, 4, (int64_t)session->gpu[i].requested);
-		rc = store_step(stmt);
-	}
+	rc = store_run(store, SESSION_RESIZE, ROW_TEXT(session->id), ROW_NUMBER(session->compute),
+		       ROW_NUMBER(session->tolerance_applied), ROW_NUMBER(session->ends_at));
+	if (rc == 0)
+		rc = gpus_put(store, GPU_RESIZE, session);
 	return store_finish(store, rc);
 }
 
@@ -195,19 +198,7 @@ int store_session_move(struct store *store, const struct store_session *session)
 {
 	int rc = store_begin(store);
 
-	if (rc < 0)
-		return rc;
-	for (uint32_t i = 0; rc == 0 && i < session->gpu_count; i++)
-		rc = gpu_put(store, GPU_MOVE, session->id, i, &session->gpu[i]);
-	return store_finish(store, rc);
-}
-
-static int step_with_id(struct store *store, enum statement which, const char *id)
-{
-	sqlite3_stmt *stmt = store_statement(store, which);
-
-	store_bind_text(stmt, 1, id);
-	return store_step(stmt);
+	return rc < 0 ? rc : store_finish(store, gpus_put(store, GPU_MOVE, session));
 }
 
 void store_keep_history(struct store *store, uint32_t sessions, uint32_t per_minute)
@@ -220,11 +211,10 @@ void store_keep_history(struct store *store, uint32_t sessions, uint32_t per_min
 /* The end of the newest session that is to be forgotten. 0: there is none; or -errno. */
 static int64_t edge_find(sqlite3_stmt *stmt)
 {
-	int step = sqlite3_step(stmt);
-	int64_t edge = step == SQLITE_ROW ? sqlite3_column_int64(stmt, 0) : 0;
+	int64_t edge = 0;
+	int rc = row_get_number(stmt, &edge);
 
-	sqlite3_reset(stmt);
-	return step == SQLITE_ROW ? edge : store_errno(step);
+	return rc < 0 && rc != -ENOENT ? rc : edge;
 }
 
 /* Three statements of which ?1 is the edge and ?2 the owner. */
@@ -232,37 +222,22 @@ static int forget(struct store *store, enum statement first, int64_t edge, uid_t
 {
 	int rc = 0;
 
-	for (enum statement which = first; which < first + 3 && rc == 0; which++) {
-		sqlite3_stmt *stmt = store_statement(store, which);
-
-		sqlite3_bind_int64(stmt, 1, edge);
-		if (sqlite3_bind_parameter_count(stmt) > 1)
-			sqlite3_bind_int64(stmt, 2, owner);
-		rc = store_step(stmt);
-	}
+	for (enum statement which = first; which < first + 3 && rc == 0; which++)
+		rc = store_run(store, which, ROW_NUMBER(edge), ROW_NUMBER(owner));
 	return rc;
-}
-
-/* Others' sessions are in the history, too. */
-static bool others_have_some(struct store *store, uid_t owner)
-{
-	sqlite3_stmt *stmt = store_statement(store, HISTORY_OTHERS);
-
-	sqlite3_bind_int64(stmt, 1, owner);
-	bool some = sqlite3_step(stmt) == SQLITE_ROW;
-	sqlite3_reset(stmt);
-	return some;
 }
 
 /* Forgets those of this owner beyond half of the history, where others are in it, too. */
 static int owner_trim(struct store *store, uid_t owner)
 {
-	if (!others_have_some(store, owner))
+	int64_t others;
+	int rc = row_get_number(row_bind(store_statement(store, HISTORY_OTHERS), ROW_NUMBER(owner)),
+				&others);
+
+	if (rc < 0)
 		return 0;
-	sqlite3_stmt *stmt = store_statement(store, HISTORY_OWNER_EDGE);
-	sqlite3_bind_int64(stmt, 1, owner);
-	sqlite3_bind_int64(stmt, 2, store->history / 2);
-	int64_t edge = edge_find(stmt);
+	int64_t edge = edge_find(row_bind(store_statement(store, HISTORY_OWNER_EDGE),
+					  ROW_NUMBER(owner), ROW_NUMBER(store->history / 2)));
 	return edge > 0 ? forget(store, HISTORY_OWNER_GPUS_DELETE, edge, owner) : (int)edge;
 }
 
@@ -276,9 +251,8 @@ static int history_trim(struct store *store, uid_t owner)
 	store->ended_untrimmed = 0;
 	int64_t edge = 0;
 	for (int i = 0; i < 2; i++) {
-		sqlite3_stmt *stmt = store_statement(store, HISTORY_EDGE);
-		sqlite3_bind_int64(stmt, 1, store->history);
-		edge = edge_find(stmt);
+		edge = edge_find(
+			row_bind(store_statement(store, HISTORY_EDGE), ROW_NUMBER(store->history)));
 		if (edge <= 0)
 			return (int)edge;
 		int rc = i == 0 ? owner_trim(store, owner)
@@ -306,49 +280,33 @@ static int rate_trim(struct store *store, uid_t owner)
 			"history.dropped uid=%u reason=\"more than %u of its sessions ended within "
 			"a minute: its oldest are forgotten\"",
 			(unsigned)owner, store->history_rate.most);
-	sqlite3_stmt *stmt = store_statement(store, HISTORY_OWNER_OLDEST);
-	sqlite3_bind_int64(stmt, 1, owner);
-	int64_t edge = edge_find(stmt);
+	int64_t edge = edge_find(
+		row_bind(store_statement(store, HISTORY_OWNER_OLDEST), ROW_NUMBER(owner)));
 	return edge > 0 ? forget(store, HISTORY_OWNER_GPUS_DELETE, edge, owner) : (int)edge;
 }
 
 int store_over_put(struct store *store, const struct store_session *session)
 {
-	sqlite3_stmt *stmt = store_statement(store, OVER_PUT);
-
-	store_bind_text(stmt, 1, session->id);
-	sqlite3_bind_int64(stmt, 2, session->over_killed);
-	sqlite3_bind_int64(stmt, 3, (int64_t)session->over_killed_bytes);
-	return store_step(stmt);
+	return store_run(store, OVER_PUT, ROW_TEXT(session->id), ROW_NUMBER(session->over_killed),
+			 ROW_NUMBER(session->over_killed_bytes));
 }
 
 int store_session_end(struct store *store, const struct store_session *session)
 {
+	static const enum statement gone[] = {HOLDERS_END, COMMANDS_END, ATTACHED_END,
+					      INHERITED_REMOVE};
 	int rc = store_begin(store);
 
 	if (rc < 0)
 		return rc;
-	sqlite3_stmt *stmt = store_statement(store, SESSION_END);
-	store_bind_text(stmt, 1, session->id);
-	sqlite3_bind_int64(stmt, 2, session->ended);
-	store_bind_text(stmt, 3, session->reason);
-	sqlite3_bind_int64(stmt, 4, session->received);
-	rc = store_step(stmt);
-	for (uint32_t i = 0; rc == 0 && i < session->gpu_count; i++) {
-		stmt = gpu_statement(store, GPU_PEAK, session->id, i);
-		sqlite3_bind_int64(stmt, 3, (int64_t)session->gpu[i].peak);
-		rc = store_step(stmt);
-	}
+	rc = store_run(store, SESSION_END, ROW_TEXT(session->id), ROW_NUMBER(session->ended),
+		       ROW_TEXT(session->reason), ROW_NUMBER(session->received));
+	if (rc == 0)
+		rc = gpus_put(store, GPU_PEAK, session);
 	if (rc == 0 && session->over_killed)
 		rc = store_over_put(store, session);
-	if (rc == 0)
-		rc = step_with_id(store, HOLDERS_END, session->id);
-	if (rc == 0)
-		rc = step_with_id(store, COMMANDS_END, session->id);
-	if (rc == 0)
-		rc = step_with_id(store, ATTACHED_END, session->id);
-	if (rc == 0)
-		rc = step_with_id(store, INHERITED_REMOVE, session->id);
+	for (size_t i = 0; i < ARRAY_SIZE(gone) && rc == 0; i++)
+		rc = store_run(store, gone[i], ROW_TEXT(session->id));
 	if (rc == 0)
 		rc = rate_trim(store, owner_of(session->uid));
 	if (rc == 0)
@@ -402,25 +360,14 @@ static struct unrecorded *unrecorded_find(const struct store *store, const char 
 
 static int gpus_read(struct store *store, struct store_session *session)
 {
-	sqlite3_stmt *stmt = store_statement(store, GPUS_OF);
-	int step;
+	sqlite3_stmt *stmt = row_bind(store_statement(store, GPUS_OF), ROW_TEXT(session->id));
+	struct gpu_row row;
+	int rc = 0;
 
-	store_bind_text(stmt, 1, session->id);
 	session->gpu_count = 0;
-	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && session->gpu_count < PLACE_GPUS_MAX) {
-		struct store_gpu *gpu = &session->gpu[session->gpu_count++];
-
-		store_column_text(stmt, 0, gpu->uuid_text, sizeof(gpu->uuid_text));
-		store_column_text(stmt, 1, gpu->name, sizeof(gpu->name));
-		gpu->index = (uint32_t)sqlite3_column_int64(stmt, 2);
-		gpu->bytes = (uint64_t)sqlite3_column_int64(stmt, 3);
-		gpu->requested = (uint64_t)sqlite3_column_int64(stmt, 4);
-		gpu->peak = (uint64_t)sqlite3_column_int64(stmt, 5);
-		store_column_text(stmt, 6, gpu->instance, sizeof(gpu->instance));
-		store_column_text(stmt, 7, gpu->profile, sizeof(gpu->profile));
-	}
-	sqlite3_reset(stmt);
-	return store_errno(step);
+	while (session->gpu_count < PLACE_GPUS_MAX && (rc = row_next(stmt, gpu_fields, &row)) > 0)
+		session->gpu[session->gpu_count++] = row.gpu;
+	return row_end(stmt, rc);
 }
 
 static void groups_column(sqlite3_stmt *stmt, int column, struct groups *ret)
@@ -432,49 +379,33 @@ static void groups_column(sqlite3_stmt *stmt, int column, struct groups *ret)
 		memcpy(ret->gid, sqlite3_column_blob(stmt, column), ret->count * sizeof(gid_t));
 }
 
-static int session_read(struct store *store, sqlite3_stmt *stmt, struct store_session *ret)
+/* The next session of a statement; as row_next(). */
+static int session_next(struct store *store, sqlite3_stmt *stmt, struct store_session *ret)
 {
-	store_column_text(stmt, 0, ret->id, sizeof(ret->id));
-	store_column_text(stmt, 1, ret->name, sizeof(ret->name));
-	ret->uid = (uid_t)sqlite3_column_int64(stmt, 2);
-	ret->gid = (gid_t)sqlite3_column_int64(stmt, 3);
-	ret->ephemeral = sqlite3_column_int(stmt, 4) == LIFE_EPHEMERAL;
-	ret->kept = sqlite3_column_int(stmt, 4) == LIFE_KEPT;
-	ret->tolerance_applied = sqlite3_column_int(stmt, 5) != 0;
-	ret->kind = (enum place_kind)sqlite3_column_int(stmt, 6);
-	ret->compute = (uint32_t)sqlite3_column_int64(stmt, 7);
-	ret->created = sqlite3_column_int64(stmt, 8);
-	ret->ends_at = sqlite3_column_int64(stmt, 9);
-	ret->ended = sqlite3_column_int64(stmt, 10);
-	store_column_text(stmt, 11, ret->reason, sizeof(ret->reason));
-	ret->received = sqlite3_column_int64(stmt, 12);
-	ret->over_killed = (uint32_t)sqlite3_column_int64(stmt, 13);
-	ret->over_killed_bytes = (uint64_t)sqlite3_column_int64(stmt, 14);
-	groups_column(stmt, 15, &ret->groups);
-	ret->row = sqlite3_column_int64(stmt, 16);
-	ret->asked = sqlite3_column_int64(stmt, 17);
-	return gpus_read(store, ret);
+	int rc = row_next(stmt, session_fields, ret);
+
+	if (rc <= 0)
+		return rc;
+	ret->ephemeral = sqlite3_column_int(stmt, LIFE_COLUMN) == LIFE_EPHEMERAL;
+	ret->kept = sqlite3_column_int(stmt, LIFE_COLUMN) == LIFE_KEPT;
+	groups_column(stmt, GROUPS_COLUMN, &ret->groups);
+	rc = gpus_read(store, ret);
+	return rc < 0 ? rc : 1;
 }
 
 int store_sessions_page(struct store *store, const struct store_place *after, uint32_t limit,
 			store_session_cb cb, void *arg)
 {
-	sqlite3_stmt *stmt = store_statement(store, SESSIONS_ENDED_AFTER);
+	sqlite3_stmt *stmt =
+		row_bind(store_statement(store, SESSIONS_ENDED_AFTER), ROW_NUMBER(after->ended),
+			 ROW_NUMBER(after->created), ROW_NUMBER(after->row), ROW_NUMBER(limit));
 	struct store_gpu gpus[PLACE_GPUS_MAX];
 	struct store_session session = {.gpu = gpus};
-	int step, rc = 0;
+	int rc;
 
-	sqlite3_bind_int64(stmt, 1, after->ended);
-	sqlite3_bind_int64(stmt, 2, after->created);
-	sqlite3_bind_int64(stmt, 3, after->row);
-	sqlite3_bind_int64(stmt, 4, limit);
-	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
-		rc = session_read(store, stmt, &session);
-		if (rc == 0)
-			rc = cb(arg, &session);
-	}
-	sqlite3_reset(stmt);
-	return rc < 0 ? rc : store_errno(step);
+	while ((rc = session_next(store, stmt, &session)) > 0 && (rc = cb(arg, &session)) == 0)
+		;
+	return row_end(stmt, rc);
 }
 
 int store_sessions_each(struct store *store, bool ended, uint32_t limit, store_session_cb cb,
@@ -483,51 +414,43 @@ int store_sessions_each(struct store *store, bool ended, uint32_t limit, store_s
 	sqlite3_stmt *stmt = store_statement(store, ended ? SESSIONS_ENDED : SESSIONS_LIVING);
 	struct store_gpu gpus[PLACE_GPUS_MAX];
 	struct store_session session = {.gpu = gpus};
-	int step, rc = 0;
+	int rc;
 
 	if (!ended && store->living_are_of_before)
 		return 0;
 	if (ended)
-		sqlite3_bind_int64(stmt, 1, limit);
-	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
-		rc = session_read(store, stmt, &session);
-		if (rc == 0 && (ended || !unrecorded_find(store, session.id)))
-			rc = cb(arg, &session);
-	}
-	sqlite3_reset(stmt);
-	return rc < 0 ? rc : store_errno(step);
+		row_bind(stmt, ROW_NUMBER(limit));
+	while ((rc = session_next(store, stmt, &session)) > 0)
+		if ((ended || !unrecorded_find(store, session.id)) && (rc = cb(arg, &session)) != 0)
+			break;
+	return row_end(stmt, rc);
 }
 
 static int session_found(struct store *store, sqlite3_stmt *stmt, struct store_session *ret)
 {
-	int step = sqlite3_step(stmt);
-	int rc = step == SQLITE_ROW    ? session_read(store, stmt, ret)
-		 : step == SQLITE_DONE ? -ENOENT
-				       : store_errno(step);
-	sqlite3_reset(stmt);
-	return rc;
+	int rc = session_next(store, stmt, ret);
+
+	return row_end(stmt, rc == 0 ? -ENOENT : rc);
 }
 
 int store_session_find(struct store *store, const char *id, struct store_session *ret)
 {
-	sqlite3_stmt *stmt = store_statement(store, SESSION_FIND);
-
-	store_bind_text(stmt, 1, id);
-	return session_found(store, stmt, ret);
+	return session_found(store, row_bind(store_statement(store, SESSION_FIND), ROW_TEXT(id)),
+			     ret);
 }
 
 int store_session_named(struct store *store, uid_t uid, const char *name, struct store_session *ret)
 {
-	sqlite3_stmt *stmt = store_statement(store, SESSION_NAMED);
-
-	sqlite3_bind_int64(stmt, 1, uid);
-	store_bind_text(stmt, 2, name);
-	return session_found(store, stmt, ret);
+	return session_found(
+		store,
+		row_bind(store_statement(store, SESSION_NAMED), ROW_NUMBER(uid), ROW_TEXT(name)),
+		ret);
 }
 
 int store_holder_add(struct store *store, const char *id, const struct process_id *process)
 {
-	return store_step(process_statement(store, HOLDER_ADD, id, process));
+	return store_run(store, HOLDER_ADD, ROW_TEXT(id), ROW_NUMBER(process->pid),
+			 ROW_NUMBER(process->birth));
 }
 
 int store_holders_each(struct store *store, const char *id, store_process_cb cb, void *arg)
@@ -540,15 +463,14 @@ int store_holders_each(struct store *store, const char *id, store_process_cb cb,
 int store_command_put(struct store *store, const char *id, const struct process_id *process,
 		      uint64_t mount_namespace)
 {
-	sqlite3_stmt *stmt = process_statement(store, COMMAND_PUT, id, process);
-
-	sqlite3_bind_int64(stmt, 4, (int64_t)mount_namespace);
-	return store_step(stmt);
+	return store_run(store, COMMAND_PUT, ROW_TEXT(id), ROW_NUMBER(process->pid),
+			 ROW_NUMBER(process->birth), ROW_NUMBER(mount_namespace));
 }
 
 int store_command_remove(struct store *store, const char *id, const struct process_id *process)
 {
-	return store_step(process_statement(store, COMMAND_REMOVE, id, process));
+	return store_run(store, COMMAND_REMOVE, ROW_TEXT(id), ROW_NUMBER(process->pid),
+			 ROW_NUMBER(process->birth));
 }
 
 int store_commands_each(struct store *store, const char *id, store_process_cb cb, void *arg)
@@ -561,19 +483,13 @@ int store_commands_each(struct store *store, const char *id, store_process_cb cb
 int store_attached_put(struct store *store, const char *id, uint32_t slot,
 		       const struct process_id *process)
 {
-	sqlite3_stmt *stmt = process_statement(store, ATTACHED_PUT, id, process);
-
-	sqlite3_bind_int64(stmt, 4, slot);
-	return store_step(stmt);
+	return store_run(store, ATTACHED_PUT, ROW_TEXT(id), ROW_NUMBER(process->pid),
+			 ROW_NUMBER(process->birth), ROW_NUMBER(slot));
 }
 
 int store_attached_remove(struct store *store, const char *id, uint32_t slot)
 {
-	sqlite3_stmt *stmt = store_statement(store, ATTACHED_REMOVE);
-
-	store_bind_text(stmt, 1, id);
-	sqlite3_bind_int64(stmt, 2, slot);
-	return store_step(stmt);
+	return store_run(store, ATTACHED_REMOVE, ROW_TEXT(id), ROW_NUMBER(slot));
 }
 
 int store_attached_each(struct store *store, const char *id, store_process_cb cb, void *arg)
@@ -585,70 +501,50 @@ int store_attached_each(struct store *store, const char *id, store_process_cb cb
 
 int store_inherited_put(struct store *store, const char *id, uint64_t bytes)
 {
-	if (!bytes)
-		return step_with_id(store, INHERITED_REMOVE, id);
-	sqlite3_stmt *stmt = store_statement(store, INHERITED_PUT);
-
-	store_bind_text(stmt, 1, id);
-	sqlite3_bind_int64(stmt, 2, (int64_t)bytes);
-	return store_step(stmt);
+	return bytes ? store_run(store, INHERITED_PUT, ROW_TEXT(id), ROW_NUMBER(bytes))
+		     : store_run(store, INHERITED_REMOVE, ROW_TEXT(id));
 }
 
 int store_inherited_get(struct store *store, const char *id, uint64_t *ret_bytes)
 {
-	sqlite3_stmt *stmt = store_statement(store, INHERITED_OF);
+	int64_t bytes = 0;
+	int rc = row_get_number(row_bind(store_statement(store, INHERITED_OF), ROW_TEXT(id)),
+				&bytes);
 
-	store_bind_text(stmt, 1, id);
-	int step = sqlite3_step(stmt);
-	int rc = store_errno(step);
-	if (rc == 0)
-		*ret_bytes = step == SQLITE_ROW ? (uint64_t)sqlite3_column_int64(stmt, 0) : 0;
-	sqlite3_reset(stmt);
-	return rc;
+	if (rc < 0 && rc != -ENOENT)
+		return rc;
+	*ret_bytes = (uint64_t)bytes;
+	return 0;
 }
+
+static const struct record_field exporter_fields[] = {
+	RECORD_FIELD(struct store_exporter, session, "session"),
+	RECORD_FIELD(struct store_exporter, position, "position"),
+	RECORD_FIELD(struct store_exporter, uuid_text, "uuid"),
+	RECORD_FIELD(struct store_exporter, slice, "slice"),
+	RECORD_FIELD(struct store_exporter, remains, "remains"),
+	RECORD_FIELD(struct store_exporter, kept, "kept"),
+	RECORD_FIELD(struct store_exporter, given, "given"),
+	RECORD_FIELD(struct store_exporter, exports, "exports"),
+	{0},
+};
 
 int store_exporter_put(struct store *store, const struct store_exporter *exporter)
 {
-	sqlite3_stmt *stmt =
-		gpu_statement(store, EXPORTER_PUT, exporter->session, exporter->position);
-
-	store_bind_text(stmt, 3, exporter->uuid_text);
-	sqlite3_bind_int64(stmt, 4, (int64_t)exporter->slice);
-	sqlite3_bind_int64(stmt, 5, (int64_t)exporter->remains);
-	sqlite3_bind_int64(stmt, 6, (int64_t)exporter->kept);
-	sqlite3_bind_int64(stmt, 7, (int64_t)exporter->given);
-	sqlite3_bind_int(stmt, 8, exporter->exports);
-	return store_step(stmt);
+	return store_put(store, EXPORTER_PUT, exporter_fields, exporter);
 }
 
 int store_exporter_remove(struct store *store, const struct store_exporter *exporter)
 {
-	return store_step(
-		gpu_statement(store, EXPORTER_REMOVE, exporter->session, exporter->position));
+	return store_run(store, EXPORTER_REMOVE, ROW_TEXT(exporter->session),
+			 ROW_NUMBER(exporter->position));
 }
 
 int store_exporters_each(struct store *store, store_exporter_cb cb, void *arg)
 {
-	sqlite3_stmt *stmt = store_statement(store, EXPORTERS);
-	int step, rc = 0;
-
 	/* They are of another life of the host, as its sessions. */
 	if (store->living_are_of_before)
 		return 0;
-	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
-		struct store_exporter exporter = {
-			.position = (uint32_t)sqlite3_column_int64(stmt, 1),
-			.slice = (uint64_t)sqlite3_column_int64(stmt, 3),
-			.remains = (uint64_t)sqlite3_column_int64(stmt, 4),
-			.kept = (uint64_t)sqlite3_column_int64(stmt, 5),
-			.given = (uint64_t)sqlite3_column_int64(stmt, 6),
-			.exports = sqlite3_column_int(stmt, 7) != 0,
-		};
-
-		store_column_text(stmt, 0, exporter.session, sizeof(exporter.session));
-		store_column_text(stmt, 2, exporter.uuid_text, sizeof(exporter.uuid_text));
-		rc = cb(arg, &exporter);
-	}
-	sqlite3_reset(stmt);
-	return rc < 0 ? rc : store_errno(step);
+	return row_each(store_statement(store, EXPORTERS), exporter_fields, struct store_exporter,
+			cb, arg);
 }

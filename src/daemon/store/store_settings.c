@@ -6,106 +6,88 @@
 
 /* ---- quotas ------------------------------------------------------------------------------ */
 
+/* QUOTA_NONE comes out as -1, and back. */
+static const struct record_field quota_fields[] = {
+	RECORD_FIELD(struct store_quota, kind, "kind"),
+	RECORD_FIELD(struct store_quota, id, "id"),
+	RECORD_FIELD(struct store_quota, quota.vram_bytes, "vram"),
+	RECORD_FIELD(struct store_quota, quota.sessions, "sessions"),
+	RECORD_FIELD(struct store_quota, quota.gpus, "gpus"),
+	{0},
+};
+
 int store_quota_put(struct store *store, const struct store_quota *quota)
 {
-	sqlite3_stmt *stmt = store_statement(store, QUOTA_PUT);
-
-	sqlite3_bind_int(stmt, 1, (int)quota->kind);
-	sqlite3_bind_int64(stmt, 2, quota->id);
-	/* QUOTA_NONE comes out as -1, and back. */
-	sqlite3_bind_int64(stmt, 3, (int64_t)quota->quota.vram_bytes);
-	sqlite3_bind_int64(stmt, 4, (int64_t)quota->quota.sessions);
-	sqlite3_bind_int64(stmt, 5, (int64_t)quota->quota.gpus);
-	return store_step_synced(store, stmt);
+	return store_step_synced(
+		store, row_bind_record(store_statement(store, QUOTA_PUT), quota_fields, quota));
 }
 
 int store_quota_remove(struct store *store, enum quota_kind kind, uint32_t id)
 {
 	sqlite3_stmt *stmt = store_statement(store, QUOTA_REMOVE);
 
-	sqlite3_bind_int(stmt, 1, (int)kind);
-	sqlite3_bind_int64(stmt, 2, id);
-	return store_step_synced(store, stmt);
+	return store_step_synced(store, row_bind(stmt, ROW_NUMBER(kind), ROW_NUMBER(id)));
 }
 
 int store_quotas_each(struct store *store, store_quota_cb cb, void *arg)
 {
-	sqlite3_stmt *stmt = store_statement(store, QUOTAS);
-	int step, rc = 0;
-
-	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
-		struct store_quota quota = {
-			.kind = (enum quota_kind)sqlite3_column_int(stmt, 0),
-			.id = (uint32_t)sqlite3_column_int64(stmt, 1),
-			.quota = {.vram_bytes = (uint64_t)sqlite3_column_int64(stmt, 2),
-				  .sessions = (uint64_t)sqlite3_column_int64(stmt, 3),
-				  .gpus = (uint64_t)sqlite3_column_int64(stmt, 4)},
-		};
-
-		rc = cb(arg, &quota);
-	}
-	sqlite3_reset(stmt);
-	return rc < 0 ? rc : store_errno(step);
+	return row_each(store_statement(store, QUOTAS), quota_fields, struct store_quota, cb, arg);
 }
 
 /* ---- context costs ----------------------------------------------------------------------- */
 
+struct learned {
+	uint64_t bytes;
+	enum managed_shows managed;
+};
+
 int store_context_get(struct store *store, const char *model, const char *driver,
 		      uint64_t *ret_bytes, enum managed_shows *ret_managed)
 {
+	static const struct record_field fields[] = {
+		RECORD_FIELD(struct learned, bytes, "bytes"),
+		RECORD_FIELD(struct learned, managed, "managed"),
+		{0},
+	};
 	sqlite3_stmt *stmt = store_statement(store, CONTEXT_GET);
+	struct learned learned;
+	int rc = row_get(row_bind(stmt, ROW_TEXT(model), ROW_TEXT(driver)), fields, &learned);
 
-	store_bind_text(stmt, 1, model);
-	store_bind_text(stmt, 2, driver);
-	int step = sqlite3_step(stmt);
-	if (step == SQLITE_ROW) {
-		*ret_bytes = (uint64_t)sqlite3_column_int64(stmt, 0);
-		*ret_managed = (enum managed_shows)sqlite3_column_int(stmt, 1);
-	}
-	sqlite3_reset(stmt);
-	return step == SQLITE_DONE ? -ENOENT : store_errno(step);
-}
-
-static int learned_put(struct store *store, enum statement which, const char *model,
-		       const char *driver, int64_t what)
-{
-	sqlite3_stmt *stmt = store_statement(store, which);
-
-	store_bind_text(stmt, 1, model);
-	store_bind_text(stmt, 2, driver);
-	sqlite3_bind_int64(stmt, 3, what);
-	return store_step(stmt);
+	if (rc < 0)
+		return rc;
+	*ret_bytes = learned.bytes;
+	*ret_managed = learned.managed;
+	return 0;
 }
 
 int store_context_put(struct store *store, const char *model, const char *driver, uint64_t bytes,
 		      enum managed_shows managed)
 {
-	int rc = learned_put(store, CONTEXT_PUT, model, driver, (int64_t)bytes);
+	int rc =
+		store_run(store, CONTEXT_PUT, ROW_TEXT(model), ROW_TEXT(driver), ROW_NUMBER(bytes));
 
 	if (rc < 0 || managed == MANAGED_UNKNOWN)
 		return rc;
-	return learned_put(store, FIGURES_PUT, model, driver, managed);
+	return store_run(store, FIGURES_PUT, ROW_TEXT(model), ROW_TEXT(driver),
+			 ROW_NUMBER(managed));
 }
 
 /* ---- time-slicing ------------------------------------------------------------------------ */
 
-static int slicing_put(struct store *store, const struct store_slicing *slicing)
-{
-	sqlite3_stmt *stmt = store_statement(store, SLICING_PUT);
-
-	store_bind_text(stmt, 1, slicing->uuid_text);
-	sqlite3_bind_int(stmt, 2, (int)slicing->setting.mode);
-	sqlite3_bind_int64(stmt, 3, (int64_t)slicing->setting.lease_ns);
-	sqlite3_bind_int64(stmt, 4, slicing->setting.granularity_ppm);
-	return store_step(stmt);
-}
+static const struct record_field slicing_fields[] = {
+	RECORD_FIELD(struct store_slicing, uuid_text, "uuid"),
+	RECORD_FIELD(struct store_slicing, setting.mode, "mode"),
+	RECORD_FIELD(struct store_slicing, setting.lease_ns, "lease"),
+	RECORD_FIELD(struct store_slicing, setting.granularity_ppm, "granularity"),
+	{0},
+};
 
 int store_slicing_put(struct store *store, const struct store_slicing *slicing, uint32_t count)
 {
 	store_sync_each_commit(store, true);
 	int rc = store_begin(store);
 	for (uint32_t i = 0; rc == 0 && i < count; i++)
-		rc = slicing_put(store, &slicing[i]);
+		rc = store_put(store, SLICING_PUT, slicing_fields, &slicing[i]);
 	rc = store_finish(store, rc);
 	store_sync_each_commit(store, false);
 	return rc;
@@ -113,63 +95,34 @@ int store_slicing_put(struct store *store, const struct store_slicing *slicing, 
 
 int store_slicing_each(struct store *store, store_slicing_cb cb, void *arg)
 {
-	sqlite3_stmt *stmt = store_statement(store, SLICINGS);
-	int step, rc = 0;
-
-	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
-		struct store_slicing slicing = {
-			.setting = {.mode = (enum compute_mode)sqlite3_column_int(stmt, 1),
-				    .lease_ns = (uint64_t)sqlite3_column_int64(stmt, 2),
-				    .granularity_ppm = (uint32_t)sqlite3_column_int64(stmt, 3)},
-		};
-
-		store_column_text(stmt, 0, slicing.uuid_text, sizeof(slicing.uuid_text));
-		rc = cb(arg, &slicing);
-	}
-	sqlite3_reset(stmt);
-	return rc < 0 ? rc : store_errno(step);
+	return row_each(store_statement(store, SLICINGS), slicing_fields, struct store_slicing, cb,
+			arg);
 }
 
 /* ---- the GPUs of the host ---------------------------------------------------------------- */
 
+static const struct record_field gpu_fields[] = {
+	RECORD_FIELD(struct store_host_gpu, uuid_text, "uuid"),
+	RECORD_FIELD(struct store_host_gpu, index, "number"),
+	RECORD_FIELD(struct store_host_gpu, name, "name"),
+	RECORD_FIELD(struct store_host_gpu, pci_bus_id, "pci"),
+	RECORD_FIELD(struct store_host_gpu, total, "total"),
+	RECORD_FIELD(struct store_host_gpu, reserved, "reserved"),
+	RECORD_FIELD(struct store_host_gpu, mig, "mig"),
+	{0},
+};
+
 int store_host_gpu_put(struct store *store, const struct store_host_gpu *gpu)
 {
-	sqlite3_stmt *stmt = store_statement(store, GPU_PUT);
-
-	store_bind_text(stmt, 1, gpu->uuid_text);
-	sqlite3_bind_int64(stmt, 2, gpu->index);
-	store_bind_text(stmt, 3, gpu->name);
-	store_bind_text(stmt, 4, gpu->pci_bus_id);
-	sqlite3_bind_int64(stmt, 5, (int64_t)gpu->total);
-	sqlite3_bind_int64(stmt, 6, (int64_t)gpu->reserved);
-	sqlite3_bind_int(stmt, 7, gpu->mig);
-	return store_step(stmt);
+	return store_put(store, GPU_PUT, gpu_fields, gpu);
 }
 
 int store_host_gpu_remove(struct store *store, const char *uuid_text)
 {
-	sqlite3_stmt *stmt = store_statement(store, GPU_REMOVE);
-
-	store_bind_text(stmt, 1, uuid_text);
-	return store_step(stmt);
+	return store_run(store, GPU_REMOVE, ROW_TEXT(uuid_text));
 }
 
 int store_host_gpus_each(struct store *store, store_host_gpu_cb cb, void *arg)
 {
-	sqlite3_stmt *stmt = store_statement(store, GPUS);
-	int step, rc = 0;
-
-	while ((step = sqlite3_step(stmt)) == SQLITE_ROW && rc == 0) {
-		struct store_host_gpu gpu = {.index = (uint32_t)sqlite3_column_int64(stmt, 1),
-					     .total = (uint64_t)sqlite3_column_int64(stmt, 4),
-					     .reserved = (uint64_t)sqlite3_column_int64(stmt, 5),
-					     .mig = sqlite3_column_int(stmt, 6)};
-
-		store_column_text(stmt, 0, gpu.uuid_text, sizeof(gpu.uuid_text));
-		store_column_text(stmt, 2, gpu.name, sizeof(gpu.name));
-		store_column_text(stmt, 3, gpu.pci_bus_id, sizeof(gpu.pci_bus_id));
-		rc = cb(arg, &gpu);
-	}
-	sqlite3_reset(stmt);
-	return rc < 0 ? rc : store_errno(step);
+	return row_each(store_statement(store, GPUS), gpu_fields, struct store_host_gpu, cb, arg);
 }

@@ -1,0 +1,72 @@
+/* Rows of SQL, as structs: parameters are bound and columns read by a record's table
+ * (base/record.h). Parameter N of a statement, and column N of what it answers, is line N of the
+ * table. SQLite's errors become -errno by store_errno(). A statement comes here reset and without
+ * values, as its owner's look-up leaves it, and is reset again when its function returns.
+ *
+ * What is RECORD_BORROWED of a row is SQLite's, and valid until the next row. Loop thread. */
+#pragma once
+
+#include <sqlite3.h>
+#include <stdint.h>
+
+#include "base/record.h"
+
+/* A value for a parameter of a statement: row_run(stmt, ROW_TEXT(id), ROW_NUMBER(uid)). */
+struct row_value {
+	enum record_type type;
+	int64_t number;
+	double real;
+	const char *text;
+};
+#define ROW_NUMBER(value)                                         \
+	(struct row_value)                                        \
+	{                                                         \
+		.type = RECORD_SIGNED, .number = (int64_t)(value) \
+	}
+#define ROW_REAL(value)                              \
+	(struct row_value)                           \
+	{                                            \
+		.type = RECORD_REAL, .real = (value) \
+	}
+#define ROW_TEXT(value)                              \
+	(struct row_value)                           \
+	{                                            \
+		.type = RECORD_TEXT, .text = (value) \
+	}
+/* Binds values to the parameters from 1 on. Texts are copied. Evaluates to the statement. */
+#define row_bind(stmt, ...) row_bind_at(stmt, 1, __VA_ARGS__)
+/* The same from another parameter on, for what follows a record. */
+#define row_bind_at(stmt, first, ...)                                         \
+	row_bind_values(stmt, first, (const struct row_value[]){__VA_ARGS__}, \
+			sizeof((const struct row_value[]){__VA_ARGS__}) /     \
+				sizeof(struct row_value))
+/* Runs a statement without rows. 0 or -errno. */
+int store_step(sqlite3_stmt *stmt);
+/* Binds values and runs a statement without rows. 0 or -errno. */
+#define row_run(stmt, ...) store_step(row_bind(stmt, __VA_ARGS__))
+sqlite3_stmt *row_bind_values(sqlite3_stmt *stmt, int first, const struct row_value *values,
+			      size_t count);
+/* Binds all fields. Texts are the record's, and stay until the statement was run. */
+sqlite3_stmt *row_bind_record(sqlite3_stmt *stmt, const struct record_field *fields,
+			      const void *record);
+/* The next row: 1 and *ret, whose other members stay as they are; 0: there are no more; or -errno.
+ */
+int row_next(sqlite3_stmt *stmt, const struct record_field *fields, void *ret);
+/* Ends a walk that came to `rc`. Returns a negative rc, else 0. */
+int row_end(sqlite3_stmt *stmt, int rc);
+/* Calls cb(arg, &record) for each row. A result other than 0 ends the walk. Evaluates to a negative
+ * result of a callback, -errno, or 0. */
+#define row_each(stmt, fields, structure, cb, arg)                        \
+	({                                                                \
+		sqlite3_stmt *stmt_ = (stmt);                             \
+		structure record_ = {0};                                  \
+		int rc_;                                                  \
+		while ((rc_ = row_next(stmt_, (fields), &record_)) > 0 && \
+		       (rc_ = (cb)((arg), &record_)) == 0)                \
+			;                                                 \
+		row_end(stmt_, rc_);                                      \
+	})
+/* The only row, or the first. 0, -ENOENT where there is none, or -errno. */
+int row_get(sqlite3_stmt *stmt, const struct record_field *fields, void *ret);
+/* Likewise the number in its first column. */
+int row_get_number(sqlite3_stmt *stmt, int64_t *ret);
