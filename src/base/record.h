@@ -1,15 +1,17 @@
 /* A struct by table: one description of its members, from which it is read and written.
  *
- * A struct that comes in as JSON, goes out as JSON or lies in a database as a row has a table of
- * struct record_field, one line for each member: the name that the member has outside, its type,
- * and where it is in the struct. The table ends with an entry without a name. The readers and
- * writers are base/record_json.h (JSON) and daemon/store/row.h (rows of SQL). A member whose value
- * needs thought (a size with its unit, a choice by the caller's rights) is not in the table's plain
- * lines: it has a function, or the caller deals with it beside the table.
+ * A struct that is also a JSON object or a row of a database has a table of struct record_field.
+ * The table has one line for each member, with the name that the member has outside, its type, and
+ * its place in the struct. The table ends with a line without a name. The readers and writers are
+ * base/record_json.h (JSON) and daemon/store/row.h (rows of SQL).
+ *
+ * A line for JSON also says what the member takes: bounds, and words for a user who gave something
+ * else. A member whose value needs thought has a function in its line: a size with its unit, or a
+ * contradiction to another member.
  *
  * Units and ownership are the struct's: a table moves a value as it is. RECORD_TEXT is an array in
- * the struct, which is always ended by a zero; RECORD_BORROWED points to a text of somebody else's.
- * Nothing here allocates memory or fails. Any thread. */
+ * the struct, which is always ended by a zero. RECORD_BORROWED points to a text that somebody else
+ * owns. Nothing here allocates memory or fails. Any thread. */
 #pragma once
 
 #include <stdbool.h>
@@ -25,10 +27,25 @@ enum record_type {
 	RECORD_BORROWED, /* const char * */
 };
 
+struct error;
+struct json_t; /* jansson's; this header needs no jansson */
+
 struct record_field {
 	const char *name; /* NULL: the end of the table */
 	enum record_type type;
-	uint16_t offset, size; /* bytes */
+	uint16_t offset, size; /* bytes; size 0: no member, only functions */
+
+	/* The rest is for JSON that comes in (base/record_json.h). */
+	const char *takes;   /* "a whole number": for the error where the type is wrong */
+	int64_t least, most; /* the bounds of an integer; both 0: any that the member holds */
+	/* Whether a text is right; and where it is not, "is no name of a job" and what is one. */
+	bool (*valid)(const char *text);
+	const char *wrong, *hint;
+	/* Takes the value in place of the plain reader. 0; negative with *err; or
+	 * RECORD_WRONG_TYPE. */
+	int (*take)(const struct json_t *value, void *record, struct error *err);
+	/* Looks at the record once the value is in it. 0, or negative with *err. */
+	int (*then)(void *record, struct error *err);
 };
 
 /* The type of a member, which is chosen when the program is compiled. */
@@ -37,12 +54,14 @@ struct record_field {
 		double: RECORD_REAL, unsigned char: RECORD_UNSIGNED,                        \
 		unsigned short: RECORD_UNSIGNED, unsigned: RECORD_UNSIGNED,                 \
 		unsigned long: RECORD_UNSIGNED, default: RECORD_SIGNED)
-/* The line of a table for a member of a struct. */
-#define RECORD_FIELD(structure, member, field_name)                                     \
+/* The line of a table for a member of a struct; behind the name what else it says, as .takes =
+ * "...".
+ */
+#define RECORD_FIELD(structure, member, field_name, ...)                                \
 	{                                                                               \
 		.name = (field_name), .type = RECORD_TYPE(((structure *)NULL)->member), \
 		.offset = offsetof(structure, member),                                  \
-		.size = sizeof(((structure *)NULL)->member),                            \
+		.size = sizeof(((structure *)NULL)->member), __VA_ARGS__                \
 	}
 
 static inline void *record_member(const struct record_field *field, const void *record)

@@ -8,7 +8,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/record.h"
+#include "base/error.h"
+#include "base/record_json.h"
 #include "daemon/store/row.h"
 
 enum colour { RED, GREEN };
@@ -179,6 +180,80 @@ static void test_values_are_bound_in_their_order_and_a_missing_row_is_told(void 
 	sqlite3_close(db);
 }
 
+static bool is_lower(const char *text)
+{
+	return *text && strspn(text, "abcdefghijklmnopqrstuvwxyz") == strlen(text);
+}
+
+static int even_take(const json_t *value, void *record, struct error *err)
+{
+	struct thing *to = record;
+
+	if (!json_is_integer(value))
+		return RECORD_WRONG_TYPE;
+	to->bytes = (uint64_t)json_integer_value(value);
+	return to->bytes % 2 ? error_set(err, EXIT_CODE_USAGE, "bytes: it is odd") : 0;
+}
+
+static int on_check(void *record, struct error *err)
+{
+	const struct thing *to = record;
+
+	return to->on && to->below < 0 ? error_set(err, EXIT_CODE_USAGE, "on: it is below 0") : 0;
+}
+
+static const struct record_field taken[] = {
+	RECORD_FIELD(struct thing, name, "name", .takes = "a text", .valid = is_lower,
+		     .wrong = "is no name", .hint = "small letters"),
+	RECORD_FIELD(struct thing, below, "below", .takes = "a whole number", .least = -5,
+		     .most = 9),
+	RECORD_FIELD(struct thing, on, "on", .takes = "true or false", .then = on_check),
+	{"bytes", .take = even_take, .takes = "an even number"},
+	{0},
+};
+
+/* Takes an object, which is to be wrong in this way; "": it is right. */
+static void assert_taken(const char *text, const char *message)
+{
+	struct thing to = {0};
+	struct error err = {0};
+	json_t *object = json_loads(text, 0, NULL);
+	int rc = record_take_all(taken, object, "field", &to, &err);
+
+	assert_string_equal(err.message, message);
+	assert_int_equal(rc, *message ? -EXIT_CODE_USAGE : 0);
+	json_decref(object);
+}
+
+static void test_a_field_of_json_is_taken_or_its_error_says_what_is_wrong(void **state)
+{
+	assert_taken("{\"name\": \"lamp\", \"below\": -5, \"on\": false, \"bytes\": 4}", "");
+	assert_taken("{\"name\": 7}", "'name' takes a text");
+	assert_taken("{\"name\": \"Lamp\"}", "name: 'Lamp' is no name");
+	assert_taken("{\"name\": \"eightlet\"}", "name: 'eightlet' is no name");
+	assert_taken("{\"below\": \"3\"}", "'below' takes a whole number");
+	assert_taken("{\"below\": 10}", "below: 10 is outside -5 to 9");
+	assert_taken("{\"below\": -6}", "below: -6 is outside -5 to 9");
+	assert_taken("{\"on\": 1}", "'on' takes true or false");
+	assert_taken("{\"on\": null}", "'on' takes true or false");
+	assert_taken("{\"below\": -1, \"on\": true}", "on: it is below 0");
+	assert_taken("{\"bytes\": 3}", "bytes: it is odd");
+	assert_taken("{\"bytes\": 0.5}", "'bytes' takes an even number");
+	assert_taken("{\"colour\": 0}", "unknown field 'colour'");
+}
+
+static void test_the_hint_of_an_unknown_field_lists_the_known_ones(void **state)
+{
+	struct error err = {0};
+
+	assert_true(record_unknown(taken, SIZE_MAX, "key", "x", &err) < 0);
+	assert_string_equal(err.hint, "there are name, below, on, bytes");
+	assert_true(record_unknown(taken, 2, "key", "x", &err) < 0);
+	assert_string_equal(err.hint, "there are name, below");
+	assert_ptr_equal(record_find(taken, "on"), &taken[2]);
+	assert_null(record_find(taken, "o"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -188,6 +263,8 @@ int main(void)
 		cmocka_unit_test(test_a_record_comes_back_from_the_database_as_it_was),
 		cmocka_unit_test(test_a_walk_ends_with_the_rows_or_with_the_callbacks_refusal),
 		cmocka_unit_test(test_values_are_bound_in_their_order_and_a_missing_row_is_told),
+		cmocka_unit_test(test_a_field_of_json_is_taken_or_its_error_says_what_is_wrong),
+		cmocka_unit_test(test_the_hint_of_an_unknown_field_lists_the_known_ones),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,28 +7,18 @@
 
 #include "base/error.h"
 #include "base/macros.h"
+#include "base/record_json.h"
 #include "base/units.h"
 #include "core/mig.h"
 #include "daemon/gpu/pool.h"
 
-/* Takes one field's value into the request. */
-typedef int (*field_parse)(const json_t *value, struct slice_request *to, struct error *err);
-
-struct field {
-	const char *name;
-	field_parse parse;
-	bool is_size;
-	const char *takes; /* for the error where the type is wrong */
-};
-
-#define WRONG_TYPE (-1000) /* answer of a field_parse that did not word the error */
-
-static int parse_vram_bytes(const json_t *value, struct slice_request *to, struct error *err)
+static int parse_vram_bytes(const json_t *value, void *record, struct error *err)
 {
+	struct slice_request *to = record;
 	json_int_t bytes = json_integer_value(value);
 
 	if (!json_is_integer(value))
-		return WRONG_TYPE;
+		return RECORD_WRONG_TYPE;
 	if (bytes < 0)
 		return error_set(err, EXIT_CODE_USAGE,
 				 "vram_bytes: %" JSON_INTEGER_FORMAT " is negative", bytes);
@@ -46,22 +36,25 @@ static int parse_vram_bytes(const json_t *value, struct slice_request *to, struc
 	return 0;
 }
 
-static int parse_vram(const json_t *value, struct slice_request *to, struct error *err)
+static int parse_vram(const json_t *value, void *record, struct error *err)
 {
+	struct slice_request *to = record;
 	return json_is_string(value)
 		       ? units_parse_vram(json_string_value(value), &to->place.bytes, err)
-		       : WRONG_TYPE;
+		       : RECORD_WRONG_TYPE;
 }
 
-static int parse_gpu_memory(const json_t *value, struct slice_request *to, struct error *err)
+static int parse_gpu_memory(const json_t *value, void *record, struct error *err)
 {
+	struct slice_request *to = record;
 	return json_is_string(value)
 		       ? units_parse_gpu_memory(json_string_value(value), &to->place.bytes, err)
-		       : WRONG_TYPE;
+		       : RECORD_WRONG_TYPE;
 }
 
-static int parse_gpu(const json_t *value, struct slice_request *to, struct error *err)
+static int parse_gpu(const json_t *value, void *record, struct error *err)
 {
+	struct slice_request *to = record;
 	char number[32];
 	const char *text = json_string_value(value);
 	uint32_t share, whole;
@@ -71,7 +64,7 @@ static int parse_gpu(const json_t *value, struct slice_request *to, struct error
 		text = number;
 	}
 	if (!text)
-		return WRONG_TYPE;
+		return RECORD_WRONG_TYPE;
 	int rc = units_parse_gpu(text, &share, &whole, err);
 	if (rc < 0)
 		return rc;
@@ -90,41 +83,30 @@ static int parse_gpu(const json_t *value, struct slice_request *to, struct error
 	return 0;
 }
 
-static int parse_strict(const json_t *value, struct slice_request *to, struct error *err)
+static int kept_check(void *record, struct error *err)
 {
-	to->place.strict = json_is_true(value);
-	return json_is_boolean(value) ? 0 : WRONG_TYPE;
-}
+	const struct slice_request *request = record;
 
-static int parse_ephemeral(const json_t *value, struct slice_request *to, struct error *err)
-{
-	to->ephemeral = json_is_true(value);
-	return json_is_boolean(value) ? 0 : WRONG_TYPE;
-}
-
-static int parse_kept(const json_t *value, struct slice_request *to, struct error *err)
-{
-	to->kept = json_is_true(value);
-	if (!to->kept || !to->ephemeral)
-		return json_is_boolean(value) ? 0 : WRONG_TYPE;
+	if (!request->kept || !request->ephemeral)
+		return 0;
 	return error_set(err, EXIT_CODE_USAGE, "kept: an ephemeral session cannot be kept");
 }
 
-static int parse_again(const json_t *value, struct slice_request *to, struct error *err)
+static int again_check(void *record, struct error *err)
 {
-	to->again = json_is_true(value);
-	if (!json_is_boolean(value))
-		return WRONG_TYPE;
-	if (!to->again || (to->id[0] && to->ephemeral))
+	const struct slice_request *request = record;
+
+	if (!request->again || (request->id[0] && request->ephemeral))
 		return 0;
 	return error_set(err, EXIT_CODE_USAGE,
 			 "again: only an ephemeral session whose 'id' is given comes back");
 }
 
-static int parse_gpu_compute(const json_t *value, struct slice_request *to, struct error *err)
+static int parse_gpu_compute(const json_t *value, void *record, struct error *err)
 {
+	struct slice_request *to = record;
 	if (!json_is_string(value))
-		return WRONG_TYPE;
+		return RECORD_WRONG_TYPE;
 	to->compute_given = true;
 	if (to->place.kind == PLACE_PROFILE)
 		return error_set(err, EXIT_CODE_USAGE,
@@ -137,10 +119,11 @@ static int parse_gpu_compute(const json_t *value, struct slice_request *to, stru
 	return error_set(err, EXIT_CODE_USAGE, "gpu_compute: a whole GPU is all of its time");
 }
 
-static int parse_gpus(const json_t *value, struct slice_request *to, struct error *err)
+static int parse_gpus(const json_t *value, void *record, struct error *err)
 {
+	struct slice_request *to = record;
 	if (!json_is_integer(value))
-		return WRONG_TYPE;
+		return RECORD_WRONG_TYPE;
 	json_int_t count = json_integer_value(value);
 	if (count < 1 || count > PLACE_GPUS_MAX) {
 		error_set(err, EXIT_CODE_USAGE, "gpus: %" JSON_INTEGER_FORMAT " is outside 1 to %u",
@@ -172,12 +155,13 @@ static int indexes_add(struct slice_request *to, unsigned long first, unsigned l
 }
 
 /* "0-2", "0,1", "0, 1", "all". */
-static int parse_gpu_ids(const json_t *value, struct slice_request *to, struct error *err)
+static int parse_gpu_ids(const json_t *value, void *record, struct error *err)
 {
+	struct slice_request *to = record;
 	const char *text = json_string_value(value), *at = text;
 
 	if (!text)
-		return WRONG_TYPE;
+		return RECORD_WRONG_TYPE;
 	if (!strcmp(text, "all"))
 		return 0;
 	to->by_index = true;
@@ -223,7 +207,7 @@ static int parse_time(const json_t *value, const char *field, uint64_t *ret, str
 	if (json_is_string(value))
 		return units_parse_seconds(json_string_value(value), field, ret, err);
 	if (!json_is_number(value))
-		return WRONG_TYPE;
+		return RECORD_WRONG_TYPE;
 	if (seconds < 0)
 		return error_set(err, EXIT_CODE_USAGE, "%s: %.15g is negative", field, seconds);
 	if (seconds > SECONDS_MAX)
@@ -233,13 +217,15 @@ static int parse_time(const json_t *value, const char *field, uint64_t *ret, str
 	return 0;
 }
 
-static int parse_wait_for(const json_t *value, struct slice_request *to, struct error *err)
+static int parse_wait_for(const json_t *value, void *record, struct error *err)
 {
+	struct slice_request *to = record;
 	return parse_time(value, "wait_for", &to->wait_ns, err);
 }
 
-static int parse_session_timeout(const json_t *value, struct slice_request *to, struct error *err)
+static int parse_session_timeout(const json_t *value, void *record, struct error *err)
 {
+	struct slice_request *to = record;
 	int rc = parse_time(value, "session_timeout", &to->timeout_ns, err);
 
 	if (rc == 0 && to->timeout_ns == 0) {
@@ -250,89 +236,47 @@ static int parse_session_timeout(const json_t *value, struct slice_request *to, 
 	return rc;
 }
 
-static int parse_priority(const json_t *value, struct slice_request *to, struct error *err)
-{
-	json_int_t priority = json_integer_value(value);
-
-	if (!json_is_integer(value))
-		return WRONG_TYPE;
-	if (priority < -REQUEST_PRIORITY_MAX || priority > REQUEST_PRIORITY_MAX) {
-		error_set(err, EXIT_CODE_USAGE,
-			  "priority: %" JSON_INTEGER_FORMAT " is outside -%d to %d", priority,
-			  REQUEST_PRIORITY_MAX, REQUEST_PRIORITY_MAX);
-		return -1;
-	}
-	to->priority = (int)priority;
-	return 0;
-}
-
-static int parse_id(const json_t *value, struct slice_request *to, struct error *err)
+static bool is_session_id(const char *text)
 {
 	static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789";
-	const char *text = json_string_value(value);
 
-	if (!text)
-		return WRONG_TYPE;
-	size_t length = strlen(text);
-	if (length < 8 || length >= sizeof(to->id) || strncmp(text, "s-", 2) != 0 ||
-	    strspn(text + 2, allowed) != length - 2) {
-		error_set(err, EXIT_CODE_USAGE, "id: '%.64s' is no session ID", text);
-		error_hint(err, "s- and 6 to %zu letters and digits; leave it out to get one",
-			   sizeof(to->id) - 3);
-		return -1;
-	}
-	memcpy(to->id, text, length + 1);
-	return 0;
+	return strlen(text) >= 8 && !strncmp(text, "s-", 2) && !text[2 + strspn(text + 2, allowed)];
 }
 
-static int parse_name(const json_t *value, struct slice_request *to, struct error *err)
+/* A name stands where an ID may stand, in paths and on command lines, and must not be taken for an
+ * ID, nor for a folder or an option. */
+static bool is_session_name(const char *text)
 {
 	static const char allowed[] =
 		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-	const char *text = json_string_value(value);
 
-	if (!text)
-		return WRONG_TYPE;
-	size_t length = strlen(text);
-	/* It stands where an ID may stand, in paths and on command lines, and must not be taken for
-	 * one, nor for a folder or an option. */
-	if (!length || length >= sizeof(to->name) || strspn(text, allowed) != length ||
-	    !strncmp(text, "s-", 2) || text[0] == '.' || text[0] == '-') {
-		error_set(err, EXIT_CODE_USAGE, "name: '%.64s' is no name for a session", text);
-		error_hint(err, "1 to %zu letters, digits and . _ -, not beginning with s-, . or -",
-			   sizeof(to->name) - 1);
-		return -1;
-	}
-	snprintf(to->name, sizeof(to->name), "%s", text);
-	return 0;
+	return *text && !text[strspn(text, allowed)] && strncmp(text, "s-", 2) != 0 &&
+	       text[0] != '.' && text[0] != '-';
 }
 
-static int parse_mig_profile(const json_t *value, struct slice_request *to, struct error *err)
+static bool is_profile_name(const char *text)
 {
 	static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789.+-";
-	const char *text = json_string_value(value);
 
-	if (!text)
-		return WRONG_TYPE;
-	size_t length = strlen(text);
-	if (!length || length >= sizeof(to->profile) || strspn(text, allowed) != length) {
-		error_set(err, EXIT_CODE_USAGE, "mig_profile: '%.64s' is no name of a MIG profile",
-			  text);
-		error_hint(err, "carve gpu list --json shows the names of each GPU's profiles");
-		return -1;
-	}
+	return *text && !text[strspn(text, allowed)];
+}
+
+static int profile_then(void *record, struct error *err)
+{
+	struct slice_request *to = record;
+
 	to->place.kind = PLACE_PROFILE;
-	memcpy(to->profile, text, length + 1);
 	return 0;
 }
 
 /* After the profile. */
-static int parse_mig_start(const json_t *value, struct slice_request *to, struct error *err)
+static int parse_mig_start(const json_t *value, void *record, struct error *err)
 {
+	struct slice_request *to = record;
 	json_int_t start = json_integer_value(value);
 
 	if (!json_is_integer(value))
-		return WRONG_TYPE;
+		return RECORD_WRONG_TYPE;
 	if (to->place.kind != PLACE_PROFILE) {
 		error_set(err, EXIT_CODE_USAGE, "mig_start: it is for a MIG profile");
 		error_hint(err, "give mig_profile beside it");
@@ -349,13 +293,14 @@ static int parse_mig_start(const json_t *value, struct slice_request *to, struct
 }
 
 /* [[GPU, start], ...]: as many instances, each at its place. After `gpus` and `gpu_ids`. */
-static int parse_mig_places(const json_t *value, struct slice_request *to, struct error *err)
+static int parse_mig_places(const json_t *value, void *record, struct error *err)
 {
+	struct slice_request *to = record;
 	const json_t *place;
 	size_t i;
 
 	if (!json_is_array(value) || !json_array_size(value))
-		return WRONG_TYPE;
+		return RECORD_WRONG_TYPE;
 	if (to->place.kind != PLACE_PROFILE || to->mig_starts || to->by_index ||
 	    to->place.count != 1 || json_array_size(value) > MIG_CHOICES_MAX)
 		return error_set(err, EXIT_CODE_USAGE,
@@ -369,7 +314,7 @@ static int parse_mig_places(const json_t *value, struct slice_request *to, struc
 
 		if (json_array_size(place) != 2 || !json_is_integer(json_array_get(place, 0)) ||
 		    !json_is_integer(json_array_get(place, 1)))
-			return WRONG_TYPE;
+			return RECORD_WRONG_TYPE;
 		if (gpu < 0 || gpu >= GPUS_MAX || start < 0 || start >= (json_int_t)MIG_UNITS_MAX ||
 		    to->mig_at[gpu] >> start & 1)
 			return error_set(err, EXIT_CODE_USAGE,
@@ -385,12 +330,13 @@ static int parse_mig_places(const json_t *value, struct slice_request *to, struc
 	return 0;
 }
 
-static int parse_backend(const json_t *value, struct slice_request *to, struct error *err)
+static int parse_backend(const json_t *value, void *record, struct error *err)
 {
+	struct slice_request *to = record;
 	const char *text = json_string_value(value);
 
 	if (!text)
-		return WRONG_TYPE;
+		return RECORD_WRONG_TYPE;
 	if (!strcmp(text, "mig"))
 		to->backend = BACKEND_MIG;
 	else if (!strcmp(text, "fraction") && to->place.kind != PLACE_PROFILE)
@@ -404,17 +350,15 @@ static int parse_backend(const json_t *value, struct slice_request *to, struct e
 }
 
 /* After all that it has a say in. */
-static int parse_mig_share(const json_t *value, struct slice_request *to, struct error *err)
+static int mig_share_check(void *record, struct error *err)
 {
+	const struct slice_request *to = record;
 	const char *why = to->place.kind != PLACE_BYTES ? "sizes in memory alone share an instance"
 			  : to->place.count > 1         ? "it is for one instance"
 			  : to->backend == BACKEND_FRACTION ? "a fraction is no MIG instance"
 			  : to->compute_given ? "compute of a shared instance is nobody's alone"
 					      : NULL;
 
-	if (!json_is_boolean(value))
-		return WRONG_TYPE;
-	to->together = json_is_true(value);
 	if (!to->together || !why)
 		return 0;
 	error_set(err, EXIT_CODE_USAGE, "mig_share: %s", why);
@@ -422,40 +366,44 @@ static int parse_mig_share(const json_t *value, struct slice_request *to, struct
 	return -1;
 }
 
-static const struct field fields[] = {
-	{"vram_bytes", parse_vram_bytes, true, "a whole number of bytes"},
-	{"vram", parse_vram, true, "a text such as \"2.5GiB\""},
-	{"gpu_memory", parse_gpu_memory, true, "a text such as \"4G\""},
-	{"gpu", parse_gpu, true, "a number such as 0.5"},
-	{"mig_profile", parse_mig_profile, true, "a text, the name of a profile"},
-	{"mig_start", parse_mig_start, false, "a memory unit, 0 or more"},
-	{"backend", parse_backend, false, "\"mig\" or \"fraction\""},
-	{"vram_strict", parse_strict, false, "true or false"},
-	{"gpu_compute", parse_gpu_compute, false, "a text such as \"25%\""},
-	{"gpus", parse_gpus, false, "a whole number"},
-	{"mig_share", parse_mig_share, false, "true or false"},
-	{"gpu_ids", parse_gpu_ids, false, "a text such as \"0,1\""},
-	{"mig_places", parse_mig_places, false, "a list of [GPU, memory unit]"},
-	{"wait_for", parse_wait_for, false, "a number of seconds"},
-	{"session_timeout", parse_session_timeout, false, "a number of seconds"},
-	{"ephemeral", parse_ephemeral, false, "true or false"},
-	{"kept", parse_kept, false, "true or false"},
-	{"priority", parse_priority, false, "a whole number"},
-	{"name", parse_name, false, "a text"},
-	{"id", parse_id, false, "a session ID"},
-	{"again", parse_again, false, "true or false"},
+/* Taken in this order: `gpus` looks at what `gpu` said. The first are the sizes. */
+#define SIZES 5
+#define FIELD(member, name, ...) RECORD_FIELD(struct slice_request, member, name, __VA_ARGS__)
+static const struct record_field fields[] = {
+	{"vram_bytes", .take = parse_vram_bytes, .takes = "a whole number of bytes"},
+	{"vram", .take = parse_vram, .takes = "a text such as \"2.5GiB\""},
+	{"gpu_memory", .take = parse_gpu_memory, .takes = "a text such as \"4G\""},
+	{"gpu", .take = parse_gpu, .takes = "a number such as 0.5"},
+	FIELD(profile, "mig_profile", .valid = is_profile_name, .then = profile_then,
+	      .takes = "a text, the name of a profile", .wrong = "is no name of a MIG profile",
+	      .hint = "carve gpu list --json shows the names of each GPU's profiles"),
+	{"mig_start", .take = parse_mig_start, .takes = "a memory unit, 0 or more"},
+	{"backend", .take = parse_backend, .takes = "\"mig\" or \"fraction\""},
+	FIELD(place.strict, "vram_strict", .takes = "true or false"),
+	{"gpu_compute", .take = parse_gpu_compute, .takes = "a text such as \"25%\""},
+	{"gpus", .take = parse_gpus, .takes = "a whole number"},
+	FIELD(together, "mig_share", .then = mig_share_check, .takes = "true or false"),
+	{"gpu_ids", .take = parse_gpu_ids, .takes = "a text such as \"0,1\""},
+	{"mig_places", .take = parse_mig_places, .takes = "a list of [GPU, memory unit]"},
+	{"wait_for", .take = parse_wait_for, .takes = "a number of seconds"},
+	{"session_timeout", .take = parse_session_timeout, .takes = "a number of seconds"},
+	FIELD(ephemeral, "ephemeral", .takes = "true or false"),
+	FIELD(kept, "kept", .then = kept_check, .takes = "true or false"),
+	FIELD(priority, "priority", .least = -REQUEST_PRIORITY_MAX, .most = REQUEST_PRIORITY_MAX,
+	      .takes = "a whole number"),
+	FIELD(name, "name", .valid = is_session_name, .takes = "a text",
+	      .wrong = "is no name for a session",
+	      .hint = "1 to 63 letters, digits and . _ -, not beginning with s-, . or -"),
+	FIELD(id, "id", .valid = is_session_id, .takes = "a session ID",
+	      .wrong = "is no session ID",
+	      .hint = "s- and 6 to 13 letters and digits; leave it out to get one"),
+	FIELD(again, "again", .then = again_check, .takes = "true or false"),
+	{0},
 };
-
-static const struct field *field_find(const char *name)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(fields); i++)
-		if (!strcmp(fields[i].name, name))
-			return &fields[i];
-	return NULL;
-}
+_Static_assert(STORE_NAME_SIZE == 64 && STORE_ID_SIZE == 16, "the hints above have these sizes");
 
 /* The parsers of sizes speak of options; who asks here gave a field. */
-static void error_name_field(struct error *err, const struct field *field)
+static void error_name_field(struct error *err, const struct record_field *field)
 {
 	char rest[sizeof(err->message)];
 	const char *colon = strchr(err->message, ':');
@@ -467,29 +415,14 @@ static void error_name_field(struct error *err, const struct field *field)
 	error_hint(err, "'%s' takes %s", field->name, field->takes);
 }
 
-static int field_apply(const struct field *field, const json_t *value, struct slice_request *to,
-		       struct error *err)
+static int field_apply(const struct record_field *field, const json_t *value,
+		       struct slice_request *to, struct error *err)
 {
-	int rc = field->parse(value, to, err);
+	int rc = record_take(field, value, to, err);
 
-	if (rc == WRONG_TYPE)
-		error_set(err, EXIT_CODE_USAGE, "'%s' takes %s", field->name, field->takes);
-	else if (rc < 0)
+	if (rc < 0)
 		error_name_field(err, field);
 	return rc;
-}
-
-static void unknown_field(const char *key, bool sizes_only, struct error *err)
-{
-	char list[sizeof(err->hint)];
-	size_t used = 0;
-
-	for (size_t i = 0; i < ARRAY_SIZE(fields) && used < sizeof(list); i++)
-		if (fields[i].is_size || !sizes_only)
-			used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s",
-						 i ? ", " : "", fields[i].name);
-	error_set(err, EXIT_CODE_USAGE, "unknown field '%.64s'", key);
-	error_hint(err, "there are %s", list);
 }
 
 /* Every key must be a field; null counts as absent. Exactly one size. */
@@ -501,13 +434,13 @@ static int keys_check(const json_t *root, bool sizes_only, struct error *err)
 
 	json_object_foreach((json_t *)root, key, value)
 	{
-		const struct field *field = field_find(key);
+		const struct record_field *field = record_find(fields, key);
+		bool is_size = field && field < fields + SIZES;
 
-		if (!field || (sizes_only && !field->is_size)) {
-			unknown_field(key, sizes_only, err);
-			return -1;
-		}
-		sizes += field->is_size && !json_is_null(value);
+		if (!field || (sizes_only && !is_size))
+			return record_unknown(fields, sizes_only ? SIZES : SIZE_MAX, "field", key,
+					      err);
+		sizes += is_size && !json_is_null(value);
 	}
 	if (sizes == 1)
 		return 0;
@@ -526,12 +459,11 @@ static int parse(const json_t *root, bool sizes_only, struct slice_request *ret,
 		return -1;
 	}
 	int rc = keys_check(root, sizes_only, err);
-	/* In the order of the table: `gpus` looks at what `gpu` said. */
-	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(fields); i++) {
-		const json_t *value = json_object_get(root, fields[i].name);
+	for (const struct record_field *field = fields; rc == 0 && field->name; field++) {
+		const json_t *value = json_object_get(root, field->name);
 
 		if (value && !json_is_null(value))
-			rc = field_apply(&fields[i], value, &request, err);
+			rc = field_apply(field, value, &request, err);
 	}
 	if (rc == 0)
 		*ret = request;
@@ -555,7 +487,7 @@ int request_parse_size(const json_t *root, struct place_request *ret, struct err
 
 int request_parse_gpu_ids(const json_t *value, struct slice_request *to, struct error *err)
 {
-	return field_apply(field_find("gpu_ids"), value, to, err);
+	return field_apply(record_find(fields, "gpu_ids"), value, to, err);
 }
 
 int request_resolve(struct slice_request *request, const struct pool *pool, struct error *err)

@@ -1,9 +1,9 @@
-/* Rows of SQL, as structs: parameters are bound and columns read by a record's table
- * (base/record.h). Parameter N of a statement, and column N of what it answers, is line N of the
- * table. SQLite's errors become -errno by store_errno(). A statement comes here reset and without
- * values, as its owner's look-up leaves it, and is reset again when its function returns.
+/* Rows of SQL, as structs: parameters are bound and columns are read by a record's table
+ * (base/record.h). Line N of the table is parameter N of a statement, and column N of its answer.
+ * SQLite's errors become -errno by store_errno(). A statement comes here reset and without values,
+ * and is reset again when a function that runs it to its end returns.
  *
- * What is RECORD_BORROWED of a row is SQLite's, and valid until the next row. Loop thread. */
+ * A RECORD_BORROWED text of a row is SQLite's, and is valid until the next row. Loop thread. */
 #pragma once
 
 #include <sqlite3.h>

@@ -1,0 +1,107 @@
+#include "base/record_json.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+
+const struct record_field *record_find(const struct record_field *fields, const char *name)
+{
+	while (fields->name && strcmp(fields->name, name) != 0)
+		fields++;
+	return fields->name ? fields : NULL;
+}
+
+static int integer_take(const struct record_field *field, const json_t *value, void *record,
+			struct error *err)
+{
+	json_int_t number = json_integer_value(value);
+
+	if (!json_is_integer(value))
+		return RECORD_WRONG_TYPE;
+	if ((field->least || field->most) && (number < field->least || number > field->most))
+		return error_set(err, EXIT_CODE_USAGE,
+				 "%s: %" JSON_INTEGER_FORMAT " is outside %" JSON_INTEGER_FORMAT
+				 " to %" JSON_INTEGER_FORMAT,
+				 field->name, number, (json_int_t)field->least,
+				 (json_int_t)field->most);
+	record_set_number(field, record, number);
+	return 0;
+}
+
+static int text_take(const struct record_field *field, const json_t *value, void *record,
+		     struct error *err)
+{
+	const char *text = json_string_value(value);
+
+	if (!text)
+		return RECORD_WRONG_TYPE;
+	if (strlen(text) >= field->size || (field->valid && !field->valid(text))) {
+		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' %s", field->name, text, field->wrong);
+		error_hint(err, "%s", field->hint);
+		return -EXIT_CODE_USAGE;
+	}
+	record_set_text(field, record, text);
+	return 0;
+}
+
+static int plain_take(const struct record_field *field, const json_t *value, void *record,
+		      struct error *err)
+{
+	switch (field->type) {
+	case RECORD_BOOL:
+		record_set_number(field, record, json_is_true(value));
+		return json_is_boolean(value) ? 0 : RECORD_WRONG_TYPE;
+	case RECORD_REAL:
+		*(double *)record_member(field, record) = json_number_value(value);
+		return json_is_number(value) ? 0 : RECORD_WRONG_TYPE;
+	case RECORD_TEXT:
+		return text_take(field, value, record, err);
+	default:
+		return integer_take(field, value, record, err);
+	}
+}
+
+int record_take(const struct record_field *field, const json_t *value, void *record,
+		struct error *err)
+{
+	int rc = field->take ? field->take(value, record, err)
+			     : plain_take(field, value, record, err);
+
+	if (rc == RECORD_WRONG_TYPE)
+		rc = error_set(err, EXIT_CODE_USAGE, "'%s' takes %s", field->name, field->takes);
+	return rc == 0 && field->then ? field->then(record, err) : rc;
+}
+
+int record_unknown(const struct record_field *fields, size_t most, const char *what,
+		   const char *key, struct error *err)
+{
+	char list[sizeof(err->hint)] = "";
+	size_t used = 0;
+
+	for (size_t i = 0; fields[i].name && i < most && used < sizeof(list); i++)
+		used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "",
+					 fields[i].name);
+	error_set(err, EXIT_CODE_USAGE, "unknown %s '%.64s'", what, key);
+	error_hint(err, "there are %s", list);
+	return -EXIT_CODE_USAGE;
+}
+
+int record_take_all(const struct record_field *fields, const json_t *object, const char *what,
+		    void *record, struct error *err)
+{
+	const char *key;
+	json_t *value;
+	int rc = 0;
+
+	json_object_foreach((json_t *)object, key, value)
+	{
+		const struct record_field *field = record_find(fields, key);
+
+		rc = field ? record_take(field, value, record, err)
+			   : record_unknown(fields, SIZE_MAX, what, key, err);
+		if (rc < 0)
+			break;
+	}
+	return rc;
+}

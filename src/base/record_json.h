@@ -1,0 +1,30 @@
+/* JSON by a record's table (base/record.h): fields of an object that came in are checked and taken
+ * into a struct. For programs that are linked with jansson. Any thread.
+ *
+ * An error is a user's: it names the field and what it takes, and its code is EXIT_CODE_USAGE. */
+#pragma once
+
+#include <jansson.h>
+
+#include "base/record.h"
+
+struct error;
+
+/* The answer of a field's take() that did not word the error: record_take() does. */
+#define RECORD_WRONG_TYPE (-1000)
+
+/* The line of this name; NULL: there is none. */
+const struct record_field *record_find(const struct record_field *fields, const char *name);
+/* Takes one field's value: by its function; else a bool, an integer within its bounds, a number, or
+ * a text that is valid and fits. 0, or negative with *err. */
+int record_take(const struct record_field *field, const json_t *value, void *record,
+		struct error *err);
+/* Takes all fields of an object, in the object's order. Null is refused, or is taken by the field's
+ * function. A key that is not in the table is an error, as record_unknown() words it. 0, or
+ * negative with *err, and some of the fields taken. */
+int record_take_all(const struct record_field *fields, const json_t *object, const char *what,
+		    void *record, struct error *err);
+/* The error of a key that is not in the table; its hint lists the first `most` lines. Returns
+ * negative. */
+int record_unknown(const struct record_field *fields, size_t most, const char *what,
+		   const char *key, struct error *err);
