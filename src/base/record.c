@@ -27,6 +27,8 @@ void record_set_number(const struct record_field *field, void *record, int64_t v
 	if (field->type == RECORD_BOOL)
 		value = value != 0;
 	switch (field->size) {
+	case 0:
+		break;
 	case 1:
 		*(uint8_t *)at = (uint8_t)value;
 		break;

@@ -33,7 +33,9 @@ struct json_t; /* jansson's; this header needs no jansson */
 struct record_field {
 	const char *name; /* NULL: the end of the table */
 	enum record_type type;
-	uint16_t offset, size; /* bytes; size 0: no member, only functions */
+	uint16_t offset, size; /* bytes; size 0: no member, the value is looked at only */
+	/* Words for the values 0, 1, ... of an enum, ended by NULL. */
+	const char *const *words;
 
 	/* The rest is for JSON that comes in (base/record_json.h). */
 	const char *takes;   /* "a whole number": for the error where the type is wrong */

@@ -36,13 +36,30 @@ static int text_take(const struct record_field *field, const json_t *value, void
 
 	if (!text)
 		return RECORD_WRONG_TYPE;
-	if (strlen(text) >= field->size || (field->valid && !field->valid(text))) {
+	bool fits = field->type == RECORD_BORROWED || !field->size || strlen(text) < field->size;
+	if (!fits || strlen(text) != json_string_length(value) ||
+	    (field->valid && !field->valid(text))) {
+		if (!field->wrong)
+			return RECORD_WRONG_TYPE;
 		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' %s", field->name, text, field->wrong);
 		error_hint(err, "%s", field->hint);
 		return -EXIT_CODE_USAGE;
 	}
-	record_set_text(field, record, text);
+	if (field->size)
+		record_set_text(field, record, text);
 	return 0;
+}
+
+static int word_take(const struct record_field *field, const json_t *value, void *record)
+{
+	const char *text = json_string_value(value);
+
+	for (int i = 0; text && field->words[i]; i++)
+		if (!strcmp(text, field->words[i])) {
+			record_set_number(field, record, i);
+			return 0;
+		}
+	return RECORD_WRONG_TYPE;
 }
 
 static int plain_take(const struct record_field *field, const json_t *value, void *record,
@@ -58,6 +75,8 @@ static int plain_take(const struct record_field *field, const json_t *value, voi
 	case RECORD_TEXT:
 		return text_take(field, value, record, err);
 	default:
+		if (field->words)
+			return word_take(field, value, record);
 		return integer_take(field, value, record, err);
 	}
 }

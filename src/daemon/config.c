@@ -10,11 +10,13 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "base/record_json.h"
 #include "daemon/slicing/slicing.h"
 #include "daemon/store/store.h"
 
 /* A file that is larger is no configuration. */
 #define HISTORY_MAX 10000000
+#define TO_HISTORY_MAX " to 10000000"
 /* Ended jobs, and their logs. */
 #define HISTORY_JOBS_DEFAULT 1000000
 /* A request is some 4 KiB, most of it the environment, and half a MiB at most: this is room for a
@@ -28,9 +30,6 @@
 /* A job takes some 400 bytes: 1.6 GB, of the 2 that the service may have (MemoryMax). */
 #define LIVING_JOBS_DEFAULT 4000000
 
-/* A job has a shim, a shell and a few threads of its program. */
-#define JOB_TASKS_LEAST 16
-
 const struct config config_default = {
 	.over_policy = OVER_REPORT,
 	.over_after_ns = 3000000000ull,
@@ -40,34 +39,15 @@ const struct config config_default = {
 	.history_text_mib = HISTORY_TEXT_MIB_DEFAULT,
 	.living_sessions = LIVING_SESSIONS_DEFAULT,
 	.living_jobs = LIVING_JOBS_DEFAULT,
+	.slicing_policy = SLICING_DEFAULT,
 	.slicing = {.mode = COMPUTE_OFF,
 		    .lease_ns = LEASE_NS_DEFAULT,
 		    .granularity_ppm = LEASE_GRANULARITY_DEFAULT},
 };
 
-static int take_policy(const json_t *value, struct config *to, struct error *err)
+static int take_tolerance(const json_t *value, void *record, struct error *err)
 {
-	const char *text = json_is_string(value) ? json_string_value(value) : "";
-
-	if (strcmp(text, "report") != 0 && strcmp(text, "kill") != 0)
-		return error_set(err, EXIT_CODE_USAGE, "over_policy takes \"report\" or \"kill\"");
-	to->over_policy = text[0] == 'k' ? OVER_KILL : OVER_REPORT;
-	return 0;
-}
-
-static int take_slicing_policy(const json_t *value, struct config *to, struct error *err)
-{
-	const char *text = json_is_string(value) ? json_string_value(value) : "";
-
-	if (strcmp(text, "report") != 0 && strcmp(text, "kill") != 0)
-		return error_set(err, EXIT_CODE_USAGE,
-				 "slicing_policy takes \"report\" or \"kill\"");
-	to->slicing_policy = text[0] == 'k' ? SLICING_KILL : SLICING_REPORT;
-	return 0;
-}
-
-static int take_tolerance(const json_t *value, struct config *to, struct error *err)
-{
+	struct config *to = record;
 	const char *text = json_is_string(value) ? json_string_value(value) : "";
 	char *unit;
 	double number = strtod(text, &unit);
@@ -80,87 +60,31 @@ static int take_tolerance(const json_t *value, struct config *to, struct error *
 	}
 	if (unit == text || !(number >= 0 && number < 1e6) ||
 	    (strcmp(unit, "MiB") != 0 && strcmp(unit, "GiB") != 0))
-		return error_set(err, EXIT_CODE_USAGE,
-				 "over_tolerance takes a size such as \"64MiB\" or \"1GiB\"; 0 "
-				 "by default");
+		return RECORD_WRONG_TYPE;
 	to->over_tolerance_bytes = (uint64_t)(number * (double)(*unit == 'G' ? GIB(1) : MIB(1)));
 	return 0;
 }
 
-static int take_seconds(const json_t *value, struct config *to, struct error *err)
+static int take_seconds(const json_t *value, void *record, struct error *err)
 {
+	struct config *to = record;
 	double seconds = json_number_value(value);
 
 	if (!json_is_number(value) || !(seconds >= 1 && seconds <= 3600))
-		return error_set(err, EXIT_CODE_USAGE,
-				 "over_seconds takes a number from 1 to 3600");
+		return RECORD_WRONG_TYPE;
 	to->over_after_ns = (uint64_t)(seconds * 1e9);
 	return 0;
 }
 
-static int count_take(const json_t *value, const char *key, int least, uint32_t *to,
-		      struct error *err)
+static bool is_absolute(const char *path)
 {
-	json_int_t count = json_integer_value(value);
-
-	if (!json_is_integer(value) || count < least || count > HISTORY_MAX)
-		return error_set(err, EXIT_CODE_USAGE, "%s takes a whole number from %d to %d", key,
-				 least, HISTORY_MAX);
-	*to = (uint32_t)count;
-	return 0;
-}
-
-static int take_history(const json_t *value, struct config *to, struct error *err)
-{
-	return count_take(value, "history_sessions", 0, &to->history_sessions, err);
-}
-
-static int take_jobs(const json_t *value, struct config *to, struct error *err)
-{
-	return count_take(value, "history_jobs", 0, &to->history_jobs, err);
-}
-
-static int take_text(const json_t *value, struct config *to, struct error *err)
-{
-	return count_take(value, "history_text_mib", 1, &to->history_text_mib, err);
-}
-
-static int take_living_jobs(const json_t *value, struct config *to, struct error *err)
-{
-	return count_take(value, "living_jobs", 2, &to->living_jobs, err);
-}
-
-static int take_job_tasks(const json_t *value, struct config *to, struct error *err)
-{
-	return count_take(value, "job_tasks", JOB_TASKS_LEAST, &to->job_tasks, err);
-}
-
-static int take_rate(const json_t *value, struct config *to, struct error *err)
-{
-	return count_take(value, "history_per_minute", 1, &to->history_per_minute, err);
-}
-
-/* A user has half of them. */
-static int take_living(const json_t *value, struct config *to, struct error *err)
-{
-	return count_take(value, "living_sessions", 2, &to->living_sessions, err);
-}
-
-static int take_state_dir(const json_t *value, struct config *to, struct error *err)
-{
-	const char *path = json_is_string(value) ? json_string_value(value) : "";
-
-	if (*path != '/' || strlen(path) >= sizeof(to->state_dir) ||
-	    strlen(path) != json_string_length(value))
-		return error_set(err, EXIT_CODE_USAGE,
-				 "state_dir takes an absolute path such as \"/var/lib/carve\"");
-	snprintf(to->state_dir, sizeof(to->state_dir), "%s", path);
-	return 0;
+	return *path == '/';
 }
 
 /* A name or a number; whether there is such a group may change, and is no matter of the file. */
-static int take_share_group(const json_t *value, struct config *to, struct error *err)
+static int take_share_group(const json_t *value, void *record, struct error *err)
 {
+	struct config *to = record;
 	json_int_t number = json_integer_value(value);
 	const char *name = json_is_string(value) ? json_string_value(value) : "";
 
@@ -170,8 +94,7 @@ static int take_share_group(const json_t *value, struct config *to, struct error
 	}
 	if (!*name || strlen(name) >= sizeof(to->mig_share_group) ||
 	    strlen(name) != json_string_length(value))
-		return error_set(err, EXIT_CODE_USAGE,
-				 "mig_share_group takes the name or the number of a group");
+		return RECORD_WRONG_TYPE;
 	snprintf(to->mig_share_group, sizeof(to->mig_share_group), "%s", name);
 	return 0;
 }
@@ -190,8 +113,9 @@ static const char *null_field(const json_t *object)
 }
 
 /* The keys of the document that time-slicing comes from, and lease and granularity beside them. */
-static int take_slicing(const json_t *value, struct config *to, struct error *err)
+static int take_slicing(const json_t *value, void *record, struct error *err)
 {
+	struct config *to = record;
 	struct slicing_change change = {0};
 	const char *key = null_field(value);
 
@@ -209,24 +133,24 @@ static int take_slicing(const json_t *value, struct config *to, struct error *er
 	return 0;
 }
 
-static int take_core(const json_t *value, struct config *to, struct error *err)
+static int take_core(const json_t *value, void *record, struct error *err)
 {
 	const json_t *slicing = json_object_get(value, "timeSlicing");
 
 	if (!slicing || json_object_size(value) != 1)
 		return error_set(err, EXIT_CODE_USAGE,
 				 "global.core takes {\"timeSlicing\": {...}}, nothing else");
-	return take_slicing(slicing, to, err);
+	return take_slicing(slicing, record, err);
 }
 
-static int take_global(const json_t *value, struct config *to, struct error *err)
+static int take_global(const json_t *value, void *record, struct error *err)
 {
 	const json_t *core = json_object_get(value, "core");
 
 	if (!core || json_object_size(value) != 1)
 		return error_set(err, EXIT_CODE_USAGE,
 				 "global takes {\"core\": {\"timeSlicing\": {...}}}, nothing else");
-	return take_core(core, to, err);
+	return take_core(core, record, err);
 }
 
 /* Both ways of writing it may be there as long as they say the same. Both were read before. */
@@ -258,39 +182,50 @@ static int slicing_agree(const json_t *root, struct error *err)
 			 field, field);
 }
 
-static const struct {
-	const char *name;
-	int (*take)(const json_t *value, struct config *to, struct error *err);
-} keys[] = {
-	{"over_policy", take_policy},
-	{"over_tolerance", take_tolerance},
-	{"over_seconds", take_seconds},
-	{"history_sessions", take_history},
-	{"history_per_minute", take_rate},
-	{"history_jobs", take_jobs},
-	{"history_text_mib", take_text},
-	{"living_sessions", take_living},
-	{"living_jobs", take_living_jobs},
-	{"job_tasks", take_job_tasks},
-	{"state_dir", take_state_dir},
-	{"slicing_policy", take_slicing_policy},
-	{"mig_share_group", take_share_group},
-	{"timeSlicing", take_slicing},
-	{"global", take_global},
+static const char *const policies[] = {"report", "kill", NULL};
+
+/* A line with `takes` has its errors worded by that, whatever is wrong. */
+#define FIELD(member, name, ...) RECORD_FIELD(struct config, member, name, __VA_ARGS__)
+static const struct record_field keys[] = {
+	FIELD(over_policy, "over_policy", .words = policies, .takes = "\"report\" or \"kill\""),
+	{"over_tolerance", .take = take_tolerance,
+	 .takes = "a size such as \"64MiB\" or \"1GiB\"; 0 by default"},
+	{"over_seconds", .take = take_seconds, .takes = "a number from 1 to 3600"},
+	FIELD(history_sessions, "history_sessions", .most = HISTORY_MAX,
+	      .takes = "a whole number from 0" TO_HISTORY_MAX),
+	FIELD(history_per_minute, "history_per_minute", .least = 1, .most = HISTORY_MAX,
+	      .takes = "a whole number from 1" TO_HISTORY_MAX),
+	FIELD(history_jobs, "history_jobs", .most = HISTORY_MAX,
+	      .takes = "a whole number from 0" TO_HISTORY_MAX),
+	FIELD(history_text_mib, "history_text_mib", .least = 1, .most = HISTORY_MAX,
+	      .takes = "a whole number from 1" TO_HISTORY_MAX),
+	/* A user has half of them. */
+	FIELD(living_sessions, "living_sessions", .least = 2, .most = HISTORY_MAX,
+	      .takes = "a whole number from 2" TO_HISTORY_MAX),
+	FIELD(living_jobs, "living_jobs", .least = 2, .most = HISTORY_MAX,
+	      .takes = "a whole number from 2" TO_HISTORY_MAX),
+	/* A job has a shim, a shell and a few threads of its program. */
+	FIELD(job_tasks, "job_tasks", .least = 16, .most = HISTORY_MAX,
+	      .takes = "a whole number from 16" TO_HISTORY_MAX),
+	FIELD(state_dir, "state_dir", .valid = is_absolute,
+	      .takes = "an absolute path such as \"/var/lib/carve\""),
+	FIELD(slicing_policy, "slicing_policy", .words = policies,
+	      .takes = "\"report\" or \"kill\""),
+	{"mig_share_group", .take = take_share_group, .takes = "the name or the number of a group"},
+	{"timeSlicing", .take = take_slicing},
+	{"global", .take = take_global},
+	{0},
 };
 
 static int key_take(const char *name, const json_t *value, struct config *to, struct error *err)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
-		if (!strcmp(keys[i].name, name))
-			return keys[i].take(value, to, err);
-	error_set(err, EXIT_CODE_USAGE, "unknown key '%.64s'", name);
-	error_hint(
-		err,
-		"there are over_policy, over_tolerance, over_seconds, history_sessions, "
-		"history_per_minute, history_jobs, history_text_mib, living_sessions, living_jobs, "
-		"job_tasks, state_dir, slicing_policy, mig_share_group, timeSlicing, global");
-	return -EXIT_CODE_USAGE;
+	const struct record_field *field = record_find(keys, name);
+	int rc = field ? record_take(field, value, to, err)
+		       : record_unknown(keys, SIZE_MAX, "key", name, err);
+
+	if (rc < 0 && field && field->takes)
+		error_set(err, EXIT_CODE_USAGE, "%s takes %s", field->name, field->takes);
+	return rc;
 }
 
 static int object_take(json_t *root, struct config *to, struct error *err)

@@ -40,7 +40,7 @@ struct error;
 
 enum over_policy { OVER_REPORT, OVER_KILL };
 /* DEFAULT: a system daemon kills, a user's own reports. */
-enum slicing_policy { SLICING_DEFAULT, SLICING_REPORT, SLICING_KILL };
+enum slicing_policy { SLICING_REPORT, SLICING_KILL, SLICING_DEFAULT };
 
 struct config {
 	enum over_policy over_policy;

@@ -207,6 +207,8 @@ static const struct record_field taken[] = {
 		     .wrong = "is no name", .hint = "small letters"),
 	RECORD_FIELD(struct thing, below, "below", .takes = "a whole number", .least = -5,
 		     .most = 9),
+	RECORD_FIELD(struct thing, colour, "colour", .takes = "\"red\" or \"green\"",
+		     .words = (const char *const[]){"red", "green", NULL}),
 	RECORD_FIELD(struct thing, on, "on", .takes = "true or false", .then = on_check),
 	{"bytes", .take = even_take, .takes = "an even number"},
 	{0},
@@ -239,7 +241,10 @@ static void test_a_field_of_json_is_taken_or_its_error_says_what_is_wrong(void *
 	assert_taken("{\"below\": -1, \"on\": true}", "on: it is below 0");
 	assert_taken("{\"bytes\": 3}", "bytes: it is odd");
 	assert_taken("{\"bytes\": 0.5}", "'bytes' takes an even number");
-	assert_taken("{\"colour\": 0}", "unknown field 'colour'");
+	assert_taken("{\"colour\": \"green\"}", "");
+	assert_taken("{\"colour\": \"blue\"}", "'colour' takes \"red\" or \"green\"");
+	assert_taken("{\"colour\": 0}", "'colour' takes \"red\" or \"green\"");
+	assert_taken("{\"color\": 0}", "unknown field 'color'");
 }
 
 static void test_the_hint_of_an_unknown_field_lists_the_known_ones(void **state)
@@ -247,10 +252,10 @@ static void test_the_hint_of_an_unknown_field_lists_the_known_ones(void **state)
 	struct error err = {0};
 
 	assert_true(record_unknown(taken, SIZE_MAX, "key", "x", &err) < 0);
-	assert_string_equal(err.hint, "there are name, below, on, bytes");
+	assert_string_equal(err.hint, "there are name, below, colour, on, bytes");
 	assert_true(record_unknown(taken, 2, "key", "x", &err) < 0);
 	assert_string_equal(err.hint, "there are name, below");
-	assert_ptr_equal(record_find(taken, "on"), &taken[2]);
+	assert_ptr_equal(record_find(taken, "on"), &taken[3]);
 	assert_null(record_find(taken, "o"));
 }
 
