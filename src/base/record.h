@@ -11,7 +11,8 @@
  *
  * Units and ownership are the struct's: a table moves a value as it is. RECORD_TEXT is an array in
  * the struct, which is always ended by a zero. RECORD_BORROWED points to a text that somebody else
- * owns. Nothing here allocates memory or fails. Any thread. */
+ * owns, RECORD_TEXTS and RECORD_OBJECT to a part of the JSON that was read. Nothing here allocates
+ * memory or fails. Any thread. */
 #pragma once
 
 #include <stdbool.h>
@@ -25,6 +26,9 @@ enum record_type {
 	RECORD_REAL,     /* a double */
 	RECORD_TEXT,     /* char[size] */
 	RECORD_BORROWED, /* const char * */
+	/* A part of a JSON text, const json_t *: */
+	RECORD_TEXTS,  /* a list of texts */
+	RECORD_OBJECT, /* an object */
 };
 
 struct error;
@@ -56,6 +60,12 @@ struct record_field {
 		double: RECORD_REAL, unsigned char: RECORD_UNSIGNED,                        \
 		unsigned short: RECORD_UNSIGNED, unsigned: RECORD_UNSIGNED,                 \
 		unsigned long: RECORD_UNSIGNED, default: RECORD_SIGNED)
+/* A line whose type is named. */
+#define RECORD_FIELD_AS(as, structure, member, field_name, ...)                            \
+	{                                                                                  \
+		.name = (field_name), .type = (as), .offset = offsetof(structure, member), \
+		.size = sizeof(((structure *)NULL)->member), __VA_ARGS__                   \
+	}
 /* The line of a table for a member of a struct; behind the name what else it says, as .takes =
  * "...".
  */

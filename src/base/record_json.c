@@ -62,7 +62,20 @@ static int word_take(const struct record_field *field, const json_t *value, void
 	return RECORD_WRONG_TYPE;
 }
 
-static int plain_take(const struct record_field *field, const json_t *value, void *record,
+static bool is_texts(const json_t *value)
+{
+	size_t i;
+	json_t *item;
+
+	json_array_foreach((json_t *)value, i, item)
+	{
+		if (!json_is_string(item))
+			return false;
+	}
+	return json_is_array(value);
+}
+
+int record_take_plain(const struct record_field *field, const json_t *value, void *record,
 		      struct error *err)
 {
 	switch (field->type) {
@@ -72,7 +85,14 @@ static int plain_take(const struct record_field *field, const json_t *value, voi
 	case RECORD_REAL:
 		*(double *)record_member(field, record) = json_number_value(value);
 		return json_is_number(value) ? 0 : RECORD_WRONG_TYPE;
+	case RECORD_TEXTS:
+	case RECORD_OBJECT:
+		*(const json_t **)record_member(field, record) = value;
+		return (field->type == RECORD_OBJECT ? json_is_object(value) : is_texts(value))
+			       ? 0
+			       : RECORD_WRONG_TYPE;
 	case RECORD_TEXT:
+	case RECORD_BORROWED:
 		return text_take(field, value, record, err);
 	default:
 		if (field->words)
@@ -85,7 +105,7 @@ int record_take(const struct record_field *field, const json_t *value, void *rec
 		struct error *err)
 {
 	int rc = field->take ? field->take(value, record, err)
-			     : plain_take(field, value, record, err);
+			     : record_take_plain(field, value, record, err);
 
 	if (rc == RECORD_WRONG_TYPE)
 		rc = error_set(err, EXIT_CODE_USAGE, "'%s' takes %s", field->name, field->takes);

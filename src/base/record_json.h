@@ -19,6 +19,9 @@ const struct record_field *record_find(const struct record_field *fields, const 
  * a text that is valid and fits. 0, or negative with *err. */
 int record_take(const struct record_field *field, const json_t *value, void *record,
 		struct error *err);
+/* The same without the field's functions. 0; negative with *err; or RECORD_WRONG_TYPE. */
+int record_take_plain(const struct record_field *field, const json_t *value, void *record,
+		      struct error *err);
 /* Takes all fields of an object, in the object's order. Null is refused, or is taken by the field's
  * function. A key that is not in the table is an error, as record_unknown() words it. 0, or
  * negative with *err, and some of the fields taken. */

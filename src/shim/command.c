@@ -133,7 +133,7 @@ static int command_prepare(const struct shim *shim, char ***ret_argv, struct fai
 		*ret_argv = shim_pod_argv(&shim->spec, &shim->place, &err);
 		return *ret_argv ? 0 : fail_error(failure, &err);
 	}
-	if (*shim->spec.image) {
+	if (*shim->spec.text.image) {
 		struct error err = {0};
 
 		if (register_or_fail(shim, failure) < 0)

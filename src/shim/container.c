@@ -31,10 +31,11 @@ void shim_program_find(const char *name, char ret[static PATH_MAX])
 /* The job's directory, by the same name. */
 static void directory_add(struct words *words, const struct shim_spec *spec, bool is_apptainer)
 {
-	if (!*spec->cwd || !strcmp(spec->cwd, "/") || strpbrk(spec->cwd, ":,"))
+	if (!*spec->text.cwd || !strcmp(spec->text.cwd, "/") || strpbrk(spec->text.cwd, ":,"))
 		return;
-	words_add(words, "--%s=%s:%s", is_apptainer ? "bind" : "volume", spec->cwd, spec->cwd);
-	words_add(words, "--%s=%s", is_apptainer ? "pwd" : "workdir", spec->cwd);
+	words_add(words, "--%s=%s:%s", is_apptainer ? "bind" : "volume", spec->text.cwd,
+		  spec->text.cwd);
+	words_add(words, "--%s=%s", is_apptainer ? "pwd" : "workdir", spec->text.cwd);
 }
 
 static void cid_file(const char *dir, const char *name, char ret[static PATH_MAX])
@@ -98,9 +99,9 @@ char **shim_container_argv(const struct shim_spec *spec, const struct record_pla
 			words_add(&words, "--interactive");
 		shim_spec_environment(&words, spec);
 	}
-	json_array_foreach(json_object_get(spec->root, "container_args"), i, value)
+	json_array_foreach((json_t *)spec->text.container_args, i, value)
 		words_add(&words, "%s", json_string_value(value));
-	words_add(&words, "%s", spec->image);
+	words_add(&words, "%s", spec->text.image);
 	for (; *argv; argv++)
 		words_add(&words, "%s", *argv);
 	return words.list;

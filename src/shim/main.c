@@ -107,7 +107,7 @@ static void cgroup_end(const struct shim *shim)
 
 static bool is_contained(const struct shim *shim)
 {
-	return *shim->spec.image != '\0' && !shim->spec.pod;
+	return *shim->spec.text.image != '\0' && !shim->spec.pod;
 }
 
 /* The gate, which the command waits for, and the descriptor of failures; negative: nothing ran. */

@@ -41,7 +41,7 @@ char **shim_pod_argv(const struct shim_spec *spec, const struct record_place *pl
 	char **argv = shim_spec_argv(spec);
 	struct words words = {0};
 
-	if (*json_text(spec->root, "in")) {
+	if (*spec->text.in) {
 		error_set(err, EXIT_CODE_RUN_FAILED,
 			  "a pod has no standard input: enqueue it without --input");
 		return NULL;
@@ -64,12 +64,12 @@ char **shim_pod_argv(const struct shim_spec *spec, const struct record_place *pl
 	option_add(&words, spec->pod, "api", "api");
 	option_add(&words, spec->pod, "token_file", "token-file");
 	option_add(&words, spec->pod, "ca_file", "ca-file");
-	if (*spec->image)
-		words_add(&words, "--image=%s", spec->image);
+	if (*spec->text.image)
+		words_add(&words, "--image=%s", spec->text.image);
 	option_add(&words, spec->pod, "fraction", "fraction");
 	option_add(&words, spec->pod, "gpu_memory", "gpu-memory");
 	/* The file of `carve enqueue -o` has what earlier attempts printed, too. */
-	if (!json_object_get(spec->root, "out") || spec->run.attempt <= 1)
+	if (!*spec->text.out || spec->run.attempt <= 1)
 		words_add(&words, "--log-anew");
 	shim_spec_environment(&words, spec);
 	words_add(&words, "--");

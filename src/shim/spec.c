@@ -13,12 +13,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/file.h"
-#include "base/json_text.h"
 #include "base/macros.h"
 #include "container/container_args.h"
 #include "proto/shim.h"
-#include "proto/shim_name.h"
 #include "proto/shim_sweep.h"
 #include "shim/record.h"
 
@@ -105,23 +104,18 @@ static json_t *pod_make(const json_t *owners, const struct shim_run *run)
 	return pod;
 }
 
-/* The image that the agent's owner named for the queue, where the job's user named none. */
-static void image_default(json_t *root, const json_t *owners, const char *queue)
+/* The image that the agent's owner named for the queue, where the job's user named none. The root
+ * keeps it. */
+static void image_default(struct shim_spec *spec, const json_t *owners)
 {
-	json_t *image = json_object_get(json_object_get(owners, "images"), queue);
+	json_t *image = json_object_get(json_object_get(owners, "images"), spec->run.queue);
 
 	if (!image)
 		image = json_object_get(owners, "image");
-	if (json_string_length(image) && !json_object_get(root, "image"))
-		json_object_set(root, "image", image);
-}
-
-static void params_choose(json_t *root, int64_t index)
-{
-	const json_t *params = json_object_get(root, "params");
-
-	if (params)
-		json_object_set_new(root, "params", shim_sweep_choose(params, index));
+	if (!json_string_length(image) || *spec->text.image)
+		return;
+	json_object_set(spec->root, "image", image);
+	spec->text.image = json_string_value(image);
 }
 
 static int texts_read(int fd, const struct shim_head *head, struct shim_spec *ret)
@@ -136,13 +130,16 @@ static int texts_read(int fd, const struct shim_head *head, struct shim_spec *re
 		json_decref(owners);
 		return -EBADMSG;
 	}
-	image_default(root, owners, ret->run.queue);
-	params_choose(root, ret->run.index);
+	struct error ignored;
+	int rc = job_text_read(root, &ret->text, &ignored);
+	ret->root = root;
+	image_default(ret, owners);
+	if (ret->text.params)
+		ret->params = shim_sweep_choose(ret->text.params, ret->run.index);
 	if (head->kind == SHIM_TASK_POD)
 		ret->pod = pod_make(owners, &ret->run);
 	json_decref(owners);
-	ret->root = root;
-	return 0;
+	return rc < 0 ? -EBADMSG : 0;
 }
 
 /* As job.h has IDs: NUMBER, or ARRAY_INDEX. */
@@ -169,11 +166,9 @@ int shim_spec_read(int fd, const char *attach, struct shim_spec *ret)
 	int rc = texts_read(fd, &head, ret);
 	if (rc < 0)
 		return rc;
-	ret->cwd = json_text(ret->root, "cwd");
-	ret->image = json_text(ret->root, "image");
-	shim_name_choose(ret->root, ret->name);
+	job_text_name(&ret->text, ret->name);
 	id_text(&ret->run, ret->job);
-	return json_array_size(json_object_get(ret->root, "argv")) ? 0 : -EINVAL;
+	return ret->text.argv ? 0 : -EINVAL;
 }
 
 /* ---- the job's environment --------------------------------------------------------------- */
@@ -191,7 +186,7 @@ static void environment_enter(const struct shim_spec *spec)
 		of_daemon[i] = now ? strdup(now) : NULL;
 	}
 	clearenv();
-	json_array_foreach(json_object_get(spec->root, "env"), i, value)
+	json_array_foreach((json_t *)spec->text.env, i, value)
 	{
 		const char *entry = json_string_value(value);
 
@@ -203,7 +198,7 @@ static void environment_enter(const struct shim_spec *spec)
 		if (of_daemon[i])
 			setenv(kept[i], of_daemon[i], 0);
 	// NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the environment keeps them
-	json_object_foreach(json_object_get(spec->root, "params"), key, value)
+	json_object_foreach(spec->params, key, value)
 		setenv(key, json_string_value(value) ? json_string_value(value) : "", 1);
 	setenv("CARVE_JOB_ID", spec->job, 1);
 	setenv("CARVE_JOB_NAME", spec->name, 1);
@@ -220,7 +215,7 @@ static void limits_enter(const struct shim_spec *spec)
 	const char *key;
 	json_t *value;
 
-	json_object_foreach(json_object_get(spec->root, "limits"), key, value)
+	json_object_foreach((json_t *)spec->text.limits, key, value)
 	{
 		struct rlimit limit;
 		int which = (int)strtol(key, NULL, 10);
@@ -236,14 +231,12 @@ static void limits_enter(const struct shim_spec *spec)
 
 int shim_spec_enter(const struct shim_spec *spec, const char **ret_what)
 {
-	const json_t *mask = json_object_get(spec->root, "umask");
-
 	environment_enter(spec);
 	limits_enter(spec);
-	if (json_is_integer(mask))
-		umask((mode_t)json_integer_value(mask) & 0777);
-	*ret_what = spec->cwd;
-	return *spec->cwd && chdir(spec->cwd) < 0 ? -errno : 0;
+	if (spec->text.umask != -1)
+		umask((mode_t)spec->text.umask & 0777);
+	*ret_what = spec->text.cwd;
+	return *spec->text.cwd && chdir(spec->text.cwd) < 0 ? -errno : 0;
 }
 
 /* ---- output ------------------------------------------------------------------------------ */
@@ -348,7 +341,7 @@ static int input_at(const char *path)
 
 static int input_open(const struct shim_spec *spec, char path[static PATH_MAX])
 {
-	const char *in = json_text(spec->root, "in"), *wait_in = json_text(spec->root, "wait_in");
+	const char *in = spec->text.in, *wait_in = spec->text.wait_in;
 
 	if (*in)
 		return path_expand(spec, in, path) ? input_at(path) : -ENAMETOOLONG;
@@ -359,13 +352,13 @@ static int input_open(const struct shim_spec *spec, char path[static PATH_MAX])
 
 bool shim_spec_reads(const struct shim_spec *spec)
 {
-	return *json_text(spec->root, "in") || *json_text(spec->root, "wait_in");
+	return *spec->text.in || *spec->text.wait_in;
 }
 
 int shim_spec_files(const struct shim_spec *spec, struct record_place *place,
 		    char path[static PATH_MAX])
 {
-	const char *out = json_text(spec->root, "out"), *err = json_text(spec->root, "err");
+	const char *out = spec->text.out, *err = spec->text.err;
 	cleanup_close int zero = input_open(spec, path);
 	if (zero < 0)
 		return zero;
@@ -395,7 +388,7 @@ static const char *param_at(const struct shim_spec *spec, const char *at, size_t
 	json_t *value;
 
 	// NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the environment keeps them
-	json_object_foreach(json_object_get(spec->root, "params"), key, value)
+	json_object_foreach(spec->params, key, value)
 	{
 		size_t length = strlen(key);
 
@@ -432,7 +425,7 @@ static char *word_expand(const struct shim_spec *spec, const char *word)
 
 char **shim_spec_argv(const struct shim_spec *spec)
 {
-	const json_t *words = json_object_get(spec->root, "argv");
+	const json_t *words = spec->text.argv;
 	size_t count = json_array_size(words), i;
 	char **argv = calloc(count + 1, sizeof(*argv));
 	json_t *word;
@@ -460,6 +453,6 @@ void shim_spec_environment(struct words *words, const struct shim_spec *spec)
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 		if (secure_getenv(names[i]))
 			words_add(words, "--env=%s=%s", names[i], secure_getenv(names[i]));
-	json_object_foreach(json_object_get(spec->root, "params"), key, value)
+	json_object_foreach(spec->params, key, value)
 		words_add(words, "--env=%s=%s", key, json_string_value(value));
 }

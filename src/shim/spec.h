@@ -1,19 +1,6 @@
-/* The task of a shim (proto/shim.h): two JSON objects. The text, as the user enqueued it:
- *
- *   argv, env        lists of texts; env has NAME=VALUE entries
- *   cwd, in, out, err
- *                    paths; the last three may have %j (the job's ID), %a (its index) and %x
- *                    (its name)
- *   wait_in          where its enqueuer's standard input comes from, as long as that waits
- *   image            of a container: the command runs in one
- *   container_args   options of the container's runtime
- *   umask            a number
- *   limits           soft limits of resources by number (RLIMIT_*)
- *   params           lists of values of a sweep's parameters; the job's index chooses one of each.
- *                    They are set in the environment, and {NAME} in a word of the command becomes
- *                    the value
- *
- * And that of the agent's owner, where the job is a pod, or a daemon runs jobs of its own user:
+/* The task of a shim (proto/shim.h): two JSON objects. The text, as the user enqueued it
+ * (proto/job_text.h), and that of the agent's owner, where the job is a pod, or a daemon runs jobs
+ * of its own user:
  *
  *   image, images    of a container, where the user named none: for all queues, and by queue
  *   pods             of a pod: namespace, api, token_file, ca_file, and template, which has pod and
@@ -28,8 +15,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "proto/job_text.h"
 #include "proto/shim.h"
-#include "proto/shim_name.h"
 
 struct record_place;
 struct words;
@@ -39,16 +26,17 @@ struct words;
 
 struct shim_spec {
 	struct shim_run run;
-	json_t *root; /* the user's text; owns the texts below */
+	json_t *root; /* the user's text as it was read; owns what `text` points to */
+	struct job_text text;
+	json_t *params; /* the values of a sweep's parameters that are the job's; NULL: none */
 	/* How the job's pod is made: name, namespace, api, token_file, ca_file, fraction or
 	 * gpu_memory (texts), grace_s, and template (an object). NULL: the job runs on this host.
 	 */
 	json_t *pod;
-	bool hook; /* it is no job */
-	bool asks; /* it asks the launcher before the command runs */
-	const char *cwd, *image;
+	bool hook;          /* it is no job */
+	bool asks;          /* it asks the launcher before the command runs */
 	const char *attach; /* the path of the daemon's attach socket */
-	char name[SHIM_NAME_SIZE], job[SHIM_ID_TEXT];
+	char name[JOB_TEXT_NAME_SIZE], job[SHIM_ID_TEXT];
 };
 
 /* Reads it from a descriptor. `attach` is borrowed. 0 or -errno. */

@@ -44,7 +44,7 @@ static pid_t files_open(const char *dir, int dir_fd)
 	pid_t pid = fork();
 
 	if (pid == 0) {
-		struct shim_spec spec = {.root = json_object()};
+		struct shim_spec spec = {.text = job_text_none};
 		struct record_place record = {dir_fd, dir, "1.1"};
 		char path[PATH_MAX];
 		int rc = shim_spec_files(&spec, &record, path);

@@ -27,7 +27,7 @@ struct queue_bucket;
 struct queues;
 struct warrant;
 
-#define JOB_NAME_SIZE 64 /* SHIM_NAME_SIZE of proto/shim_name.h */
+#define JOB_NAME_SIZE 64 /* JOB_TEXT_NAME_SIZE of proto/job_text.h */
 #define JOB_REASON_SIZE 192
 #define JOB_CODE_UNKNOWN (-1)
 #define JOB_AFTER_MAX 16u
