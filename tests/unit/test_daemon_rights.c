@@ -173,7 +173,7 @@ static void test_many_in_many_messages(void **state)
 	}
 	rights_tick();
 	close(some[1]);
-	/* All of them are closed, by processes that have ended. */
+	/* All of them are closed, by threads that have ended. */
 	assert_int_equal(read(some[0], data, 1), 0);
 	close(some[0]);
 	close(ends[0]);

@@ -1,15 +1,15 @@
 #include "daemon/host/rights.h"
 
 #include <errno.h>
-#include <linux/close_range.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -36,7 +36,7 @@ static bool refused; /* by the kernel, on all sockets so far */
 static bool asked;
 static bool (*recv_may)(int fd);
 
-/* The process that has what was received. */
+/* The thread that has what was received. */
 static struct {
 	int socket;
 	unsigned held, most;
@@ -60,27 +60,61 @@ bool rights_refuse(int fd)
 
 /* ---- the holder -------------------------------------------------------------------------- */
 
-/* The child. It shares nothing but its end of the socket, and must not take locks: other threads
- * may have had them when it was made. */
-static _Noreturn void hold(int socket)
+struct start {
+	int socket;
+	bool apart;  /* the thread has a table of descriptors of its own */
+	sem_t known; /* `apart` is set, and the thread needs this struct no longer */
+};
+
+/* The thread. It closes no descriptor that it receives: its table ends with it. */
+static void *hold(void *arg)
 {
+	struct start *start = arg;
+	unsigned socket = (unsigned)start->socket;
 	union control control;
 	char byte;
 	struct iovec part = {.iov_base = &byte, .iov_len = 1};
+	bool apart = unshare(CLONE_FILES) == 0;
 	ssize_t n;
 
+	start->apart = apart;
+	sem_post(&start->known);
+	if (!apart)
+		return NULL;
+	/* Copies of the daemon's own descriptors, which would keep their files open. */
 	if (socket > 0)
-		(void)syscall(SYS_close_range, 0u, (unsigned)socket - 1, 0u);
-	(void)syscall(SYS_close_range, (unsigned)socket + 1, ~0u, 0u);
+		(void)syscall(SYS_close_range, 0u, socket - 1, 0u);
+	(void)syscall(SYS_close_range, socket + 1, ~0u, 0u);
 	do {
 		struct msghdr message = {.msg_iov = &part,
 					 .msg_iovlen = 1,
 					 .msg_control = control.data,
 					 .msg_controllen = sizeof(control.data)};
 
-		n = recvmsg(socket, &message, 0);
+		n = recvmsg((int)socket, &message, 0);
 	} while (n > 0 || (n < 0 && errno == EINTR));
-	_exit(0);
+	return NULL;
+}
+
+/* Returns once the thread has its table: the loop has to keep the thread's end open until then. */
+static bool hold_begin(int socket)
+{
+	struct start start = {.socket = socket};
+	sigset_t all, before;
+	pthread_t thread;
+
+	sigfillset(&all);
+	sem_init(&start.known, 0, 0);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	/* A handler of a signal would find none of the daemon's descriptors there. */
+	bool begun = pthread_create(&thread, NULL, hold, &start) == 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	while (begun && sem_wait(&start.known) < 0)
+		;
+	if (begun)
+		pthread_detach(thread);
+	sem_destroy(&start.known);
+	return begun && start.apart;
 }
 
 static unsigned holder_most(void)
@@ -102,24 +136,13 @@ static void holder_end(void)
 
 static bool holder_begin(void)
 {
-	sigset_t all, before;
-	pid_t parent = getpid();
 	int ends[2];
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
 		return false;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before); /* the child has no use for our handlers */
-	/* Without an exit signal, so that nobody who waits for children finds it (__WCLONE). */
-	long pid = syscall(SYS_clone, 0ul, NULL, NULL, NULL, 0ul);
-	if (pid == 0) {
-		if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
-			_exit(0);
-		hold(ends[1]);
-	}
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	bool begun = hold_begin(ends[1]);
 	close(ends[1]);
-	if (pid < 0) {
+	if (!begun) {
 		close(ends[0]);
 		return false;
 	}
@@ -174,7 +197,7 @@ static bool let_go(const int *fds, size_t count)
 {
 	bool given = holder_give(fds, count);
 
-	if (!given) { /* it was killed, or does not keep up */
+	if (!given) { /* it does not keep up */
 		holder_end();
 		given = holder_give(fds, count);
 	}
@@ -193,8 +216,6 @@ void rights_tick(void)
 		kept.count -= count;
 	}
 	holder_end();
-	while (waitpid(-1, NULL, __WCLONE | WNOHANG) > 0)
-		;
 }
 
 /* ---- receiving --------------------------------------------------------------------------- */

@@ -3,8 +3,9 @@
  * file system of its own, and the loop would wait meanwhile.
  *
  * Linux 6.16 and later refuse them for a socket (SO_PASSRIGHTS). Elsewhere they are received and
- * handed to a child process, the holder, which closes nothing: it ends, and a process that is
- * ending does not linger. Loop thread only. */
+ * handed to a thread, the holder, which has a table of descriptors of its own. It closes nothing:
+ * it ends, and a thread that is ending does not linger. Descriptors of which a file system delays
+ * the close even then hold up that thread, and no later holder. Loop thread only. */
 #pragma once
 
 #include <stdbool.h>
@@ -34,5 +35,5 @@ void rights_close(int *fd);
  * cannot be refused, the socket stays open until the process ends. */
 void rights_close_listener(int *fd);
 
-/* Called each second: ends the holder that was used, and collects those that ended. */
+/* Called each second: ends the holder that was used. */
 void rights_tick(void);
