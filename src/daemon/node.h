@@ -104,10 +104,6 @@ struct node {
 	int exit_code;
 };
 
-/* Ends this process at once, so that its supervisor starts the next one; `renews`: as the program
- * that is installed by then. */
-_Noreturn void node_restart(struct node *node, const char *why, bool renews);
-
 /* For the rooms that still take the daemon as a whole. */
 static inline struct node *node_of(const struct session *session)
 {

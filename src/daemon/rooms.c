@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "daemon/api/api.h"
+#include "daemon/api/api_upgrade.h"
 #include "daemon/api/fresh.h"
 #include "daemon/api/http.h"
 #include "daemon/attach/attach.h"
@@ -38,7 +39,6 @@
 #include "daemon/slicing/usage.h"
 #include "daemon/store/store.h"
 #include "daemon/upgrade/takeover.h"
-#include "daemon/upgrade/upgrade.h"
 
 /* Makes a function of a row that does no more than to hand a room its part of struct node. */
 #define HAND(name, call)                    \
@@ -103,7 +103,7 @@ static void on_warden_ended(void *context)
 	struct node *node = context;
 
 	log_event(LOG_ERROR, "warden.ended");
-	node_restart(node, "its warden ended", false);
+	keep_restart(&node->keep, "its warden ended", false);
 }
 
 static int privileges_room_start(struct node *node, struct error *err)
@@ -397,7 +397,6 @@ static void on_call(struct call *call, void *unused)
 
 static int http_start(struct node *node, struct error *err)
 {
-	api_upgrade_with(upgrade_post);
 	return http_server_start(node, node->runtime.http_fd, on_call, &node->http);
 }
 
@@ -407,7 +406,7 @@ HAND(http_sampled, fresh_sampled(node))
 
 static void http_stop(struct node *node)
 {
-	upgrade_stop(node);
+	api_upgrade_stop(node);
 	/* Clients that enqueued jobs get their answers. Else they would be told that it failed. */
 	queues_settle(node->queues);
 	http_server_stop(node->http);

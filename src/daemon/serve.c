@@ -21,7 +21,6 @@
 #include "daemon/settings.h"
 #include "daemon/settle/settle.h"
 #include "daemon/store/store.h"
-#include "daemon/supervisor/supervise.h"
 #include "daemon/waiting/waiting.h"
 
 /* The tick while requests wait or sessions end by the clock, and while nothing is timed. */
@@ -58,14 +57,6 @@ static void node_stop(struct node *node, const char *why)
 	log_event(LOG_INFO, "carved.stopping reason=\"%s\"", why);
 	supervisor_tell("STOPPING=1");
 	loop_leave(node);
-}
-
-void node_restart(struct node *node, const char *why, bool renews)
-{
-	log_event(LOG_WARNING, "carved.restarts reason=\"%s\"", why);
-	keep_flush(&node->keep);
-	/* As if it were killed: there is one way back. */
-	_exit(renews ? SUPERVISE_RENEW : EXIT_CODE_FAILED);
 }
 
 /* ---- steps by the clock ------------------------------------------------------------------ */
@@ -130,7 +121,7 @@ static void second_tick(struct node *node, uint64_t now)
 	if (!stop)
 		stop = devices_look(node);
 	if (stop)
-		node_restart(node, stop, false);
+		keep_restart(&node->keep, stop, false);
 	if (files_are_unwanted(node))
 		node_stop(node, "its directory was removed");
 	else if (node->options.idle_exit_ns &&
@@ -216,7 +207,7 @@ static void on_driver(void *arg)
 	struct node *node = arg;
 
 	log_event(LOG_INFO, "gpu.found count=%zu", node->pool.found_count);
-	node_restart(node, "the driver has GPUs now", false);
+	keep_restart(&node->keep, "the driver has GPUs now", false);
 }
 
 static void on_inventory(void *arg)
@@ -267,8 +258,8 @@ static void on_order(uv_poll_t *poll, int status, int events)
 			settings_reload(node);
 		/* Files were removed: databases are left to the next daemon first. */
 		else if (order == SUPERVISOR_ORDER_RESTART)
-			node_restart(node, files_look(node) ?: "its supervisor made files anew",
-				     false);
+			keep_restart(&node->keep,
+				     files_look(node) ?: "its supervisor made files anew", false);
 		if (node->stopping)
 			return;
 	}

@@ -19,6 +19,7 @@
 #include "daemon/api/api_session.h"
 #include "daemon/api/api_sessions.h"
 #include "daemon/api/api_slicing.h"
+#include "daemon/api/api_upgrade.h"
 #include "daemon/api/fresh.h"
 #include "daemon/api/http.h"
 #include "daemon/api/mig_api.h"
@@ -49,25 +50,6 @@ static void get_gpus(struct call *call, const char *id)
 	fresh_defer(call, answer_gpus, NULL);
 }
 
-/* ---- upgrades ---------------------------------------------------------------------------- */
-
-/* For the loop's thread only. NULL: nothing answers yet, as before the sockets listen. */
-static void (*upgrade_answer)(struct call *call, const char *id);
-
-void api_upgrade_with(void (*answer)(struct call *call, const char *id))
-{
-	upgrade_answer = answer;
-}
-
-static void post_upgrade(struct call *call, const char *id)
-{
-	if (upgrade_answer)
-		upgrade_answer(call, id);
-	else
-		answer_failed(call, MHD_HTTP_SERVICE_UNAVAILABLE, EXIT_CODE_FAILED,
-			      "this daemon cannot be upgraded in place");
-}
-
 /* ---- routes ------------------------------------------------------------------------------ */
 
 struct route {
@@ -83,7 +65,7 @@ static const struct route routes[] = {
 	{"GET", "/v1/sessions", false, true, api_get_sessions},
 	{"POST", "/v1/sessions", false, true, api_post_session},
 	{"POST", "/v1/commands", false, false, api_post_command},
-	{"POST", "/v1/upgrade", false, false, post_upgrade},
+	{"POST", "/v1/upgrade", false, false, api_upgrade_post},
 	{"POST", "/v1/explain", false, false, api_post_explain},
 	{"GET", "/v1/explain/", true, false, api_get_explain},
 	{"GET", "/v1/quotas", false, false, api_get_quotas},

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
 #include "daemon/host/log.h"
@@ -246,6 +247,13 @@ void keep_flush(struct keep *keep)
 static void handle_free(uv_handle_t *handle)
 {
 	free(handle);
+}
+
+void keep_restart(struct keep *keep, const char *why, bool renews)
+{
+	log_event(LOG_WARNING, "carved.restarts reason=\"%s\"", why);
+	keep_flush(keep);
+	_exit(renews ? SUPERVISOR_RENEW : EXIT_CODE_FAILED);
 }
 
 void keep_stop(struct keep *keep)

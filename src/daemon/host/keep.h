@@ -37,5 +37,8 @@ void keep_put(struct keep *keep, const char *owner, const char *part, int fd);
 void keep_drop(struct keep *keep, const char *owner, const char *part);
 /* The process is about to end: waits until all of it is sent, 0.2 s at most. */
 void keep_flush(struct keep *keep);
+/* Ends this process at once, as if it were killed, so that its supervisor starts the next one;
+ * `renews`: as the program that is installed by then. */
+_Noreturn void keep_restart(struct keep *keep, const char *why, bool renews);
 /* The loop ends. The supervisor goes on keeping what it has. */
 void keep_stop(struct keep *keep);

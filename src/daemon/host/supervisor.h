@@ -28,6 +28,9 @@ enum supervisor_order {
 	SUPERVISOR_ORDER_RELOAD = 'H',  /* as SIGHUP */
 	SUPERVISOR_ORDER_RESTART = 'R', /* end, and be followed */
 };
+/* The exit status of a worker that is to be followed by the program that is installed now, which
+ * may be another program than the worker's. */
+#define SUPERVISOR_RENEW 75
 /* From carve's own supervisor, to a worker that root started: the link to its warden, on which the
  * first message says what the worker has (daemon/separate.h). */
 #define SUPERVISOR_WARDEN "warden"

@@ -405,9 +405,9 @@ static void worker_ended(struct supervisor *s, int status)
 		log_event(LOG_WARNING, "worker.ended status=%d", code);
 	else
 		log_event(LOG_WARNING, "worker.ended signal=%d", WTERMSIG(status));
-	if (code == SUPERVISE_RENEW)
+	if (code == SUPERVISOR_RENEW)
 		renew(s);
-	pause_for(s, code == SUPERVISE_RENEW ? 0 : pace_ended(&s->pace, lived_ns, s->serves));
+	pause_for(s, code == SUPERVISOR_RENEW ? 0 : pace_ended(&s->pace, lived_ns, s->serves));
 }
 
 /* Also children that are not the worker: the warden's, shims, and all where this is the first

@@ -31,10 +31,6 @@ struct supervise {
 	struct warden *warden; /* NULL: this process hosts none */
 };
 
-/* The status with which a worker ends that is to be followed by the program that is installed now,
- * which may be another one. */
-#define SUPERVISE_RENEW 75
-
 /* Supervises until the worker has ended for good. runtime_continue() was called. The exit code,
  * perhaps with *err. Closes ready_fd and words_fd when they are of no use any more. */
 int supervise_run(struct supervise *given, struct error *err);

@@ -1,182 +1,180 @@
+/* The two small programs inside carved that an upgrade needs beside the daemon itself: the one that
+ * asks for it, and the one that says whether it can. */
 #include "daemon/upgrade/upgrade.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <limits.h>
-#include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/macros.h"
-#include "daemon/api/answer.h"
-#include "daemon/api/http.h"
-#include "daemon/host/child.h"
-#include "daemon/host/log.h"
+#include "base/trust.h"
 #include "daemon/node.h"
 
-/* How long the new program may think whether it can. */
-#define CHECK_TIMEOUT_MS 10000
+/* The daemon's own patience is below it: the check, the start. */
+#define ANSWER_PATIENCE_S 60
+#define ANSWER_SIZE 65536
+#define LOOK_PAUSE_NS 20000000L
 
-struct upgrade {
-	struct node *node;
-	struct call *call; /* the call that asked; NULL: it is gone */
-	char program[PATH_MAX];
-	struct child check;
-	bool stopped; /* the daemon stops */
-};
-
-static void upgrade_free(struct upgrade *u)
+int upgrade_check(const char *version, const struct node *node, struct error *err)
 {
-	u->node->upgrade = NULL;
-	free(u);
-}
-
-__attribute__((format(printf, 2, 3))) static void give_up(struct upgrade *u, const char *format,
-							  ...)
-{
-	struct error err = {0};
-	va_list args;
-
-	va_start(args, format);
-	error_set_va(&err, EXIT_CODE_FAILED, format, args);
-	va_end(args);
-	error_hint(&err, "the daemon goes on as it was");
-	log_event(LOG_ERROR, "upgrade.failed program=%s error=\"%s\"", u->program, err.message);
-	if (u->call)
-		call_reply_error(u->call, MHD_HTTP_CONFLICT, &err);
-	upgrade_free(u);
-}
-
-/* ---- asking the new program --------------------------------------------------------------- */
-
-static void on_check_ended(struct child *check)
-{
-	struct upgrade *u = check->arg;
-
-	if (u->stopped) {
-		free(u);
-		return;
+	if (strtol(version, NULL, 10) != UPGRADE_VERSION) {
+		error_set(err, EXIT_CODE_FAILED,
+			  "carved %s does not follow on a daemon that asks for takeover %s",
+			  CARVE_VERSION, version);
+		error_hint(err, "end that daemon and start this one: sessions survive it");
+		return EXIT_CODE_FAILED;
 	}
-	if (check->status == 0 && !strcmp(check->text, UPGRADE_CHECKED))
-		node_restart(u->node, "an upgrade was asked for", true);
-	check->text[strcspn(check->text, "\n")] = '\0';
-	give_up(u, "%.300s cannot take over: %.200s", u->program,
-		check->text[0]                   ? check->text
-		: check->status == CHILD_TIMEOUT ? "it does not answer"
-						 : "it is no carved that knows how");
+	if (state_check(&node->state, &node->runtime, err) < 0)
+		return EXIT_CODE_FAILED;
+	fputs(UPGRADE_CHECKED, stdout);
+	return fflush(stdout) == 0 ? EXIT_CODE_OK : EXIT_CODE_FAILED;
 }
 
-static void check_spawn(struct upgrade *u)
+/* ---- asking ------------------------------------------------------------------------------- */
+
+static int daemon_connect(const char *dir, struct error *err)
 {
-	const struct node *node = u->node;
-	char version[16], config[PATH_MAX];
-	char *args[10] = {"carved", "--takeover-check", version, "--runtime-dir",
-			  (char *)node->runtime.dir};
-	size_t count = 5;
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct timeval patience = {.tv_sec = ANSWER_PATIENCE_S};
+	cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	uid_t uid = (uid_t)-1;
+	int length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/carved.sock", dir);
 
-	snprintf(version, sizeof(version), "%d", UPGRADE_VERSION);
-	if (node->options.config_path) {
-		snprintf(config, sizeof(config), "%s", node->options.config_path);
-		args[count++] = "--config";
-		args[count++] = config;
-	}
-	if (node->options.state_dir) {
-		args[count++] = "--state-dir";
-		args[count++] = (char *)node->options.state_dir;
-	}
-	u->check.arg = u;
-	(void)child_start(&u->check, (uv_loop_t *)&node->loop, u->program, args, CHECK_TIMEOUT_MS,
-			  on_check_ended);
-}
-
-void upgrade_stop(struct node *node)
-{
-	struct upgrade *u = steal_ptr(&node->upgrade);
-
-	if (!u)
-		return;
-	u->stopped = true;
-	child_kill(&u->check);
-}
-
-/* ---- the call that asks ------------------------------------------------------------------- */
-
-static void on_gone(struct call *call)
-{
-	if (call->node->upgrade)
-		call->node->upgrade->call = NULL;
-}
-
-static int body_read(struct call *call, char program[static PATH_MAX], struct error *err)
-{
-	json_t *root = answer_body(call, err);
-
-	if (!root)
+	if (length < 0 || (size_t)length >= sizeof(address.sun_path))
+		return error_set(err, EXIT_CODE_USAGE, "%.200s is too long for a socket", dir);
+	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
+		error_set(err, EXIT_CODE_UNREACHABLE, "no daemon answers at %s: %s",
+			  address.sun_path, strerrordesc_np(errno));
+		error_hint(err, "start one: carved --runtime-dir %.200s", dir);
 		return -1;
-	const char *path = json_string_value(json_object_get(root, "program"));
-	bool right = path && *path == '/' && strlen(path) < PATH_MAX && json_object_size(root) == 1;
-	if (right)
-		snprintf(program, PATH_MAX, "%s", path);
-	json_decref(root);
-	return right ? 0
-		     : error_set(err, EXIT_CODE_USAGE,
-				 "the body takes 'program', the absolute path of a carved");
+	}
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	int rc = server_check(fd, address.sun_path, 0, &uid);
+	if (rc == 0)
+		return steal_fd(&fd);
+	if (rc == -SERVER_UNKNOWN)
+		error_set(err, EXIT_CODE_NOT_PERMITTED,
+			  "nobody can tell in this user namespace whose daemon is at %s",
+			  address.sun_path);
+	else
+		error_set(err, EXIT_CODE_NOT_PERMITTED, "user %u listens at %s, not root or you",
+			  (unsigned)uid, address.sun_path);
+	error_hint(err, "name the daemon's directory with --runtime-dir");
+	return -1;
 }
 
-/* The supervisor starts this daemon's own program anew, and no other: its path may have another
- * program by now. */
-static bool program_is_own(const char *program, char ret[static PATH_MAX])
+/* One call over a connection of its own. The answer's JSON, or NULL; *ret_status is HTTP's, 0 where
+ * the daemon did not answer. */
+static json_t *ask(int fd, const char *method, const char *path, const char *text, long *ret_status)
 {
-	static const char removed[] = " (deleted)";
-	ssize_t n = readlink("/proc/self/exe", ret, PATH_MAX - 1);
+	static char answer[ANSWER_SIZE];
+	char head[256];
+	size_t length = 0;
+	ssize_t n = 0;
 
-	ret[n > 0 ? n : 0] = '\0';
-	char *end = strstr(ret, removed);
-	if (end && !end[sizeof(removed) - 1])
-		*end = '\0';
-	return !strcmp(program, ret);
+	int size = snprintf(head, sizeof(head),
+			    "%s %s HTTP/1.1\r\nHost: carve\r\nConnection: close\r\n"
+			    "Content-Length: %zu\r\n\r\n",
+			    method, path, strlen(text));
+	*ret_status = 0;
+	memset(answer, 0, sizeof(answer));
+	if (write_all(fd, head, (size_t)size) < 0 || write_all(fd, text, strlen(text)) < 0)
+		return NULL;
+	while (length < ANSWER_SIZE - 1 &&
+	       (n = recv(fd, answer + length, ANSWER_SIZE - 1 - length, 0)) > 0)
+		length += (size_t)n;
+	const char *content = strstr(answer, "\r\n\r\n");
+	*ret_status = strncmp(answer, "HTTP/1.1 ", 9) == 0 ? strtol(answer + 9, NULL, 10) : 0;
+	return content ? json_loads(content + 4, 0, NULL) : NULL;
 }
 
-void upgrade_post(struct call *call, const char *id)
+/* The daemon that serves now: its PID, and its version as text. 0: none answers; -1: *err. */
+static pid_t daemon_now(const char *dir, char *version, size_t size, struct error *err)
 {
-	struct node *node = call->node;
-	struct error err = {0};
-	char program[PATH_MAX], own[PATH_MAX];
+	cleanup_close int fd = daemon_connect(dir, err);
+	long status;
 
-	if (call->peer.uid != 0 && call->peer.uid != geteuid()) {
-		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
-			      "a daemon is upgraded by root or its own user");
-		return;
+	if (fd < 0)
+		return -1;
+	json_t *answer = ask(fd, "GET", "/v1/version", "", &status);
+	const char *text = json_string_value(json_object_get(answer, "version"));
+	pid_t pid = (pid_t)json_integer_value(json_object_get(answer, "pid"));
+	snprintf(version, size, "%s", text ? text : "");
+	json_decref(answer);
+	return text ? pid : 0;
+}
+
+static int refusal_take(const json_t *answer, long status, struct error *err)
+{
+	const json_t *error = json_object_get(answer, "error");
+	const char *message = json_string_value(json_object_get(error, "message"));
+	const char *hint = json_string_value(json_object_get(error, "hint"));
+
+	if (status == 404) {
+		error_set(err, EXIT_CODE_FAILED, "the daemon is too old to be upgraded in place");
+		error_hint(err, "end it and start this one: sessions survive it");
+		return EXIT_CODE_FAILED;
 	}
-	if (body_read(call, program, &err) < 0) {
-		call_reply_error(call, answer_status(&err), &err);
-		return;
+	error_set(err, EXIT_CODE_FAILED, "%s", message ? message : "the daemon said nothing clear");
+	error_hint(err, "%s", hint ? hint : "");
+	return (int)json_integer_value(json_object_get(error, "code")) ?: EXIT_CODE_FAILED;
+}
+
+/* Waits until another process serves than `before`. */
+static int successor_await(const char *dir, pid_t before, struct error *err)
+{
+	uint64_t until = now_monotonic_ns() + ANSWER_PATIENCE_S * 1000000000ull;
+	char version[64];
+
+	while (now_monotonic_ns() < until) {
+		struct error ignored = {0};
+		pid_t now = daemon_now(dir, version, sizeof(version), &ignored);
+
+		if (now > 0 && now != before) {
+			printf("carved %s runs now, as process %d\n", version, (int)now);
+			return EXIT_CODE_OK;
+		}
+		nanosleep(&(struct timespec){.tv_nsec = LOOK_PAUSE_NS}, NULL);
 	}
-	if (!program_is_own(program, own)) {
-		error_set(&err, EXIT_CODE_FAILED,
-			  "the daemon is started from %.300s, not from %.300s", own, program);
-		error_hint(&err, "install the new program there, or end the daemon and start the "
-				 "other one: sessions survive it");
-		call_reply_error(call, MHD_HTTP_CONFLICT, &err);
-		return;
-	}
-	if (node->upgrade) {
-		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
-			      "an upgrade is under way already");
-		return;
-	}
-	struct upgrade *u = calloc(1, sizeof(*u));
-	if (!u) {
-		call_reply(call, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL);
-		return;
-	}
-	u->node = node;
-	u->call = call;
-	snprintf(u->program, sizeof(u->program), "%s", program);
-	node->upgrade = u;
-	call_defer(call, on_gone);
-	check_spawn(u);
+	error_set(err, EXIT_CODE_FAILED,
+		  "the daemon ended, and the next one does not serve; its "
+		  "log says more");
+	return EXIT_CODE_FAILED;
+}
+
+int upgrade_ask(const char *dir, struct error *err)
+{
+	char program[PATH_MAX], version[64];
+	long status = 0;
+	ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
+
+	if (n < 0)
+		return error_set(err, EXIT_CODE_FAILED, "/proc/self/exe: %s",
+				 strerrordesc_np(errno)),
+		       EXIT_CODE_FAILED;
+	program[n] = '\0';
+	pid_t before = daemon_now(dir, version, sizeof(version), err);
+	if (before < 0)
+		return err->code;
+	cleanup_close int fd = daemon_connect(dir, err);
+	if (fd < 0)
+		return err->code;
+	json_t *body = json_pack("{s:s}", "program", program);
+	cleanup_free char *text = json_dumps(body, JSON_COMPACT);
+	json_t *answer = ask(fd, "POST", "/v1/upgrade", text ? text : "", &status);
+	int code = status ? refusal_take(answer, status, err) : successor_await(dir, before, err);
+
+	json_decref(body);
+	json_decref(answer);
+	return code;
 }

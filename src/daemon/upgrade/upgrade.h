@@ -5,18 +5,11 @@
  * configuration and the database. Then the daemon ends, and its supervisor starts the new one. */
 #pragma once
 
-struct call;
 struct error;
 struct node;
 
 /* The number of what --takeover-check is asked. */
 #define UPGRADE_VERSION 2
-
-/* Answers POST /v1/upgrade: an object with `program`, the absolute path of the daemon's program. A
- * daemon that can be upgraded ends without an answer. */
-void upgrade_post(struct call *call, const char *id);
-/* The daemon stops: forgets it. */
-void upgrade_stop(struct node *node);
 
 /* The whole of `carved --takeover-check VERSION`: whether this program can follow on a daemon in
  * the directories of `node`. Prints UPGRADE_CHECKED; returns the exit code. */
