@@ -286,6 +286,10 @@ enum mig_reason {
 };
 
 enum mig_reason mig_check(struct mig_pool *pool, uint32_t gpu, const struct mig_request *request);
+/* Whether the driver refused the profile wherever no busy or foreign instance is in the way. */
+bool mig_is_refused(const struct mig_gpu *gpu, const struct mig_die *die, uint8_t profile);
+/* Whether another GPU of the same kind has a place for the profile. */
+bool mig_is_elsewhere(const struct mig_pool *pool, uint32_t gpu, uint8_t profile);
 /* The profile that a request would get on a GPU if that were empty; MIG_NO_PROFILE: none. */
 uint8_t mig_wanted(const struct mig_pool *pool, uint32_t gpu, const struct mig_request *request);
 

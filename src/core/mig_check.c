@@ -37,6 +37,30 @@ static uint32_t units_in(const struct mig_gpu *gpu, uint32_t states)
 	return units;
 }
 
+bool mig_is_refused(const struct mig_gpu *gpu, const struct mig_die *die, uint8_t profile)
+{
+	uint32_t starts = mig_free_starts(&die->profile[profile], ~units_in(gpu, BUSY | FOREIGN));
+
+	return starts && gpu->refused && !(starts & ~gpu->refused[profile]);
+}
+
+bool mig_is_elsewhere(const struct mig_pool *pool, uint32_t gpu, uint8_t profile)
+{
+	uint16_t die = pool->gpus[gpu].die;
+	const struct mig_profile *p = &pool->dies[die].profile[profile];
+
+	for (uint32_t i = 0; i < pool->gpu_count; i++) {
+		const struct mig_gpu *other = &pool->gpus[i];
+		uint32_t starts = mig_free_starts(p, ~units_in(other, BUSY | FOREIGN | CHANGING));
+
+		if (i != gpu && other->offered && !other->frozen && other->die == die &&
+		    starts & ~(other->refused ? other->refused[profile] : 0) &&
+		    mig_allows(other, &pool->dies[die], profile, instances_in(other, IDLE)))
+			return true;
+	}
+	return false;
+}
+
 /* Nothing but idle instances stands at some of the starts. */
 static enum mig_reason why_unused(const struct mig_gpu *gpu, const struct mig_die *die,
 				  uint8_t profile, uint32_t starts)

@@ -87,7 +87,9 @@ static const struct refusal {
 	enum refusal_scope making, removing;
 	const char *text, *removing_text, *hint; /* NULL: the first one; none */
 } refusals[] = {
-	{-ENOSPC, REFUSAL_PLACE, REFUSAL_GPU, "the driver refuses it, though there is a place"},
+	{-ENOSPC, REFUSAL_PLACE, REFUSAL_GPU,
+	 "the driver refuses an instance, though there is a place for it",
+	 "the driver refuses to remove an instance"},
 	{-EBUSY, REFUSAL_GPU, REFUSAL_PLACE,
 	 "the driver makes no instance while something uses the GPU itself; monitoring tools do, "
 	 "too",
@@ -141,10 +143,26 @@ static const char *op_text(const struct mig_op *op, const struct refusal *refusa
 	return removing ? refusal->removing_text : refusal->text;
 }
 
-static void refused_note(struct mig_board *board, uint8_t profile, uint8_t start)
+static void gpu_leave_out(struct mig_board *board, const char *why)
 {
+	board->frozen_until_ns = now_monotonic_ns() + FROZEN_NS;
+	board->refusal = why;
+}
+
+/* The next place is tried on another GPU where there is one, and on this GPU otherwise. Where all
+ * places of the profile were refused, all of them are tried again later. */
+static void refused_note(struct mig *mig, uint32_t gpu, uint8_t profile, uint8_t start,
+			 const char *why)
+{
+	struct mig_board *board = &mig->board[gpu];
+
 	board->refused[profile] |= 1u << start;
 	board->refused_ns = now_monotonic_ns();
+	bool all = mig_is_refused(&mig->gpu[gpu], &mig->die[mig->gpu[gpu].die], profile);
+	if (all)
+		board->refused[profile] = 0;
+	if (all || mig_is_elsewhere(&mig->pool, gpu, profile))
+		gpu_leave_out(board, why);
 }
 
 /* An instance that was not removed: whoever holds it keeps it for a while. */
@@ -177,13 +195,11 @@ static void op_learn(struct mig *mig, const struct mig_op *op)
 		  op->place.start, op->place.size, strerrordesc_np(-op->rc));
 	if (op->kind == MIG_OP_REMOVE)
 		held_note(mig, op);
-	if (op_scope(op, refusal) == REFUSAL_GPU) {
-		board->frozen_until_ns = now_monotonic_ns() + FROZEN_NS;
-		board->refusal = op_text(op, refusal);
-	} else if (op->kind == MIG_OP_MAKE && op_scope(op, refusal) == REFUSAL_PLACE &&
-		   profile != MIG_NO_PROFILE) {
-		refused_note(board, profile, op->place.start);
-	}
+	if (op_scope(op, refusal) == REFUSAL_GPU)
+		gpu_leave_out(board, op_text(op, refusal));
+	else if (op->kind == MIG_OP_MAKE && op_scope(op, refusal) == REFUSAL_PLACE &&
+		 profile != MIG_NO_PROFILE)
+		refused_note(mig, op->gpu, profile, op->place.start, op_text(op, refusal));
 }
 
 /* An instance that a process holds is named as `carve mig list` has it: by its first memory unit

@@ -147,7 +147,7 @@ def test_a_driver_that_refuses_every_place_is_told_as_that(make_host):
     carve(host, "sim", "fault", "mig-create")
     refused = carve(host, "session", "request", "--mig-profile", "7g.80gb", status=3).stderr
     assert "no room for 1 MIG instance 7g.80gb" in refused
-    assert "GPU 0: the driver refuses it, though there is a place; carve asks the driver again every 30 s" in refused
+    assert "GPU 0: the driver refuses an instance, though there is a place for it" in refused
 
 
 def test_a_driver_that_loses_the_gpu_is_told_in_words(make_host):
@@ -202,6 +202,28 @@ def test_a_gpu_that_refuses_is_left_out_for_a_while_and_another_one_is_used(make
     refused = carve(host, "run", "--ephemeral", "--gpu-ids", "0", "--gpu", "1", "--", "true", status=125).stderr
     assert refused.count("\n") == 1 and says in refused, refused
     with host.popen([CARVE, "run", "--ephemeral", "--gpu-ids", "0", "--gpu", "1", "--wait-for", "300", "--", "true"]) as waits:
+        wait_until(lambda: [s for s in look(host, "session", "list") if s["state"] == "waiting"])
+        carve(host, "sim", "fault", "mig-create", "--clear")
+        assert waits.wait(300) == 0
+    assert look(host, "gpu", "list")[0]["mig_refusal"] is None
+
+
+def test_a_gpu_that_refuses_a_place_is_left_out_for_a_while_where_another_gpu_has_one(make_host):
+    """The driver says that it has no room, and no list shows why."""
+    host = with_role(make_host, "h100-80gb:2+mig")
+    says = "the driver refuses an instance, though there is a place for it"
+    # The next one is put beside this one.
+    carve(host, "run", "--ephemeral", "--gpu-ids", "0", "--mig-profile", "2g.20gb", "--", "true")
+    carve(host, "sim", "fault", "mig-create", "--gpu", "0")
+    session = look(host, "session", "request", "--mig-profile", "1g.10gb")
+    assert [g["index"] for g in session["gpus"]] == [1]
+    carve(host, "session", "release", session["id"])
+    assert [gpu["mig_refusal"] for gpu in look(host, "gpu", "list")] == [says, None]
+    for words in (["gpu", "list"], ["check"]):
+        assert f"GPU 0 makes no MIG instances now: {says}" in host.carve(*words).stdout
+    explained = look(host, "explain", "--mig-profile", "1g.10gb")
+    assert explained["gpus"][0]["message"] == says and [on["index"] for on in explained["on"]] == [1]
+    with host.popen([CARVE, "run", "--ephemeral", "--gpu-ids", "0", "--mig-profile", "1g.10gb", "--wait-for", "300", "--", "true"]) as waits:
         wait_until(lambda: [s for s in look(host, "session", "list") if s["state"] == "waiting"])
         carve(host, "sim", "fault", "mig-create", "--clear")
         assert waits.wait(300) == 0
