@@ -420,7 +420,8 @@ def test_many_kinds_of_jobs_keep_nobody_out(jobs):
         jobs.running(MALLORY, id)
     waiting = jobs.enqueue(ALICE, "true", queue="half")
     assert "done" in lab.python(MALLORY, MANY_KINDS, 1100).stdout
-    small = jobs.enqueue(ALICE, "true", options=("--priority", "-1"), queue="sixth")
+    # 9.5 GiB are left beside a half and the smallest of Mallory's kinds.
+    small = jobs.enqueue(ALICE, "true", options=("--priority", "-1", "--vram", "9"), queue="sixth")
     assert lab.carve(MALLORY, "job", "cancel", blocks[0]).returncode == 0
     assert jobs.ended(ALICE, waiting)["state"] == "done"
     assert jobs.ended(ALICE, small)["state"] == "done"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from conftest import rest_long
+from conftest import rest_long, wait_until
 
 from .latency import times
 from .lab import ALICE, CARVED, MALLORY, PROGRAMS, ROOT
@@ -296,7 +296,7 @@ def test_full_clients_delay_nobody_after_an_upgrade(lab):
     lab.carve_json(ALICE, "session", "request", "--vram", "78")
     attacker = lab.python(MALLORY, FULL + SENT_AND_SAID, 20, method=lab.popen)
     assert attacker.stdout.readline() == "sent\n", attacker.communicate()
-    assert len(lab.carve_json(ROOT, "session", "list")) == 21
+    wait_until(lambda: len(lab.carve_json(ROOT, "session", "list")) == 21)
     done = lab.run(ROOT, CARVED, "--system", "--runtime-dir", lab.runtime, "--takeover")
     assert done.returncode == 0, done.stderr
     under = []
