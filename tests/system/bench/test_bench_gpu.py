@@ -170,7 +170,7 @@ def test_kernels_of_fixed_work(host, programs):
     assert mean_ns(20) > 4 * mean_ns(2)
 
 
-@pytest.mark.long
+@pytest.mark.timed
 def test_pytorch_inside_a_slice_against_outside(tmp_path):
     """With a torch that does nothing, more slowly inside a slice: this proves the flow, and no figure."""
     done = on_driver("pytorch", "--gpu", "--quick", "--json", tmp_path / "out.json", "--svg", tmp_path / "out.svg",
