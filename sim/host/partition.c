@@ -42,16 +42,29 @@ static bool is_within(const char *path, const char *above)
 	return !strncmp(path, above, length) && (path[length] == '\0' || path[length] == '/');
 }
 
-bool partition_exists(const struct host *h, const char *path)
+/* 0: there is no such directory in the root of cgroups. */
+static uint64_t number_of(const struct host *h, const char *path)
 {
 	const char *root = h->partitions.root;
 	struct stat st;
+	bool is_one = *root && is_within(path, root) && !strstr(path, "/../") &&
+		      stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 
-	return *root && is_within(path, root) && !strstr(path, "/../") && stat(path, &st) == 0 &&
-	       S_ISDIR(st.st_mode);
+	return is_one ? st.st_ino : 0;
 }
 
-const struct partition *partition_find(const struct host *h, uint32_t gpu, const char *path)
+bool partition_exists(const struct host *h, const char *path)
+{
+	return number_of(h, path) != 0;
+}
+
+bool partition_stands(const struct host *h, const struct partition *partition)
+{
+	return number_of(h, partition->path) == partition->number;
+}
+
+/* The last limit that was set at the path, whose cgroup may be gone. NULL: there was none. */
+static const struct partition *last_at(const struct host *h, uint32_t gpu, const char *path)
 {
 	for (uint32_t i = 0; i < h->partitions.count; i++) {
 		const struct partition *p = &h->partitions.list[i];
@@ -62,24 +75,33 @@ const struct partition *partition_find(const struct host *h, uint32_t gpu, const
 	return NULL;
 }
 
+const struct partition *partition_find(const struct host *h, uint32_t gpu, const char *path)
+{
+	const struct partition *last = last_at(h, gpu, path);
+
+	return last && partition_stands(h, last) ? last : NULL;
+}
+
 int partition_set(struct host *h, uint32_t gpu, const char *path, uint64_t soft, uint64_t hard)
 {
 	struct partitions *all = &h->partitions;
-	const struct partition *found = partition_find(h, gpu, path);
+	const struct partition *found = last_at(h, gpu, path);
+	uint64_t number = number_of(h, path);
 	uint32_t at = found ? (uint32_t)(found - all->list) : all->count;
 
 	if (soft > hard)
 		return -EINVAL;
-	if (!partition_exists(h, path))
+	if (!number)
 		return -ENOENT;
 	if (soft == 0 && hard == UINT64_MAX) {
-		if (found)
+		if (found && found->number == number)
 			all->list[at] = all->list[--all->count];
 		return 0;
 	}
 	if (at == PARTITIONS_MAX)
 		return -ENOSPC;
-	all->list[at] = (struct partition){.gpu = gpu, .soft = soft, .hard = hard};
+	all->list[at] =
+		(struct partition){.gpu = gpu, .soft = soft, .hard = hard, .number = number};
 	snprintf(all->list[at].path, sizeof(all->list[at].path), "%s", path);
 	all->count += !found;
 	return 0;
@@ -142,7 +164,8 @@ bool partition_allows(struct host *h, struct process *p, uint32_t gpu, uint64_t 
 	for (uint32_t i = 0; i < h->partitions.count; i++) {
 		const struct partition *limit = &h->partitions.list[i];
 
-		if (limit->gpu != gpu || !is_within(p->cgroup, limit->path))
+		if (limit->gpu != gpu || !is_within(p->cgroup, limit->path) ||
+		    !partition_stands(h, limit))
 			continue;
 		uint64_t used = partition_used(h, gpu, limit->path);
 

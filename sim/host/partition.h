@@ -1,6 +1,7 @@
 /* Memory limits of cgroups, as drivers from 615 on have them. A cgroup is named by the full path of
  * its directory. A limit binds all processes in the cgroup and below it; who is where the kernel
- * says (/proc/PID/cgroup). Managed memory does not count. One thread. Sizes in bytes. */
+ * says (/proc/PID/cgroup). It goes with its cgroup: one that is made anew at the same path has
+ * none. Managed memory does not count. One thread. Sizes in bytes. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,6 +19,7 @@ struct process;
 struct partition {
 	uint32_t gpu;
 	uint64_t soft, hard;
+	uint64_t number; /* the kernel's for the cgroup that was given the limit */
 	char path[WIRE_CGROUP_MAX];
 };
 
@@ -34,6 +36,8 @@ int partition_set(struct host *h, uint32_t gpu, const char *path, uint64_t soft,
 const struct partition *partition_find(const struct host *h, uint32_t gpu, const char *path);
 /* Whether its directory is there, in the root of cgroups. */
 bool partition_exists(const struct host *h, const char *path);
+/* Whether the cgroup that was given the limit is there still. */
+bool partition_stands(const struct host *h, const struct partition *partition);
 /* The bytes that count of the processes in a cgroup and below it. */
 uint64_t partition_used(const struct host *h, uint32_t gpu, const char *path);
 /* The limit that the process's own cgroup carries; NULL: none. */

@@ -158,7 +158,7 @@ static json_t *limits_json(const struct host *h, uint32_t gpu)
 		set_int(o, "soft_bytes", p->soft);
 		set_int(o, "hard_bytes", p->hard);
 		set_int(o, "used_bytes", partition_used(h, gpu, p->path));
-		json_object_set_new(o, "gone", json_boolean(!partition_exists(h, p->path)));
+		json_object_set_new(o, "gone", json_boolean(!partition_stands(h, p)));
 		json_array_append_new(all, o);
 	}
 	return all;

@@ -81,6 +81,20 @@ def test_a_cgroup_that_is_removed_with_its_limit_leaves_it_behind(newer, cgroups
     assert [(one["path"], one["gone"]) for one in left(newer)] == [(str(path), True)]
 
 
+def test_a_cgroup_that_is_made_anew_at_a_path_has_no_limit(newer, cgroups):  # noqa: F811
+    path = cgroups.make()
+    assert limits(newer, "set", path, 0, GIB)[0] == SUCCESS
+    assert takes(newer, path)[1][1] == 1024
+    path.rmdir()
+    path.mkdir()
+    assert limits(newer, "get", path)[0] == NOT_SUPPORTED
+    assert takes(newer, path)[2] > 70000
+    assert [one["gone"] for one in left(newer)] == [True]
+    assert limits(newer, "set", path, 0, GIB)[0] == SUCCESS
+    assert [one["gone"] for one in left(newer)] == [False]
+    assert takes(newer, path)[1][1] == 1024
+
+
 def test_a_gpu_in_mig_mode_has_no_such_limits(cgroups):  # noqa: F811
     done = sim_run("h100-80gb+mig", [*PROGRAM, "set", MOUNT or "/sys/fs/cgroup", 0, GIB], driver="615")
     assert json.loads(done.stdout)[0] == NOT_SUPPORTED, done.stderr
