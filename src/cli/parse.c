@@ -84,6 +84,8 @@ static void unknown_option(const struct cli *cli, const char *text, struct error
 	}
 	snprintf(typed, sizeof(typed), "%.*s", (int)MIN(length, sizeof(typed) - 1), text);
 	error_set(err, EXIT_CODE_USAGE, "unknown option %s", typed);
+	if (words_option_hint(cli->verb, typed, err))
+		return;
 	for (const struct cli_option *o = cli_options; o->name; o++)
 		if (cli_verb_takes(cli->verb, o->id) && !strncmp(typed, "--", 2))
 			suggest_offer(&near, typed + 2, o->name, strlen(o->name));

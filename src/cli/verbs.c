@@ -131,10 +131,12 @@ const struct cli_option cli_options[] = {
 	{OPT_AGENT_ALLOW, "docker-allow", "LIST",
 	 "container options that jobs may have: ipc,volume (all)"},
 	{OPT_AGENT_DENY, "docker-deny", "LIST", "container options that jobs may not have"},
-	{OPT_JOB_HOOK, "hook", "CMD", "run this at each change, with the change as JSON on stdin"},
-	{OPT_JOB_WEBHOOK, "webhook", "URL", "post each change there, as JSON"},
-	{OPT_JOB_HOOK_TIMEOUT, "hook-timeout", "TIME", "kill a hook that takes longer (1m)"},
-	{OPT_JOB_STDIN, "stdin", NULL, "read the changes, a line of JSON each; print none"},
+	{OPT_JOB_FROM, "from", "N", "tell the ends of jobs, from this number on; 0: all"},
+	{OPT_JOB_EXEC, "exec", "CMD", "run this at each end, with the end as JSON on stdin"},
+	{OPT_JOB_WEBHOOK, "webhook", "URL", "post each end there, as JSON"},
+	{OPT_JOB_EXEC_TIMEOUT, "exec-timeout", "TIME", "kill a command that takes longer (1m)"},
+	{OPT_JOB_CURSOR_FILE, "cursor-file", "FILE",
+	 "go on behind the last end that was told, which this file says"},
 	{OPT_JOB_SNAPSHOT, "snapshot", NULL,
 	 "run in a copy of the git tree's tracked files as of now"},
 	{OPT_JOB_LAST, "last", "N", "the last N jobs that have ended, too (20)"},
@@ -287,8 +289,7 @@ const struct cli_verb cli_verbs[] = {
 		 BIT(OPT_JOB_DOCKER) | BIT(OPT_AGENT_ALLOW) | BIT(OPT_AGENT_DENY) |
 		 BIT(OPT_AGENT_ON) | BIT(OPT_AGENT_TEMPLATE) | BIT(OPT_AGENT_NAMESPACE) |
 		 BIT(OPT_AGENT_PODS) | BIT(OPT_AGENT_API) | BIT(OPT_AGENT_TOKEN) |
-		 BIT(OPT_AGENT_CA) | BIT(OPT_JOB_HOOK) | BIT(OPT_JOB_WEBHOOK) |
-		 BIT(OPT_JOB_HOOK_TIMEOUT),
+		 BIT(OPT_AGENT_CA),
 	 0, -1, CLI_SYNTAX_MIXED, cli_agent},
 	{"enqueue", "[--] CMD [ARG]...", "put a command into a queue",
 	 "carve enqueue --queue half_gpu python3 train.py",
@@ -327,8 +328,10 @@ const struct cli_verb cli_verbs[] = {
 	{"job clone", "JOB", "enqueue a copy of a job with changes",
 	 "carve job clone 17 --queue single_gpu", JOB_OPTIONS, 1, 1, CLI_SYNTAX_MIXED,
 	 cli_job_again},
-	{"job events", "", "print changes of jobs as they come", "carve job events --json",
-	 BIT(OPT_JOB_HOOK) | BIT(OPT_JOB_WEBHOOK) | BIT(OPT_JOB_HOOK_TIMEOUT) | BIT(OPT_JOB_STDIN),
+	{"job events", "", "print changes of jobs as they come, or tell of each end",
+	 "carve job events --exec 'logger job $CARVE_JOB_ID is $CARVE_JOB_STATE'",
+	 BIT(OPT_JOB_FROM) | BIT(OPT_JOB_EXEC) | BIT(OPT_JOB_WEBHOOK) | BIT(OPT_JOB_EXEC_TIMEOUT) |
+		 BIT(OPT_JOB_CURSOR_FILE),
 	 0, 0, CLI_SYNTAX_MIXED, cli_job_events},
 	{"check", "", "say what enforces slices here, and what is missing", "carve check",
 	 BIT(OPT_CHECK_VERBOSE), 0, 0, CLI_SYNTAX_MIXED, cli_check},

@@ -141,6 +141,18 @@ static const struct {
 	{"-v", {"version"}},
 };
 
+/* Options that a verb had, and what is typed now. */
+static const struct {
+	const char *verb, *typed, *hint;
+} options_gone[] = {
+	{"agent", "--hook", "carve job events --exec CMD runs a command at the end of each job"},
+	{"agent", "--hook-timeout", "carve job events --exec CMD --exec-timeout TIME"},
+	{"agent", "--webhook", "carve job events --webhook URL posts the end of each job"},
+	{"job events", "--hook", "carve job events --exec CMD runs a command at each end"},
+	{"job events", "--hook-timeout", "carve job events --exec CMD --exec-timeout TIME"},
+	{"job events", "--stdin", "carve job events --from N reads ends from the daemon"},
+};
+
 static const struct cli_verb *verb_find(const char *group, const char *word)
 {
 	char name[128];
@@ -197,6 +209,18 @@ bool words_hint(const char *group, const char *word, struct error *err)
 		if (!same_group || !same_word)
 			continue;
 		error_hint(err, "%s", elsewhere[i].hint);
+		return true;
+	}
+	return false;
+}
+
+bool words_option_hint(const struct cli_verb *verb, const char *typed, struct error *err)
+{
+	for (size_t i = 0; verb && i < ARRAY_SIZE(options_gone); i++) {
+		if (strcmp(options_gone[i].verb, verb->name) != 0 ||
+		    strcmp(options_gone[i].typed, typed) != 0)
+			continue;
+		error_hint(err, "%s", options_gone[i].hint);
 		return true;
 	}
 	return false;

@@ -14,5 +14,7 @@ bool words_mean_list(const char *word);
 /* The command to type instead, where the group (NULL: none was named) has no such verb, but another
  * command does it. True: *err has the hint. */
 bool words_hint(const char *group, const char *word, struct error *err);
+/* The command to type instead of an option that the verb had once. True: *err has the hint. */
+bool words_option_hint(const struct cli_verb *verb, const char *typed, struct error *err);
 /* The option of `verb` that one of other programs (--memory, -q) stands for. NULL: none. */
 const char *words_option(const struct cli_verb *verb, const char *typed);

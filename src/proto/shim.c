@@ -49,13 +49,6 @@ static bool is_jobs(const struct shim_run *run)
 	       is_queue(run->queue);
 }
 
-static bool is_hooks(const struct shim_run *run)
-{
-	const struct shim_run plain = {.attempt = run->attempt, .index = -1};
-
-	return !memcmp(run, &plain, sizeof(plain));
-}
-
 int shim_head_check(const struct shim_head *head, size_t size)
 {
 	const struct shim_run *run = &head->run;
@@ -72,9 +65,6 @@ int shim_head_check(const struct shim_head *head, size_t size)
 		break;
 	case SHIM_TASK_POD:
 		right = is_jobs(run) && is_pods(run) && head->owner_size;
-		break;
-	case SHIM_TASK_HOOK:
-		right = is_hooks(run) && !head->owner_size;
 		break;
 	}
 	return right ? 0 : -EINVAL;

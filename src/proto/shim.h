@@ -33,9 +33,6 @@
 
 enum shim_task {
 	SHIM_TASK_JOB = 1,
-	/* Not a job, but a program that is told of jobs' changes. It runs outside of slices, leaves
-	 * the shim's session, and has the pipe as its standard input. */
-	SHIM_TASK_HOOK = 2,
 	/* A job that is a pod of a cluster. */
 	SHIM_TASK_POD = 3,
 };
@@ -54,7 +51,7 @@ enum shim_unit {
 /* The daemon's own part: numbers, and a name in a fixed alphabet. None of it is a command, a path
  * or an option, as the daemon's worker may be broken. */
 struct shim_run {
-	uint64_t job;      /* its number; 0: a hook */
+	uint64_t job;      /* its number */
 	uint64_t array;    /* the number of its array; 0: none */
 	int64_t index;     /* in the array; -1: it is in none */
 	uint64_t position; /* among the jobs that the text was vouched for */

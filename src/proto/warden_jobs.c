@@ -6,7 +6,7 @@ bool warden_vouch_fits(const void *request)
 {
 	const struct warden_vouch *r = request;
 
-	return r->kind >= WARRANT_JOB && r->kind <= WARRANT_PODS && r->count &&
+	return (r->kind == WARRANT_JOB || r->kind == WARRANT_PODS) && r->count &&
 	       r->count <= WARDEN_COUNT_MAX && r->attempts && r->attempts <= WARDEN_ATTEMPTS_MAX &&
 	       !r->reserved;
 }
@@ -15,14 +15,14 @@ bool warden_job_start_fits(const void *request)
 {
 	const struct warden_job *r = request;
 
-	return r->job <= INT64_MAX && r->attempt && !r->below;
+	return r->job && r->job <= INT64_MAX && r->attempt && !r->below;
 }
 
 bool warden_job_end_fits(const void *request)
 {
 	const struct warden_job *r = request;
 
-	return r->job <= INT64_MAX && r->attempt && r->below <= 1;
+	return r->job && r->job <= INT64_MAX && r->attempt && r->below <= 1;
 }
 
 bool warden_job_files_fits(const void *request)
@@ -36,8 +36,8 @@ bool warden_job_remove_fits(const void *request)
 {
 	const struct warden_job_remove *r = request;
 
-	return r->job <= INT64_MAX && r->attempt && r->files && r->files <= SHIM_FILES_ALL &&
-	       !r->reserved;
+	return r->job && r->job <= INT64_MAX && r->attempt && r->files &&
+	       r->files <= SHIM_FILES_ALL && !r->reserved;
 }
 
 bool warden_job_over_fits(const void *request)

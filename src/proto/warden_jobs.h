@@ -16,11 +16,9 @@
 /* The value that stands for no limit. */
 #define WARRANT_UNLIMITED UINT64_MAX
 
-/* The kinds of texts that are vouched for. A job's is never run as a hook, whose standard input is
- * the worker's to write. */
+/* The kinds of texts that are vouched for, by the numbers that warrants on disk have. */
 enum warrant_kind {
 	WARRANT_JOB = 1,
-	WARRANT_HOOK = 2, /* the program of an agent's hook */
 	WARRANT_PODS = 3, /* how the pods of an agent's jobs are made */
 };
 
@@ -64,11 +62,10 @@ struct warden_vouch {
 };
 
 /* WARDEN_JOB_START: with a sealed memfd as proto/shim.h has it: starts a shim for attempt `attempt`
- * of job `job`. Job 0 is no job, but the hook of the agent with the number `attempt`. The answer
- * has its process, and comes with the end of the pipe on which the shim is told to go. The error is
- * EKEYREJECTED where the text's warrant is not by the warden's key, and EKEYEXPIRED where the job's
- * right to this attempt is spent: no try more will do. It is EKEYREVOKED where the warrant of its
- * agent's text is not: another agent may do.
+ * of job `job`. The answer has its process, and comes with the end of the pipe on which the shim is
+ * told to go. The error is EKEYREJECTED where the text's warrant is not by the warden's key, and
+ * EKEYEXPIRED where the job's right to this attempt is spent: no try more will do. It is
+ * EKEYREVOKED where the warrant of its agent's text is not: another agent may do.
  *
  * WARDEN_JOB_END: the attempt is over: kills what is left in the cgroup that the warden made for
  * it. The answer does not wait for the removal of that cgroup. With `below` set, it only kills what
@@ -97,8 +94,8 @@ struct warden_job_limits {
 	uint32_t reserved;
 };
 
-/* WARDEN_JOB_REMOVE: removes files of attempt `attempt` of job `job` (0: of a hook) in the
- * directory of user `uid`. */
+/* WARDEN_JOB_REMOVE: removes files of attempt `attempt` of job `job` in the directory of
+ * user `uid`. */
 struct warden_job_remove {
 	uint64_t job;
 	uint32_t attempt;

@@ -147,7 +147,7 @@ static int command_prepare(const struct shim *shim, char ***ret_argv, struct fai
 	return *ret_argv ? 0 : fail(failure, EXIT_CODE_RUN_FAILED, "the command", ENOMEM);
 }
 
-void shim_signals_restore(const struct shim *shim)
+static void signals_restore(const struct shim *shim)
 {
 	for (int number = 1; number <= SIGRTMAX; number++)
 		if (number != SIGKILL && number != SIGSTOP)
@@ -180,7 +180,7 @@ _Noreturn void shim_command_become(const struct shim *shim, int gate, int failur
 	}
 	kill_point("shim.released");
 	if (rc == 0) {
-		shim_signals_restore(shim);
+		signals_restore(shim);
 		execvp(argv[0], argv);
 		failure.code = program_why(argv[0], errno, why);
 		snprintf(failure.text, sizeof(failure.text), "%.250s: %.240s", argv[0], why);

@@ -514,27 +514,6 @@ static int shim_run(struct shim *shim)
 	return EXIT_CODE_OK;
 }
 
-/* A program that is told of jobs' changes. Nobody waits for its end: the parent ends at once. */
-static int hook_become(struct shim *shim)
-{
-	char path[PATH_MAX] = "", **argv = shim_spec_argv(&shim->spec);
-	const char *what = "";
-
-	if (!argv || fork() != 0)
-		return EXIT_CODE_OK;
-	setsid();
-	int rc = shim_spec_enter(&shim->spec, &what);
-	if (rc == 0)
-		rc = shim_spec_files(&shim->spec, &shim->place, path);
-	if (rc < 0 || dup2(SHIM_GO_FD, STDIN_FILENO) < 0)
-		return EXIT_CODE_FAILED;
-	shim_signals_restore(shim);
-	execvp(argv[0], argv);
-	dprintf(STDERR_FILENO, "carve: the hook cannot be run: %s: %s\n", argv[0],
-		strerrordesc_np(errno));
-	return EXIT_CODE_FAILED;
-}
-
 int main(int argc, char **argv)
 {
 	struct shim shim = {
@@ -563,8 +542,6 @@ int main(int argc, char **argv)
 	prctl(PR_SET_NAME, "carve-shim", 0, 0, 0);
 	if (shim.signals < 0 || shim_spec_read(SHIM_SPEC_FD, argv[3], &shim.spec) < 0)
 		return EXIT_CODE_OK;
-	if (shim.spec.hook)
-		return hook_become(&shim);
 	if (!go_wait(&shim))
 		return EXIT_CODE_OK;
 	kill_point("shim.go");

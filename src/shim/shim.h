@@ -60,7 +60,6 @@ void shim_remover_start(struct shim *shim);
 _Noreturn void shim_command_become(const struct shim *shim, int gate, int failures);
 /* Records that nothing ran: the daemon may start the job anew. */
 void shim_leave_unstarted(const struct shim *shim);
-void shim_signals_restore(const struct shim *shim);
 
 /* ---- daemon.c */
 /* A user's own daemon is started by whoever needs it; a system daemon by root alone. */

@@ -159,10 +159,8 @@ int shim_spec_read(int fd, const char *attach, struct shim_spec *ret)
 	if (fstat(fd, &st) < 0 || all_read(fd, &head, sizeof(head), 0) < 0 ||
 	    shim_head_check(&head, (size_t)st.st_size) < 0)
 		return -EBADMSG;
-	*ret = (struct shim_spec){.run = head.run,
-				  .hook = head.kind == SHIM_TASK_HOOK,
-				  .asks = head.warrant.magic == WARRANT_MAGIC,
-				  .attach = attach};
+	*ret = (struct shim_spec){
+		.run = head.run, .asks = head.warrant.magic == WARRANT_MAGIC, .attach = attach};
 	int rc = texts_read(fd, &head, ret);
 	if (rc < 0)
 		return rc;

@@ -33,7 +33,6 @@ struct shim_spec {
 	 * gpu_memory (texts), grace_s, and template (an object). NULL: the job runs on this host.
 	 */
 	json_t *pod;
-	bool hook;          /* it is no job */
 	bool asks;          /* it asks the launcher before the command runs */
 	const char *attach; /* the path of the daemon's attach socket */
 	char name[JOB_TEXT_NAME_SIZE], job[SHIM_ID_TEXT];

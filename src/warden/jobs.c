@@ -228,28 +228,25 @@ static int spec_check(const struct jobs_place *place, const struct warden_job *r
 	if (rc < 0)
 		return rc;
 	*ret = head;
-	rc = warrant_check(&place->key, &head.warrant,
-			   head.kind == SHIM_TASK_HOOK ? WARRANT_HOOK : WARRANT_JOB, text,
-			   head.text_size);
+	rc = warrant_check(&place->key, &head.warrant, WARRANT_JOB, text, head.text_size);
 	return rc == -EPERM ? -EKEYREJECTED : rc;
 }
 
-/* The shim's end of the socket at which it asks, or -errno. A hook has none: it runs as long as its
- * agent. The shim of a pod may come back to it. */
+/* The shim's end of the socket at which it asks, or -errno. The shim of a pod may come back to it.
+ */
 static int permit_make(struct jobs_place *place, const struct shim_head *head)
 {
 	const struct warrant *warrant = &head->warrant;
 	const struct shim_run *run = &head->run;
-	bool is_hook = head->kind == SHIM_TASK_HOOK, again = head->kind != SHIM_TASK_JOB;
+	bool again = head->kind != SHIM_TASK_JOB;
 	uint64_t number = warrant->number + run->position;
-	uint32_t attempt = is_hook ? 1 : run->attempt;
 
 	if (run->position >= warrant->count)
 		return -EINVAL;
-	if (attempt > warrant->attempts)
+	if (run->attempt > warrant->attempts)
 		return -EKEYEXPIRED;
-	int rc = rights_check(&place->rights, number, attempt, again);
-	return rc < 0 || is_hook ? rc : permits_add(&place->permits, number, attempt, again);
+	int rc = rights_check(&place->rights, number, run->attempt, again);
+	return rc < 0 ? rc : permits_add(&place->permits, number, run->attempt, again);
 }
 
 int warden_run_job_start(struct warden_place *all, const struct warden_message *request,
@@ -268,7 +265,7 @@ int warden_run_job_start(struct warden_place *all, const struct warden_message *
 		rc = permit_make(place, &head);
 	if (rc < 0)
 		return rc;
-	permit = head.kind == SHIM_TASK_HOOK ? -1 : rc;
+	permit = rc;
 	/* Where this fails, so does the start, and says why. */
 	(void)jobs_files_make(place, WARDEN_NOBODY);
 	name_of(r, name);

@@ -48,10 +48,9 @@ static void head_look(const uint8_t *data, size_t size)
 		return;
 	check((size_t)head.text_size + head.owner_size == behind && head.text_size);
 	check(run->attempt && run->job <= INT64_MAX && run->index >= -1);
-	check((head.kind == SHIM_TASK_HOOK) == !run->job);
+	check(run->job);
 	check(head.kind == SHIM_TASK_POD || !(run->pod_key | run->pod_size | run->pod_unit));
-	if (head.kind != SHIM_TASK_HOOK)
-		name_check(run->queue, sizeof(run->queue), "._-");
+	name_check(run->queue, sizeof(run->queue), "._-");
 }
 
 static void go_look(const uint8_t *data, size_t size)

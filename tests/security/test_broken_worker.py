@@ -15,7 +15,7 @@ from conftest import wait_until
 from .lab import ALICE, BOB, CARVE, ROOT, as_user
 from .test_jobs import Jobs
 from .test_warden_service import anew, service  # noqa: F401
-from .worker import END, HOOK, OVER, PODS, REMOVE, TASK_HOOK, TASK_POD, Worker, head_of, run_of, text_of
+from .worker import END, OVER, PODS, REMOVE, TASK_POD, Worker, head_of, run_of, text_of
 
 GO = struct.pack("<II32s", 0x4D494853, 0, b"s-abcdef")
 
@@ -55,11 +55,10 @@ def test_a_warrant_is_for_one_text_of_one_kind(worker):
     warrant, bobs = worker.vouch(ROOT, text), worker.vouch(BOB, other)
     assert worker.start(head_of(warrant, other)) == errno.EKEYREJECTED
     assert worker.start(head_of(bobs, text)) == errno.EKEYREJECTED
-    # The worker writes to the standard input of a hook: a shell that root enqueued would run what it says.
-    hook = run_of(job=0, grace_ns=0, queue=b"")
-    assert worker.start(head_of(warrant, text, hook, TASK_HOOK), job=0) == errno.EKEYREJECTED
-    hooks = worker.vouch(ROOT, text, HOOK)
-    assert worker.start(head_of(hooks, text)) == errno.EKEYREJECTED
+    # The worker writes to the pipe of a shim. As the standard input of a shell that root enqueued it would be commands.
+    for kind in (0, 2, 4):
+        assert worker.start(head_of(warrant, text, run_of(job=0, grace_ns=0, queue=b""), kind), job=0) == errno.EINVAL, kind
+    assert worker.start(head_of(worker.vouch(ROOT, text, PODS), text)) == errno.EKEYREJECTED
     # Not as another job than the launcher was told of, whose cgroup it would share.
     assert worker.start(head_of(warrant, text, run_of(job=2)), job=1) == errno.EINVAL
 

@@ -1,5 +1,4 @@
 """Jobs of users in a system daemon: each runs as the user who enqueued it, and as nobody else (docs/queues.md, "Users")."""
-import collections
 import contextlib
 import json
 import os
@@ -14,7 +13,7 @@ import tempfile
 import pytest
 
 from cgroups import MOUNT, cgroups_can_be_made
-from conftest import PATIENCE, rest_long, wait_until
+from conftest import wait_until
 
 from .lab import ALICE, BOB, CARVE, CARVED, MALLORY, ROOT, peer_of
 
@@ -295,72 +294,6 @@ def test_the_supervisor_waits_for_shims_and_keeps_its_worker(jobs):
     assert lab.serves_still()
 
 
-# The most is more than a hook's list of one user's changes holds.
-FLOODS = [150, 1200]
-
-
-@pytest.mark.attack("9", "a user whose cancelled array keeps root's hook busy")
-@pytest.mark.parametrize("flood", rest_long(FLOODS))
-def test_a_users_many_changes_hold_up_no_others_at_a_hook(lab, tmp_path, flood):
-    """Users take turns. All ends are told; other changes of one user beyond a list's length are dropped, and counted.
-
-    The hook deals with its first change when all of both users' wait."""
-    out, gate = tmp_path / "told", tmp_path / "gate"
-    lab.carve_json(ROOT, "agent", "--detached", "--gpus", "all", "--queue", "half=0.5", "--hook",
-                   f'while [ ! -e {gate} ]; do sleep 0.02; done; read -r change; echo "$CARVE_JOB_ID $CARVE_JOB_STATE $change" >> {out}')
-    jobs = Jobs.__new__(Jobs)
-    jobs.lab = lab
-
-    def told():
-        return [line.split(" ", 2) for line in out.read_text().splitlines()] if out.exists() else []
-
-    array = jobs.enqueue(ALICE, "true", options=("--array", f"0-{flood - 1}", "--hold"))
-    assert lab.carve(ALICE, "job", "cancel", array).returncode == 0
-    of_bob = jobs.enqueue(BOB, "true")
-    assert jobs.ended(BOB, of_bob)["state"] == "done"
-    gate.touch()
-    wait_until(lambda: sum(state == "cancelled" for _, state, _ in told()) == flood, timeout=5 * PATIENCE)
-    of_bobs = [(place, state) for place, (id, state, _) in enumerate(told()) if id == of_bob]
-    assert [state for _, state in of_bobs] == ["queued", "starting", "running", "done"]
-    assert of_bobs[-1][0] < flood / 4
-    states = collections.Counter(state for id, state, _ in told() if id.startswith(f"{array}_"))
-    dropped = sum(json.loads(change).get("dropped", 0) for *_, change in told())
-    assert set(states) == {"held", "cancelled"} and 0 < states["held"] and states["held"] + dropped == flood, (states, dropped)
-    assert (dropped > 0) == (flood == max(FLOODS))
-    if dropped:
-        assert f"agent.hook_behind id=a-1 user={ALICE}" in lab.log()
-        assert f"agent.hook_dropped id=a-1 user={ALICE} changes={dropped}" in lab.log()
-
-
-def test_the_hook_of_roots_agent_runs_as_root_said_and_not_as_the_database_does(lab, tmp_path):
-    out, lie = tmp_path / "told", tmp_path / "lie"
-    lab.carve_json(ROOT, "agent", "--detached", "--gpus", "all", "--queue", "half=0.5", "--hook",
-                   f'echo "$(id -u) $CARVE_JOB_ID $CARVE_JOB_STATE" >> {out}')
-    jobs = Jobs.__new__(Jobs)
-    jobs.lab = lab
-
-    def told(id):
-        return [line.split()[2] for line in out.read_text().splitlines() if line.startswith(f"{ROOT} {id} ")] if out.exists() else []
-
-    first = jobs.enqueue(ALICE, "true")
-    wait_until(lambda: told(first) == ["queued", "starting", "running", "done"])
-    lab.kill_daemon()
-    wait_until(lab.can_lock)
-    database, = lab.runtime.rglob("queue.db")
-    with sqlite3.connect(database) as db:
-        (id, text), = db.execute("SELECT id, text FROM agent").fetchall()
-        assert str(out) in text
-        db.execute("UPDATE agent SET text=? WHERE id=?", (text.replace(str(out), str(lie)), id))
-    lab.start()
-    second = jobs.enqueue(ALICE, "true")
-    assert jobs.ended(ALICE, second)["state"] == "done"
-    wait_until(lambda: "agent.hook_not_started" in lab.log())
-    status = lab.carve(ROOT, "agent", "--status")
-    assert "the hook of agent a-1 cannot be started" in status.stderr and "start the agent anew" in status.stderr, status.stderr
-    assert "start the agent anew" in lab.carve_json(ROOT, "agent", "--status")[0]["hook_error"]
-    assert not lie.exists() and not told(second)
-
-
 # ---- jobs that are pods ----
 
 TEMPLATE = "metadata: {labels: {team: a}}\nspec: {containers: [{name: main, image: cuda}]}\n"
@@ -447,8 +380,6 @@ def test_a_user_without_rights_on_the_host_has_few_agents_and_only_for_pods(lab,
         assert pods_agent(lab, ALICE, cluster, queue=f"q{i}=0.5").returncode == 0
     refused = pods_agent(lab, ALICE, cluster, queue="q4=0.5")
     assert refused.returncode == 5 and "more than 4 agents" in refused.stderr
-    refused = pods_agent(lab, BOB, cluster, "--hook", "true")
-    assert refused.returncode == 5 and "hooks" in refused.stderr
 
 
 @pytest.mark.attack("4", "pods in another user's name, by a changed database")

@@ -11,8 +11,8 @@ from .broken_worker import HEAD, MAGIC, VERSION
 from .lab import as_user
 
 VOUCH, START, END, FILES, REMOVE, OVER = range(15, 21)
-JOB, HOOK, PODS = 1, 2, 3  # what a text is
-TASK_JOB, TASK_HOOK, TASK_POD = 1, 2, 3
+JOB, PODS = 1, 3  # what a text is
+TASK_JOB, TASK_POD = 1, 3
 HEAD_MAGIC, GO_MAGIC = 0x44414548, 0x4D494853
 WARRANT_SIZE = 1208
 SEALS = 0xF  # all four

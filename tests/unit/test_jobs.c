@@ -73,7 +73,7 @@ static void test_a_warrant_is_for_its_user_and_text(void **state)
 	assert_int_equal(warrant_check(&key, &warrant, WARRANT_JOB, TEXT, sizeof(TEXT)), 0);
 	assert_int_equal(warrant_check(&key, &warrant, WARRANT_JOB, TEXT, sizeof(TEXT) - 1),
 			 -EPERM);
-	assert_int_equal(warrant_check(&key, &warrant, WARRANT_HOOK, TEXT, sizeof(TEXT)), -EPERM);
+	assert_int_equal(warrant_check(&key, &warrant, WARRANT_PODS, TEXT, sizeof(TEXT)), -EPERM);
 	assert_int_equal(warrant_check(&other, &warrant, WARRANT_JOB, TEXT, sizeof(TEXT)), -EPERM);
 	for (size_t at = 0; at < sizeof(warrant); at++) {
 		changed = warrant;
@@ -412,22 +412,19 @@ static void test_only_what_was_vouched_for_is_started(void **state)
 /* Each field of the head that a broken worker may fill. */
 static void test_what_the_worker_says_of_an_attempt_is_checked(void **state)
 {
-	struct warrant job, hook;
+	struct warrant job, pods;
 	struct shim_head head;
 
 	if (link_fd < 0)
 		skip();
 	assert_int_equal(vouch(TEXT, &job), 0);
-	assert_int_equal(vouch_as(WARRANT_HOOK, TEXT, &hook), 0);
-	/* A worker writes to the standard input of a hook, and a job may be a shell. */
+	assert_int_equal(vouch_as(WARRANT_PODS, TEXT, &pods), 0);
+	head = head_of(&pods, TEXT);
+	assert_int_equal(start_head(&head, TEXT, "", ALL_SEALS), EKEYREJECTED);
+	/* No job has the number 0. */
 	head = head_of(&job, TEXT);
-	head.kind = SHIM_TASK_HOOK;
-	head.run = (struct shim_run){.index = -1, .attempt = 1};
-	assert_int_equal(start_head(&head, TEXT, "", ALL_SEALS), EKEYREJECTED);
-	head.warrant = hook;
-	assert_int_equal(start_head(&head, TEXT, "", ALL_SEALS), 0);
-	head = head_of(&hook, TEXT);
-	assert_int_equal(start_head(&head, TEXT, "", ALL_SEALS), EKEYREJECTED);
+	head.run.job = 0;
+	assert_int_equal(start_head(&head, TEXT, "", ALL_SEALS), EINVAL);
 	/* Words of an agent's owner, such as an image, are a pod's alone. */
 	head = head_of(&job, TEXT);
 	head.owner_size = 2;

@@ -12,7 +12,7 @@
 #include "base/macros.h"
 #include "cli/cli.h"
 #include "cli/job/agent_pods.h"
-#include "cli/job/job_hook.h"
+#include "cli/job/jobs.h"
 #include "cli/output.h"
 #include "client/client.h"
 #include "client/sessions.h"
@@ -49,14 +49,6 @@ static void agents_print(const json_t *agents)
 		}
 	}
 	table_print(&table);
-	json_array_foreach(agents, i, agent)
-	{
-		const char *failure = session_text(agent, "hook_error");
-
-		if (*failure)
-			fprintf(stderr, "carve: note: the hook of agent %s cannot be started: %s\n",
-				session_text(agent, "id"), failure);
-	}
 }
 
 static int status(const struct cli *cli, const struct client *client, struct error *err)
@@ -88,17 +80,6 @@ static bool continues_gpus(const char *gpus, const char *word)
 	size_t length = strlen(gpus);
 
 	return length && (gpus[length - 1] == ',' || *word == ',') && is_gpus(word);
-}
-
-static int hook_add(const struct cli *cli, json_t *body, struct error *err)
-{
-	struct job_hook hook;
-	int rc = job_hook_options(cli, &hook, err);
-
-	if (rc < 0 || (!hook.command && !hook.url))
-		return rc;
-	json_t *program = job_hook_program(cli, &hook, err);
-	return program ? json_object_set_new(body, "hook", program) : -EXIT_CODE_FAILED;
 }
 
 /* The GPUs as one text, and queues as they stand, which are the body's. Words are either, wherever
@@ -155,8 +136,6 @@ static int body_make(const struct cli *cli, json_t *body, struct error *err)
 	bool contained = cli->value[OPT_JOB_DOCKER] != NULL;
 	int rc = agent_pods_check(cli, err);
 
-	if (rc == 0)
-		rc = hook_add(cli, body, err);
 	if (rc < 0)
 		return rc;
 	if ((rc = words_take(cli, body, gpus, err)) < 0)
@@ -185,15 +164,10 @@ static int body_make(const struct cli *cli, json_t *body, struct error *err)
 /* The child: prints what happens, until its parent ends it. */
 _Noreturn static void events_print(const struct cli *cli)
 {
-	struct cli events = *cli;
 	struct error err = {0};
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	/* The daemon tells the agent's. */
-	events.value[OPT_JOB_HOOK] = events.value[OPT_JOB_WEBHOOK] = NULL;
-	unsetenv(JOB_HOOK_ENV);
-	unsetenv(JOB_WEBHOOK_ENV);
-	if (cli_job_events(&events, &err) < 0)
+	if (job_changes_print(cli, &err) < 0)
 		output_error(&err, cli->value[OPT_JSON]);
 	_exit(EXIT_CODE_UNREACHABLE);
 }

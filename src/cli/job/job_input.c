@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "cli/job/cache_dir.h"
+#include "cli/job/user_dir.h"
 
 static bool is_there(void)
 {
@@ -24,7 +24,7 @@ static bool is_there(void)
 static int fifo_make(struct job_input *input)
 {
 	char dir[PATH_MAX];
-	int rc = cache_dir_make("input", dir);
+	int rc = user_dir_cache("input", dir);
 
 	if (rc < 0)
 		return rc;
@@ -46,7 +46,7 @@ void job_input_begin(struct job_input *input)
 	if (rc == 0)
 		return;
 	fprintf(stderr, "carve: note: the job has no standard input: %s: %s\n",
-		*input->path ? input->path : "~/.cache/carve", cache_dir_why(rc));
+		*input->path ? input->path : "~/.cache/carve", user_dir_why(rc));
 	job_input_end(input);
 }
 

@@ -581,13 +581,3 @@ int job_options_new(const struct cli *cli, json_t *body, struct error *err)
 	limits_note(body);
 	return rc;
 }
-
-int job_options_place(json_t *body, struct error *err)
-{
-	int rc = export_read(NULL, body, err);
-
-	if (rc == 0)
-		rc = chdir_read(NULL, body, err);
-	limits_note(body);
-	return rc;
-}

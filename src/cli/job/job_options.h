@@ -15,6 +15,3 @@ int job_options_read(const struct cli *cli, json_t *body, struct error *err);
 int job_option_since(const char *text, int64_t *ret, struct error *err);
 /* The options that only a new job has: its environment, directory, array and sweep. */
 int job_options_new(const struct cli *cli, json_t *body, struct error *err);
-/* The surroundings of this process: environment, directory, umask and limits, for a program that
- * runs in its stead. 0, or negative with *err. */
-int job_options_place(json_t *body, struct error *err);

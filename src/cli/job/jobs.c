@@ -1,31 +1,22 @@
 /* carve job ..., carve queue ... */
 #include "cli/job/jobs.h"
-#include "cli/job/job_hook.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "base/units.h"
 #include "cli/cli.h"
 #include "cli/job/job_options.h"
 #include "cli/job/job_show.h"
 #include "cli/output.h"
 #include "client/client.h"
 #include "client/sessions.h"
-
-#define LINE_MAX_BYTES 65536u
 
 int job_path(const char *id, const char *suffix, char buf[static JOB_PATH_SIZE], struct error *err)
 {
@@ -370,136 +361,4 @@ int cli_job_again(struct cli *cli, struct error *err)
 		return output_json(answer, err);
 	printf("%s\n", session_text(answer, "id"));
 	return 0;
-}
-
-static int event_tell(const struct cli *cli, const struct job_hook *hook, const json_t *event,
-		      struct error *err)
-{
-	int rc = 0;
-
-	if (cli->value[OPT_JSON])
-		rc = output_json_line(event, err);
-	else
-		printf("job %s: %s\n", session_text(event, "id"), session_text(event, "state"));
-	if (rc == 0 && fflush(stdout) == EOF)
-		rc = error_set(err, EXIT_CODE_FAILED, "cannot write to standard output");
-	return rc < 0 ? rc : job_hook_tell(hook, event, err);
-}
-
-static int line_tell(const struct job_hook *hook, const char *line, struct error *err)
-{
-	cleanup_json json_t *event = json_loads(line, 0, NULL);
-
-	return json_is_object(event)
-		       ? job_hook_tell(hook, event, err)
-		       : error_set(err, EXIT_CODE_USAGE, "--stdin: a line is not a JSON object");
-}
-
-/* The next bytes of standard input, which stay there. Their number; 0: its end; or -1: it is no
- * pipe. */
-static ssize_t pipe_look(const int aside[2], char bytes[static PIPE_BUF])
-{
-	ssize_t n;
-
-	do
-		n = tee(STDIN_FILENO, aside[1], PIPE_BUF, 0);
-	while (n < 0 && errno == EINTR);
-	return n > 0 ? read(aside[0], bytes, (size_t)n) : n;
-}
-
-static void pipe_drop(size_t bytes)
-{
-	char dropped[PIPE_BUF];
-
-	while (bytes) {
-		ssize_t n = read(STDIN_FILENO, dropped, bytes);
-
-		if (n > 0)
-			bytes -= (size_t)n;
-	}
-}
-
-/* A line stays in the pipe until the hook has run: the daemon sees there how far it is. */
-static int pipe_read(const struct job_hook *hook, const int aside[2], struct error *err)
-{
-	char line[LINE_MAX_BYTES + PIPE_BUF];
-	size_t held = 0;
-	ssize_t n;
-	int rc = 0;
-
-	while (rc == 0 && (n = pipe_look(aside, line + held)) > 0) {
-		const char *end = memchr(line + held, '\n', (size_t)n);
-		size_t length = end ? (size_t)(end - line) + 1 - held : (size_t)n;
-
-		held += length;
-		if (!end && held > LINE_MAX_BYTES)
-			rc = error_set(err, EXIT_CODE_USAGE, "--stdin: a line is longer than %u",
-				       LINE_MAX_BYTES);
-		else if (end) {
-			line[held - 1] = '\0';
-			rc = line_tell(hook, line, err);
-			held = 0;
-		}
-		if (rc == 0)
-			pipe_drop(length);
-	}
-	return rc;
-}
-
-/* The changes come from a program that knows them: the daemon, of an agent's jobs. */
-static int events_read(const struct job_hook *hook, struct error *err)
-{
-	cleanup_free char *line = NULL;
-	struct stat st;
-	size_t size = 0;
-	int aside[2], rc = 0;
-
-	if (fstat(STDIN_FILENO, &st) == 0 && S_ISFIFO(st.st_mode)) {
-		if (pipe2(aside, O_CLOEXEC) < 0)
-			return error_set(err, EXIT_CODE_FAILED, "cannot make a pipe: %s",
-					 strerrordesc_np(errno));
-		return pipe_read(hook, aside, err);
-	}
-	while (rc == 0 && getline(&line, &size, stdin) > 0)
-		rc = line_tell(hook, line, err);
-	return rc;
-}
-
-int cli_job_events(struct cli *cli, struct error *err)
-{
-	struct job_hook hook;
-
-	if (job_hook_options(cli, &hook, err) < 0)
-		return -EXIT_CODE_USAGE;
-	if (cli->value[OPT_JOB_STDIN])
-		return events_read(&hook, err);
-
-	struct client_patience patience = {.wait_ns = UINT64_MAX / 2};
-	cleanup_json json_t *first = NULL;
-	struct client client;
-	int rc = client_open(&client, cli->value[OPT_HOST], err);
-
-	if (rc < 0 || (rc = client_call(&client, "GET", "/v1/jobs/events?from=999999999999999",
-					NULL, NULL, &first, err)) < 0)
-		return rc;
-	uint64_t from = session_number(first, "next");
-	for (;;) {
-		cleanup_json json_t *answer = NULL;
-		char path[JOB_PATH_SIZE];
-		size_t i;
-		json_t *event;
-
-		snprintf(path, sizeof(path), "/v1/jobs/events?wait=1&from=%llu",
-			 (unsigned long long)from);
-		if ((rc = client_call(&client, "GET", path, NULL, &patience, &answer, err)) < 0)
-			return rc;
-		json_array_foreach(json_object_get(answer, "events"), i, event)
-		{
-			if ((rc = event_tell(cli, &hook, event, err)) < 0)
-				return rc;
-		}
-		if (fflush(stdout) == EOF)
-			return error_set(err, EXIT_CODE_FAILED, "cannot write to standard output");
-		from = session_number(answer, "next");
-	}
 }

@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+struct cli;
 struct client;
 struct error;
 
@@ -37,5 +38,7 @@ void jobs_failure_tell(const char *id, const json_t *jobs);
 /* Says on standard error why a job that was enqueued or moved does not start, where the answer
  * does. `queue`: the queue that was named, or NULL. */
 void job_waits_note(const json_t *answer, const char *queue);
+/* Prints changes of jobs as they come. Returns where it cannot go on: negative with *err. */
+int job_changes_print(const struct cli *cli, struct error *err);
 /* A key for a request, so that it may be made again. NULL: no memory. */
 json_t *job_key(void);

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "cli/job/cache_dir.h"
+#include "cli/job/user_dir.h"
 
 #define WORDS_MAX 20
 
@@ -101,12 +101,12 @@ static int cannot(struct error *err, const char *path)
 
 static int directory_make(char ret[static PATH_MAX], struct error *err)
 {
-	int rc = cache_dir_make("snapshots", ret);
+	int rc = user_dir_cache("snapshots", ret);
 
 	if (rc < 0 && !*ret)
 		return error_set(err, EXIT_CODE_FAILED, "--snapshot: HOME is not set");
 	return rc < 0 ? error_set(err, EXIT_CODE_FAILED, "--snapshot: cannot write %.300s: %s", ret,
-				  cache_dir_why(rc))
+				  user_dir_why(rc))
 		      : 0;
 }
 

@@ -1,6 +1,5 @@
 #include "daemon/api/api_agent.h"
 
-#include <limits.h>
 #include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,15 +69,6 @@ static json_t *agent_json(const struct node *node, const struct agent *agent)
 				    json_pack("{s:s, s:i, s:i}", "namespace",
 					      agent->pods->namespace, "max", (int)agent->pods->most,
 					      "running", (int)agent_pods_running(agent)));
-	if (object && agent->hook) {
-		char path[PATH_MAX];
-
-		agent_hook_log(agent, path);
-		json_object_set_new(object, "hook_log", json_string(path));
-		const char *failure = agent_hook_failure(agent);
-		json_object_set_new(object, "hook_error",
-				    failure ? json_string(failure) : json_null());
-	}
 	return object;
 }
 
@@ -194,37 +184,14 @@ static int text_read(const json_t *body, const char *key, char *to, size_t size,
 	return 0;
 }
 
-static bool is_program(const json_t *hook)
-{
-	const json_t *argv = json_object_get(hook, "argv");
-
-	for (size_t i = 0; i < json_array_size(argv); i++)
-		if (!json_is_string(json_array_get(argv, i)))
-			return false;
-	return json_array_size(argv) > 0;
-}
-
-/* A program of the client's: it runs as the client does. *ret: its text, malloc'ed. */
-static int hook_read(const struct call *call, const json_t *program, char **ret, struct error *err)
-{
-	if (!is_program(program))
-		return error_set(err, EXIT_CODE_USAGE, "'hook' is no program");
-	if (!launcher_is_there(&call->node->launcher) && call->peer.uid != geteuid())
-		return error_set(err, EXIT_CODE_NOT_PERMITTED,
-				 "this daemon cannot run a hook as user %s",
-				 view_user(call->peer.uid));
-	*ret = json_dumps(program, JSON_COMPACT);
-	return *ret ? 0 : error_set(err, EXIT_CODE_FAILED, "out of memory");
-}
-
 static int agent_read(const struct call *call, const json_t *body, struct agent *agent,
-		      char **ret_hook, struct error *err)
+		      struct error *err)
 {
 	const char *gpus = json_string_value(json_object_get(body, "gpus"));
 	static const char *const known[] = {"gpus",           "queues", "order_fairness",
 					    "detached",       "image",  "container_allow",
-					    "container_deny", "pods",   "hook"};
-	const json_t *pods = json_object_get(body, "pods"), *hook = json_object_get(body, "hook");
+					    "container_deny", "pods"};
+	const json_t *pods = json_object_get(body, "pods");
 	const char *key;
 	json_t *value;
 
@@ -255,8 +222,6 @@ static int agent_read(const struct call *call, const json_t *body, struct agent 
 		rc = queues_read(json_object_get(body, "queues"), agent, err);
 	if (rc == 0 && pods && gpus)
 		rc = error_set(err, EXIT_CODE_USAGE, "an agent has GPUs of this host, or pods");
-	if (rc == 0 && hook)
-		rc = hook_read(call, hook, ret_hook, err);
 	if (rc == 0 && pods)
 		rc = agent_pods_read(pods, &agent->pods, err);
 	return rc;
@@ -271,18 +236,17 @@ static bool may_lead(const struct call *call)
  * may each user have, subordinate users together with their owner. */
 #define USER_PODS_AGENTS_MAX 4u
 
-static int may_have_pods(const struct call *call, const json_t *body, struct error *err)
+static int may_have_pods(const struct call *call, struct error *err)
 {
 	uid_t owner = owner_of(call->peer.uid);
 	unsigned count = 0;
 
 	for (const struct agent *a = agents_first(call->node->queues); a; a = a->next)
 		count += owner_of(a->uid) == owner;
-	if (count < USER_PODS_AGENTS_MAX && !json_object_get(body, "hook"))
+	if (count < USER_PODS_AGENTS_MAX)
 		return 0;
 	return error_set(err, EXIT_CODE_NOT_PERMITTED,
-			 "only root and members of group carve may have %s here",
-			 count < USER_PODS_AGENTS_MAX ? "hooks" : "more than 4 agents");
+			 "only root and members of group carve may have more than 4 agents here");
 }
 
 static bool refuse_leading(struct call *call, const struct agent *agent)
@@ -294,23 +258,19 @@ static bool refuse_leading(struct call *call, const struct agent *agent)
 	return true;
 }
 
-/* A request whose texts are being vouched for: the hook's, and how pods are made. */
+/* A request whose text is being vouched for: how pods are made. */
 struct leading {
 	struct call *call;
 	struct agent *agent; /* agent_start() copies it */
-	char *hook;          /* the text; NULL: there is none, or the agent has it */
 };
 
 static void leading_free(void *arg)
 {
 	struct leading *l = arg;
 
-	if (l->agent) {
+	if (l->agent)
 		agent_pods_free(l->agent->pods);
-		agent_hook_free(l->agent->hook);
-	}
 	free(l->agent);
-	free(l->hook);
 	free(l);
 }
 
@@ -338,7 +298,6 @@ static void leading_end(struct leading *l)
 		return;
 	}
 	l->agent->pods = NULL;
-	l->agent->hook = NULL;
 	leading_free(l);
 	call_reply(call, MHD_HTTP_CREATED, agent_json(call->node, started));
 }
@@ -373,32 +332,14 @@ static void pods_vouch(struct leading *l)
 		leading_fail(l, &err);
 }
 
-static void on_hook_vouched(void *arg, struct warrant *warrant, struct error *err)
-{
-	struct leading *l = arg;
-	struct error failed = {0};
-
-	if (!err && !(l->agent->hook = agent_hook_new(l->hook, warrant))) {
-		free(warrant);
-		error_set(&failed, EXIT_CODE_FAILED, "out of memory");
-		err = &failed;
-	}
-	if (err) {
-		leading_fail(l, err);
-		return;
-	}
-	l->hook = NULL;
-	pods_vouch(l);
-}
-
 static int leading_read(struct leading *l, const json_t *body, struct error *err)
 {
 	struct call *call = l->call;
 
-	if (!may_lead(call) && may_have_pods(call, body, err) < 0)
+	if (!may_lead(call) && may_have_pods(call, err) < 0)
 		return -1;
 	int rc = json_is_object(body)
-			 ? agent_read(call, body, l->agent, &l->hook, err)
+			 ? agent_read(call, body, l->agent, err)
 			 : error_set(err, EXIT_CODE_USAGE, "the body is not a JSON object");
 	if (rc == 0 && !l->agent->pods && call->node->pool.state != POOL_READY)
 		rc = error_set(err, EXIT_CODE_NO_ROOM, "this host has no GPU for an agent");
@@ -425,19 +366,14 @@ void api_post_agent(struct call *call, const char *id)
 		 : !body         ? -1
 				 : leading_read(l, body, &err);
 	json_decref(body);
-	if (rc == 0 && !l->hook) {
+	if (rc == 0) {
 		pods_vouch(l);
+		// NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a callback of api_vouch() frees it
 		return;
 	}
-	if (rc == 0)
-		rc = api_vouch(call, &(struct launcher_wish){WARRANT_HOOK, 1, 1, l->hook},
-			       on_hook_vouched, leading_free, l, &err);
-	if (rc < 0) {
-		if (l)
-			leading_free(l);
-		call_reply_error(call, answer_status(&err), &err);
-	}
-	// NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a callback of api_vouch() frees it
+	if (l)
+		leading_free(l);
+	call_reply_error(call, answer_status(&err), &err);
 }
 
 /* ---- changing ----------------------------------------------------------------------------- */

@@ -533,3 +533,45 @@ void api_get_job_events(struct call *call, const char *id)
 	else
 		events_run(call, NULL);
 }
+
+/* ---- ends --------------------------------------------------------------------------------- */
+
+static void ends_answer(void *call);
+
+/* Without `from` the answer has no end, and says where the next one will be. */
+static void ends_run(struct call *call, void *arg)
+{
+	const char *from = call_argument(call, "from"), *wait = call_argument(call, "wait");
+	struct queues *q = call->node->queues;
+	struct queue_end_part part;
+	int64_t first = (int64_t)queue_end_next(q);
+
+	if (from && (!answer_number_take(&from, 0, &first) || first < 0)) {
+		bad_part(call, "from");
+		return;
+	}
+	if (from && wait && strcmp(wait, "0") != 0 && queue_end_is_awaited(q, (uint64_t)first) &&
+	    queue_listen(q, ends_answer, call) == 0) {
+		call_defer(call, on_waiter_gone);
+		return;
+	}
+	int rc = queue_end_read(q, (uint64_t)first, &call->peer, &part);
+	if (rc < 0) {
+		answer_failed(call, MHD_HTTP_INTERNAL_SERVER_ERROR, EXIT_CODE_FAILED,
+			      "the ends of jobs cannot be read: %s", strerrordesc_np(-rc));
+		return;
+	}
+	call_reply(call, MHD_HTTP_OK,
+		   json_pack("{s:s, s:o, s:o}", "database", part.database, "next",
+			     answer_number(part.next), "ends", part.ends));
+}
+
+static void ends_answer(void *call)
+{
+	call_fairly(call, ends_run, NULL);
+}
+
+void api_get_job_ends(struct call *call, const char *id)
+{
+	ends_run(call, NULL);
+}

@@ -10,3 +10,4 @@ void api_post_job_again(struct call *call, const char *text);
 void api_patch_job(struct call *call, const char *text);
 void api_delete_job(struct call *call, const char *text);
 void api_get_job_events(struct call *call, const char *id);
+void api_get_job_ends(struct call *call, const char *id);

@@ -178,7 +178,7 @@ struct job_record {
 			      */
 	const char *reason;
 	uint64_t peak_bytes, gpu_ns, rss_bytes;
-	int64_t change; /* the number of its end among those that hooks are told of; 0: none is */
+	int64_t change; /* the number of its end (queue_end_read()); 0: it has not ended */
 };
 
 #define JOB_ID_TEXT 32

@@ -473,19 +473,7 @@ int job_store_agent_put(struct job_store *store, const char *id, const char *tex
 int job_store_agent_remove(struct job_store *store, const char *id)
 {
 	disk_settle(&store->disk);
-	int rc = run(store, Q_AGENT_REMOVE, ROW_TEXT(id));
-	return rc < 0 ? rc : run(store, Q_TOLD_REMOVE, ROW_TEXT(id));
-}
-
-int job_store_told_put(struct job_store *store, const char *agent, int64_t change)
-{
-	disk_settle(&store->disk);
-	return run(store, Q_TOLD_PUT, ROW_TEXT(agent), ROW_NUMBER(change));
-}
-
-int job_store_told_get(struct job_store *store, const char *agent, int64_t *ret)
-{
-	return row_get_number(row_bind(statement(store, Q_TOLD_GET), ROW_TEXT(agent)), ret);
+	return run(store, Q_AGENT_REMOVE, ROW_TEXT(id));
 }
 
 int job_store_over_put(struct job_store *store, const struct over *over)
@@ -530,6 +518,22 @@ int job_store_over_remove(struct job_store *store, const struct over *over)
 int job_store_change_last(struct job_store *store, int64_t *ret)
 {
 	return row_get_number(statement(store, Q_CHANGE_LAST), ret);
+}
+
+int job_store_change_set(struct job_store *store, int64_t last)
+{
+	return run(store, Q_CHANGE_SET, ROW_NUMBER(last));
+}
+
+int job_store_id(struct job_store *store, char ret[static JOB_STORE_ID_SIZE])
+{
+	sqlite3_stmt *stmt = statement(store, Q_ID);
+	int step = sqlite3_step(stmt);
+
+	if (step == SQLITE_ROW)
+		snprintf(ret, JOB_STORE_ID_SIZE, "%s", (const char *)sqlite3_column_text(stmt, 0));
+	sqlite3_reset(stmt);
+	return step == SQLITE_DONE ? -ENOENT : store_errno(step);
 }
 
 int job_store_each_changed(struct job_store *store, int64_t after, uint32_t limit, job_record_cb cb,

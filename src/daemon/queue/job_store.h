@@ -118,10 +118,6 @@ int job_store_agent_remove(struct job_store *store, const char *id);
 typedef int (*agent_text_cb)(void *arg, const char *id, const char *text);
 int job_store_each_agent(struct job_store *store, agent_text_cb cb, void *arg);
 
-/* How far the agent's hook is: it has dealt with all ends up to this one (job_record.change).
- * -ENOENT: it has none. */
-int job_store_told_put(struct job_store *store, const char *agent, int64_t change);
-int job_store_told_get(struct job_store *store, const char *agent, int64_t *ret);
 /* Rights that are over, and of which the warden is still to be told. */
 struct over {
 	uint64_t number;
@@ -132,8 +128,12 @@ int job_store_over_put(struct job_store *store, const struct over *over);
 int job_store_over_first(struct job_store *store, uint32_t most, struct over *ret);
 /* The warden was told of these. */
 int job_store_over_remove(struct job_store *store, const struct over *over);
-/* The last number that an end had. */
+/* The last number that an end had (job_record.change), also of a job that was forgotten. */
 int job_store_change_last(struct job_store *store, int64_t *ret);
+int job_store_change_set(struct job_store *store, int64_t last);
+/* The random name that this database has had since it was made. */
+#define JOB_STORE_ID_SIZE 17
+int job_store_id(struct job_store *store, char ret[static JOB_STORE_ID_SIZE]);
 /* The `limit` jobs whose ends have the next numbers after this one. */
 int job_store_each_changed(struct job_store *store, int64_t after, uint32_t limit, job_record_cb cb,
 			   void *arg);

@@ -12,7 +12,7 @@ static const char text[] =
 	"INTEGER,"
 	" ended INTEGER, exit_code INTEGER, signal INTEGER, reason TEXT, peak INTEGER,"
 	" gpu_ns INTEGER, rss INTEGER, text_bytes INTEGER NOT NULL DEFAULT 0,"
-	/* The place among the ends of jobs, in the order in which hooks are told of them. */
+	/* The place among the ends of jobs, in the order in which they are told. */
 	" change INTEGER NOT NULL DEFAULT 0);"
 	"CREATE INDEX job_living ON job(id) WHERE state < 4;"
 	"CREATE INDEX job_ended ON job(ended) WHERE state >= 4;"
@@ -20,8 +20,10 @@ static const char text[] =
 	"CREATE INDEX job_ended_of ON job(uid, ended, text_bytes) WHERE state >= 4;"
 	"CREATE INDEX job_array ON job(array, idx) WHERE array > 0;"
 	"CREATE INDEX job_change ON job(change) WHERE change > 0;"
-	/* The last number of a job or an array. */
-	"CREATE TABLE number(last INTEGER NOT NULL); INSERT INTO number VALUES(0);"
+	/* The last number of a job or an array, the last number of an end, and the random name of
+	 * this database, whose numbers they are. */
+	"CREATE TABLE number(last INTEGER NOT NULL, change INTEGER NOT NULL, id TEXT NOT NULL);"
+	"INSERT INTO number VALUES(0, 0, lower(hex(randomblob(8))));"
 	/* `count`: the number of jobs that a request made. To count those of a long array takes
 	 * tens of milliseconds. */
 	"CREATE TABLE asked(key TEXT, uid INTEGER, job INTEGER, at INTEGER,"
@@ -29,13 +31,11 @@ static const char text[] =
 	"CREATE INDEX asked_at ON asked(at);"
 	"CREATE INDEX asked_job ON asked(job);"
 	"CREATE TABLE agent(id TEXT PRIMARY KEY, text TEXT NOT NULL);"
-	/* How far each hook is. */
-	"CREATE TABLE told(agent TEXT PRIMARY KEY, change INTEGER NOT NULL) WITHOUT ROWID;"
 	/* Rights that are over, of which the warden is still to be told. */
 	"CREATE TABLE over(number INTEGER PRIMARY KEY, count INTEGER NOT NULL);"
 	"CREATE TABLE use(uid INTEGER PRIMARY KEY, use REAL, at INTEGER);";
 
-const struct database_schema job_schema = {.base = 8, .text = text};
+const struct database_schema job_schema = {.base = 9, .text = text};
 
 /* job_id_rank() of an ID. */
 #define RANK "CASE WHEN id < 1000000000000000 THEN id * 1000000 ELSE id - 1000000000000000 END"
@@ -98,9 +98,6 @@ const char *const job_statements[Q_COUNT] = {
 	[Q_AGENT_PUT] = "INSERT OR REPLACE INTO agent VALUES(?,?)",
 	[Q_AGENT_REMOVE] = "DELETE FROM agent WHERE id=?1",
 	[Q_AGENTS] = "SELECT id, text FROM agent ORDER BY rowid",
-	[Q_TOLD_PUT] = "INSERT OR REPLACE INTO told VALUES(?,?)",
-	[Q_TOLD_GET] = "SELECT change FROM told WHERE agent=?1",
-	[Q_TOLD_REMOVE] = "DELETE FROM told WHERE agent=?1",
 	[Q_OVER_PUT] = "INSERT INTO over VALUES(?1,?2) ON CONFLICT(number) DO UPDATE"
 		       " SET count=max(count, ?2)",
 	[Q_OVERS] = "SELECT number, count FROM over ORDER BY number LIMIT ?1",
@@ -108,8 +105,9 @@ const char *const job_statements[Q_COUNT] = {
 		"DELETE FROM over WHERE number >= ?1 AND number < ?2 AND number + count <= ?2",
 	[Q_CHANGED] = "SELECT " COLUMNS " FROM job WHERE change > 0 AND change > ?1"
 		      " ORDER BY change LIMIT ?2",
-	[Q_CHANGE_LAST] = "SELECT max(ifnull((SELECT max(change) FROM job WHERE change > 0), 0),"
-			  " ifnull((SELECT max(change) FROM told), 0))",
+	[Q_CHANGE_LAST] = "SELECT change FROM number",
+	[Q_CHANGE_SET] = "UPDATE number SET change=?1",
+	[Q_ID] = "SELECT id FROM number",
 	[Q_USE_PUT] = "INSERT OR REPLACE INTO use VALUES(?,?,?)",
 	[Q_USES] = "SELECT uid, use, at FROM use",
 };

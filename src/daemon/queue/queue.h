@@ -103,7 +103,6 @@ struct job {
 	uint64_t remover_until_ns;
 };
 
-struct agent_hook;
 struct agent_pods;
 
 struct agent_queue {
@@ -118,7 +117,6 @@ struct agent {
 	uid_t uid;
 	gid_t gid;
 	struct agent_pods *pods; /* its jobs are pods (queue_pods.h), owned; NULL: they run here */
-	struct agent_hook *hook; /* is told of its jobs' changes, owned; NULL: none */
 	uint64_t gpus;           /* by NVML index; of pods none */
 	bool fair;
 	uint32_t last; /* the queue that started a job last */
@@ -191,23 +189,8 @@ const char *job_unserved(const struct job *job, char buf[static JOB_WHY_SIZE]);
  * each of so many GPUs as it needs. Returns 0, or -ENOSPC: they can never grant it. */
 int agent_least(const struct queues *q, const struct agent *agent,
 		const struct place_request *request, struct place_result *ret);
-/* Borrowed; NULL: it has no hook, or that needs none. */
-const struct warrant *agent_hook_warrant(const struct agent *agent);
-/* A program of the agent's owner that is told of the changes of its jobs: `text` as
- * src/shim/spec.h has it, with its warrant (NULL: the daemon's own user). It reads a line of JSON
- * for each change (queue_events()) from its standard input. Both are malloc'ed and become the
- * hook's. NULL: no memory. */
-struct agent_hook *agent_hook_new(char *text, struct warrant *warrant);
-/* Takes NULL. The program reads what it was told, and ends. */
-void agent_hook_free(struct agent_hook *hook);
-/* The file of the program's own output. */
-void agent_hook_log(const struct agent *agent, char buf[static PATH_MAX]);
-/* Why its program could not be started when it was last tried; NULL: it could, or was not needed.
- */
-const char *agent_hook_failure(const struct agent *agent);
-/* Starts an agent: checks it, and writes it down. `wanted` is copied, and its pods and its hook
- * become the started one's. 0 with *ret, or negative with
- * *err. */
+/* Starts an agent: checks it, and writes it down. `wanted` is copied, and its pods
+ * become the started one's. 0 with *ret, or negative with *err. */
 int agent_start(struct queues *q, const struct agent *wanted, struct agent **ret,
 		struct error *err);
 /* Ends it. `now`: with its jobs; else these end by themselves. */
@@ -287,6 +270,23 @@ uint64_t queue_events_last(const struct queues *q);
  * not see in detail are left out. */
 json_t *queue_events(const struct queues *q, uint64_t from, const struct peer *viewer,
 		     uint64_t *ret_next);
-/* Calls once at the next change. */
+/* The ends of jobs are numbered from 1 on, without regard to restarts. The numbers are those of one
+ * database: a new database has another one, and its ends have the first numbers
+ * again. Only ends that are on the disk are told, so that a power cut takes no number back. */
+struct queue_end_part {
+	json_t *ends;         /* owned by the caller; those that the viewer may see in detail */
+	const char *database; /* the ID of the database */
+	uint64_t next;        /* the first number that was not looked at */
+};
+/* The first number that no end on the disk has. */
+uint64_t queue_end_next(const struct queues *q);
+/* Whether the end with this number is still to come, or to come to the disk, as the next one or one
+ * of those whose jobs have ended. */
+bool queue_end_is_awaited(const struct queues *q, uint64_t number);
+/* Looks at some ends from number `from` on. A `next` below `from` says that no end has come near
+ * that number. 0 or -errno. */
+int queue_end_read(const struct queues *q, uint64_t from, const struct peer *viewer,
+		   struct queue_end_part *ret);
+/* Calls once at the next change, or when ends have come to the disk. */
 int queue_listen(struct queues *q, job_event_cb cb, void *arg);
 void queue_unlisten(struct queues *q, void *arg);

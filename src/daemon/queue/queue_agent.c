@@ -209,8 +209,6 @@ static json_t *agent_object(const struct agent *agent)
 		(int)agent->owner.pid, "birth", (json_int_t)agent->owner.birth, "queues", queues);
 	if (object && agent->pods)
 		agent_pods_save(agent->pods, object);
-	if (object)
-		agent_hook_save(agent, object);
 	return object;
 }
 
@@ -331,7 +329,6 @@ static int load_one(void *arg, const char *id, const char *text)
 	}
 	if (agent->pods)
 		agent_pods_vouched_read(agent->pods, object);
-	agent_hook_read(agent, object);
 	json_decref(object);
 	agent_insert(q, agent);
 	return 0;
@@ -339,12 +336,8 @@ static int load_one(void *arg, const char *id, const char *text)
 
 int agents_load(struct queues *q)
 {
-	int rc = job_store_change_last(q->store, &q->changes);
+	int rc = job_store_each_agent(q->store, load_one, q);
 
-	if (rc == 0)
-		rc = job_store_each_agent(q->store, load_one, q);
-	for (struct agent *agent = q->agents; rc == 0 && agent; agent = agent->next)
-		agent_hook_resume(agent);
 	for (struct agent *agent = q->agents, *next; rc == 0 && agent; agent = next) {
 		next = agent->next;
 		if (owner_watch(agent) < 0)
@@ -361,7 +354,6 @@ void agents_free(struct queues *q)
 		q->agents = agent->next;
 		process_watch_stop(agent->watch);
 		agent_pods_free(agent->pods);
-		agent_hook_free(agent->hook);
 		free(agent);
 	}
 }
@@ -524,7 +516,6 @@ int agent_start(struct queues *q, const struct agent *wanted, struct agent **ret
 	*agent = *wanted;
 	agent->queues = q;
 	agent->started = now_realtime_ns();
-	agent_hook_begin(agent);
 	id_make(q, agent->id);
 	int rc = agent->pods ? check_pods(q, agent, err) : check_gpus(q, agent, err);
 	for (uint32_t i = 0; rc == 0 && i < agent->queue_count; i++)
@@ -537,7 +528,6 @@ int agent_start(struct queues *q, const struct agent *wanted, struct agent **ret
 	}
 	agent_insert(q, agent);
 	agents_save(agent);
-	agent_hooks_save(q);
 	log_event(LOG_INFO, "agent.started id=%s uid=%u queues=%u", agent->id, agent->uid,
 		  agent->queue_count);
 	*ret = agent;
@@ -556,20 +546,17 @@ void agent_stop(struct agent *agent, bool now, const char *why)
 	struct queues *q = agent->queues;
 	struct agent **at = &q->agents;
 
-	agent_hooks_tell(q);
 	log_event(LOG_INFO, "agent.stopped id=%s reason=\"%s\"", agent->id, why);
 	if (now)
 		jobs_end(agent);
 	(void)job_store_agent_remove(q->store, agent->id);
 	if (agent->pods)
 		(void)queue_rights_over(q, agent->pods->warrant, 0, 1);
-	(void)queue_rights_over(q, agent_hook_warrant(agent), 0, 1);
 	while (*at != agent)
 		at = &(*at)->next;
 	*at = agent->next;
 	process_watch_stop(agent->watch);
 	agent_pods_free(agent->pods);
-	agent_hook_free(agent->hook);
 	free(agent);
 	q->dirty = true;
 }

@@ -185,6 +185,8 @@ static int queues_open(struct queues *q, struct error *err)
 		return rc;
 	rc = numbers_begin(q);
 	if (rc == 0)
+		rc = queue_end_load(q);
+	if (rc == 0)
 		rc = queue_use_load(q);
 	if (rc == 0)
 		rc = queue_history_load(q);
@@ -238,8 +240,6 @@ void queues_stop(struct queues *q)
 	queue_records_settle(q);
 	queue_records_tidy(q, TIDIED_AT_END);
 	free(q->left);
-	if (q->store)
-		agent_hooks_save(q);
 	jobs_change_free(q);
 	queue_parts_withdraw(q);
 	enqueues_free(q);

@@ -321,6 +321,8 @@ static int outcome_write(struct job *job, const struct outcome *outcome, enum jo
 		return rc;
 	rc = job_store_put(q->store, &job->record);
 	if (rc == 0 && !outcome->again)
+		rc = job_store_change_set(q->store, job->record.change);
+	if (rc == 0 && !outcome->again)
 		rc = queue_rights_over(q, job->spec->warrant, job_position(job), 1);
 	if (rc == 0 && before == JOB_RUNNING)
 		queue_use_add(q, job, now_realtime_ns());
@@ -339,7 +341,7 @@ static void record_fill(struct job *job, const struct outcome *outcome)
 	job_text_set(&r->reason, outcome->reason);
 	r->ended = outcome->again ? 0 : outcome->ended;
 	r->state = outcome->again ? JOB_QUEUED : outcome->state;
-	r->change = !outcome->again && agent_hooks_hear(job) ? ++job->queues->changes : 0;
+	r->change = outcome->again ? 0 : queue_end_number_take(job->queues);
 	/* The next attempt has its own. */
 	if (outcome->again)
 		job_figures_clear(r);

@@ -1,4 +1,11 @@
-/* Changes of jobs' states, and who waits for them. */
+/* Changes of jobs' states, the ends among them, and the requests that wait for changes.
+ *
+ * All changes are in memory: a ring has the last ones, and a restart begins a new ring. The ends
+ * are on the disk as well. Each end gets the next number, which is written with the job in the same
+ * step. A client that keeps a number misses no end, whatever restarts. For this, no number may be
+ * told before it is on the disk. Else a power cut could take the number back, the daemon would give
+ * it to another end, and the client would not ask for that end. So each second the ends so far are
+ * synced, and requests see only ends that are. Loop thread only. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -8,13 +15,15 @@
 
 /* The most events of one answer. */
 #define EVENTS_PART 256u
+/* The most ends that one request reads from the disk, most of which may be other users'. */
+#define ENDS_PART 64u
 
 uint64_t queue_events_last(const struct queues *q)
 {
 	return q->events;
 }
 
-json_t *queue_event_json(const struct queue_event *event)
+static json_t *event_json(const struct queue_event *event)
 {
 	struct job_record record = {.id = event->id, .array = event->array, .index = event->index};
 	char id[JOB_ID_TEXT];
@@ -35,11 +44,121 @@ json_t *queue_events(const struct queues *q, uint64_t from, const struct peer *v
 		const struct queue_event *e = &q->event[i % QUEUE_EVENTS];
 
 		if (peer_permitted(viewer, e->uid))
-			json_array_append_new(list, queue_event_json(e));
+			json_array_append_new(list, event_json(e));
 	}
 	*ret_next = MIN(i - 1, q->events);
 	return list;
 }
+
+/* ---- ends ---------------------------------------------------------------------------------- */
+
+int queue_end_load(struct queues *q)
+{
+	struct queue_end_numbers *numbers = &q->end_numbers;
+	int rc = job_store_id(q->store, numbers->database);
+
+	if (rc == 0)
+		rc = job_store_change_last(q->store, &numbers->last);
+	/* The store has synced what the last daemon committed. */
+	numbers->durable = numbers->last;
+	return rc;
+}
+
+int64_t queue_end_number_take(struct queues *q)
+{
+	return ++q->end_numbers.last;
+}
+
+static void on_durable(struct disk_waiter *waiter, int rc)
+{
+	struct queues *q = CONTAINER_OF(waiter, struct queues, end_numbers.waiter);
+	struct queue_end_numbers *numbers = &q->end_numbers;
+
+	if (rc == 0) {
+		numbers->durable = numbers->syncing;
+		q->told = true;
+	}
+	numbers->syncing = 0;
+}
+
+void queue_end_sync(struct queues *q)
+{
+	struct queue_end_numbers *numbers = &q->end_numbers;
+
+	if (numbers->syncing || numbers->durable == numbers->last)
+		return;
+	numbers->syncing = numbers->last;
+	numbers->waiter.cb = on_durable;
+	job_store_await(q->store, &numbers->waiter);
+}
+
+uint64_t queue_end_next(const struct queues *q)
+{
+	return (uint64_t)q->end_numbers.durable + 1;
+}
+
+bool queue_end_is_awaited(const struct queues *q, uint64_t number)
+{
+	return number >= queue_end_next(q) && number <= (uint64_t)q->end_numbers.last + 1;
+}
+
+struct end_reading {
+	const struct peer *viewer;
+	json_t *list;
+	int64_t durable;
+	int64_t seen; /* the last number that was looked at */
+	uint32_t count;
+};
+
+static int end_read_one(void *arg, const struct job_record *record)
+{
+	struct end_reading *reading = arg;
+	struct queue_event event = {
+		.number = (uint64_t)record->change,
+		.id = record->id,
+		.array = record->array,
+		.index = record->index,
+		.uid = record->uid,
+		.state = record->state,
+		.at = record->ended,
+		.attempt = record->attempt,
+	};
+
+	if (record->change > reading->durable)
+		return 0;
+	reading->count++;
+	reading->seen = record->change;
+	snprintf(event.queue, sizeof(event.queue), "%s", record->queue);
+	if (peer_permitted(reading->viewer, record->uid))
+		json_array_append_new(reading->list, event_json(&event));
+	return 0;
+}
+
+int queue_end_read(const struct queues *q, uint64_t from, const struct peer *viewer,
+		   struct queue_end_part *ret)
+{
+	const struct queue_end_numbers *numbers = &q->end_numbers;
+	struct end_reading reading = {
+		.viewer = viewer, .list = json_array(), .durable = numbers->durable};
+	uint64_t first = MIN(MAX(from, 1), (uint64_t)numbers->last + 1);
+	int rc = job_store_each_changed(q->store, (int64_t)first - 1, ENDS_PART, end_read_one,
+					&reading);
+
+	if (rc < 0) {
+		json_decref(reading.list);
+		return rc;
+	}
+	/* Numbers of jobs that were forgotten are passed over. */
+	*ret = (struct queue_end_part){
+		.ends = reading.list,
+		.database = numbers->database,
+		.next = reading.count == ENDS_PART ? (uint64_t)reading.seen + 1
+						   : MAX(first, queue_end_next(q)),
+	};
+	return 0;
+}
+
+/* ---- waiting ------------------------------------------------------------------------------- */
 
 int queue_listen(struct queues *q, job_event_cb cb, void *arg)
 {

@@ -143,6 +143,33 @@ char *agent_text(const struct agent *agent)
 	return text;
 }
 
+static json_t *warrant_json(const struct warrant *warrant)
+{
+	const unsigned char *bytes = (const unsigned char *)warrant;
+	char text[2 * sizeof(*warrant) + 1];
+
+	for (size_t i = 0; i < sizeof(*warrant); i++)
+		snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+	return json_string(text);
+}
+
+/* malloc'ed; NULL: the text is no warrant. */
+static struct warrant *warrant_read(const json_t *text)
+{
+	const char *hex = json_string_value(text);
+	bool is_whole = hex && strlen(hex) == 2 * sizeof(struct warrant);
+	struct warrant *warrant = is_whole ? malloc(sizeof(*warrant)) : NULL;
+	unsigned char *bytes = (unsigned char *)warrant;
+
+	for (size_t i = 0; warrant && i < sizeof(*warrant); i++)
+		// NOLINTNEXTLINE(cert-err34-c): two digits
+		if (sscanf(hex + 2 * i, "%2hhx", &bytes[i]) != 1) {
+			free(warrant);
+			return NULL;
+		}
+	return warrant;
+}
+
 void agent_pods_save(const struct agent_pods *pods, json_t *object)
 {
 	json_object_set_new(object, "pods", agent_pods_json(pods));

@@ -14,8 +14,6 @@
 #include "daemon/queue/queue.h"
 #include "daemon/session/sessions.h"
 
-struct shim_head;
-
 #define QUEUE_ID_BUCKETS 65536u
 /* For names, arrays and users. */
 #define QUEUE_TABLE_BUCKETS 4096u
@@ -64,8 +62,15 @@ struct queue_event {
 	enum job_state state;
 	int64_t at;
 	uint32_t attempt;
-	int64_t change; /* the number of an end that hooks are told of (job_record.change); else 0
-			 */
+};
+
+/* The numbers of ends (queue.h). */
+struct queue_end_numbers {
+	int64_t last;    /* that was given to an end */
+	int64_t durable; /* all ends up to this number are on the disk */
+	int64_t syncing; /* all ends up to this number wait for the disk; 0: none do */
+	struct disk_waiter waiter;
+	char database[JOB_STORE_ID_SIZE]; /* its ID */
 };
 
 struct queue_listener {
@@ -117,7 +122,6 @@ enum queue_kind {
 	QUEUE_PART_WAITS,    /* jobs that waited for others, or for a time */
 	QUEUE_PART_ENDS,     /* jobs that ended */
 	QUEUE_PART_STARTS,   /* agents that have more to decide */
-	QUEUE_PART_TELLS,    /* hooks that have more to hear */
 	QUEUE_PARTS,
 };
 
@@ -228,13 +232,12 @@ struct queues {
 	bool starts_more;                       /* agents have more to decide at once */
 	struct queue_event event[QUEUE_EVENTS];
 	uint64_t events; /* the number of the last one */
-	int64_t changes; /* the last number of an end that hooks are told of, also on disk */
 	bool told;       /* listeners have not heard of it */
+	struct queue_end_numbers end_numbers;
 	/* The warden was asked for a directory of jobs' files, and what came of the last one: 0
 	 * or -errno. */
 	uint64_t files_asked;
 	int files_made;
-	bool owes; /* hooks are to be told of more ends that are on disk */
 	struct queue_listener *listeners;
 	bool dirty;
 	uint64_t mig_changes; /* those that were decided on */
@@ -404,25 +407,6 @@ int job_processes_end(struct job *job, bool by_shim);
 void job_processes_drop(const struct job *job);
 void job_cgroup_remove(struct queues *q);
 
-/* The owner of a shim, and the numbers by which its files are called. */
-struct shim_owner {
-	uid_t uid;
-	int64_t job;
-	uint32_t attempt;
-};
-
-/* A sealed memfd with what a shim reads (proto/shim.h), or -errno. The function sets the head's
- * magic and sizes. `owners` is the text of the agent's owner; NULL: there is none. */
-int shim_spec_memfd(struct shim_head *head, const char *text, const char *owners);
-/* Has a shim started that has it, as that user. `cb` gets a struct warden_started with its process,
- * and the end of its pipe. It is called before this returns where the shim is this process's child.
- * Else it is called later, and *ret is what launcher_forget() takes. 0, or -errno without a call.
- */
-int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, warden_cb cb, void *arg,
-		uint64_t *ret);
-/* The shim of that answer. 0 or -errno: `rc`, or the answer is wrong. */
-int shim_of_answer(int rc, const void *reply, int fd, struct process_id *ret);
-
 /* Makes the directories of jobs that run, where somebody removed them. Each second. */
 void queue_directories_look(struct queues *q);
 
@@ -433,25 +417,12 @@ void queue_store_freed(void *arg);
 void queue_parts_withdraw(struct queues *q);
 
 /* ---- queue_event.c */
-json_t *queue_event_json(const struct queue_event *event);
-
-/* ---- queue_hook.c */
-/* A warrant on disk, and back: malloc'ed; NULL: it is none. */
-json_t *warrant_json(const struct warrant *warrant);
-struct warrant *warrant_read(const json_t *text);
-/* Tells agents' hooks of the changes that they have not heard of. Waits for none. */
-void agent_hooks_tell(struct queues *q);
-/* Whether a hook is told of this job. */
-bool agent_hooks_hear(const struct job *job);
-/* Notes on disk how far the hooks are. */
-void agent_hooks_save(struct queues *q);
-/* From now on: it hears of no change before. */
-void agent_hook_begin(struct agent *agent);
-/* It hears of ends that the last daemon's hook did not deal with. */
-void agent_hook_resume(struct agent *agent);
-/* Parts of the agent's object on disk. */
-void agent_hook_save(const struct agent *agent, json_t *object);
-void agent_hook_read(struct agent *agent, const json_t *object);
+/* Reads the last number of an end from the database. 0 or -errno. */
+int queue_end_load(struct queues *q);
+/* The number of the next end, which the caller writes to the database with the job. */
+int64_t queue_end_number_take(struct queues *q);
+/* Has the ends so far on the disk, soon. Each second. */
+void queue_end_sync(struct queues *q);
 
 /* ---- queue_agent.c */
 int agents_load(struct queues *q);

@@ -608,12 +608,6 @@ static bool start_owner(const struct queues *q, uid_t *ret)
 	return q->starts_more;
 }
 
-static bool tell_owner(const struct queues *q, uid_t *ret)
-{
-	*ret = (uid_t)-1;
-	return q->owes;
-}
-
 static const struct {
 	/* Returns whether there is a part to do, and gives its owner. */
 	bool (*owner)(const struct queues *q, uid_t *ret);
@@ -624,7 +618,6 @@ static const struct {
 	[QUEUE_PART_WAITS] = {queue_waits_owner, queue_waits_part},
 	[QUEUE_PART_ENDS] = {end_owner, jobs_end_part},
 	[QUEUE_PART_STARTS] = {start_owner, agents_decide},
-	[QUEUE_PART_TELLS] = {tell_owner, agent_hooks_tell},
 };
 
 static void parts_wake(struct queues *q);
@@ -678,8 +671,6 @@ void queues_run(struct queues *q)
 	if (!q->starts_more)
 		agents_decide(q);
 	queue_records_tidy(q, TIDIED_AT_ONCE);
-	if (q->told)
-		agent_hooks_tell(q);
 	listeners_tell(q);
 	job_store_run(q->store);
 	parts_wake(q);
@@ -737,6 +728,7 @@ void queues_tick(struct queues *q)
 	queue_directories_look(q);
 	queue_waits_retry(q);
 	queue_records_sync(q);
+	queue_end_sync(q);
 	queue_records_tidy(q, TIDIED_AT_TICK);
 	queue_history_trim(
 		q, &(struct job_history){*q->host.history_jobs, MIB(*q->host.history_text_mib)});
@@ -749,9 +741,6 @@ void queues_tick(struct queues *q)
 	/* Memory that programs outside carve held may be free. */
 	if (any_waits_for_agent(q))
 		q->dirty = true;
-	agent_hooks_tell(q);
-	if (!job_store_holds(q->store))
-		agent_hooks_save(q);
 	job_cgroup_remove(q);
 }
 

@@ -137,7 +137,9 @@ static int spec_write(int fd, const struct shim_head *head, const char *text, co
 	return rc;
 }
 
-int shim_spec_memfd(struct shim_head *head, const char *text, const char *owners)
+/* A sealed memfd with what a shim reads (proto/shim.h), or -errno. The function sets the head's
+ * magic and sizes. `owners` is the text of the agent's owner; NULL: there is none. */
+static int shim_spec_memfd(struct shim_head *head, const char *text, const char *owners)
 {
 	cleanup_close int fd = memfd_create("carve-job", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
@@ -214,17 +216,17 @@ static int spawn(const struct queues *q, const char *dir, const char *name, int 
 }
 
 /* As this process's own child. */
-static int shim_spawn(const struct queues *q, const struct shim_owner *owner, int spec, int *ret_go,
-		      struct process_id *ret)
+static int shim_spawn(const struct queues *q, const struct job_record *record, int spec,
+		      int *ret_go, struct process_id *ret)
 {
 	char dir[PATH_MAX], name[64];
 	int ends[2];
 	pid_t pid = 0;
-	int rc = directory_make(q, owner->uid, dir);
+	int rc = directory_make(q, record->uid, dir);
 
 	if (rc < 0)
 		return rc;
-	snprintf(name, sizeof(name), "%" PRId64 ".%u", owner->job, owner->attempt);
+	snprintf(name, sizeof(name), "%" PRId64 ".%u", record->id, record->attempt);
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return -errno;
 	cleanup_close int in = ends[0], out = ends[1];
@@ -237,28 +239,32 @@ static int shim_spawn(const struct queues *q, const struct shim_owner *owner, in
 	return rc;
 }
 
-int shim_launch(struct queues *q, const struct shim_owner *owner, int spec, warden_cb cb, void *arg,
-		uint64_t *ret)
+/* Has a shim started for the job's attempt, as its user. `cb` gets the job, a struct warden_started
+ * with the shim's process, and the end of its pipe. It is called before this returns where the shim
+ * is this process's child. Else it is called later. 0, or -errno without a call. */
+static int shim_launch(struct job *job, int spec, warden_cb cb)
 {
-	struct launcher *launcher = q->host.launcher;
+	const struct job_record *record = &job->record;
+	struct launcher *launcher = job->queues->host.launcher;
 	struct process_id shim;
 	cleanup_close int go = -1;
 
 	if (launcher_is_there(launcher))
-		return launcher_start(launcher, owner_of(owner->uid), owner->job, owner->attempt,
-				      spec, cb, arg, ret);
+		return launcher_start(launcher, owner_of(record->uid), record->id, record->attempt,
+				      spec, cb, job, &job->asked);
 	/* Enqueued when this daemon had a launcher. */
-	if (owner->uid != geteuid())
+	if (record->uid != geteuid())
 		return -EPERM;
-	int rc = shim_spawn(q, owner, spec, &go, &shim);
+	int rc = shim_spawn(job->queues, record, spec, &go, &shim);
 	if (rc < 0)
 		return rc;
 	const struct warden_started reply = {.pid = shim.pid, .birth = shim.birth};
-	cb(arg, 0, &reply, &go);
+	cb(job, 0, &reply, &go);
 	return 0;
 }
 
-int shim_of_answer(int rc, const void *reply, int fd, struct process_id *ret)
+/* The shim of that answer. 0 or -errno: `rc`, or the answer is wrong. */
+static int shim_of_answer(int rc, const void *reply, int fd, struct process_id *ret)
 {
 	const struct warden_started *said = reply;
 
@@ -580,10 +586,9 @@ static void on_shim(void *arg, int rc, const void *reply, int *fd);
 static int shim_ask(struct start *start)
 {
 	struct job *job = start->job;
-	const struct shim_owner owner = {job->record.uid, job->record.id, job->record.attempt};
 	cleanup_close int spec = job_memfd(job, start->agent, start->request);
 
-	return spec < 0 ? spec : shim_launch(job->queues, &owner, spec, on_shim, job, &job->asked);
+	return spec < 0 ? spec : shim_launch(job, spec, on_shim);
 }
 
 static int shim_take(struct start *start)

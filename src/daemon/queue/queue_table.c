@@ -545,7 +545,6 @@ void job_state_set(struct job *job, enum job_state state)
 		.state = state,
 		.at = now_realtime_ns(),
 		.attempt = job->record.attempt,
-		.change = job->record.change,
 	};
 	snprintf(event->queue, sizeof(event->queue), "%s", job->record.queue);
 	q->told = true;

@@ -31,6 +31,7 @@ def units(tmp_path):
     """As installed, but that the programs they name are there."""
     for unit in UNITS.glob("carve*.s*"):
         text = re.sub(r"^(Exec(?:Start|Reload)=)/\S+/carved ", rf"\1{BUILD}/carved ", unit.read_text(), flags=re.M)
+        text = re.sub(r"^ExecStart=/\S+/carve ", f"ExecStart={BUILD}/carve ", text, flags=re.M)
         text = re.sub(r"^Documentation=.*\n", "", text, flags=re.M)  # looked up with man, which knows no build tree
         (tmp_path / unit.name).write_text(text)
     return tmp_path
@@ -103,6 +104,18 @@ def test_one_users_job_does_not_end_the_warden_of_all():
 def test_a_service_that_was_mended_starts_without_an_administrators_word(unit):
     """systemd gives up after five failures in 10 s, and closes the sockets, where no directive says otherwise."""
     assert directive("StartLimitIntervalSec", unit) == ["0"] and directive("Restart", unit) == ["on-failure"]
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
+@pytest.mark.parametrize("manager", ["--system", "--user"])
+def test_ends_of_jobs_are_told_by_a_unit_of_each_manager(units, tmp_path, manager):
+    """Its cursor is in a directory that outlives a restart of the host, and a service that fails is tried again for ever."""
+    unit = "carve-events@.service"
+    done = run(["systemd-analyze", manager, "verify", units / "carve-events@slack.service"], env=clean_env({"SYSTEMD_UNIT_PATH": f"{units}:", "XDG_RUNTIME_DIR": str(tmp_path)}))
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    assert directive("ExecStart", unit)[0].endswith("/carve job events --cursor-file ${STATE_DIRECTORY}/%i.json")
+    assert directive("StateDirectory", unit) == ["carve-events"] and directive("EnvironmentFile", unit) == ["%E/carve/events/%i.env"]
+    assert directive("Restart", unit) == ["always"] and directive("StartLimitIntervalSec", unit) == ["0"]
 
 
 def children(pid):

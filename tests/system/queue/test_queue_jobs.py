@@ -1,6 +1,5 @@
 """Jobs: what they get, how they end, and how they are changed."""
 import datetime
-import http.server
 import json
 import os
 import pathlib
@@ -9,7 +8,6 @@ import signal
 import sqlite3
 import stat
 import subprocess
-import threading
 import time
 
 import pytest
@@ -793,46 +791,6 @@ def test_a_snapshot_is_of_tracked_files_as_they_are_now(queues, tmp_path):
     done = queues.host.carve(*enqueue, cwd=tmp_path, env={**home, "GIT_CEILING_DIRECTORIES": str(tmp_path)})
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("carve: --snapshot: git rev-parse: not a git repository"), done.stderr
-
-
-def test_changes_go_to_a_hook_and_a_webhook(queues, tmp_path):
-    queues.agent("half=0.5")
-    got, heads = [], []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            heads.append(self.headers["Authorization"])
-            got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(200 if self.path == "/secret" else 403)
-            self.end_headers()
-
-        def log_message(self, *a):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    out = tmp_path / "hook"
-    url = f"http://user:pass@127.0.0.1:{server.server_port}/secret"
-    watch = queues.host.popen([CARVE, "job", "events", "--json", "--webhook", url, "--hook",
-                               f'echo "$CARVE_JOB_ID $CARVE_JOB_STATE $(cat)" >> {out}; [ $CARVE_JOB_STATE != done ]'],
-                              env={"CARVE_WEBHOOK_TOKEN": "t0k"})
-    # It prints from when it listens on: jobs are enqueued until it does.
-    ids = []
-    wait_until(lambda: ids.append(queues.enqueue("true")) or queues.ended(ids[-1]) and got, step=0.1)
-    last = queues.enqueue("true")
-    wait_until(lambda: {"id": last, "state": "done"}.items() <= (got[-1] if got else {}).items(), step=0.05)
-    states = [e["state"] for e in got if e["id"] == last]
-    assert states == ["queued", "starting", "running", "done"] and set(heads) == {"Bearer t0k"}
-    lines = [line.split(" ", 2) for line in out.read_text().splitlines()]
-    assert [line[1] for line in lines if line[0] == last] == states
-    assert json.loads(lines[-1][2])["state"] == "done"
-    watch.terminate()
-    server.shutdown()
-    printed, note = watch.communicate()
-    assert [e["state"] for e in map(json.loads, printed.splitlines()) if e["id"] == last] == states
-    assert "the hook failed for job" in note and "secret" not in note and "pass" not in note
-    refused = queues.host.carve("job", "events", "--webhook", "file:///etc/passwd")
-    assert refused.returncode == 2
 
 
 def test_old_jobs_are_forgotten_where_their_requests_are_long(queues, tmp_path):

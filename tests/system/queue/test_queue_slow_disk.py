@@ -144,6 +144,24 @@ def test_a_request_that_is_repeated_while_it_is_written_is_one_job(slow):
     assert status == 201 and [again["id"]] == [answer["id"] for status, answer in answers if status == 201]
 
 
+def test_an_end_is_told_once_it_is_on_the_disk(slow):
+    """A power cut would give its number to another end, which a reader that had heard of this one would not ask for."""
+    slow.agent("half=0.1")
+
+    def told():
+        connection = UnixConnection(slow.host.env["CARVE_RUNTIME_DIR"] + "/carved.sock")
+        connection.request("GET", "/v1/jobs/ends?from=1")
+        return [end["id"] for end in json.loads(connection.getresponse().read())["ends"]]
+
+    early = []
+    while not early and len(told()) < 10:
+        id = slow.enqueue("true")
+        slow.ended(id)
+        early = [id] if id not in told() else []
+        wait_until(lambda: id in told())  # noqa: B023
+    assert early
+
+
 def test_a_daemon_that_is_killed_while_it_waits_for_the_disk_loses_no_job(slow):
     slow.agent("half=0.1")
     process = slow.host.popen([CARVE, "enqueue", "--queue", "half", "--", "true"])

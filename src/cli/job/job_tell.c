@@ -1,4 +1,8 @@
-#include "cli/job/job_hook.h"
+/* The end of a job is told to a command and to a URL, as the user who runs `carve job events`. Both
+ * get an ID, a queue, a state, a time and numbers, and nothing that the job's user wrote, as root
+ * hears of everybody's jobs. Whether an end was told is the command's exit code and the server's
+ * status: the caller tries again until both say so. */
+#include "cli/job/job_tell.h"
 
 #include <curl/curl.h>
 #include <dlfcn.h>
@@ -20,21 +24,18 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "cli/job/job_options.h"
 #include "client/sessions.h"
 
 #define POST_TIMEOUT_MS 10000L
-#define POST_TRIES 3
-#define POST_AGAIN_MS 1000
-#define HOOK_TIMEOUT_NS 60000000000ull
+#define EXEC_TIMEOUT_NS 60000000000ull
 /* The command is in a variable, where `ps` does not show it to other users. */
-#define HOOK_SHELL                                                              \
-	"carve_hook=$" JOB_HOOK_ENV "; unset " JOB_HOOK_ENV " " JOB_WEBHOOK_ENV \
-	"; eval \"$carve_hook\""
+#define EXEC_SHELL                                                              \
+	"carve_exec=$" JOB_EXEC_ENV "; unset " JOB_EXEC_ENV " " JOB_WEBHOOK_ENV \
+	"; eval \"$carve_exec\""
 
 /* ---- a command ---------------------------------------------------------------------------- */
 
-_Noreturn static void command_become(const char *command, const json_t *event, int in)
+_Noreturn static void command_become(const char *command, const json_t *end, int in)
 {
 	if (dup2(in, STDIN_FILENO) < 0)
 		_exit(EXIT_CODE_FAILED);
@@ -42,11 +43,11 @@ _Noreturn static void command_become(const char *command, const json_t *event, i
 	setpgid(0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	signal(SIGPIPE, SIG_DFL);
-	setenv("CARVE_JOB_ID", session_text(event, "id"), 1);
-	setenv("CARVE_JOB_QUEUE", session_text(event, "queue"), 1);
-	setenv("CARVE_JOB_STATE", session_text(event, "state"), 1);
-	setenv(JOB_HOOK_ENV, command, 1);
-	execl("/bin/sh", "sh", "-c", HOOK_SHELL, NULL);
+	setenv("CARVE_JOB_ID", session_text(end, "id"), 1);
+	setenv("CARVE_JOB_QUEUE", session_text(end, "queue"), 1);
+	setenv("CARVE_JOB_STATE", session_text(end, "state"), 1);
+	setenv(JOB_EXEC_ENV, command, 1);
+	execl("/bin/sh", "sh", "-c", EXEC_SHELL, NULL);
 	_exit(EXIT_CODE_FAILED);
 }
 
@@ -64,18 +65,23 @@ static bool command_wait(pid_t child, uint64_t timeout_ns, int *ret_status)
 	return !late;
 }
 
-static int command_run(const struct job_hook *hook, const json_t *event, struct error *err)
+static int command_failed(const json_t *end, const char *what, struct error *err)
 {
-	cleanup_free char *text = json_dumps(event, JSON_COMPACT);
+	return error_set(err, EXIT_CODE_FAILED, "the command for the end of job %s, %s, %s",
+			 session_text(end, "id"), session_text(end, "state"), what);
+}
+
+int job_tell_command(const struct job_tell *tell, const json_t *end, struct error *err)
+{
+	cleanup_free char *text = json_dumps(end, JSON_COMPACT);
+	char what[64] = "took too long and was killed";
 	int ends[2], status = 0;
 
-	fflush(stdout);
 	if (!text || pipe2(ends, O_CLOEXEC) < 0)
-		return error_set(err, EXIT_CODE_FAILED, "cannot run the hook: %s",
-				 strerrordesc_np(errno));
+		return command_failed(end, "cannot be given a pipe", err);
 	pid_t child = fork();
 	if (child == 0)
-		command_become(hook->command, event, ends[0]);
+		command_become(tell->command, end, ends[0]);
 	close(ends[0]);
 	/* A command that does not read it must not end this one. */
 	signal(SIGPIPE, SIG_IGN);
@@ -83,14 +89,15 @@ static int command_run(const struct job_hook *hook, const json_t *event, struct 
 		(void)write_all(ends[1], text, strlen(text));
 	close(ends[1]);
 	if (child < 0)
-		return error_set(err, EXIT_CODE_FAILED, "cannot run the hook: %s",
-				 strerrordesc_np(errno));
-	bool in_time = command_wait(child, hook->timeout_ns, &status);
-	if (!in_time || status != 0)
-		fprintf(stderr, "carve: note: the hook %s for job %s, %s\n",
-			in_time ? "failed" : "took too long and was killed",
-			session_text(event, "id"), session_text(event, "state"));
-	return 0;
+		return command_failed(end, "cannot be started", err);
+	bool in_time = command_wait(child, tell->timeout_ns, &status);
+	if (in_time && status == 0)
+		return 0;
+	if (in_time && WIFSIGNALED(status))
+		snprintf(what, sizeof(what), "was ended by signal %d", WTERMSIG(status));
+	else if (in_time)
+		snprintf(what, sizeof(what), "failed with exit code %d", WEXITSTATUS(status));
+	return command_failed(end, what, err);
 }
 
 /* ---- a URL -------------------------------------------------------------------------------- */
@@ -100,7 +107,7 @@ static int url_check(const char *url, struct error *err)
 	if (!strncmp(url, "http://", 7) || !strncmp(url, "https://", 8))
 		return 0;
 	error_set(err, EXIT_CODE_USAGE, "--webhook takes an http:// or https:// URL");
-	error_hint(err, "for example: --webhook https://example.org/hook");
+	error_hint(err, "for example: --webhook https://example.org/ends");
 	return -EXIT_CODE_USAGE;
 }
 
@@ -182,38 +189,32 @@ static const char *host_of(const char *url, char *buf, size_t size)
 	return buf;
 }
 
-static void url_post(const char *url, const json_t *event)
+int job_tell_url(const struct job_tell *tell, const json_t *end, struct error *err)
 {
-	cleanup_free char *text = json_dumps(event, JSON_COMPACT);
+	cleanup_free char *text = json_dumps(end, JSON_COMPACT);
 	struct curl curl = {0};
 	CURL *handle = curl_load(&curl) ? curl.init() : NULL;
 	CURLcode code = CURLE_FAILED_INIT;
-	char host[128];
+	char host[128], status_text[40];
 	long status = 0;
 
-	for (int i = 0; handle && text && i < POST_TRIES; i++) {
-		if (i)
-			(void)poll(NULL, 0, POST_AGAIN_MS);
-		code = post_once(&curl, handle, url, text, &status);
-		/* A request that the other side understood and refuses is not sent again. */
-		if (code == CURLE_OK && status < 500)
-			break;
-	}
+	if (handle && text)
+		code = post_once(&curl, handle, tell->url, text, &status);
 	if (handle)
 		curl.cleanup(handle);
 	if (code == CURLE_OK && status >= 200 && status < 300)
-		return;
-	fprintf(stderr, "carve: note: the webhook at %s did not take job %s, %s: ",
-		host_of(url, host, sizeof(host)), session_text(event, "id"),
-		session_text(event, "state"));
-	if (code == CURLE_OK)
-		fprintf(stderr, "HTTP status %ld\n", status);
-	else
-		fprintf(stderr, "%s\n",
-			handle ? curl.strerror(code) : "libcurl.so.4 cannot be loaded");
+		return 0;
+	snprintf(status_text, sizeof(status_text), "HTTP status %ld", status);
+	return error_set(err, EXIT_CODE_FAILED,
+			 "the webhook at %s did not take the end of job %s, %s: %s",
+			 host_of(tell->url, host, sizeof(host)), session_text(end, "id"),
+			 session_text(end, "state"),
+			 code == CURLE_OK ? status_text
+			 : handle         ? curl.strerror(code)
+					  : "libcurl.so.4 cannot be loaded");
 }
 
-/* ---- both --------------------------------------------------------------------------------- */
+/* ---- options ------------------------------------------------------------------------------ */
 
 static const char *chosen(const struct cli *cli, enum cli_option_id id, const char *variable)
 {
@@ -222,66 +223,24 @@ static const char *chosen(const struct cli *cli, enum cli_option_id id, const ch
 	return value && *value ? value : NULL;
 }
 
-int job_hook_options(const struct cli *cli, struct job_hook *ret, struct error *err)
+int job_tell_options(const struct cli *cli, struct job_tell *ret, struct error *err)
 {
-	const char *timeout = cli->value[OPT_JOB_HOOK_TIMEOUT];
+	const char *timeout = cli->value[OPT_JOB_EXEC_TIMEOUT];
 
-	*ret = (struct job_hook){
-		.command = chosen(cli, OPT_JOB_HOOK, JOB_HOOK_ENV),
+	*ret = (struct job_tell){
+		.command = chosen(cli, OPT_JOB_EXEC, JOB_EXEC_ENV),
 		.url = chosen(cli, OPT_JOB_WEBHOOK, JOB_WEBHOOK_ENV),
-		.timeout_ns = HOOK_TIMEOUT_NS,
+		.timeout_ns = EXEC_TIMEOUT_NS,
 	};
 	int rc = ret->url ? url_check(ret->url, err) : 0;
 	if (rc == 0 && timeout)
-		rc = units_parse_seconds(timeout, "--hook-timeout", &ret->timeout_ns, err);
+		rc = units_parse_seconds(timeout, "--exec-timeout", &ret->timeout_ns, err);
 	if (rc == 0 && !ret->timeout_ns) {
-		error_set(err, EXIT_CODE_USAGE, "--hook-timeout: '%.64s' gives a hook no time",
+		error_set(err, EXIT_CODE_USAGE, "--exec-timeout: '%.64s' gives a command no time",
 			  timeout);
-		error_hint(err, "for example: --hook-timeout 30");
+		error_hint(err, "for example: --exec-timeout 30");
 		return -EXIT_CODE_USAGE;
 	}
 	ret->timeout_ns = MIN(ret->timeout_ns, INT_MAX * 1000000ull);
 	return rc;
-}
-
-int job_hook_tell(const struct job_hook *hook, const json_t *event, struct error *err)
-{
-	int rc = hook->command ? command_run(hook, event, err) : 0;
-
-	if (rc == 0 && hook->url)
-		url_post(hook->url, event);
-	return rc;
-}
-
-static void variable_add(json_t *env, const char *name, const char *value)
-{
-	if (value)
-		json_array_append_new(env, json_sprintf("%s=%s", name, value));
-}
-
-json_t *job_hook_program(const struct cli *cli, const struct job_hook *hook, struct error *err)
-{
-	const char *timeout = cli->value[OPT_JOB_HOOK_TIMEOUT];
-	json_t *program = json_object(), *argv = json_array();
-	char dir[PATH_MAX];
-	int rc = executable_dir(dir, sizeof(dir));
-
-	if (rc < 0)
-		error_set(err, EXIT_CODE_FAILED, "cannot find carve: %s", strerrordesc_np(-rc));
-	else
-		rc = job_options_place(program, err);
-	json_array_append_new(argv, json_sprintf("%s/carve", dir));
-	json_array_append_new(argv, json_string("job"));
-	json_array_append_new(argv, json_string("events"));
-	json_array_append_new(argv, json_string("--stdin"));
-	if (timeout)
-		json_array_append_new(argv, json_sprintf("--hook-timeout=%s", timeout));
-	json_object_set_new(program, "argv", argv);
-	json_t *env = json_object_get(program, "env");
-	variable_add(env, JOB_HOOK_ENV, hook->command);
-	variable_add(env, JOB_WEBHOOK_ENV, hook->url);
-	if (rc == 0)
-		return program;
-	json_decref(program);
-	return NULL;
 }
