@@ -14,7 +14,7 @@
 #include "daemon/host/containers.h"
 #include "daemon/host/log.h"
 #include "daemon/node.h"
-#include "daemon/queue/queue.h"
+#include "daemon/queue/queues.h"
 #include "daemon/store/store.h"
 #include "proto/runtime.h"
 

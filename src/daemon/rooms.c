@@ -30,7 +30,7 @@
 #include "daemon/mig/mig.h"
 #include "daemon/node.h"
 #include "daemon/node_hooks.h"
-#include "daemon/queue/queue.h"
+#include "daemon/queue/queues.h"
 #include "daemon/settings.h"
 #include "daemon/settle/cgroups.h"
 #include "daemon/settle/sampled.h"

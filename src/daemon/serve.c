@@ -15,7 +15,7 @@
 #include "daemon/host/supervisor.h"
 #include "daemon/lease/leases.h"
 #include "daemon/node.h"
-#include "daemon/queue/queue.h"
+#include "daemon/queue/queues.h"
 #include "daemon/rooms.h"
 #include "daemon/session/session.h"
 #include "daemon/settings.h"

@@ -14,8 +14,14 @@
 #include "daemon/api/view.h"
 #include "daemon/host/owner.h"
 #include "daemon/node.h"
+#include "daemon/queue/agents.h"
+#include "daemon/queue/job_events.h"
+#include "daemon/queue/job_rights.h"
+#include "daemon/queue/job_table.h"
+#include "daemon/queue/job_why.h"
+#include "daemon/queue/launcher.h"
+#include "daemon/queue/queue_context.h"
 #include "daemon/queue/queue_pods.h"
-#include "daemon/queue/queue_private.h"
 
 /* Queues in a list that no agent serves. */
 #define UNSERVED_MAX 64u
@@ -87,8 +93,8 @@ static void unserved_add(const struct node *node, json_t *list)
 	size_t most = json_array_size(list) + UNSERVED_MAX;
 	uint32_t position;
 
-	for (size_t i = 0; i < QUEUE_TABLE_BUCKETS && json_array_size(list) < most; i++)
-		for (const struct queue_name *name = node->queues->names[i];
+	for (size_t i = 0; i < JOBS_TABLE_BUCKETS && json_array_size(list) < most; i++)
+		for (const struct queue_name *name = node->queues->jobs->names[i];
 		     name && json_array_size(list) < most; name = name->next)
 			if (!agent_serving(node->queues, name->text, (uid_t)-1, &position))
 				json_array_append_new(list,

@@ -12,13 +12,22 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "core/queue.h"
 #include "daemon/api/answer.h"
 #include "daemon/api/api_job_private.h"
 #include "daemon/api/http.h"
 #include "daemon/api/view.h"
 #include "daemon/node.h"
+#include "daemon/queue/agents.h"
+#include "daemon/queue/decision.h"
 #include "daemon/queue/job_asked.h"
-#include "daemon/queue/queue_private.h"
+#include "daemon/queue/job_events.h"
+#include "daemon/queue/job_files.h"
+#include "daemon/queue/job_store.h"
+#include "daemon/queue/job_table.h"
+#include "daemon/queue/job_why.h"
+#include "daemon/queue/launcher.h"
+#include "daemon/queue/queue_context.h"
 #include "daemon/request/request.h"
 #include "proto/shim.h"
 
@@ -129,7 +138,7 @@ static void waits_add(const struct job *job, json_t *object)
 	char why[JOB_WHY_SIZE], id[JOB_ID_TEXT];
 	json_t *jobs;
 
-	if (!job_waits_for(job, &ends))
+	if (!decision_explain(job, &ends))
 		return;
 	jobs = json_array();
 	for (size_t i = 0; i < ends.count; i++)
@@ -232,7 +241,7 @@ static void living_add(struct listing *l, struct living_place at, size_t most)
 	struct queues *q = l->call->node->queues;
 	bool all = l->uid == (uid_t)-1;
 	const struct queue_use *user =
-		all && !at.came ? q->uses : queue_use_get(q, all ? at.uid : l->uid, false);
+		all && !at.came ? q->jobs->uses : queue_use_get(q, all ? at.uid : l->uid, false);
 
 	for (; user; user = all ? user->next : NULL) {
 		if (!living_add_of(l, user, at, most))

@@ -16,7 +16,10 @@
 #include "daemon/api/http.h"
 #include "daemon/host/owner.h"
 #include "daemon/node.h"
-#include "daemon/queue/queue_private.h"
+#include "daemon/queue/enqueue.h"
+#include "daemon/queue/job_store.h"
+#include "daemon/queue/job_table.h"
+#include "daemon/queue/queue_context.h"
 
 /* Rows of a part: 2 ms. */
 #define PART_ROWS 2000u

@@ -16,7 +16,12 @@
 #include "daemon/api/view.h"
 #include "daemon/host/owner.h"
 #include "daemon/node.h"
-#include "daemon/queue/queue_private.h"
+#include "daemon/queue/job_change.h"
+#include "daemon/queue/job_table.h"
+#include "daemon/queue/job_waits.h"
+#include "daemon/queue/job_why.h"
+#include "daemon/queue/launcher.h"
+#include "daemon/queue/queue_context.h"
 #include "proto/warden_jobs.h"
 
 /* Lives as long as the change, which may take longer than the client waits. */

@@ -9,7 +9,7 @@
 #include "daemon/api/api_session.h"
 #include "daemon/api/http.h"
 #include "daemon/node.h"
-#include "daemon/queue/queue.h"
+#include "daemon/queue/job_table.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/waiting/waiting.h"

@@ -105,7 +105,7 @@ struct job_spec {
 	/* When job_comes_round() came here last, and what it looks at next. */
 	uint64_t looked;
 	struct job_spec *look_next;
-	/* Its part in its user's budget of jobs (queue_private.h); NULL: nothing. */
+	/* Its part in its user's budget of jobs (job_table.h); NULL: nothing. */
 	struct crowd *crowd;
 	uid_t owner;
 	unsigned units;

@@ -14,8 +14,12 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/macros.h"
+#include "daemon/host/log.h"
+#include "daemon/queue/job_files.h"
+#include "daemon/queue/job_table.h"
 #include "daemon/queue/launcher.h"
-#include "daemon/queue/queue_private.h"
+#include "daemon/queue/queue_context.h"
 #include "proto/shim.h"
 
 /* Larger numbers are no job's, but a user's own idea. */
@@ -24,10 +28,10 @@
 const char *job_directory(const struct queues *q)
 {
 	struct stat st;
-	bool users = launcher_is_there(q->host.launcher) ||
-		     (lstat(q->users_dir, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == 0);
+	bool users = launcher_is_there(q->host.launcher) || (lstat(q->places.users_dir, &st) == 0 &&
+							     S_ISDIR(st.st_mode) && st.st_uid == 0);
 
-	return users ? q->users_dir : q->dir;
+	return users ? q->places.users_dir : q->places.dir;
 }
 
 void job_file(const struct queues *q, const struct job_record *record, const char *suffix,
@@ -199,4 +203,79 @@ void job_files_remove(const struct queues *q, const struct job_record *record, u
 	file_name(record, "", name);
 	if (dir >= 0)
 		shim_files_remove(dir, name, files);
+}
+
+/* ---- directories --------------------------------------------------------------------------- */
+
+int job_directory_make(const struct queues *q, uid_t uid, char buf[static PATH_MAX])
+{
+	if (snprintf(buf, PATH_MAX, "%s/%u", q->places.dir, uid) >= PATH_MAX)
+		return -ENAMETOOLONG;
+	if (mkdir(buf, 0700) == 0)
+		return 0;
+	if (errno == ENOENT && (mkdir(q->places.dir, 0700) == 0 || errno == EEXIST) &&
+	    mkdir(buf, 0700) == 0)
+		return 0;
+	return errno == EEXIST ? 0 : -errno;
+}
+
+/* That it fails is said once. */
+static void files_tell(struct queues *q, int rc)
+{
+	if (rc >= 0)
+		log_event(LOG_WARNING, "runtime.vanished file=jobs made=anew");
+	else if (rc != q->places.made)
+		log_event(LOG_ERROR, "runtime.vanished file=jobs error=\"%s\"",
+			  strerrordesc_np(-rc));
+	q->places.made = MIN(rc, 0);
+}
+
+static void on_files(void *arg, int rc, const void *reply, int *fd)
+{
+	struct queues *q = arg;
+
+	q->places.asked = 0;
+	files_tell(q, rc);
+}
+
+/* A launcher's are root's: what comes of it is seen by the next look. Returns 0 or -errno. */
+static int directory_make_anew(struct queues *q, uid_t uid)
+{
+	char path[PATH_MAX];
+
+	if (launcher_is_there(q->host.launcher))
+		return launcher_files(q->host.launcher, uid, on_files, q, &q->places.asked);
+	return job_directory_make(q, uid, path);
+}
+
+/* The user of a job that runs whose directory is missing; (uid_t)-1: nobody. */
+static uid_t directory_missing(const struct queues *q)
+{
+	uid_t looked = (uid_t)-1;
+
+	for (const struct job *job = q->jobs->running.first; job; job = job->next) {
+		if (job->record.uid == looked)
+			continue;
+		looked = job->record.uid;
+		if (!job->starting && job_directory_missing(q, looked))
+			return looked;
+	}
+	return (uid_t)-1;
+}
+
+/* Users' directories are there from the start of their first job on. Without a launcher that start
+ * makes the directory of all, too. */
+void job_directories_look(struct queues *q)
+{
+	if (q->places.asked)
+		return;
+	bool all = launcher_is_there(q->host.launcher) && access(q->places.users_dir, F_OK) < 0 &&
+		   errno == ENOENT;
+	uid_t uid = all ? (uid_t)-1 : directory_missing(q);
+	if (!all && uid == (uid_t)-1)
+		return;
+	int rc = directory_make_anew(q, uid);
+	/* A warden's answer comes later. */
+	if (rc < 0 || !launcher_is_there(q->host.launcher))
+		files_tell(q, rc);
 }

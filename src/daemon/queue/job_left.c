@@ -16,7 +16,9 @@
 
 #include "base/file.h"
 #include "base/process.h"
-#include "daemon/queue/queue_private.h"
+#include "daemon/queue/job.h"
+#include "daemon/queue/job_left.h"
+#include "daemon/queue/queue_context.h"
 #include "proto/attach.h"
 
 /* As the kernel bounds it for a program with the usual stack. */
@@ -84,7 +86,7 @@ unsigned job_left_signal(const struct queues *q, const struct job_record *record
 		 record->session);
 	look.environment = malloc(ENVIRONMENT_MOST + 1);
 	if (proc && look.environment && *record->session && record->uid == geteuid() &&
-	    stat("/proc/self/exe", &look.daemon) == 0 && stat(q->shim, &look.shim) == 0)
+	    stat("/proc/self/exe", &look.daemon) == 0 && stat(q->places.shim, &look.shim) == 0)
 		// NOLINTNEXTLINE(concurrency-mt-unsafe): its own list
 		while ((entry = readdir(proc))) {
 			pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);

@@ -1,4 +1,8 @@
 #include "daemon/queue/queue_pods.h"
+#include "daemon/queue/agents.h"
+#include "daemon/queue/job_entry.h"
+#include "daemon/queue/job_files.h"
+#include "daemon/queue/queue_context.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +18,6 @@
 #include "base/fnv.h"
 #include "base/macros.h"
 #include "base/units.h"
-#include "daemon/queue/queue_private.h"
 #include "proto/shim.h"
 
 #define TEMPLATE_MAX (512u << 10)

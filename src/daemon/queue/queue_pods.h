@@ -7,7 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/queue/queue.h"
+#include "daemon/queue/agents.h"
+#include "daemon/queue/job.h"
 #include "proto/shim.h"
 
 /* Pods of one agent at a time, where it names no other number. */

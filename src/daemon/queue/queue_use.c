@@ -4,8 +4,12 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "core/queue.h"
+#include "daemon/gpu/pool.h"
 #include "daemon/host/owner.h"
-#include "daemon/queue/queue_private.h"
+#include "daemon/queue/job_table.h"
+#include "daemon/queue/queue_context.h"
+#include "daemon/queue/queue_use.h"
 
 /* The least use that counts for a job that has just begun (60 s). So a user without use does not
  * start all jobs at once. */
@@ -13,7 +17,7 @@
 
 static struct queue_use *use_find(const struct queues *q, uid_t uid)
 {
-	struct queue_use *use = q->use_of[uid % QUEUE_TABLE_BUCKETS];
+	struct queue_use *use = q->jobs->use_of[uid % JOBS_TABLE_BUCKETS];
 
 	while (use && use->uid != uid)
 		use = use->next_of_table;
@@ -22,7 +26,7 @@ static struct queue_use *use_find(const struct queues *q, uid_t uid)
 
 static struct queue_use *use_make(struct queues *q, uid_t uid)
 {
-	struct queue_use **at = &q->use_of[uid % QUEUE_TABLE_BUCKETS];
+	struct queue_use **at = &q->jobs->use_of[uid % JOBS_TABLE_BUCKETS];
 	struct queue_use *use = calloc(1, sizeof(*use));
 
 	if (!use)
@@ -31,8 +35,8 @@ static struct queue_use *use_make(struct queues *q, uid_t uid)
 	use->owner = use;
 	use->queues = q;
 	use->ends.as_they_come = true;
-	use->next = q->uses;
-	q->uses = use;
+	use->next = q->jobs->uses;
+	q->jobs->uses = use;
 	use->next_of_table = *at;
 	*at = use;
 	return use;
@@ -78,7 +82,7 @@ double queue_use_of(const struct queue_use *user, int64_t now)
 	uint64_t monotonic = now_monotonic_ns();
 	double sum = queue_decay(owner->use, now > owner->at ? (uint64_t)(now - owner->at) : 0);
 
-	for (const struct job *job = user->queues->running.first; job; job = job->next)
+	for (const struct job *job = user->queues->jobs->running.first; job; job = job->next)
 		if (job->user->owner == owner)
 			sum += job_gpus(job) *
 			       (double)MAX(monotonic - job->started_ns, USE_LEAST_NS) / 1e9;

@@ -4,13 +4,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/fnv.h"
 #include "base/macros.h"
 #include "daemon/host/log.h"
-#include "daemon/queue/queue_private.h"
+#include "daemon/queue/job_events.h"
+#include "daemon/queue/job_table.h"
+#include "daemon/queue/launcher.h"
+#include "daemon/queue/queue_context.h"
 
 /* The most jobs of an array that are looked at for one in the list: some may run, or have ended. */
 #define NEIGHBOURS 64u
@@ -40,17 +44,17 @@ void job_text_set(const char **field, const char *text)
 /* By the upper bits, to which all bits of the seed come. */
 static unsigned table_place(uint64_t hash)
 {
-	return (unsigned)((hash >> 32) % QUEUE_TABLE_BUCKETS);
+	return (unsigned)((hash >> 32) % JOBS_TABLE_BUCKETS);
 }
 
 static unsigned name_bucket(const struct queues *q, const char *name)
 {
-	return table_place(fnv_add(q->seed, name, strlen(name)));
+	return table_place(fnv_add(q->jobs->seed, name, strlen(name)));
 }
 
 struct queue_name *queue_name_find(const struct queues *q, const char *name)
 {
-	struct queue_name *n = q->names[name_bucket(q, name)];
+	struct queue_name *n = q->jobs->names[name_bucket(q, name)];
 
 	while (n && strcmp(n->text, name) != 0)
 		n = n->next;
@@ -59,7 +63,8 @@ struct queue_name *queue_name_find(const struct queues *q, const char *name)
 
 const char *queue_name_intern(struct queues *q, const char *name)
 {
-	struct queue_name *n = queue_name_find(q, name), **at = &q->names[name_bucket(q, name)];
+	struct queue_name *n = queue_name_find(q, name),
+			  **at = &q->jobs->names[name_bucket(q, name)];
 
 	if (n)
 		return n->text;
@@ -79,7 +84,7 @@ static struct queue_name *name_of(const char *interned)
 
 static void name_drop(struct queues *q, struct queue_name *name)
 {
-	struct queue_name **at = &q->names[name_bucket(q, name->text)];
+	struct queue_name **at = &q->jobs->names[name_bucket(q, name->text)];
 
 	if (name->waiting || name->running)
 		return;
@@ -182,7 +187,7 @@ static unsigned kind_place(const struct queue_use *user, const char *queue, int 
 			   const struct job_spec *spec)
 {
 	const struct place_request *request = &spec->request;
-	uint64_t hash = fnv_add(user->queues->seed, &user->uid, sizeof(user->uid));
+	uint64_t hash = fnv_add(user->queues->jobs->seed, &user->uid, sizeof(user->uid));
 
 	hash = fnv_add(hash, queue, strlen(queue));
 	hash = fnv_add(hash, &priority, sizeof(priority));
@@ -198,8 +203,8 @@ static unsigned kind_place(const struct queue_use *user, const char *queue, int 
 
 static struct queue_bucket **place_of(struct queues *q, const struct queue_bucket *bucket)
 {
-	return &q->bucket_of[kind_place(bucket->user, bucket->queue, bucket->priority,
-					bucket->like)];
+	return &q->jobs->bucket_of[kind_place(bucket->user, bucket->queue, bucket->priority,
+					      bucket->like)];
 }
 
 static void bucket_drop(struct queues *q, struct queue_bucket *bucket)
@@ -213,7 +218,7 @@ static void bucket_drop(struct queues *q, struct queue_bucket *bucket)
 
 	*(bucket->previous ? &bucket->previous->next : &user->buckets) = bucket->next;
 	*(bucket->next ? &bucket->next->previous : &user->last_bucket) = bucket->previous;
-	q->buckets--;
+	q->jobs->buckets--;
 	job_spec_unref((struct job_spec *)bucket->like);
 	free(bucket);
 }
@@ -224,7 +229,7 @@ static void waits_end(struct queues *q, struct job_spec *spec)
 	for (unsigned i = 0; i < spec->after_count && !spec->after_list.count; i++)
 		queue_wait_end(&spec->after[i].wait);
 	if (!spec->begin_list.count)
-		queue_time_end(&q->waits, &spec->begin_wait);
+		queue_time_end(&q->jobs->waits, &spec->begin_wait);
 	if (!spec->after_list.count && !spec->begin_list.count)
 		queue_wait_end(&spec->group);
 }
@@ -256,8 +261,8 @@ struct job_list *job_ready_list(struct job *job)
 	struct queues *q = job->queues;
 	struct job_array *array = job->array && job->array->most ? job->array : NULL;
 	struct queue_use *user = job->user;
-	struct queue_bucket **at = &q->bucket_of[kind_place(user, job->record.queue,
-							    job->record.priority, job->spec)],
+	struct queue_bucket **at = &q->jobs->bucket_of[kind_place(user, job->record.queue,
+								  job->record.priority, job->spec)],
 			    *bucket = *at;
 
 	while (bucket && !belongs(bucket, job, array))
@@ -279,7 +284,7 @@ struct job_list *job_ready_list(struct job *job)
 	bucket->previous = user->last_bucket;
 	*(user->last_bucket ? &user->last_bucket->next : &user->buckets) = bucket;
 	user->last_bucket = bucket;
-	q->buckets++;
+	q->jobs->buckets++;
 	return &bucket->list;
 }
 
@@ -289,7 +294,7 @@ static struct job_array *array_get(struct queues *q, const struct job_record *re
 				   const struct job_spec *spec)
 {
 	struct job_array *array = record->array ? job_array_find(q, record->array) : NULL;
-	struct job_array **at = &q->arrays[(uint64_t)record->array % QUEUE_TABLE_BUCKETS];
+	struct job_array **at = &q->jobs->arrays[(uint64_t)record->array % JOBS_TABLE_BUCKETS];
 
 	if (array || !record->array)
 		return array;
@@ -322,8 +327,8 @@ static void array_leave(struct queues *q, struct job *job)
 	*(job->next_of ? &job->next_of->previous_of : &array->last) = job->previous_of;
 	if (--array->living)
 		return;
-	queue_target_ended(&q->waits, &array->ended);
-	at = &q->arrays[(uint64_t)array->id % QUEUE_TABLE_BUCKETS];
+	queue_target_ended(&q->jobs->waits, &array->ended);
+	at = &q->jobs->arrays[(uint64_t)array->id % JOBS_TABLE_BUCKETS];
 	while (*at != array)
 		at = &(*at)->next;
 	*at = array->next;
@@ -332,7 +337,7 @@ static void array_leave(struct queues *q, struct job *job)
 
 struct job_array *job_array_find(const struct queues *q, int64_t id)
 {
-	struct job_array *array = q->arrays[(uint64_t)id % QUEUE_TABLE_BUCKETS];
+	struct job_array *array = q->jobs->arrays[(uint64_t)id % JOBS_TABLE_BUCKETS];
 
 	while (array && array->id != id)
 		array = array->next;
@@ -344,7 +349,7 @@ struct job_array *job_array_find(const struct queues *q, int64_t id)
 static void user_enter(struct queues *q, struct queue_use *user, struct job *job)
 {
 	job->user = user;
-	job->came = ++q->came;
+	job->came = ++q->jobs->came;
 	job->previous_of_user = user->last_job;
 	*(user->last_job ? &user->last_job->next_of_user : &user->jobs) = job;
 	user->last_job = job;
@@ -366,7 +371,7 @@ static void user_leave(struct job *job)
 
 struct job *job_find(const struct queues *q, int64_t id)
 {
-	struct job *job = q->by_id[(uint64_t)id % QUEUE_ID_BUCKETS];
+	struct job *job = q->jobs->by_id[(uint64_t)id % JOBS_ID_BUCKETS];
 
 	while (job && job->record.id != id)
 		job = job->next_id;
@@ -399,7 +404,7 @@ struct job *job_new(struct queues *q, const struct job_record *record, struct jo
 	struct job_array *array = array_get(q, record, spec);
 	if (array)
 		array_enter(array, job);
-	struct job **at = &q->by_id[(uint64_t)record->id % QUEUE_ID_BUCKETS];
+	struct job **at = &q->jobs->by_id[(uint64_t)record->id % JOBS_ID_BUCKETS];
 	job->next_id = *at;
 	*at = job;
 	return job;
@@ -415,7 +420,7 @@ void job_start_forget(struct job *job)
 void job_free(struct job *job)
 {
 	struct queues *q = job->queues;
-	struct job **at = &q->by_id[(uint64_t)job->record.id % QUEUE_ID_BUCKETS];
+	struct job **at = &q->jobs->by_id[(uint64_t)job->record.id % JOBS_ID_BUCKETS];
 
 	while (*at != job)
 		at = &(*at)->next_id;
@@ -423,7 +428,7 @@ void job_free(struct job *job)
 	launcher_forget(q->host.launcher, job->asked);
 	job_start_forget(job);
 	job_move(job, NULL);
-	queue_target_ended(&q->waits, &job->ended);
+	queue_target_ended(&q->jobs->waits, &job->ended);
 	process_watch_stop(job->watch);
 	array_leave(q, job);
 	user_leave(job);
@@ -496,16 +501,16 @@ static const struct job *group_first(const struct queue_link *link)
 
 const struct job *queue_first_waiting(const struct queues *q, const struct queue_name *name)
 {
-	const struct queue_link *groups = &q->groups.waits;
+	const struct queue_link *groups = &q->jobs->groups.waits;
 	unsigned looks = 0;
 
-	for (const struct queue_use *user = q->uses; user; user = user->next)
+	for (const struct queue_use *user = q->jobs->uses; user; user = user->next)
 		for (const struct queue_bucket *b = user->buckets; b; b = b->next)
 			if (b->queue == name->text)
 				return b->list.first;
 			else if (++looks == LOOKS_MAX)
 				return NULL;
-	for (const struct job *job = q->pending.first; job && looks < LOOKS_MAX;
+	for (const struct job *job = q->jobs->pending.first; job && looks < LOOKS_MAX;
 	     job = job->next, looks++)
 		if (job->record.queue == name->text)
 			return job;
@@ -518,7 +523,7 @@ const struct job *queue_first_waiting(const struct queues *q, const struct queue
 
 const struct job *job_of_session(const struct queues *q, const char *session)
 {
-	const struct job *job = q ? q->running.first : NULL;
+	const struct job *job = q ? q->jobs->running.first : NULL;
 
 	while (job && strcmp(job->record.session, session) != 0)
 		job = job->next;
@@ -530,24 +535,12 @@ const struct job *job_of_session(const struct queues *q, const char *session)
 void job_state_set(struct job *job, enum job_state state)
 {
 	struct queues *q = job->queues;
-	struct queue_event *event = &q->event[++q->events % QUEUE_EVENTS];
 
 	if (job->record.state != state && !job_state_may(job->record.state, state))
 		log_event(LOG_ERROR, "job.state id=%lld from=%s to=%s", (long long)job->record.id,
 			  job_state_text(job->record.state), job_state_text(state));
 	job_state_put(job, state);
-	*event = (struct queue_event){
-		.number = q->events,
-		.id = job->record.id,
-		.array = job->record.array,
-		.index = job->record.index,
-		.uid = job->record.uid,
-		.state = state,
-		.at = now_realtime_ns(),
-		.attempt = job->record.attempt,
-	};
-	snprintf(event->queue, sizeof(event->queue), "%s", job->record.queue);
-	q->told = true;
+	queue_event_add(q, &job->record, state);
 }
 
 int job_record_save(struct job *job)
@@ -565,6 +558,10 @@ int job_record_save(struct job *job)
 }
 
 /* ---- from disk --------------------------------------------------------------------------- */
+
+/* Budgets of jobs that have not ended are in units of this many bytes, as one job takes; a request
+ * takes more, and its text room on the disk, too. */
+#define QUEUE_UNIT 400u
 
 unsigned queue_request_units(const char *text)
 {
@@ -592,9 +589,9 @@ static struct job_spec *spec_load(struct queues *q, int64_t id, uid_t uid)
 	}
 	spec->warrant = warrant;
 	spec->id = id;
-	spec->crowd = &q->crowd;
+	spec->crowd = &q->jobs->crowd;
 	spec->units = queue_request_units(text);
-	spec->owner = crowd_add_many(&q->crowd, uid, spec->units);
+	spec->owner = crowd_add_many(&q->jobs->crowd, uid, spec->units);
 	return spec;
 }
 
@@ -614,16 +611,45 @@ static int load_one(void *arg, const struct job_record *record)
 	struct job *job = job_new(loading->q, record, loading->last);
 	if (!job)
 		return -ENOMEM;
-	(void)crowd_add(&loading->q->crowd, record->uid);
-	list_insert(&loading->q->pending, job);
+	(void)crowd_add(&loading->q->jobs->crowd, record->uid);
+	list_insert(&loading->q->jobs->pending, job);
 	return 0;
 }
 
-int queue_load(struct queues *q)
+int job_table_load(struct queues *q)
 {
 	struct loading loading = {.q = q};
 	int rc = job_store_each_living(q->store, load_one, &loading);
 
 	job_spec_unref(loading.last);
 	return rc;
+}
+
+int job_table_new(uint32_t living, struct job_table **ret)
+{
+	struct job_table *table = calloc(1, sizeof(*table));
+
+	if (!table)
+		return -ENOMEM;
+	(void)!getrandom(&table->seed, sizeof(table->seed), GRND_NONBLOCK);
+	crowd_begin_any(&table->crowd, living);
+	table->pending.as_they_come = true;
+	queue_waits_begin(&table->waits);
+	*ret = table;
+	return 0;
+}
+
+void job_table_free(struct job_table *table)
+{
+	if (!table)
+		return;
+	while (table->uses) {
+		struct queue_use *use = table->uses;
+
+		table->uses = use->next;
+		free(use);
+	}
+	queue_waits_free(&table->waits);
+	crowd_free(&table->crowd);
+	free(table);
 }

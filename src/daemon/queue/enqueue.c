@@ -2,7 +2,6 @@
  * wait for the disk at that moment are one wait. */
 #include <errno.h>
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,16 +10,64 @@
 #include "base/error.h"
 #include "base/kill_point.h"
 #include "base/macros.h"
+#include "daemon/host/fair.h"
 #include "daemon/host/log.h"
+#include "daemon/host/peer.h"
 #include "daemon/host/unrecorded.h"
-#include "daemon/queue/queue_private.h"
+#include "daemon/queue/enqueue.h"
+#include "daemon/queue/job_change.h"
+#include "daemon/queue/job_table.h"
+#include "daemon/queue/job_waits.h"
+#include "daemon/queue/queue_context.h"
 #include "proto/warden_jobs.h"
+
+struct enqueue {
+	struct enqueue *next;
+	struct turn turn; /* the turn of a long array */
+	struct queues *queues;
+	struct disk_waiter durable;
+	uid_t owner; /* the user whose budget it is in, with so many units beside one for each job
+		      */
+	unsigned units;
+	struct enqueue_request request;
+	struct peer peer;
+	char queue[QUEUE_NAME_SIZE], key[64];
+	int64_t spec, number, first; /* the ID of the first job */
+	uint32_t text_bytes;         /* the share of each of its jobs */
+	/* The last two are a long array's own. */
+	enum { ENQUEUE_WRITES, ENQUEUE_SYNCS, ENQUEUE_MAKES, ENQUEUE_SETTLES } stage;
+	uint32_t done;
+	int64_t now;
+	struct job_spec *made;
+};
+
+struct enqueues {
+	struct enqueue *first, **end;           /* came in this round of the loop */
+	struct enqueue *syncing, **syncing_end; /* committed, and not on the disk yet */
+	struct turns longs;                     /* struct enqueue, of long arrays */
+};
+
+struct enqueues *enqueues_new(void)
+{
+	struct enqueues *enqueues = calloc(1, sizeof(*enqueues));
+
+	if (enqueues) {
+		enqueues->end = &enqueues->first;
+		enqueues->syncing_end = &enqueues->syncing;
+	}
+	return enqueues;
+}
+
+bool enqueues_busy(const struct queues *q)
+{
+	return q->enqueues->first || q->enqueues->syncing || q->enqueues->longs.first;
+}
 
 static void enqueue_free(struct queues *q, struct enqueue *e)
 {
 	/* Else its request and its jobs leave when they end. */
 	if (!e->made)
-		crowd_leave_many(&q->crowd, e->owner, e->units + e->request.count);
+		crowd_leave_many(&q->jobs->crowd, e->owner, e->units + e->request.count);
 	free(e->request.text);
 	free(e->request.spec.warrant);
 	free(e->request.indexes);
@@ -36,7 +83,7 @@ int jobs_enqueue(struct queues *q, const struct enqueue_request *request)
 		return -ENOMEM;
 	e->units = queue_request_units(request->text);
 	e->text_bytes = (uint32_t)(strlen(request->text) / request->count + 1);
-	if (!crowd_enter_many(&q->crowd, request->peer->uid, e->units + request->count,
+	if (!crowd_enter_many(&q->jobs->crowd, request->peer->uid, e->units + request->count,
 			      &e->owner)) {
 		free(e);
 		return -EMFILE;
@@ -48,10 +95,10 @@ int jobs_enqueue(struct queues *q, const struct enqueue_request *request)
 	snprintf(e->key, sizeof(e->key), "%s", request->key ? request->key : "");
 	e->request.peer = &e->peer;
 	if (e->request.count > QUEUE_SHORT) {
-		turns_add(&q->longs, &e->turn, e->owner);
+		turns_add(&q->enqueues->longs, &e->turn, e->owner);
 	} else {
-		*q->enqueues_end = e;
-		q->enqueues_end = &e->next;
+		*q->enqueues->end = e;
+		q->enqueues->end = &e->next;
 	}
 	q->dirty = true;
 	return 0;
@@ -65,12 +112,12 @@ static void forget(struct enqueue *e, const void *arg)
 
 void jobs_enqueue_forget(struct queues *q, void *arg)
 {
-	struct enqueue *const lists[] = {q->enqueues, q->syncing};
+	struct enqueue *const lists[] = {q->enqueues->first, q->enqueues->syncing};
 
 	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
 		for (struct enqueue *e = lists[i]; e; e = e->next)
 			forget(e, arg);
-	for (struct turn *turn = q->longs.first; turn; turn = turn->next)
+	for (struct turn *turn = q->enqueues->longs.first; turn; turn = turn->next)
 		forget(CONTAINER_OF(turn, struct enqueue, turn), arg);
 }
 
@@ -81,13 +128,13 @@ static bool is_asked(const struct enqueue *e, uid_t uid, const char *key)
 
 bool jobs_enqueue_has(const struct queues *q, uid_t uid, const char *key)
 {
-	const struct enqueue *const lists[] = {q->enqueues, q->syncing};
+	const struct enqueue *const lists[] = {q->enqueues->first, q->enqueues->syncing};
 	bool found = false;
 
 	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
 		for (const struct enqueue *e = lists[i]; e && !found; e = e->next)
 			found = is_asked(e, uid, key);
-	for (struct turn *turn = q->longs.first; turn && !found; turn = turn->next)
+	for (struct turn *turn = q->enqueues->longs.first; turn && !found; turn = turn->next)
 		found = is_asked(CONTAINER_OF(turn, struct enqueue, turn), uid, key);
 	return found;
 }
@@ -154,7 +201,7 @@ static int write_all_of(struct queues *q, int64_t now)
 
 	if (rc < 0)
 		return rc;
-	for (struct enqueue *e = q->enqueues; e && rc == 0; e = e->next)
+	for (struct enqueue *e = q->enqueues->first; e && rc == 0; e = e->next)
 		rc = write_one(q, e, now);
 	if (rc < 0)
 		job_store_rollback(q->store);
@@ -176,7 +223,7 @@ static uint32_t jobs_make(struct queues *q, struct enqueue *e, uint32_t from, ui
 		if (!job)
 			return e->request.count;
 		job_state_set(job, record.state);
-		job_move(job, &q->pending);
+		job_move(job, &q->jobs->pending);
 	}
 	return i;
 }
@@ -189,7 +236,7 @@ static uint32_t jobs_settle(struct queues *q, const struct enqueue *e, uint32_t 
 	for (; i < e->request.count && now_monotonic_ns() < end; i++) {
 		struct job *job = job_find(q, e->first + i);
 
-		if (job && job->list == &q->pending)
+		if (job && job->list == &q->jobs->pending)
 			job_settle(job);
 	}
 	return i;
@@ -204,7 +251,7 @@ static bool spec_make(struct queues *q, struct enqueue *e)
 	e->request.spec.warrant = NULL; /* it is the job's now */
 	e->made->uses = 1;
 	e->made->id = e->spec;
-	e->made->crowd = &q->crowd;
+	e->made->crowd = &q->jobs->crowd;
 	e->made->owner = e->owner;
 	e->made->units = e->units;
 	return true;
@@ -241,9 +288,9 @@ static void on_durable(struct disk_waiter *waiter, int rc)
 	struct queues *q = e->queues;
 
 	/* They are called in their order. */
-	q->syncing = e->next;
-	if (!q->syncing)
-		q->syncing_end = &q->syncing;
+	q->enqueues->syncing = e->next;
+	if (!q->enqueues->syncing)
+		q->enqueues->syncing_end = &q->enqueues->syncing;
 	kill_point("enqueue.durable");
 	if (rc < 0) {
 		rows_remove(q, e);
@@ -262,8 +309,8 @@ static void sync_begin(struct queues *q, struct enqueue *e)
 {
 	e->stage = ENQUEUE_SYNCS;
 	e->next = NULL;
-	*q->syncing_end = e;
-	q->syncing_end = &e->next;
+	*q->enqueues->syncing_end = e;
+	q->enqueues->syncing_end = &e->next;
 	e->durable.cb = on_durable;
 	job_store_await(q->store, &e->durable);
 }
@@ -272,14 +319,14 @@ void enqueue_commit(struct queues *q)
 {
 	int64_t now = now_realtime_ns();
 
-	if (!q->enqueues || job_store_holds(q->store))
+	if (!q->enqueues->first || job_store_holds(q->store))
 		return;
 	kill_point("enqueue.begun");
 	int rc = write_all_of(q, now);
 	kill_point("enqueue.committed");
-	struct enqueue *list = q->enqueues;
-	q->enqueues = NULL;
-	q->enqueues_end = &q->enqueues;
+	struct enqueue *list = q->enqueues->first;
+	q->enqueues->first = NULL;
+	q->enqueues->end = &q->enqueues->first;
 	for (struct enqueue *e = list, *next; e; e = next) {
 		next = e->next;
 		e->now = now;
@@ -334,7 +381,7 @@ static int long_write(struct queues *q, struct enqueue *e, uint64_t end)
 
 static void long_leave(struct queues *q, struct enqueue *e)
 {
-	turns_remove(&q->longs, &e->turn);
+	turns_remove(&q->enqueues->longs, &e->turn);
 	enqueue_free(q, e);
 }
 
@@ -370,7 +417,7 @@ static void stage_next(struct enqueue *e, uint32_t of)
 /* The next by turn, but for those that wait for the disk. NULL: all do. */
 static struct enqueue *long_next(const struct queues *q)
 {
-	for (struct turn *turn = q->longs.first; turn; turn = turn->next) {
+	for (struct turn *turn = q->enqueues->longs.first; turn; turn = turn->next) {
 		struct enqueue *e = CONTAINER_OF(turn, struct enqueue, turn);
 
 		if (e->stage != ENQUEUE_SYNCS)
@@ -395,7 +442,7 @@ void enqueue_part(struct queues *q)
 	uint32_t count = e->request.count;
 	int rc = 0;
 
-	turns_pass(&q->longs, e->turn.user);
+	turns_pass(&q->enqueues->longs, e->turn.user);
 	switch (e->stage) {
 	case ENQUEUE_WRITES:
 		rc = long_write(q, e, end);
@@ -426,11 +473,11 @@ void enqueue_part(struct queues *q)
 
 void enqueues_free(struct queues *q)
 {
-	for (struct enqueue *e = q->enqueues, *next; e; e = next) {
+	for (struct enqueue *e = q->enqueues->first, *next; e; e = next) {
 		next = e->next;
 		enqueue_free(q, e);
 	}
-	q->enqueues = NULL;
-	while (q->longs.first)
-		long_leave(q, CONTAINER_OF(q->longs.first, struct enqueue, turn));
+	q->enqueues->first = NULL;
+	while (q->enqueues->longs.first)
+		long_leave(q, CONTAINER_OF(q->enqueues->longs.first, struct enqueue, turn));
 }

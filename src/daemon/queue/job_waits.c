@@ -1,10 +1,14 @@
 /* Jobs that wait for others to end, or for a time. Those of one request wait as one. */
-#include <stddef.h>
+
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/queue/queue_private.h"
+#include "daemon/host/fair.h"
+#include "daemon/queue/job_ender.h"
+#include "daemon/queue/job_table.h"
+#include "daemon/queue/job_waits.h"
+#include "daemon/queue/queue_context.h"
 
 /* ---- the order of jobs ------------------------------------------------------------------- */
 
@@ -13,15 +17,16 @@ enum after_answer { AFTER_COMES, AFTER_CAME, AFTER_NEVER };
 /* To count the rows of a long array takes tens of milliseconds: it is done once. */
 static int counts_get(struct queues *q, const struct job_after *after, struct job_counts *ret)
 {
-	for (size_t i = 0; i < QUEUE_KNOWN && after->index < 0; i++)
-		if (q->known[i].array == after->job) {
-			*ret = q->known[i].counts;
+	for (size_t i = 0; i < JOBS_KNOWN && after->index < 0; i++)
+		if (q->jobs->known[i].array == after->job) {
+			*ret = q->jobs->known[i].counts;
 			return 0;
 		}
 	int rc = job_store_count(q->store, after->job, after->index, ret);
 	/* Not while it is written. */
 	if (rc == 0 && ret->all && ret->ended == ret->all && after->index < 0)
-		q->known[q->known_next++ % QUEUE_KNOWN] = (struct queue_known){after->job, *ret};
+		q->jobs->known[q->jobs->known_next++ % JOBS_KNOWN] =
+			(struct job_known){after->job, *ret};
 	return rc;
 }
 
@@ -92,9 +97,9 @@ static bool means(const struct job_after *after, const struct job_record *record
 static void round_look_at(struct round_look *look, const struct job *job)
 {
 	look->looks++;
-	if (!job || job->spec->looked == look->q->looks)
+	if (!job || job->spec->looked == look->q->jobs->looks)
 		return;
-	job->spec->looked = look->q->looks;
+	job->spec->looked = look->q->jobs->looks;
 	job->spec->look_next = look->next;
 	look->next = job->spec;
 }
@@ -140,7 +145,7 @@ const struct job_after *job_comes_round(const struct job *job, const struct job_
 {
 	struct round_look look = {.q = job->queues};
 
-	job->queues->looks++;
+	job->queues->jobs->looks++;
 	for (unsigned i = 0; i < spec->after_count; i++) {
 		*ret_known = comes_to(&look, &spec->after[i], &job->record);
 		if (*ret_known || look.looks >= ROUND_LOOKS)
@@ -162,7 +167,7 @@ static struct queue_target *target_of(struct queues *q, const struct job_after *
 static void group_enter(struct queues *q, struct job_spec *spec)
 {
 	if (!spec->group.link.next)
-		queue_wait_for(&spec->group, &q->groups);
+		queue_wait_for(&spec->group, &q->jobs->groups);
 }
 
 static struct job_list *after_list(struct queues *q, struct job_spec *spec)
@@ -181,7 +186,7 @@ static struct job_list *after_list(struct queues *q, struct job_spec *spec)
 static struct job_list *begin_list(struct queues *q, struct job_spec *spec)
 {
 	if (!spec->begin_wait.place &&
-	    queue_time_wait(&q->waits, &spec->begin_wait, spec->begin) < 0)
+	    queue_time_wait(&q->jobs->waits, &spec->begin_wait, spec->begin) < 0)
 		return NULL;
 	group_enter(q, spec);
 	return &spec->begin_list;
@@ -194,7 +199,7 @@ static struct job_list *list_for(struct job *job, enum after_answer answer)
 	if (answer == AFTER_COMES)
 		return after_list(q, job->spec);
 	if (job->record.state == JOB_HELD)
-		return &q->pending;
+		return &q->jobs->pending;
 	if (job->spec->begin > now_realtime_ns())
 		return begin_list(q, job->spec);
 	return job_ready_list(job);
@@ -211,8 +216,8 @@ static void settle_as(struct job *job, enum after_answer answer, const struct jo
 	q->dirty = true;
 	job->wait = answer == AFTER_COMES ? JOB_WAITS_AFTER : JOB_WAITS_BEGIN;
 	struct job_list *list = list_for(job, answer);
-	q->unplaced |= !list;
-	job_move(job, list ? list : &q->pending);
+	q->jobs->unplaced |= !list;
+	job_move(job, list ? list : &q->jobs->pending);
 }
 
 void job_settle(struct job *job)
@@ -230,7 +235,7 @@ void job_settle(struct job *job)
 
 static bool told_look(struct queues *q, uint64_t end)
 {
-	struct queue_after *wait = queue_waits_told(&q->waits);
+	struct queue_after *wait = queue_waits_told(&q->jobs->waits);
 	const struct job_after *after = NULL;
 
 	if (!wait)
@@ -251,7 +256,7 @@ static bool told_look(struct queues *q, uint64_t end)
 
 static bool due_look(struct queues *q, int64_t now, uint64_t end)
 {
-	struct queue_time *time = queue_waits_due(&q->waits, now);
+	struct queue_time *time = queue_waits_due(&q->jobs->waits, now);
 
 	if (!time)
 		return false;
@@ -267,8 +272,9 @@ static bool due_look(struct queues *q, int64_t now, uint64_t end)
 
 bool queue_waits_owner(const struct queues *q, uid_t *ret)
 {
-	const struct queue_after *wait = queue_waits_told(&q->waits);
-	const struct queue_time *time = wait ? NULL : queue_waits_due(&q->waits, now_realtime_ns());
+	const struct queue_after *wait = queue_waits_told(&q->jobs->waits);
+	const struct queue_time *time =
+		wait ? NULL : queue_waits_due(&q->jobs->waits, now_realtime_ns());
 
 	if (wait)
 		*ret = CONTAINER_OF(wait, struct job_after, wait)->spec->owner;
@@ -288,10 +294,10 @@ void queue_waits_part(struct queues *q)
 
 void queue_waits_retry(struct queues *q)
 {
-	if (!q->unplaced || job_store_holds(q->store))
+	if (!q->jobs->unplaced || job_store_holds(q->store))
 		return;
-	q->unplaced = false;
-	for (struct job *job = q->pending.first, *next; job; job = next) {
+	q->jobs->unplaced = false;
+	for (struct job *job = q->jobs->pending.first, *next; job; job = next) {
 		next = job->next;
 		if (job->record.state == JOB_QUEUED && job->wait == JOB_WAITS_BEGIN)
 			job_settle(job);

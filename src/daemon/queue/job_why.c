@@ -5,9 +5,17 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/macros.h"
 #include "base/units.h"
+#include "core/queue.h"
+#include "daemon/queue/agents.h"
+#include "daemon/queue/decision.h"
+#include "daemon/queue/job_files.h"
+#include "daemon/queue/job_table.h"
+#include "daemon/queue/job_why.h"
+#include "daemon/queue/launcher.h"
+#include "daemon/queue/queue_context.h"
 #include "daemon/queue/queue_pods.h"
-#include "daemon/queue/queue_private.h"
 
 const char *queue_job_id_text(const struct queues *q, int64_t id, char buf[static JOB_ID_TEXT])
 {

@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include "base/macros.h"
-#include "daemon/queue/queue_private.h"
+#include "daemon/queue/job_files.h"
+#include "daemon/queue/job_history.h"
+#include "daemon/queue/job_table.h"
+#include "daemon/queue/queue_context.h"
 #include "proto/shim.h"
 
 /* In one look, which there is one of a second: some milliseconds. */
@@ -110,18 +113,18 @@ static bool has_more(const struct job_history *one, const struct job_history *ot
  * NULL: nobody has any. */
 static struct queue_use *user_with_most(const struct queues *q, bool text)
 {
-	struct queue_use *owner = q->uses, *most = NULL;
+	struct queue_use *owner = q->jobs->uses, *most = NULL;
 
-	for (struct queue_use *use = q->uses; use; use = use->next)
+	for (struct queue_use *use = q->jobs->uses; use; use = use->next)
 		use->all = (struct job_history){0};
-	for (struct queue_use *use = q->uses; use; use = use->next) {
+	for (struct queue_use *use = q->jobs->uses; use; use = use->next) {
 		use->owner->all.jobs += use->ended.jobs;
 		use->owner->all.text_bytes += use->ended.text_bytes;
 	}
-	for (struct queue_use *use = q->uses; use; use = use->next)
+	for (struct queue_use *use = q->jobs->uses; use; use = use->next)
 		if (has_more(&use->all, &owner->all, text))
 			owner = use;
-	for (struct queue_use *use = q->uses; use; use = use->next)
+	for (struct queue_use *use = q->jobs->uses; use; use = use->next)
 		if (use->owner == owner && (!most || has_more(&use->ended, &most->ended, text)))
 			most = use;
 	return most;

@@ -1,18 +1,26 @@
-/* Queues at work: asks core/queue.h who starts, when something changed. */
+/* Asks core/queue.h who starts, when something changed: for each agent with the jobs that its
+ * queues have, the room on its GPUs, and who runs there. */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "base/macros.h"
+#include "core/queue.h"
 #include "core/queue_pods.h"
-#include "daemon/host/log.h"
+#include "daemon/gpu/pool.h"
+#include "daemon/host/fair.h"
 #include "daemon/mig/mig.h"
+#include "daemon/queue/agents.h"
+#include "daemon/queue/decision.h"
+#include "daemon/queue/job_ender.h"
+#include "daemon/queue/job_starter.h"
+#include "daemon/queue/job_table.h"
+#include "daemon/queue/job_why.h"
+#include "daemon/queue/queue_context.h"
 #include "daemon/queue/queue_pods.h"
-#include "daemon/queue/queue_private.h"
+#include "daemon/session/sessions.h"
 #include "daemon/waiting/waiting.h"
 
 /* As for sessions (waiting.c): older figures of the driver are not decided on, nor older claims. */
@@ -26,11 +34,6 @@
 #define EXPLAIN_LOOKS_MIG 512u
 /* Jobs that wait beside it, at most. To size each takes some microseconds. */
 #define EXPLAINED_JOBS 256u
-/* Records of ended jobs that are removed in a round, and in a look a second: a job that ends makes
- * one, and removing it takes some 0.1 ms. */
-#define TIDIED_AT_ONCE 2u
-#define TIDIED_AT_TICK 20u
-
 /* Jobs of an owner whose shims are asked for at a time. They have their slices already, and the
  * owner's other requests of the launcher come behind them. */
 #define STARTS_MOST 16u
@@ -59,7 +62,7 @@ static struct round *round_begin(struct queues *q, struct agent *agent)
 
 	round.q = q;
 	round.agent = agent;
-	round.running = calloc((size_t)q->running.count + 1, sizeof(*round.running));
+	round.running = calloc((size_t)q->jobs->running.count + 1, sizeof(*round.running));
 	return round.running ? &round : NULL;
 }
 
@@ -123,16 +126,16 @@ static uint32_t parts_share(const struct round *round)
 {
 	uint32_t users = 0, owners = 0;
 
-	for (struct queue_use *user = round->q->uses; user; user = user->next)
+	for (struct queue_use *user = round->q->jobs->uses; user; user = user->next)
 		user->part = 0;
-	for (struct queue_use *user = round->q->uses; user; user = user->next) {
+	for (struct queue_use *user = round->q->jobs->uses; user; user = user->next) {
 		if (!has_part(round, user))
 			continue;
 		users++;
 		owners += !user->owner->part;
 		user->owner->part = 1;
 	}
-	for (struct queue_use *user = round->q->uses; user; user = user->next)
+	for (struct queue_use *user = round->q->jobs->uses; user; user = user->next)
 		if (user->part)
 			user->part = MAX(CANDIDATES_MAX / owners, 1);
 	return users;
@@ -172,7 +175,7 @@ static void candidates_collect(struct round *round)
 	if (users > CANDIDATES_MAX)
 		first = round->q->first_user = (round->q->first_user + CANDIDATES_MAX) % users;
 	for (int turn = 0; turn < 2 && users; turn++, at = 0)
-		for (const struct queue_use *user = round->q->uses; user; user = user->next)
+		for (const struct queue_use *user = round->q->jobs->uses; user; user = user->next)
 			if (has_part(round, user) && (at++ < first) == (turn == 1))
 				user_collect(round, user, now);
 	queue_sort(round->jobs, round->job_count, round->agent->fair, round->agent->last,
@@ -195,7 +198,7 @@ static void running_collect(struct round *round, int64_t claim)
 	const struct agent *agent = round->agent;
 
 	round->running_count = 0;
-	for (const struct job *job = q->running.first; job; job = job->next) {
+	for (const struct job *job = q->jobs->running.first; job; job = job->next) {
 		/* Pods have no part in who gets a GPU here, and of pods those of one agent count.
 		 */
 		if (agent->pods ? strcmp(job->record.agent, agent->id) != 0
@@ -293,7 +296,7 @@ static void waits_note(struct round *round, size_t count)
 
 static bool claims_already(const struct queues *q, int64_t claim)
 {
-	for (const struct job *job = q->running.first; job; job = job->next)
+	for (const struct job *job = q->jobs->running.first; job; job = job->next)
 		if (job->claim == claim && *job->record.ending)
 			return true;
 	return false;
@@ -431,7 +434,7 @@ static int round_explain(struct round *round, const struct job *job)
 	gpus_collect(round);
 	running_collect(round, 0);
 	round->job_count = 0;
-	for (const struct queue_use *user = round->q->uses; user; user = user->next)
+	for (const struct queue_use *user = round->q->jobs->uses; user; user = user->next)
 		if (has_part(round, user) && !user_collect_all(round, user, now))
 			return -1;
 	queue_sort(round->jobs, round->job_count, round->agent->fair, round->agent->last,
@@ -442,7 +445,7 @@ static int round_explain(struct round *round, const struct job *job)
 	return -1;
 }
 
-bool job_waits_for(const struct job *job, struct queue_ends *ret)
+bool decision_explain(const struct job *job, struct queue_ends *ret)
 {
 	uint8_t started[EXPLAINED_JOBS];
 	uint32_t position;
@@ -486,31 +489,6 @@ static bool agent_run(struct queues *q, struct agent *agent, uint64_t end)
 	return true;
 }
 
-/* ---- the loop ----------------------------------------------------------------------------- */
-
-void queues_kick(struct queues *q)
-{
-	if (q)
-		q->dirty = true;
-}
-
-static void listeners_tell(struct queues *q)
-{
-	struct queue_listener *list = q->listeners;
-
-	if (!q->told)
-		return;
-	q->told = false;
-	q->listeners = NULL;
-	while (list) {
-		struct queue_listener *listener = list;
-
-		list = listener->next;
-		listener->cb(listener->arg);
-		free(listener);
-	}
-}
-
 /* Whether figures are new enough; else they are asked for. */
 static bool figures_fresh(struct queues *q)
 {
@@ -526,7 +504,7 @@ static bool figures_fresh(struct queues *q)
 	return false;
 }
 
-static void agents_decide(struct queues *q)
+void decision_make(struct queues *q)
 {
 	bool gpus = q->host.pool->state == POOL_READY, any = false, more = false;
 	uint64_t end = now_monotonic_ns() + FAIR_STEP_NS;
@@ -535,16 +513,16 @@ static void agents_decide(struct queues *q)
 	if (!q->dirty || job_store_holds(q->store) || !*q->host.ready || q->host.sessions->drains ||
 	    q->host.pool->state == POOL_STARTING)
 		return;
-	for (struct agent *agent = q->agents; agent && q->buckets; agent = agent->next) {
+	for (struct agent *agent = q->agents; agent && q->jobs->buckets; agent = agent->next) {
 		/* Pods need no GPU of this host, nor any figures. */
 		if (agent->pods)
 			more |= agent_run(q, agent, end);
 		any |= !agent->pods;
 	}
-	if (any && gpus && q->buckets && !figures_fresh(q))
+	if (any && gpus && q->jobs->buckets && !figures_fresh(q))
 		return;
 	q->dirty = false;
-	if (any && gpus && q->buckets) {
+	if (any && gpus && q->jobs->buckets) {
 		/* A look costs a dozen system calls for each GPU. */
 		pool_claim_since(q->host.pool, SAMPLE_FRESH_NS);
 		for (struct agent *agent = q->agents; agent; agent = agent->next)
@@ -555,158 +533,12 @@ static void agents_decide(struct queues *q)
 	q->dirty |= more;
 }
 
-/* ---- reports of jobs ----------------------------------------------------------------------- */
-
-static void on_over(struct job *job, bool ran)
-{
-	struct queues *q = job->queues;
-
-	if (ran)
-		job_agent_leave(job);
-	queue_overs_tell(q);
-	queue_history_add(q, &job->record);
-	job_free(job);
-}
-
-static void on_again(struct job *job, bool ran)
-{
-	if (ran)
-		job_agent_leave(job);
-	job_settle(job);
-}
-
-static void on_unstarted(struct job *job)
-{
-	job_start_failed(job, 0);
-}
-
-static void on_never(struct job *job, const char *reason)
-{
-	job_finish(job, JOB_CANCELLED, reason);
-}
-
-const struct job_report queue_report = {
-	.over = on_over,
-	.again = on_again,
-	.unstarted = on_unstarted,
-	.never = on_never,
-};
-
-/* ---- work in parts ------------------------------------------------------------------------- */
-
-static bool end_owner(const struct queues *q, uid_t *ret)
-{
-	if (q->ends.first)
-		*ret = q->ends.first->user;
-	return q->ends.first;
-}
-
-/* Decisions are for all users, and so are nobody's. */
-static bool start_owner(const struct queues *q, uid_t *ret)
-{
-	*ret = (uid_t)-1;
-	return q->starts_more;
-}
-
-static const struct {
-	/* Returns whether there is a part to do, and gives its owner. */
-	bool (*owner)(const struct queues *q, uid_t *ret);
-	void (*part)(struct queues *q);
-} kinds[QUEUE_PARTS] = {
-	[QUEUE_PART_CHANGES] = {jobs_change_owner, jobs_change_part},
-	[QUEUE_PART_ENQUEUES] = {enqueue_part_owner, enqueue_part},
-	[QUEUE_PART_WAITS] = {queue_waits_owner, queue_waits_part},
-	[QUEUE_PART_ENDS] = {end_owner, jobs_end_part},
-	[QUEUE_PART_STARTS] = {start_owner, agents_decide},
-};
-
-static void parts_wake(struct queues *q);
-
-static void on_turn(struct fair_work *work)
-{
-	struct queue_turn *turn = CONTAINER_OF(work, struct queue_turn, work);
-	struct queues *q = turn->queues;
-	uid_t ignored;
-
-	if (!job_store_holds(q->store) && kinds[turn->kind].owner(q, &ignored))
-		kinds[turn->kind].part(q);
-	parts_wake(q);
-}
-
-/* Lines up all that there is to do in parts. While the store holds there is nothing to do: this is
- * called again when it is free. */
-static void parts_wake(struct queues *q)
-{
-	uid_t owner;
-
-	for (unsigned kind = 0; kind < QUEUE_PARTS && !job_store_holds(q->store); kind++) {
-		struct queue_turn *turn = &q->turn[kind];
-
-		if (turn->work.line || !kinds[kind].owner(q, &owner))
-			continue;
-		turn->work.run = on_turn;
-		turn->queues = q;
-		turn->kind = kind;
-		/* Without memory for a line, the next event goes on with it. */
-		(void)fair_line_up(q->host.turns, owner, &turn->work);
-	}
-}
-
-void queue_parts_withdraw(struct queues *q)
-{
-	for (unsigned kind = 0; kind < QUEUE_PARTS; kind++)
-		fair_withdraw(&q->turn[kind].work);
-}
-
-/* ---- the loop ----------------------------------------------------------------------------- */
-
-void queues_run(struct queues *q)
-{
-	if (!q)
-		return;
-	fair_begin(q->host.turns);
-	enqueue_commit(q);
-	q->dirty |= q->mig_changes != mig_changes(q->host.sessions->mig);
-	q->mig_changes = mig_changes(q->host.sessions->mig);
-	if (!q->starts_more)
-		agents_decide(q);
-	queue_records_tidy(q, TIDIED_AT_ONCE);
-	listeners_tell(q);
-	job_store_run(q->store);
-	parts_wake(q);
-	fair_end(q->host.turns);
-}
-
-/* Changes that came while the store could not be written to. */
-void queue_store_freed(void *arg)
-{
-	struct queues *q = arg;
-
-	jobs_end_again(q);
-	agents_end(q);
-	parts_wake(q);
-	q->dirty = true;
-	q->told = true; /* requests about agents wait for it */
-}
-
-const char *queues_database_missing(const struct queues *q)
-{
-	return q && q->store ? job_store_missing(q->store) : NULL;
-}
-
-int queues_database_copy(const struct queues *q)
-{
-	return q && q->store ? job_store_copy(q->store) : -ENOENT;
-}
-
-/* Whether a job is ready that an agent serves. Where there are many kinds, not all are looked at.
- */
-static bool any_waits_for_agent(const struct queues *q)
+bool decision_waits(const struct queues *q)
 {
 	uint32_t looks = 0;
 
-	for (const struct agent *agent = q->agents; agent && q->buckets; agent = agent->next)
-		for (const struct queue_use *user = q->uses; user; user = user->next) {
+	for (const struct agent *agent = q->agents; agent && q->jobs->buckets; agent = agent->next)
+		for (const struct queue_use *user = q->jobs->uses; user; user = user->next) {
 			if (!agent_runs_for(agent, user->uid))
 				continue;
 			for (const struct queue_bucket *b = user->buckets; b; b = b->next)
@@ -715,37 +547,4 @@ static bool any_waits_for_agent(const struct queues *q)
 					return true;
 		}
 	return false;
-}
-
-void queues_tick(struct queues *q)
-{
-	uint64_t now = now_monotonic_ns();
-
-	if (!q)
-		return;
-	q->crowd.most = *q->host.living_jobs; /* it may have been read again */
-	queue_overs_tell(q);
-	queue_directories_look(q);
-	queue_waits_retry(q);
-	queue_records_sync(q);
-	queue_end_sync(q);
-	queue_records_tidy(q, TIDIED_AT_TICK);
-	queue_history_trim(
-		q, &(struct job_history){*q->host.history_jobs, MIB(*q->host.history_text_mib)});
-	for (struct job *job = q->running.first, *next; job; job = next) {
-		next = job->next;
-		job_end_tick(job, now);
-	}
-	if (q->ending.count)
-		jobs_end_again(q);
-	/* Memory that programs outside carve held may be free. */
-	if (any_waits_for_agent(q))
-		q->dirty = true;
-	job_cgroup_remove(q);
-}
-
-bool queues_busy(const struct queues *q)
-{
-	return q && (q->agents || q->running.count || q->ending.count || q->ends.first ||
-		     q->enqueues || q->syncing || q->longs.first || q->parts.first);
 }

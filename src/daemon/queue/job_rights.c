@@ -6,7 +6,9 @@
 #include <errno.h>
 
 #include "base/macros.h"
-#include "daemon/queue/queue_private.h"
+#include "daemon/queue/job_rights.h"
+#include "daemon/queue/launcher.h"
+#include "daemon/queue/queue_context.h"
 #include "proto/warden_jobs.h"
 
 static void on_told(void *arg, int rc, const void *reply, int *fd)

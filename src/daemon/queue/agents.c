@@ -1,6 +1,5 @@
 /* Agents: which GPUs queues may fill, and with jobs of which size. */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +9,19 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
 #include "daemon/host/names.h"
 #include "daemon/mig/mig.h"
+#include "daemon/queue/agents.h"
+#include "daemon/queue/job_ender.h"
+#include "daemon/queue/job_rights.h"
+#include "daemon/queue/job_table.h"
+#include "daemon/queue/launcher.h"
+#include "daemon/queue/queue_context.h"
 #include "daemon/queue/queue_pods.h"
-#include "daemon/queue/queue_private.h"
 #include "daemon/request/request.h"
+#include "daemon/session/sessions.h"
 
 struct agent *agents_first(const struct queues *q)
 {
@@ -536,7 +542,7 @@ int agent_start(struct queues *q, const struct agent *wanted, struct agent **ret
 
 static void jobs_end(const struct agent *agent)
 {
-	for (struct job *job = agent->queues->running.first; job; job = job->next)
+	for (struct job *job = agent->queues->jobs->running.first; job; job = job->next)
 		if (!strcmp(job->record.agent, agent->id))
 			job_end_begin(job, JOB_CANCELLED, "its agent was stopped");
 }

@@ -1,14 +1,10 @@
 /* Starting a job: a shim that waits, a slice that the shim holds, the start on disk, and go. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,91 +13,26 @@
 #include "base/file.h"
 #include "base/kill_point.h"
 #include "base/macros.h"
+#include "core/queue.h"
+#include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
-#include "daemon/host/owner.h"
+#include "daemon/host/privileges.h"
 #include "daemon/mig/mig.h"
+#include "daemon/queue/agents.h"
+#include "daemon/queue/job_ender.h"
+#include "daemon/queue/job_files.h"
+#include "daemon/queue/job_shim.h"
+#include "daemon/queue/job_starter.h"
+#include "daemon/queue/job_table.h"
+#include "daemon/queue/job_waits.h"
+#include "daemon/queue/launcher.h"
+#include "daemon/queue/queue_context.h"
 #include "daemon/queue/queue_pods.h"
-#include "daemon/queue/queue_private.h"
 #include "daemon/session/session.h"
+#include "daemon/session/sessions.h"
 #include "daemon/waiting/grant.h"
 #include "daemon/waiting/quotas.h"
 #include "proto/shim.h"
-
-/* Descriptors of the daemon's that a shim gets are moved out of the way of the shim's own first. */
-#define SHIM_FDS_FROM 10
-
-static int directory_make(const struct queues *q, uid_t uid, char buf[static PATH_MAX])
-{
-	if (snprintf(buf, PATH_MAX, "%s/%u", q->dir, uid) >= PATH_MAX)
-		return -ENAMETOOLONG;
-	if (mkdir(buf, 0700) == 0)
-		return 0;
-	if (errno == ENOENT && (mkdir(q->dir, 0700) == 0 || errno == EEXIST) &&
-	    mkdir(buf, 0700) == 0)
-		return 0;
-	return errno == EEXIST ? 0 : -errno;
-}
-
-/* That it fails is said once. */
-static void files_tell(struct queues *q, int rc)
-{
-	if (rc >= 0)
-		log_event(LOG_WARNING, "runtime.vanished file=jobs made=anew");
-	else if (rc != q->files_made)
-		log_event(LOG_ERROR, "runtime.vanished file=jobs error=\"%s\"",
-			  strerrordesc_np(-rc));
-	q->files_made = MIN(rc, 0);
-}
-
-static void on_files(void *arg, int rc, const void *reply, int *fd)
-{
-	struct queues *q = arg;
-
-	q->files_asked = 0;
-	files_tell(q, rc);
-}
-
-/* A launcher's are root's: what comes of it is seen by the next look. Returns 0 or -errno. */
-static int directory_make_anew(struct queues *q, uid_t uid)
-{
-	char path[PATH_MAX];
-
-	if (launcher_is_there(q->host.launcher))
-		return launcher_files(q->host.launcher, uid, on_files, q, &q->files_asked);
-	return directory_make(q, uid, path);
-}
-
-/* The user of a job that runs whose directory is missing; (uid_t)-1: nobody. */
-static uid_t directory_missing(const struct queues *q)
-{
-	uid_t looked = (uid_t)-1;
-
-	for (const struct job *job = q->running.first; job; job = job->next) {
-		if (job->record.uid == looked)
-			continue;
-		looked = job->record.uid;
-		if (!job->starting && job_directory_missing(q, looked))
-			return looked;
-	}
-	return (uid_t)-1;
-}
-
-/* Users' directories are there from the start of their first job on. Without a launcher that start
- * makes the directory of all, too. */
-void queue_directories_look(struct queues *q)
-{
-	if (q->files_asked)
-		return;
-	bool all = launcher_is_there(q->host.launcher) && access(q->users_dir, F_OK) < 0 &&
-		   errno == ENOENT;
-	uid_t uid = all ? (uid_t)-1 : directory_missing(q);
-	if (!all && uid == (uid_t)-1)
-		return;
-	int rc = directory_make_anew(q, uid);
-	/* A warden's answer comes later. */
-	if (rc < 0 || !launcher_is_there(q->host.launcher))
-		files_tell(q, rc);
-}
 
 /* ---- the shim's orders -------------------------------------------------------------------- */
 
@@ -121,38 +52,6 @@ static void run_fill(const struct job *job, struct shim_run *ret)
 		.grace_ns = job->spec->grace_ns,
 	};
 	snprintf(ret->queue, sizeof(ret->queue), "%s", record->queue);
-}
-
-static int spec_write(int fd, const struct shim_head *head, const char *text, const char *owners)
-{
-	int rc = write_all(fd, head, sizeof(*head));
-
-	if (rc == 0)
-		rc = write_all(fd, text, head->text_size);
-	if (rc == 0 && owners)
-		rc = write_all(fd, owners, head->owner_size);
-	if (rc == 0 &&
-	    fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
-		rc = -errno;
-	return rc;
-}
-
-/* A sealed memfd with what a shim reads (proto/shim.h), or -errno. The function sets the head's
- * magic and sizes. `owners` is the text of the agent's owner; NULL: there is none. */
-static int shim_spec_memfd(struct shim_head *head, const char *text, const char *owners)
-{
-	cleanup_close int fd = memfd_create("carve-job", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-	if (fd < 0)
-		return -errno;
-	head->magic = SHIM_HEAD_MAGIC;
-	head->text_size = (uint32_t)strlen(text);
-	head->owner_size = owners ? (uint32_t)strlen(owners) : 0;
-	int rc = spec_write(fd, head, text, owners);
-	if (rc < 0)
-		return rc;
-	int moved = fcntl(fd, F_DUPFD_CLOEXEC, SHIM_FDS_FROM);
-	return moved < 0 ? -errno : moved;
 }
 
 /* The text of the agent's owner: as it was vouched for, where the launcher starts the pod. A job of
@@ -181,97 +80,6 @@ static int job_memfd(const struct job *job, const struct agent *agent,
 	if (job->spec->warrant && agent->pods && agent->pods->warrant)
 		head.owner_warrant = *agent->pods->warrant;
 	return shim_spec_memfd(&head, text, owners);
-}
-
-/* ---- the shim ----------------------------------------------------------------------------- */
-
-static int spawn(const struct queues *q, const char *dir, const char *name, int spec, int go,
-		 pid_t *ret)
-{
-	char *argv[] = {(char *)q->shim, (char *)dir, (char *)name, (char *)q->attach, NULL};
-	posix_spawn_file_actions_t files;
-	posix_spawnattr_t attributes;
-	sigset_t all, none;
-	cleanup_close int opened = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	cleanup_close int dir_fd = opened < 0 ? -1 : fcntl(opened, F_DUPFD_CLOEXEC, SHIM_FDS_FROM);
-
-	if (dir_fd < 0)
-		return -errno;
-	sigfillset(&all);
-	sigemptyset(&none);
-	posix_spawn_file_actions_init(&files);
-	posix_spawnattr_init(&attributes);
-	posix_spawn_file_actions_adddup2(&files, spec, SHIM_SPEC_FD);
-	posix_spawn_file_actions_adddup2(&files, go, SHIM_GO_FD);
-	posix_spawn_file_actions_adddup2(&files, dir_fd, SHIM_DIR_FD);
-	posix_spawnattr_setsigmask(&attributes, &none);
-	posix_spawnattr_setsigdefault(&attributes, &all);
-	/* A signal to the daemon's session or group does not reach the job. */
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-						      POSIX_SPAWN_SETSID);
-	int rc = posix_spawn(ret, q->shim, &files, &attributes, argv, environ);
-	posix_spawn_file_actions_destroy(&files);
-	posix_spawnattr_destroy(&attributes);
-	return -rc;
-}
-
-/* As this process's own child. */
-static int shim_spawn(const struct queues *q, const struct job_record *record, int spec,
-		      int *ret_go, struct process_id *ret)
-{
-	char dir[PATH_MAX], name[64];
-	int ends[2];
-	pid_t pid = 0;
-	int rc = directory_make(q, record->uid, dir);
-
-	if (rc < 0)
-		return rc;
-	snprintf(name, sizeof(name), "%" PRId64 ".%u", record->id, record->attempt);
-	if (pipe2(ends, O_CLOEXEC) < 0)
-		return -errno;
-	cleanup_close int in = ends[0], out = ends[1];
-	cleanup_close int go = fcntl(in, F_DUPFD_CLOEXEC, SHIM_FDS_FROM);
-	rc = go < 0 ? -errno : spawn(q, dir, name, spec, go, &pid);
-	if (rc == 0 && (rc = process_identify(pid, ret)) < 0)
-		(void)waitpid(pid, NULL, 0);
-	if (rc == 0)
-		*ret_go = steal_fd(&out);
-	return rc;
-}
-
-/* Has a shim started for the job's attempt, as its user. `cb` gets the job, a struct warden_started
- * with the shim's process, and the end of its pipe. It is called before this returns where the shim
- * is this process's child. Else it is called later. 0, or -errno without a call. */
-static int shim_launch(struct job *job, int spec, warden_cb cb)
-{
-	const struct job_record *record = &job->record;
-	struct launcher *launcher = job->queues->host.launcher;
-	struct process_id shim;
-	cleanup_close int go = -1;
-
-	if (launcher_is_there(launcher))
-		return launcher_start(launcher, owner_of(record->uid), record->id, record->attempt,
-				      spec, cb, job, &job->asked);
-	/* Enqueued when this daemon had a launcher. */
-	if (record->uid != geteuid())
-		return -EPERM;
-	int rc = shim_spawn(job->queues, record, spec, &go, &shim);
-	if (rc < 0)
-		return rc;
-	const struct warden_started reply = {.pid = shim.pid, .birth = shim.birth};
-	cb(job, 0, &reply, &go);
-	return 0;
-}
-
-/* The shim of that answer. 0 or -errno: `rc`, or the answer is wrong. */
-static int shim_of_answer(int rc, const void *reply, int fd, struct process_id *ret)
-{
-	const struct warden_started *said = reply;
-
-	if (rc < 0)
-		return rc;
-	*ret = (struct process_id){.pid = said->pid, .birth = said->birth};
-	return fd < 0 || said->pid <= 1 ? -EIO : 0;
 }
 
 /* ---- the slice ---------------------------------------------------------------------------- */
@@ -560,7 +368,7 @@ static int attempt_begin(struct start *start)
 	job->starting = true;
 	job->user->owner->starting++;
 	job_state_set(job, JOB_STARTING);
-	job_move(job, &job->queues->running);
+	job_move(job, &job->queues->jobs->running);
 	agent->last = start->position;
 	agent->queue[start->position].running++;
 	if (job->array)
@@ -657,7 +465,7 @@ static int shim_go(struct start *start)
 	return 0;
 }
 
-/* A start is these steps, in this order; kill points lie between them (queue.h). A step that fails
+/* A start is these steps, in this order; kill points lie between them (queues.h). A step that fails
  * leaves nothing behind, and the steps before it are undone from the last to the first. */
 enum {
 	STEP_CHECK,

@@ -8,10 +8,13 @@
  * synced, and requests see only ends that are. Loop thread only. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/queue/queue_private.h"
+#include "daemon/queue/job_events.h"
+#include "daemon/queue/queue_context.h"
 
 /* The most events of one answer. */
 #define EVENTS_PART 256u
@@ -20,7 +23,7 @@
 
 uint64_t queue_events_last(const struct queues *q)
 {
-	return q->events;
+	return q->events->last;
 }
 
 static json_t *event_json(const struct queue_event *event)
@@ -38,15 +41,16 @@ json_t *queue_events(const struct queues *q, uint64_t from, const struct peer *v
 		     uint64_t *ret_next)
 {
 	json_t *list = json_array();
-	uint64_t first = q->events > QUEUE_EVENTS ? q->events - QUEUE_EVENTS : 0, i;
+	uint64_t first = q->events->last > QUEUE_EVENTS ? q->events->last - QUEUE_EVENTS : 0, i;
 
-	for (i = MAX(first, from) + 1; i <= q->events && json_array_size(list) < EVENTS_PART; i++) {
-		const struct queue_event *e = &q->event[i % QUEUE_EVENTS];
+	for (i = MAX(first, from) + 1; i <= q->events->last && json_array_size(list) < EVENTS_PART;
+	     i++) {
+		const struct queue_event *e = &q->events->event[i % QUEUE_EVENTS];
 
 		if (peer_permitted(viewer, e->uid))
 			json_array_append_new(list, event_json(e));
 	}
-	*ret_next = MIN(i - 1, q->events);
+	*ret_next = MIN(i - 1, q->events->last);
 	return list;
 }
 
@@ -54,7 +58,7 @@ json_t *queue_events(const struct queues *q, uint64_t from, const struct peer *v
 
 int queue_end_load(struct queues *q)
 {
-	struct queue_end_numbers *numbers = &q->end_numbers;
+	struct queue_end_numbers *numbers = &q->events->ends;
 	int rc = job_store_id(q->store, numbers->database);
 
 	if (rc == 0)
@@ -66,24 +70,23 @@ int queue_end_load(struct queues *q)
 
 int64_t queue_end_number_take(struct queues *q)
 {
-	return ++q->end_numbers.last;
+	return ++q->events->ends.last;
 }
 
 static void on_durable(struct disk_waiter *waiter, int rc)
 {
-	struct queues *q = CONTAINER_OF(waiter, struct queues, end_numbers.waiter);
-	struct queue_end_numbers *numbers = &q->end_numbers;
+	struct job_events *events = CONTAINER_OF(waiter, struct job_events, ends.waiter);
 
 	if (rc == 0) {
-		numbers->durable = numbers->syncing;
-		q->told = true;
+		events->ends.durable = events->ends.syncing;
+		events->told = true;
 	}
-	numbers->syncing = 0;
+	events->ends.syncing = 0;
 }
 
 void queue_end_sync(struct queues *q)
 {
-	struct queue_end_numbers *numbers = &q->end_numbers;
+	struct queue_end_numbers *numbers = &q->events->ends;
 
 	if (numbers->syncing || numbers->durable == numbers->last)
 		return;
@@ -94,12 +97,12 @@ void queue_end_sync(struct queues *q)
 
 uint64_t queue_end_next(const struct queues *q)
 {
-	return (uint64_t)q->end_numbers.durable + 1;
+	return (uint64_t)q->events->ends.durable + 1;
 }
 
 bool queue_end_is_awaited(const struct queues *q, uint64_t number)
 {
-	return number >= queue_end_next(q) && number <= (uint64_t)q->end_numbers.last + 1;
+	return number >= queue_end_next(q) && number <= (uint64_t)q->events->ends.last + 1;
 }
 
 struct end_reading {
@@ -137,7 +140,7 @@ static int end_read_one(void *arg, const struct job_record *record)
 int queue_end_read(const struct queues *q, uint64_t from, const struct peer *viewer,
 		   struct queue_end_part *ret)
 {
-	const struct queue_end_numbers *numbers = &q->end_numbers;
+	const struct queue_end_numbers *numbers = &q->events->ends;
 	struct end_reading reading = {
 		.viewer = viewer, .list = json_array(), .durable = numbers->durable};
 	uint64_t first = MIN(MAX(from, 1), (uint64_t)numbers->last + 1);
@@ -166,14 +169,14 @@ int queue_listen(struct queues *q, job_event_cb cb, void *arg)
 
 	if (!listener)
 		return -ENOMEM;
-	*listener = (struct queue_listener){q->listeners, cb, arg};
-	q->listeners = listener;
+	*listener = (struct queue_listener){q->events->listeners, cb, arg};
+	q->events->listeners = listener;
 	return 0;
 }
 
 void queue_unlisten(struct queues *q, void *arg)
 {
-	for (struct queue_listener **at = &q->listeners; *at;) {
+	for (struct queue_listener **at = &q->events->listeners; *at;) {
 		struct queue_listener *listener = *at;
 
 		if (listener->arg != arg) {
@@ -181,6 +184,41 @@ void queue_unlisten(struct queues *q, void *arg)
 			continue;
 		}
 		*at = listener->next;
+		free(listener);
+	}
+}
+
+void queue_event_add(struct queues *q, const struct job_record *record, enum job_state state)
+{
+	struct queue_event *event = &q->events->event[++q->events->last % QUEUE_EVENTS];
+
+	*event = (struct queue_event){
+		.number = q->events->last,
+		.id = record->id,
+		.array = record->array,
+		.index = record->index,
+		.uid = record->uid,
+		.state = state,
+		.at = now_realtime_ns(),
+		.attempt = record->attempt,
+	};
+	snprintf(event->queue, sizeof(event->queue), "%s", record->queue);
+	q->events->told = true;
+}
+
+void queue_events_tell(struct queues *q)
+{
+	struct queue_listener *list = q->events->listeners;
+
+	if (!q->events->told)
+		return;
+	q->events->told = false;
+	q->events->listeners = NULL;
+	while (list) {
+		struct queue_listener *listener = list;
+
+		list = listener->next;
+		listener->cb(listener->arg);
 		free(listener);
 	}
 }

@@ -1,26 +1,33 @@
 /* How jobs end: what the shim recorded, what the daemon wanted, and whether it is tried again. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/array.h"
 #include "base/cgroup.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/kill_point.h"
 #include "base/macros.h"
+#include "core/turns.h"
+#include "daemon/host/fair.h"
 #include "daemon/host/log.h"
 #include "daemon/host/privileges.h"
+#include "daemon/queue/job_ender.h"
+#include "daemon/queue/job_events.h"
+#include "daemon/queue/job_files.h"
+#include "daemon/queue/job_left.h"
+#include "daemon/queue/job_rights.h"
+#include "daemon/queue/job_table.h"
+#include "daemon/queue/launcher.h"
+#include "daemon/queue/queue_context.h"
 #include "daemon/queue/queue_pods.h"
-#include "daemon/queue/queue_private.h"
 #include "daemon/session/session.h"
+#include "daemon/session/sessions.h"
 #include "proto/shim.h"
 
 /* From a start to when carve-kubernetes has surely taken its signals. */
@@ -31,8 +38,38 @@
 /* The process that removes the container of a job whose shim was killed has 60 s (shim/remover.c).
  */
 #define REMOVER_PATIENCE_NS 65000000000ull
+/* Records of ended jobs that are removed at the end. */
+#define TIDIED_AT_END 1000u
 /* The time in one look for removing the cgroups of a job of this process's own user. */
 #define CGROUP_STEP_NS 1000000ull
+
+/* A record whose job has ended: it goes once the end is on the disk. After a power cut the database
+ * may have lost the job's start as well, and then the record alone says that it ran. */
+struct record_left {
+	int64_t id;
+	uint32_t attempt;
+	uid_t uid;
+};
+
+struct job_ender {
+	struct job_list ending;   /* their end could not be written */
+	struct turns ends;        /* struct queue_use, with ends to be read */
+	struct record_left *left; /* the oldest first, from left_first on; malloc'ed */
+	size_t left_first, left_synced, left_count, left_room;
+	struct disk_waiter left_durable;
+	size_t left_syncing; /* so many wait for the disk; 0: none */
+	/* The cgroup of a job that is over, to be removed when it is empty; or "". */
+	char cgroup[PATH_MAX];
+};
+
+struct job_ender *job_ender_new(void)
+{
+	struct job_ender *ender = calloc(1, sizeof(*ender));
+
+	if (ender)
+		ender->ending.as_they_come = true;
+	return ender;
+}
 
 /* ---- records ------------------------------------------------------------------------------ */
 
@@ -84,11 +121,12 @@ static void records_remove(const struct job *job, bool all)
 /* Processes that were killed leave it a moment later. */
 void job_cgroup_remove(struct queues *q)
 {
-	int rc = *q->cgroup ? cgroup_remove_until(q->cgroup, now_monotonic_ns() + CGROUP_STEP_NS)
-			    : -ENOENT;
+	int rc = *q->ender->cgroup ? cgroup_remove_until(q->ender->cgroup,
+							 now_monotonic_ns() + CGROUP_STEP_NS)
+				   : -ENOENT;
 
 	if (rc != -EBUSY && rc != -EAGAIN)
-		q->cgroup[0] = '\0';
+		q->ender->cgroup[0] = '\0';
 }
 
 /* If a job's shim was killed, nobody else ends its processes. Records are believed of this
@@ -109,12 +147,12 @@ static bool leftovers_end(const struct job *job)
 	snprintf(name, sizeof(name), "/" CGROUP_JOB "%" PRId64 ".%u-%d", job->record.id,
 		 job->record.attempt, job->record.shim.pid);
 	if (path && strstr(path, "/" CGROUP_JOB))
-		snprintf(q->cgroup, sizeof(q->cgroup), "%s", path);
-	else if (!start && cgroup_of(0, q->cgroup, sizeof(q->cgroup)) == 0 &&
-		 strlen(q->cgroup) + strlen(name) < sizeof(q->cgroup))
-		memcpy(q->cgroup + strlen(q->cgroup), name, strlen(name) + 1);
-	if (*q->cgroup)
-		(void)cgroup_kill(q->cgroup);
+		snprintf(q->ender->cgroup, sizeof(q->ender->cgroup), "%s", path);
+	else if (!start && cgroup_of(0, q->ender->cgroup, sizeof(q->ender->cgroup)) == 0 &&
+		 strlen(q->ender->cgroup) + strlen(name) < sizeof(q->ender->cgroup))
+		memcpy(q->ender->cgroup + strlen(q->ender->cgroup), name, strlen(name) + 1);
+	if (*q->ender->cgroup)
+		(void)cgroup_kill(q->ender->cgroup);
 	job_cgroup_remove(q);
 	json_decref(start);
 	json_decref(end);
@@ -187,12 +225,13 @@ void job_processes_drop(const struct job *job)
 
 static bool record_leave(struct queues *q, const struct job_record *record)
 {
-	struct record_left *left =
-		array_grown(q->left, q->left_count, &q->left_room, sizeof(*left));
+	struct record_left *left = array_grown(q->ender->left, q->ender->left_count,
+					       &q->ender->left_room, sizeof(*left));
 	if (!left)
 		return false;
-	q->left = left;
-	q->left[q->left_count++] = (struct record_left){record->id, record->attempt, record->uid};
+	q->ender->left = left;
+	q->ender->left[q->ender->left_count++] =
+		(struct record_left){record->id, record->attempt, record->uid};
 	return true;
 }
 
@@ -207,39 +246,43 @@ static void records_leave(const struct job *job)
 
 static void on_records_durable(struct disk_waiter *waiter, int rc)
 {
-	struct queues *q = CONTAINER_OF(waiter, struct queues, left_durable);
+	struct job_ender *ender = CONTAINER_OF(waiter, struct job_ender, left_durable);
 
 	if (rc == 0)
-		q->left_synced = q->left_syncing;
-	q->left_syncing = 0;
+		ender->left_synced = ender->left_syncing;
+	ender->left_syncing = 0;
 }
 
 void queue_records_sync(struct queues *q)
 {
-	if (q->left_synced == q->left_count || q->left_syncing)
+	if (q->ender->left_synced == q->ender->left_count || q->ender->left_syncing)
 		return;
-	q->left_syncing = q->left_count;
-	q->left_durable.cb = on_records_durable;
-	job_store_await(q->store, &q->left_durable);
-}
-
-void queue_records_settle(struct queues *q)
-{
-	if (q->left_synced < q->left_count && job_store_sync(q->store) == 0)
-		q->left_synced = q->left_count;
+	q->ender->left_syncing = q->ender->left_count;
+	q->ender->left_durable.cb = on_records_durable;
+	job_store_await(q->store, &q->ender->left_durable);
 }
 
 void queue_records_tidy(struct queues *q, size_t most)
 {
-	for (; most && q->left_first < q->left_synced; most--) {
-		const struct record_left *left = &q->left[q->left_first++];
+	for (; most && q->ender->left_first < q->ender->left_synced; most--) {
+		const struct record_left *left = &q->ender->left[q->ender->left_first++];
 		const struct job_record record = {
 			.id = left->id, .attempt = left->attempt, .uid = left->uid};
 
 		job_files_remove(q, &record, RECORD_FILES);
 	}
-	if (q->left_first == q->left_count)
-		q->left_first = q->left_synced = q->left_count = 0;
+	if (q->ender->left_first == q->ender->left_count)
+		q->ender->left_first = q->ender->left_synced = q->ender->left_count = 0;
+}
+
+void queue_records_end(struct queues *q)
+{
+	struct job_ender *ender = q->ender;
+
+	if (ender->left_synced < ender->left_count && job_store_sync(q->store) == 0)
+		ender->left_synced = ender->left_count;
+	queue_records_tidy(q, TIDIED_AT_END);
+	free(ender->left);
 }
 
 /* ---- the end ------------------------------------------------------------------------------ */
@@ -353,7 +396,7 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 {
 	struct queues *q = job->queues;
 	enum job_state before = job->record.state;
-	bool ran = job->list == &q->ending;
+	bool ran = job->list == &q->ender->ending;
 	uint32_t attempt = job->record.attempt;
 
 	/* A job is over once nothing of it is left. The launcher sees to that, and with its answer
@@ -372,7 +415,7 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 		log_event(LOG_WARNING, "job.unrecorded id=%" PRId64 " error=\"%s\"", job->record.id,
 			  strerrordesc_np(-rc));
 		job->record.attempt = attempt;
-		job_move(job, &q->ending);
+		job_move(job, &q->ender->ending);
 		return;
 	}
 	kill_point("end.recorded");
@@ -529,7 +572,7 @@ static bool orphan_watch(struct job *job, const json_t *start)
 		return false;
 	job->watched = JOB_WATCHED_COMMAND;
 	job->record.shim = command;
-	job_move(job, &job->queues->running);
+	job_move(job, &job->queues->jobs->running);
 	log_event(LOG_WARNING, "job.orphaned id=%" PRId64 " pid=%d", job->record.id, command.pid);
 	return true;
 }
@@ -633,7 +676,7 @@ static void job_conclude(struct job *job)
 
 bool job_is_ending(const struct job *job)
 {
-	return job->list == &job->queues->ending || job->list == &job->user->ends;
+	return job->list == &job->queues->ender->ending || job->list == &job->user->ends;
 }
 
 static void job_end_later(struct job *job)
@@ -641,11 +684,25 @@ static void job_end_later(struct job *job)
 	struct queue_use *user = job->user;
 	bool first = !user->ends.first;
 
-	if (job->list == &job->queues->running)
+	if (job->list == &job->queues->jobs->running)
 		usage_note(job);
 	job_move(job, &user->ends);
 	if (first)
-		turns_add(&job->queues->ends, &user->ends_turn, user->owner->uid);
+		turns_add(&job->queues->ender->ends, &user->ends_turn, user->owner->uid);
+}
+
+bool jobs_ending(const struct queues *q)
+{
+	return q->ender->ending.count || q->ender->ends.first;
+}
+
+bool jobs_end_owner(const struct queues *q, uid_t *ret)
+{
+	const struct turn *turn = q->ender->ends.first;
+
+	if (turn)
+		*ret = turn->user;
+	return turn;
 }
 
 void jobs_end_again(struct queues *q)
@@ -654,7 +711,7 @@ void jobs_end_again(struct queues *q)
 
 	if (launcher_is_there(launcher) && launcher_is_away(launcher))
 		return;
-	for (struct job *job = q->ending.first, *next; job; job = next) {
+	for (struct job *job = q->ender->ending.first, *next; job; job = next) {
 		next = job->next;
 		if (!job->asked)
 			job_end_later(job);
@@ -663,15 +720,15 @@ void jobs_end_again(struct queues *q)
 
 static void end_run(struct queues *q)
 {
-	struct queue_use *user = CONTAINER_OF(q->ends.first, struct queue_use, ends_turn);
+	struct queue_use *user = CONTAINER_OF(q->ender->ends.first, struct queue_use, ends_turn);
 	struct job *job = user->ends.first;
 
-	turns_pass(&q->ends, user->ends_turn.user);
+	turns_pass(&q->ender->ends, user->ends_turn.user);
 	/* A user has turns while jobs of theirs end. */
 	if (job)
-		job_move(job, &q->ending);
+		job_move(job, &q->ender->ending);
 	if (!user->ends.first)
-		turns_remove(&q->ends, &user->ends_turn);
+		turns_remove(&q->ender->ends, &user->ends_turn);
 	if (job)
 		job_conclude(job);
 }
@@ -681,7 +738,7 @@ void jobs_end_part(struct queues *q)
 	uint64_t end = now_monotonic_ns() + FAIR_STEP_NS;
 
 	/* The store tells when it is free. */
-	while (q->ends.first && !job_store_holds(q->store) && now_monotonic_ns() < end)
+	while (q->ender->ends.first && !job_store_holds(q->store) && now_monotonic_ns() < end)
 		end_run(q);
 }
 
