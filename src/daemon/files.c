@@ -11,7 +11,6 @@
 #include "base/macros.h"
 #include "daemon/config_last.h"
 #include "daemon/gpu/claims.h"
-#include "daemon/host/containers.h"
 #include "daemon/host/log.h"
 #include "daemon/node.h"
 #include "daemon/queue/queues.h"
@@ -50,7 +49,7 @@ static const char *log_missing(const struct node *node)
 
 static const char *containers_missing(const struct node *node)
 {
-	return runtime_containers_there(&node->runtime) ? NULL : CONTAINERS_DIR;
+	return runtime_containers_there(&node->runtime) ? NULL : RUNTIME_CONTAINERS_DIR;
 }
 
 static const char *start_missing(const struct node *node)

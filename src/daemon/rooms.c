@@ -31,9 +31,11 @@
 #include "daemon/node.h"
 #include "daemon/node_hooks.h"
 #include "daemon/queue/queues.h"
+#include "daemon/session/process.h"
 #include "daemon/settings.h"
 #include "daemon/settle/cgroups.h"
-#include "daemon/settle/sampled.h"
+#include "daemon/settle/outside.h"
+#include "daemon/settle/over.h"
 #include "daemon/settle/settle.h"
 #include "daemon/settle/strays.h"
 #include "daemon/slicing/usage.h"
@@ -213,7 +215,25 @@ static void sessions_tick(struct node *node)
 		pool_refresh(&node->pool, POOL_ALL);
 }
 
-HAND(sessions_sampled, settle_sampled(&node->settling))
+/* Each step reads what the steps before it found: figures, descriptors and what these keep, strays,
+ * and then what is left over. Dead processes go last, as they explain figures until then. */
+static void sessions_sampled(struct node *node)
+{
+	struct settling *settling = &node->settling;
+
+	for (const struct session *s = node->sessions.attached; s; s = s->next_attached)
+		for (struct process *p = s->processes; p; p = p->next)
+			figures_note(s, p);
+	descriptors_read(settling);
+	orphans_sampled(settling);
+	strays_sampled(settling);
+	outside_compute(settling);
+	over_compute(settling);
+	processes_settle_execed(&node->sessions);
+	settle_all(settling);
+	processes_reap(&node->sessions);
+	orphans_store(settling);
+}
 
 static void sessions_stop(struct node *node)
 {

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,7 +18,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "daemon/host/containers.h"
 #include "daemon/host/log.h"
 #include "daemon/host/sole.h"
 #include "daemon/host/supervisor.h"
@@ -279,11 +279,24 @@ static int *socket_of(struct runtime *runtime, enum runtime_file file)
 	return file == RUNTIME_HTTP ? &runtime->http_fd : &runtime->attach_fd;
 }
 
+/* Containers get a directory with a second name of the attach socket. They get no other socket, and
+ * not the socket alone: a mounted file would stay the socket of a daemon that has ended. Makes the
+ * directory, and the name in place of an older one. 0 or -errno. */
 static int containers_make(const struct runtime *runtime)
 {
 	cleanup_close int fd = open(runtime->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
-	return fd < 0 ? -errno : containers_link(fd);
+	if (fd < 0 || (mkdirat(fd, RUNTIME_CONTAINERS_DIR, 0755) < 0 && errno != EEXIST))
+		return -errno;
+	/* The mode does not depend on the umask, nor on what was made of it meanwhile. */
+	if (fchmodat(fd, RUNTIME_CONTAINERS_DIR, 0755, 0) < 0)
+		return -errno;
+	(void)unlinkat(fd, RUNTIME_CONTAINERS_DIR "/fresh", 0);
+	if (linkat(fd, "attach.sock", fd, RUNTIME_CONTAINERS_DIR "/fresh", 0) < 0 ||
+	    renameat(fd, RUNTIME_CONTAINERS_DIR "/fresh", fd,
+		     RUNTIME_CONTAINERS_DIR "/attach.sock") < 0)
+		return -errno;
+	return 0;
 }
 
 /* Without it containers have that of before. */
@@ -292,7 +305,8 @@ static void containers_begin(const struct runtime *runtime)
 	int rc = containers_make(runtime);
 
 	if (rc < 0)
-		log_event(LOG_WARNING, "runtime.containers dir=%s/" CONTAINERS_DIR " error=\"%s\"",
+		log_event(LOG_WARNING,
+			  "runtime.containers dir=%s/" RUNTIME_CONTAINERS_DIR " error=\"%s\"",
 			  runtime->dir, strerrordesc_np(-rc));
 }
 
@@ -301,7 +315,7 @@ bool runtime_containers_there(const struct runtime *runtime)
 	char path[128];
 	struct stat st;
 
-	runtime_path(runtime, CONTAINERS_DIR "/attach.sock", path, sizeof(path));
+	runtime_path(runtime, RUNTIME_CONTAINERS_DIR "/attach.sock", path, sizeof(path));
 	return stat(path, &st) == 0 && st.st_ino == file_inode(runtime, RUNTIME_ATTACH);
 }
 

@@ -53,6 +53,8 @@ bool runtime_start_missing(const struct runtime *runtime);
 /* Whether a file is still the one that was made. */
 enum runtime_found runtime_look(const struct runtime *runtime, enum runtime_file file);
 const char *runtime_file_name(enum runtime_file file);
+/* In the runtime directory. */
+#define RUNTIME_CONTAINERS_DIR "containers"
 /* Whether what containers get is the attach socket of now. */
 bool runtime_containers_there(const struct runtime *runtime);
 /* Makes the directory (0755 for the system's, else 0700) where it is missing, and checks whose it

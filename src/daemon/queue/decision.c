@@ -135,9 +135,10 @@ static uint32_t parts_share(const struct round *round)
 		owners += !user->owner->part;
 		user->owner->part = 1;
 	}
+	uint32_t part = owners ? MAX(CANDIDATES_MAX / owners, 1) : 0;
 	for (struct queue_use *user = round->q->jobs->uses; user; user = user->next)
 		if (user->part)
-			user->part = MAX(CANDIDATES_MAX / owners, 1);
+			user->part = part;
 	return users;
 }
 
