@@ -171,10 +171,10 @@ static void test_values_are_bound_in_their_order_and_a_missing_row_is_told(void 
 	int64_t bytes = 5;
 
 	row_bind(get, ROW_TEXT("lamp"), ROW_REAL(0.25), ROW_NUMBER(GREEN));
-	assert_int_equal(row_get_number(get, &bytes), 0);
+	assert_int_equal(row_get_numbers(get, &bytes, 1), 0);
 	assert_int_equal(bytes, -1);
 	row_bind_at(get, 3, ROW_NUMBER(RED));
-	assert_int_equal(row_get_number(get, &bytes), -ENOENT);
+	assert_int_equal(row_get_numbers(get, &bytes, 1), -ENOENT);
 	assert_int_equal(bytes, -1);
 	sqlite3_finalize(get);
 	sqlite3_close(db);

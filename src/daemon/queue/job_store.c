@@ -242,7 +242,7 @@ int job_store_spec_get(struct job_store *store, int64_t id, char **ret,
 
 int job_store_number_last(struct job_store *store, int64_t *ret)
 {
-	return row_get_number(statement(store, Q_NUMBER_LAST), ret);
+	return row_get_numbers(statement(store, Q_NUMBER_LAST), ret, 1);
 }
 
 int job_store_number_set(struct job_store *store, int64_t last)
@@ -370,15 +370,11 @@ int job_store_each_part(struct job_store *store, int64_t id, int32_t after, uint
 
 static int count_read(sqlite3_stmt *stmt, int64_t id, int32_t index, struct job_counts *ret)
 {
-	static const struct record_field fields[] = {
-		RECORD_FIELD(struct job_counts, all, "all"),
-		RECORD_FIELD(struct job_counts, done, "done"),
-		RECORD_FIELD(struct job_counts, ended, "ended"),
-		{0},
-	};
+	int64_t row[3] = {0};
+	int rc = row_get_numbers(row_bind(stmt, ROW_NUMBER(id), ROW_NUMBER(index)), row, 3);
 
-	*ret = (struct job_counts){0};
-	return row_get(row_bind(stmt, ROW_NUMBER(id), ROW_NUMBER(index)), fields, ret);
+	*ret = (struct job_counts){(uint32_t)row[0], (uint32_t)row[1], (uint32_t)row[2]};
+	return rc;
 }
 
 int job_store_count(struct job_store *store, int64_t id, int32_t index, struct job_counts *ret)
@@ -393,9 +389,9 @@ int job_store_count(struct job_store *store, int64_t id, int32_t index, struct j
 
 int job_store_element(struct job_store *store, int64_t array, int32_t index, int64_t *ret)
 {
-	return row_get_number(
-		row_bind(statement(store, Q_ELEMENT_ID), ROW_NUMBER(array), ROW_NUMBER(index)),
-		ret);
+	return row_get_numbers(
+		row_bind(statement(store, Q_ELEMENT_ID), ROW_NUMBER(array), ROW_NUMBER(index)), ret,
+		1);
 }
 
 int job_store_each_oldest(struct job_store *store, uid_t uid, uint32_t limit, job_record_cb cb,
@@ -416,26 +412,18 @@ int job_store_forget(struct job_store *store, const struct job_record *record)
 	return rc;
 }
 
-struct count_row {
-	uid_t uid;
-	struct job_history history;
-};
-
 int job_store_each_count(struct job_store *store, job_count_cb cb, void *arg)
 {
-	static const struct record_field fields[] = {
-		RECORD_FIELD(struct count_row, uid, "uid"),
-		RECORD_FIELD(struct count_row, history.jobs, "jobs"),
-		RECORD_FIELD(struct count_row, history.text_bytes, "text_bytes"),
-		{0},
-	};
 	sqlite3_stmt *stmt = statement(store, Q_ENDED_COUNTS);
-	struct count_row row;
+	int64_t row[3];
 	int rc;
 
-	while ((rc = row_next(stmt, fields, &row)) > 0 &&
-	       (rc = cb(arg, row.uid, &row.history)) == 0)
-		;
+	while ((rc = row_next_numbers(stmt, row, 3)) > 0) {
+		rc = cb(arg, (uid_t)row[0],
+			&(struct job_history){(uint64_t)row[1], (uint64_t)row[2]});
+		if (rc != 0)
+			break;
+	}
 	return row_end(stmt, rc);
 }
 
@@ -454,14 +442,13 @@ int job_store_asked_put(struct job_store *store, const char *key, uid_t uid,
 
 int job_store_asked_get(struct job_store *store, const char *key, uid_t uid, struct job_asked *ret)
 {
-	static const struct record_field fields[] = {
-		RECORD_FIELD(struct job_asked, job, "job"),
-		RECORD_FIELD(struct job_asked, count, "count"),
-		{0},
-	};
+	sqlite3_stmt *stmt = statement(store, Q_ASKED_GET);
+	int64_t row[2];
+	int rc = row_get_numbers(row_bind(stmt, ROW_TEXT(key), ROW_NUMBER(uid)), row, 2);
 
-	return row_get(row_bind(statement(store, Q_ASKED_GET), ROW_TEXT(key), ROW_NUMBER(uid)),
-		       fields, ret);
+	if (rc == 0)
+		*ret = (struct job_asked){row[0], (uint32_t)row[1]};
+	return rc;
 }
 
 int job_store_agent_put(struct job_store *store, const char *id, const char *text)
@@ -484,22 +471,17 @@ int job_store_over_put(struct job_store *store, const struct over *over)
 
 int job_store_over_first(struct job_store *store, uint32_t most, struct over *ret)
 {
-	static const struct record_field fields[] = {
-		RECORD_FIELD(struct over, number, "number"),
-		RECORD_FIELD(struct over, count, "count"),
-		{0},
-	};
 	sqlite3_stmt *stmt = row_bind(statement(store, Q_OVERS), ROW_NUMBER(most));
-	struct over next;
+	int64_t row[2];
 	int rc;
 
 	*ret = (struct over){0};
-	while ((rc = row_next(stmt, fields, &next)) > 0) {
-		uint64_t end = next.number + next.count;
+	while ((rc = row_next_numbers(stmt, row, 2)) > 0) {
+		uint64_t number = (uint64_t)row[0], end = number + (uint64_t)row[1];
 
 		if (!ret->count)
-			ret->number = next.number;
-		else if (next.number > ret->number + ret->count)
+			ret->number = number;
+		else if (number > ret->number + ret->count)
 			break;
 		if (end - ret->number > most)
 			break;
@@ -517,7 +499,7 @@ int job_store_over_remove(struct job_store *store, const struct over *over)
 
 int job_store_change_last(struct job_store *store, int64_t *ret)
 {
-	return row_get_number(statement(store, Q_CHANGE_LAST), ret);
+	return row_get_numbers(statement(store, Q_CHANGE_LAST), ret, 1);
 }
 
 int job_store_change_set(struct job_store *store, int64_t last)
@@ -528,12 +510,11 @@ int job_store_change_set(struct job_store *store, int64_t last)
 int job_store_id(struct job_store *store, char ret[static JOB_STORE_ID_SIZE])
 {
 	sqlite3_stmt *stmt = statement(store, Q_ID);
-	int step = sqlite3_step(stmt);
+	int rc = row_step(stmt);
 
-	if (step == SQLITE_ROW)
+	if (rc > 0)
 		snprintf(ret, JOB_STORE_ID_SIZE, "%s", (const char *)sqlite3_column_text(stmt, 0));
-	sqlite3_reset(stmt);
-	return step == SQLITE_DONE ? -ENOENT : store_errno(step);
+	return row_end(stmt, rc == 0 ? -ENOENT : rc);
 }
 
 int job_store_each_changed(struct job_store *store, int64_t after, uint32_t limit, job_record_cb cb,
@@ -543,22 +524,14 @@ int job_store_each_changed(struct job_store *store, int64_t after, uint32_t limi
 		    arg);
 }
 
-struct agent_row {
-	const char *id, *text;
-};
-
 int job_store_each_agent(struct job_store *store, agent_text_cb cb, void *arg)
 {
-	static const struct record_field fields[] = {
-		RECORD_FIELD(struct agent_row, id, "id"),
-		RECORD_FIELD(struct agent_row, text, "text"),
-		{0},
-	};
 	sqlite3_stmt *stmt = statement(store, Q_AGENTS);
-	struct agent_row row;
 	int rc;
 
-	while ((rc = row_next(stmt, fields, &row)) > 0 && (rc = cb(arg, row.id, row.text)) == 0)
+	while ((rc = row_step(stmt)) > 0 &&
+	       (rc = cb(arg, (const char *)sqlite3_column_text(stmt, 0),
+			(const char *)sqlite3_column_text(stmt, 1))) == 0)
 		;
 	return row_end(stmt, rc);
 }
@@ -568,26 +541,14 @@ int job_store_use_put(struct job_store *store, uid_t uid, double use, int64_t at
 	return run(store, Q_USE_PUT, ROW_NUMBER(uid), ROW_REAL(use), ROW_NUMBER(at));
 }
 
-struct use_row {
-	uid_t uid;
-	double use;
-	int64_t at;
-};
-
 int job_store_each_use(struct job_store *store, job_use_cb cb, void *arg)
 {
-	static const struct record_field fields[] = {
-		RECORD_FIELD(struct use_row, uid, "uid"),
-		RECORD_FIELD(struct use_row, use, "use"),
-		RECORD_FIELD(struct use_row, at, "at"),
-		{0},
-	};
 	sqlite3_stmt *stmt = statement(store, Q_USES);
-	struct use_row row;
 	int rc;
 
-	while ((rc = row_next(stmt, fields, &row)) > 0 &&
-	       (rc = cb(arg, row.uid, row.use, row.at)) == 0)
+	while ((rc = row_step(stmt)) > 0 &&
+	       (rc = cb(arg, (uid_t)sqlite3_column_int64(stmt, 0), sqlite3_column_double(stmt, 1),
+			sqlite3_column_int64(stmt, 2))) == 0)
 		;
 	return row_end(stmt, rc);
 }

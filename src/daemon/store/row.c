@@ -33,12 +33,19 @@ sqlite3_stmt *row_bind_record(sqlite3_stmt *stmt, const struct record_field *fie
 	return stmt;
 }
 
-int row_next(sqlite3_stmt *stmt, const struct record_field *fields, void *ret)
+int row_step(sqlite3_stmt *stmt)
 {
 	int step = sqlite3_step(stmt);
 
-	if (step != SQLITE_ROW)
-		return store_errno(step);
+	return step == SQLITE_ROW ? 1 : store_errno(step);
+}
+
+int row_next(sqlite3_stmt *stmt, const struct record_field *fields, void *ret)
+{
+	int rc = row_step(stmt);
+
+	if (rc <= 0)
+		return rc;
 	for (int i = 0; fields[i].name; i++)
 		if (fields[i].type == RECORD_TEXT || fields[i].type == RECORD_BORROWED)
 			record_set_text(&fields[i], ret,
@@ -71,10 +78,18 @@ int row_get(sqlite3_stmt *stmt, const struct record_field *fields, void *ret)
 	return row_end(stmt, rc == 0 ? -ENOENT : rc);
 }
 
-int row_get_number(sqlite3_stmt *stmt, int64_t *ret)
+int row_next_numbers(sqlite3_stmt *stmt, int64_t *ret, int count)
 {
-	static const struct record_field number[] = {
-		{.name = "number", .type = RECORD_SIGNED, .size = sizeof(*ret)}, {0}};
+	int rc = row_step(stmt);
 
-	return row_get(stmt, number, ret);
+	for (int i = 0; rc > 0 && i < count; i++)
+		ret[i] = sqlite3_column_int64(stmt, i);
+	return rc;
+}
+
+int row_get_numbers(sqlite3_stmt *stmt, int64_t *ret, int count)
+{
+	int rc = row_next_numbers(stmt, ret, count);
+
+	return row_end(stmt, rc == 0 ? -ENOENT : rc);
 }

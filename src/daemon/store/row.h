@@ -49,6 +49,8 @@ sqlite3_stmt *row_bind_values(sqlite3_stmt *stmt, int first, const struct row_va
 /* Binds all fields. Texts are the record's, and stay until the statement was run. */
 sqlite3_stmt *row_bind_record(sqlite3_stmt *stmt, const struct record_field *fields,
 			      const void *record);
+/* Steps to the next row: 1; 0: there are no more; or -errno. */
+int row_step(sqlite3_stmt *stmt);
 /* The next row: 1 and *ret, whose other members stay as they are; 0: there are no more; or -errno.
  */
 int row_next(sqlite3_stmt *stmt, const struct record_field *fields, void *ret);
@@ -68,5 +70,6 @@ int row_end(sqlite3_stmt *stmt, int rc);
 	})
 /* The only row, or the first. 0, -ENOENT where there is none, or -errno. */
 int row_get(sqlite3_stmt *stmt, const struct record_field *fields, void *ret);
-/* Likewise the number in its first column. */
-int row_get_number(sqlite3_stmt *stmt, int64_t *ret);
+/* The same for a row without a table: the numbers in its first columns. */
+int row_next_numbers(sqlite3_stmt *stmt, int64_t *ret, int count);
+int row_get_numbers(sqlite3_stmt *stmt, int64_t *ret, int count);

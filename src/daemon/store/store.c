@@ -405,7 +405,7 @@ int store_boot(struct store *store, const struct store_boot *boot, unsigned *ret
 	store->boot_due = boot->id[0] && strcmp(recorded.id, boot->id) != 0;
 	store->living_are_of_before = store->boot_due && recorded.id[0];
 	if (store->living_are_of_before)
-		(void)row_get_number(store_statement(store, LIVING_COUNT), &living);
+		(void)row_get_numbers(store_statement(store, LIVING_COUNT), &living, 1);
 	*ret_ended = (unsigned)living;
 	/* On a full disk later, by store_retry(). */
 	rc = store_boot_record(store);

@@ -96,28 +96,21 @@ static int session_insert(struct store *store, const struct store_session *sessi
 	return store_step(stmt);
 }
 
-/* A process of a session, and what else there is to it. */
-struct process_row {
-	struct process_id process;
-	uint64_t more;
-};
-
+/* Rows of (pid, start_time, more), of a session. */
 static int processes_each(struct store *store, enum statement which, const char *id,
 			  store_process_cb cb, void *arg)
 {
-	static const struct record_field fields[] = {
-		RECORD_FIELD(struct process_row, process.pid, "pid"),
-		RECORD_FIELD(struct process_row, process.birth, "start_time"),
-		RECORD_FIELD(struct process_row, more, "more"),
-		{0},
-	};
 	sqlite3_stmt *stmt = row_bind(store_statement(store, which), ROW_TEXT(id));
-	struct process_row row;
+	int64_t row[3];
 	int rc;
 
-	while ((rc = row_next(stmt, fields, &row)) > 0 &&
-	       (rc = cb(arg, &row.process, row.more)) == 0)
-		;
+	while ((rc = row_next_numbers(stmt, row, 3)) > 0) {
+		struct process_id process = {.pid = (pid_t)row[0], .birth = (uint64_t)row[1]};
+
+		rc = cb(arg, &process, (uint64_t)row[2]);
+		if (rc != 0)
+			break;
+	}
 	return row_end(stmt, rc);
 }
 
@@ -212,7 +205,7 @@ void store_keep_history(struct store *store, uint32_t sessions, uint32_t per_min
 static int64_t edge_find(sqlite3_stmt *stmt)
 {
 	int64_t edge = 0;
-	int rc = row_get_number(stmt, &edge);
+	int rc = row_get_numbers(stmt, &edge, 1);
 
 	return rc < 0 && rc != -ENOENT ? rc : edge;
 }
@@ -231,8 +224,8 @@ static int forget(struct store *store, enum statement first, int64_t edge, uid_t
 static int owner_trim(struct store *store, uid_t owner)
 {
 	int64_t others;
-	int rc = row_get_number(row_bind(store_statement(store, HISTORY_OTHERS), ROW_NUMBER(owner)),
-				&others);
+	int rc = row_get_numbers(
+		row_bind(store_statement(store, HISTORY_OTHERS), ROW_NUMBER(owner)), &others, 1);
 
 	if (rc < 0)
 		return 0;
@@ -508,8 +501,8 @@ int store_inherited_put(struct store *store, const char *id, uint64_t bytes)
 int store_inherited_get(struct store *store, const char *id, uint64_t *ret_bytes)
 {
 	int64_t bytes = 0;
-	int rc = row_get_number(row_bind(store_statement(store, INHERITED_OF), ROW_TEXT(id)),
-				&bytes);
+	int rc = row_get_numbers(row_bind(store_statement(store, INHERITED_OF), ROW_TEXT(id)),
+				 &bytes, 1);
 
 	if (rc < 0 && rc != -ENOENT)
 		return rc;

@@ -36,27 +36,17 @@ int store_quotas_each(struct store *store, store_quota_cb cb, void *arg)
 
 /* ---- context costs ----------------------------------------------------------------------- */
 
-struct learned {
-	uint64_t bytes;
-	enum managed_shows managed;
-};
-
 int store_context_get(struct store *store, const char *model, const char *driver,
 		      uint64_t *ret_bytes, enum managed_shows *ret_managed)
 {
-	static const struct record_field fields[] = {
-		RECORD_FIELD(struct learned, bytes, "bytes"),
-		RECORD_FIELD(struct learned, managed, "managed"),
-		{0},
-	};
 	sqlite3_stmt *stmt = store_statement(store, CONTEXT_GET);
-	struct learned learned;
-	int rc = row_get(row_bind(stmt, ROW_TEXT(model), ROW_TEXT(driver)), fields, &learned);
+	int64_t row[2];
+	int rc = row_get_numbers(row_bind(stmt, ROW_TEXT(model), ROW_TEXT(driver)), row, 2);
 
 	if (rc < 0)
 		return rc;
-	*ret_bytes = learned.bytes;
-	*ret_managed = learned.managed;
+	*ret_bytes = (uint64_t)row[0];
+	*ret_managed = (enum managed_shows)row[1];
 	return 0;
 }
 
