@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "client/client.h"
 #include "client/sessions.h"
+#include "core/request.h"
 
 /* The most that the daemon takes. */
 #define SECONDS_MAX 1e9
@@ -141,29 +142,27 @@ static int request_copy(carve_request_t *ret, const carve_request_t *given, stru
 /* Checks the one size and puts it into the body. */
 static int size_put(json_t *body, const carve_request_t *r, struct error *err)
 {
-	uint64_t bytes = r->vram_bytes;
-	uint32_t share, whole;
+	const char *const texts[REQUEST_SIZES] = {r->vram, r->gpu_memory, r->gpu};
+	struct place_request place = REQUEST_NONE;
 	int rc = 0;
 
+	place.bytes = r->vram_bytes;
 	if (!!r->vram + !!r->gpu_memory + !!r->gpu + !!r->vram_bytes != 1) {
 		error_set(err, EXIT_CODE_USAGE,
 			  "not exactly one of vram, gpu_memory, gpu and vram_bytes is set");
 		error_hint(err, "for example: .vram = \"4\"");
 		return -EXIT_CODE_USAGE;
 	}
-	if (bytes > SLICE_BYTES_MAX)
+	if (place.bytes > SLICE_BYTES_MAX)
 		return error_set(err, EXIT_CODE_USAGE, "vram_bytes: more than any GPU has");
-	if (r->vram)
-		rc = units_parse_vram(r->vram, &bytes, err);
-	else if (r->gpu_memory)
-		rc = units_parse_gpu_memory(r->gpu_memory, &bytes, err);
-	else if (r->gpu)
-		rc = units_parse_gpu(r->gpu, &share, &whole, err);
+	for (enum request_size i = 0; i < REQUEST_SIZES && rc == 0; i++)
+		if (texts[i])
+			rc = request_size_put(i, texts[i], &place, err);
 	if (rc < 0)
 		return rc;
 	if (r->gpu)
 		return json_object_set_new(body, "gpu", json_string(r->gpu));
-	return json_object_set_new(body, "vram_bytes", json_integer((json_int_t)bytes));
+	return json_object_set_new(body, "vram_bytes", json_integer((json_int_t)place.bytes));
 }
 
 static int text_put(json_t *body, const char *key, const char *text, struct error *err)

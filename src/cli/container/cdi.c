@@ -20,7 +20,7 @@
 #include "cli/container/hook.h"
 #include "cli/container/size_label.h"
 #include "cli/output.h"
-#include "cli/session/request.h"
+#include "cli/session/slice_request.h"
 #include "client/client.h"
 #include "client/sessions.h"
 #include "container/cdi.h"

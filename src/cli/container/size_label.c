@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "cli/cli.h"
-#include "cli/session/request.h"
+#include "cli/session/slice_request.h"
 #include "container/wanted.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -31,12 +31,12 @@ int size_label_read(const struct cli *cli, struct size_label *ret, struct error 
 		return rc;
 	if (!request.sized)
 		return slice_request_unsized(cli->verb->name, err);
-	if (request.bytes)
-		bytes_text(request.bytes, ret->value);
+	if (request.place.bytes)
+		bytes_text(request.place.bytes, ret->value);
 	else if (snprintf(ret->value, sizeof(ret->value), "%s", text) >= (int)sizeof(ret->value))
 		return error_set(err, EXIT_CODE_USAGE, "'%.64s' is too long a size", text);
 	snprintf(ret->name, sizeof(ret->name), CONTAINER_LABEL_PREFIX "%s",
-		 request.bytes         ? "vram"
+		 request.place.bytes   ? "vram"
 		 : cli->value[OPT_GPU] ? "gpu"
 				       : "mig-profile");
 	return 0;

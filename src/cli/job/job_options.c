@@ -18,7 +18,7 @@
 #include "cli/cli.h"
 #include "cli/job/jobs.h"
 #include "cli/job/snapshot.h"
-#include "cli/session/request.h"
+#include "cli/session/slice_request.h"
 #include "client/client.h"
 #include "container/container_find.h"
 

@@ -8,7 +8,7 @@
 #include "cli/apart.h"
 #include "cli/cli.h"
 #include "cli/output.h"
-#include "cli/session/request.h"
+#include "cli/session/slice_request.h"
 #include "client/client.h"
 #include "client/sessions.h"
 

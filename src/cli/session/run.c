@@ -10,9 +10,9 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "cli/session/request.h"
 #include "cli/session/run_choice.h"
 #include "cli/session/session_grant.h"
+#include "cli/session/slice_request.h"
 #include "client/client.h"
 #include "client/sessions.h"
 #include "proto/attach.h"
@@ -108,8 +108,8 @@ static uint64_t bytes_on_gpu(const struct client *client, const struct slice_req
 	size_t i;
 	json_t *gpu;
 
-	if (request->bytes)
-		return request->bytes;
+	if (request->place.bytes)
+		return request->place.bytes;
 	if (client_call(client, "GET", "/v1/gpus", NULL, NULL, &gpus, &ignored) < 0)
 		return 0;
 	json_array_foreach(gpus, i, gpu)
@@ -119,7 +119,7 @@ static uint64_t bytes_on_gpu(const struct client *client, const struct slice_req
 		uint64_t capacity =
 			session_number(gpu, "memory_bytes") - session_number(gpu, "reserved_bytes");
 
-		return (uint64_t)((unsigned __int128)capacity * request->share / SHARE_ONE);
+		return (uint64_t)((unsigned __int128)capacity * request->place.share / SHARE_ONE);
 	}
 	return 0;
 }
@@ -130,7 +130,7 @@ static bool same_size(const struct client *client, const struct slice_request *r
 {
 	const json_t *gpus = json_object_get(session, "gpus"), *first = json_array_get(gpus, 0);
 
-	if (json_array_size(gpus) != MAX(request->whole, 1))
+	if (json_array_size(gpus) != request->place.count)
 		return false;
 	/* A daemon from before this was told of each GPU tells the least of all. */
 	if (!json_is_integer(json_object_get(first, "requested_bytes")))

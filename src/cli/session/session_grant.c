@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "cli/session/request.h"
+#include "cli/session/slice_request.h"
 #include "client/client.h"
 #include "client/sessions.h"
 
@@ -52,8 +52,9 @@ static void wait_tell(void *context)
 	memcpy(waiting->told, now, sizeof(now));
 	fprintf(stderr, "carve: waiting up to %" PRIu64 " s for %s%s (Ctrl-C gives up)\n",
 		waiting->request->wait_ns / 1000000000,
-		waiting->request->bytes ? units_format_bytes(waiting->request->bytes, wanted)
-					: "room",
+		waiting->request->place.bytes
+			? units_format_bytes(waiting->request->place.bytes, wanted)
+			: "room",
 		now);
 }
 

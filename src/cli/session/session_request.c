@@ -1,8 +1,8 @@
 #include "base/error.h"
 #include "cli/cli.h"
 #include "cli/output.h"
-#include "cli/session/request.h"
 #include "cli/session/session_grant.h"
+#include "cli/session/slice_request.h"
 #include "client/client.h"
 #include "slice/places.h"
 

@@ -11,6 +11,7 @@
 #include "cli/session/session_grant.h"
 #include "client/client.h"
 #include "client/sessions.h"
+#include "core/request.h"
 
 /* A lone argument that begins as a number does is a size: no session is named. Beside an option
  * that gives one, only what is a size in full: a name may begin so, too. */
@@ -55,29 +56,28 @@ static int size_read(const struct cli *cli, const char *id, const char *size, js
 {
 	const char *vram = cli->value[OPT_VRAM], *memory = cli->value[OPT_GPU_MEMORY];
 	const char *fraction = cli->value[OPT_GPU];
-	uint32_t share, whole;
-	uint64_t bytes;
+	struct place_request place = REQUEST_NONE;
 
 	if (!!size + !!vram + !!memory + !!fraction != 1)
 		return count_error(id, size, vram, memory, fraction, err);
-	int rc = size     ? units_parse_size(size, "SIZE", &bytes, err)
-		 : vram   ? units_parse_vram(vram, &bytes, err)
-		 : memory ? units_parse_gpu_memory(memory, &bytes, err)
-			  : units_parse_gpu(fraction, &share, &whole, err);
+	int rc = size     ? units_parse_size(size, "SIZE", &place.bytes, err)
+		 : vram   ? request_size_put(REQUEST_VRAM, vram, &place, err)
+		 : memory ? request_size_put(REQUEST_GPU_MEMORY, memory, &place, err)
+			  : request_size_put(REQUEST_GPU, fraction, &place, err);
 	char meant[APART_SIZE];
 
 	if (rc < 0 && id && size && apart_size(id, size, meant))
 		error_hint(err, "did you mean %s?", meant);
 	if (rc < 0)
 		return rc;
-	if (fraction && whole) {
+	if (place.kind == PLACE_WHOLE) {
 		error_set(err, EXIT_CODE_USAGE,
 			  "--gpu: '%.32s' is whole GPUs; a session is resized to a part of one",
 			  fraction);
 		error_hint(err, "for example: --gpu 0.5 or --vram 6GiB");
 		return -EXIT_CODE_USAGE;
 	}
-	*ret = !fraction ? json_pack("{s:I}", "vram_bytes", (json_int_t)bytes)
+	*ret = !fraction ? json_pack("{s:I}", "vram_bytes", (json_int_t)place.bytes)
 			 : json_pack("{s:s}", "gpu", fraction);
 	return 0;
 }

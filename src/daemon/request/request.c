@@ -10,6 +10,7 @@
 #include "base/record_json.h"
 #include "base/units.h"
 #include "core/mig.h"
+#include "core/request.h"
 #include "daemon/gpu/pool.h"
 
 static int parse_vram_bytes(const json_t *value, void *record, struct error *err)
@@ -36,51 +37,34 @@ static int parse_vram_bytes(const json_t *value, void *record, struct error *err
 	return 0;
 }
 
-static int parse_vram(const json_t *value, void *record, struct error *err)
+static int size_put(enum request_size size, const json_t *value, void *record, struct error *err)
 {
 	struct slice_request *to = record;
+
 	return json_is_string(value)
-		       ? units_parse_vram(json_string_value(value), &to->place.bytes, err)
+		       ? request_size_put(size, json_string_value(value), &to->place, err)
 		       : RECORD_WRONG_TYPE;
+}
+
+static int parse_vram(const json_t *value, void *record, struct error *err)
+{
+	return size_put(REQUEST_VRAM, value, record, err);
 }
 
 static int parse_gpu_memory(const json_t *value, void *record, struct error *err)
 {
-	struct slice_request *to = record;
-	return json_is_string(value)
-		       ? units_parse_gpu_memory(json_string_value(value), &to->place.bytes, err)
-		       : RECORD_WRONG_TYPE;
+	return size_put(REQUEST_GPU_MEMORY, value, record, err);
 }
 
 static int parse_gpu(const json_t *value, void *record, struct error *err)
 {
 	struct slice_request *to = record;
 	char number[32];
-	const char *text = json_string_value(value);
-	uint32_t share, whole;
 
-	if (json_is_number(value)) {
-		snprintf(number, sizeof(number), "%.9g", json_number_value(value));
-		text = number;
-	}
-	if (!text)
-		return RECORD_WRONG_TYPE;
-	int rc = units_parse_gpu(text, &share, &whole, err);
-	if (rc < 0)
-		return rc;
-	to->place.kind = whole ? PLACE_WHOLE : PLACE_FRACTION;
-	to->place.share = share;
-	if (whole > PLACE_GPUS_MAX) {
-		error_set(err, EXIT_CODE_USAGE, "gpu: '%.64s' is more than %u GPUs", text,
-			  PLACE_GPUS_MAX);
-		return -1;
-	}
-	if (whole > 1)
-		to->place.count = whole;
-	/* A fraction is one of time too. */
-	if (!to->place.compute)
-		to->place.compute = share;
-	return 0;
+	if (!json_is_number(value))
+		return size_put(REQUEST_GPU, value, record, err);
+	snprintf(number, sizeof(number), "%.9g", json_number_value(value));
+	return request_size_put(REQUEST_GPU, number, &to->place, err);
 }
 
 static int kept_check(void *record, struct error *err)
@@ -452,7 +436,7 @@ static int keys_check(const json_t *root, bool sizes_only, struct error *err)
 
 static int parse(const json_t *root, bool sizes_only, struct slice_request *ret, struct error *err)
 {
-	struct slice_request request = {.place = {.kind = PLACE_BYTES, .count = 1}};
+	struct slice_request request = {.place = REQUEST_NONE};
 
 	if (!json_is_object(root)) {
 		error_set(err, EXIT_CODE_USAGE, "the body is not a JSON object");

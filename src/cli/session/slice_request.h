@@ -5,15 +5,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/place.h"
+
 struct cli;
 struct error;
 
 struct slice_request {
 	json_t *body; /* for POST /v1/sessions; owned */
-	bool sized;   /* a size was given; what it asks for is one of */
-	uint64_t bytes;
-	uint32_t share;     /* a fraction of a GPU, in millionths, */
-	uint32_t whole;     /* and whole GPUs, where that is not 0 */
+	bool sized;   /* a size was given: */
+	struct place_request place;
 	uint64_t wait_ns;   /* --wait-for */
 	const char *option; /* an option that only makes sense with a size, or NULL */
 };

@@ -1,4 +1,4 @@
-#include "cli/session/request.h"
+#include "cli/session/slice_request.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "client/client.h"
 #include "client/sessions.h"
+#include "core/request.h"
 #include "proto/ledger.h"
 #include "slice/runtime_dir.h"
 
@@ -74,13 +75,13 @@ static int reserve_take(const struct cli *cli, struct slice_request *r, struct e
 
 	if (!text)
 		return 0;
-	if (!r->bytes)
+	if (!r->place.bytes)
 		return error_set(err, EXIT_CODE_USAGE,
 				 "--reserve only goes with --vram or --gpu-memory");
 	if (units_parse_amount(text, "--reserve", &bytes, err) < 0)
 		return -EXIT_CODE_USAGE;
-	if (bytes < r->bytes && r->bytes - bytes >= SLICE_BYTES_MIN) {
-		r->bytes -= bytes;
+	if (bytes < r->place.bytes && r->place.bytes - bytes >= SLICE_BYTES_MIN) {
+		r->place.bytes -= bytes;
 		return 0;
 	}
 	return error_set(err, EXIT_CODE_USAGE, "--reserve: '%.64s' leaves less than 100 MB", text);
@@ -89,9 +90,12 @@ static int reserve_take(const struct cli *cli, struct slice_request *r, struct e
 /* Reads the one size into the body. */
 static int size_read(const struct cli *cli, struct slice_request *r, struct error *err)
 {
-	static const enum cli_option_id sizes[] = {OPT_VRAM, OPT_GPU_MEMORY, OPT_GPU,
-						   OPT_MIG_PROFILE};
+	static const enum cli_option_id sizes[] = {[REQUEST_VRAM] = OPT_VRAM,
+						   [REQUEST_GPU_MEMORY] = OPT_GPU_MEMORY,
+						   [REQUEST_GPU] = OPT_GPU,
+						   [REQUEST_SIZES] = OPT_MIG_PROFILE};
 	enum cli_option_id given = OPT_COUNT;
+	size_t which = 0;
 	int rc = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
@@ -104,16 +108,13 @@ static int size_read(const struct cli *cli, struct slice_request *r, struct erro
 			return -EXIT_CODE_USAGE;
 		}
 		given = sizes[i];
+		which = i;
 	}
 	if (given == OPT_COUNT)
 		return cli->value[OPT_RESERVE] ? reserve_take(cli, r, err) : 0;
 	const char *text = cli->value[given];
-	if (given == OPT_VRAM)
-		rc = units_parse_vram(text, &r->bytes, err);
-	else if (given == OPT_GPU_MEMORY)
-		rc = units_parse_gpu_memory(text, &r->bytes, err);
-	else if (given == OPT_GPU)
-		rc = units_parse_gpu(text, &r->share, &r->whole, err);
+	if (which < REQUEST_SIZES)
+		rc = request_size_put((enum request_size)which, text, &r->place, err);
 	if (rc == -ERANGE)
 		least_tell(cli, given, err);
 	if (rc < 0)
@@ -121,8 +122,9 @@ static int size_read(const struct cli *cli, struct slice_request *r, struct erro
 	if ((rc = reserve_take(cli, r, err)) < 0)
 		return rc;
 	r->sized = true;
-	if (r->bytes)
-		json_object_set_new(r->body, "vram_bytes", json_integer((json_int_t)r->bytes));
+	if (r->place.bytes)
+		json_object_set_new(r->body, "vram_bytes",
+				    json_integer((json_int_t)r->place.bytes));
 	else
 		json_object_set_new(r->body, given == OPT_GPU ? "gpu" : "mig_profile",
 				    json_string(text));
@@ -204,7 +206,7 @@ int slice_request_read(const struct cli *cli, struct slice_request *ret, struct 
 	static const enum cli_option_id details[] = {
 		OPT_BACKEND, OPT_MIG_SHARE, OPT_VRAM_STRICT,     OPT_GPU_COMPUTE, OPT_GPUS,
 		OPT_GPU_IDS, OPT_WAIT_FOR,  OPT_SESSION_TIMEOUT, OPT_NAME,        OPT_PRIORITY};
-	cleanup_request struct slice_request r = {.body = json_object()};
+	cleanup_request struct slice_request r = {.body = json_object(), .place = REQUEST_NONE};
 	uint64_t timeout_ns;
 	int rc = size_read(cli, &r, err);
 
