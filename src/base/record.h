@@ -29,6 +29,8 @@ enum record_type {
 	/* A part of a JSON text, const json_t *: */
 	RECORD_TEXTS,  /* a list of texts */
 	RECORD_OBJECT, /* an object */
+	/* The function of the line takes JSON of more than one type. */
+	RECORD_SEVERAL,
 };
 
 struct error;
@@ -60,11 +62,11 @@ struct record_field {
 		double: RECORD_REAL, unsigned char: RECORD_UNSIGNED,                        \
 		unsigned short: RECORD_UNSIGNED, unsigned: RECORD_UNSIGNED,                 \
 		unsigned long: RECORD_UNSIGNED, default: RECORD_SIGNED)
-/* A line whose type is named. */
+/* A line for a part of JSON, whose type is named. */
 #define RECORD_FIELD_AS(as, structure, member, field_name, ...)                            \
 	{                                                                                  \
 		.name = (field_name), .type = (as), .offset = offsetof(structure, member), \
-		.size = sizeof(((structure *)NULL)->member), __VA_ARGS__                   \
+		.size = sizeof(const void *), __VA_ARGS__                                  \
 	}
 /* The line of a table for a member of a struct; behind the name what else it says, as .takes =
  * "...".

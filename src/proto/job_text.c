@@ -162,7 +162,7 @@ const struct record_field job_text_fields[] = {
 	FIELD(image, "image", .valid = is_image, .takes = "the name of a container's image",
 	      .wrong = "is not the name of an image",
 	      .hint = "for example: docker.io/library/python:3.12"),
-	{"params", .take = params_take, .takes = "an object of lists of texts"},
+	{"params", RECORD_OBJECT, .take = params_take, .takes = "an object of lists of texts"},
 	{0},
 };
 

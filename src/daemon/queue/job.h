@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/record.h"
 #include "base/units.h"
 #include "core/place.h"
 #include "core/queue_spec.h"
@@ -112,6 +113,9 @@ struct job_spec {
 	struct warrant *warrant; /* malloc'ed; NULL: the daemon runs jobs of its own user */
 };
 
+/* The fields of the body of POST /v1/jobs that only the queue looks at, beside job_text_fields and
+ * those of a size. */
+extern const struct record_field job_spec_fields[];
 /* Body of POST /v1/jobs, but for `id` and `queue`. The number of jobs in *ret_count, and where it
  * is an array their indexes in *ret_indexes (malloc; NULL: it is none). 0, or negative with *err.
  */

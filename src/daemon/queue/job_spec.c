@@ -312,20 +312,19 @@ static int read_array(const json_t *value, void *record, struct error *err)
 	return 0;
 }
 
-/* The fields that only the queue looks at. */
 #define FIELD(member, name, ...) RECORD_FIELD(struct reading, member, name, __VA_ARGS__)
-static const struct record_field fields[] = {
-	{"time", .take = read_time, .takes = "a number of seconds"},
-	{"grace", .take = read_grace, .takes = "a number of seconds"},
+const struct record_field job_spec_fields[] = {
+	{"time", RECORD_REAL, .take = read_time, .takes = "a number of seconds"},
+	{"grace", RECORD_REAL, .take = read_grace, .takes = "a number of seconds"},
 	FIELD(spec.begin, "begin", .then = begin_check, .takes = "nanoseconds since 1970"),
 	FIELD(spec.retries, "retries", .most = 1000, .takes = "a whole number"),
-	{"retry_on", .take = read_retry_on, .takes = "a list of exit codes"},
+	{"retry_on", RECORD_SEVERAL, .take = read_retry_on, .takes = "a list of exit codes"},
 	FIELD(spec.requeue, "requeue", .takes = "true or false"),
 	FIELD(spec.hold, "hold", .takes = "true or false"),
 	FIELD(spec.priority, "priority", .then = priority_check, .least = -REQUEST_PRIORITY_MAX,
 	      .most = REQUEST_PRIORITY_MAX, .takes = "a whole number"),
-	{"after", .take = read_after, .takes = "a list of texts such as \"ok:17\""},
-	{"array", .take = read_array, .takes = "a text such as \"0-99%4\""},
+	{"after", RECORD_TEXTS, .take = read_after, .takes = "a list of texts such as \"ok:17\""},
+	{"array", RECORD_TEXT, .take = read_array, .takes = "a text such as \"0-99%4\""},
 	{0},
 };
 
@@ -372,7 +371,7 @@ static int fields_read(const json_t *body, struct reading *to, json_t *sizes, st
 			continue;
 		}
 		const struct record_field *its = record_find(job_text_fields, key),
-					  *field = record_find(fields, key);
+					  *field = record_find(job_spec_fields, key);
 		if (!its && !field) {
 			error_set(err, EXIT_CODE_USAGE, "unknown field '%.64s'", key);
 			error_hint(err,

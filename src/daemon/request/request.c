@@ -350,27 +350,33 @@ static int mig_share_check(void *record, struct error *err)
 	return -1;
 }
 
-/* Taken in this order: `gpus` looks at what `gpu` said. The first are the sizes. */
-#define SIZES 5
+/* Taken in this order: `gpus` looks at what `gpu` said. */
+static const char *const backends[] = {"mig", "fraction", NULL};
 #define FIELD(member, name, ...) RECORD_FIELD(struct slice_request, member, name, __VA_ARGS__)
-static const struct record_field fields[] = {
-	{"vram_bytes", .take = parse_vram_bytes, .takes = "a whole number of bytes"},
-	{"vram", .take = parse_vram, .takes = "a text such as \"2.5GiB\""},
-	{"gpu_memory", .take = parse_gpu_memory, .takes = "a text such as \"4G\""},
-	{"gpu", .take = parse_gpu, .takes = "a number such as 0.5"},
+const struct record_field request_fields[] = {
+	{"vram_bytes", RECORD_UNSIGNED, .least = SLICE_BYTES_MIN, .most = SLICE_BYTES_MAX,
+	 .take = parse_vram_bytes, .takes = "a whole number of bytes"},
+	{"vram", RECORD_TEXT, .take = parse_vram, .takes = "a text such as \"2.5GiB\""},
+	{"gpu_memory", RECORD_TEXT, .take = parse_gpu_memory, .takes = "a text such as \"4G\""},
+	{"gpu", RECORD_SEVERAL, .take = parse_gpu, .takes = "a number such as 0.5"},
 	FIELD(profile, "mig_profile", .valid = is_profile_name, .then = profile_then,
 	      .takes = "a text, the name of a profile", .wrong = "is no name of a MIG profile",
 	      .hint = "carve gpu list --json shows the names of each GPU's profiles"),
-	{"mig_start", .take = parse_mig_start, .takes = "a memory unit, 0 or more"},
-	{"backend", .take = parse_backend, .takes = "\"mig\" or \"fraction\""},
+	{"mig_start", RECORD_UNSIGNED, .most = MIG_UNITS_MAX - 1, .take = parse_mig_start,
+	 .takes = "a memory unit, 0 or more"},
+	{"backend", RECORD_UNSIGNED, .words = backends, .take = parse_backend,
+	 .takes = "\"mig\" or \"fraction\""},
 	FIELD(place.strict, "vram_strict", .takes = "true or false"),
-	{"gpu_compute", .take = parse_gpu_compute, .takes = "a text such as \"25%\""},
-	{"gpus", .take = parse_gpus, .takes = "a whole number"},
+	{"gpu_compute", RECORD_TEXT, .take = parse_gpu_compute, .takes = "a text such as \"25%\""},
+	{"gpus", RECORD_UNSIGNED, .least = 1, .most = PLACE_GPUS_MAX, .take = parse_gpus,
+	 .takes = "a whole number"},
 	FIELD(together, "mig_share", .then = mig_share_check, .takes = "true or false"),
-	{"gpu_ids", .take = parse_gpu_ids, .takes = "a text such as \"0,1\""},
-	{"mig_places", .take = parse_mig_places, .takes = "a list of [GPU, memory unit]"},
-	{"wait_for", .take = parse_wait_for, .takes = "a number of seconds"},
-	{"session_timeout", .take = parse_session_timeout, .takes = "a number of seconds"},
+	{"gpu_ids", RECORD_TEXT, .take = parse_gpu_ids, .takes = "a text such as \"0,1\""},
+	{"mig_places", RECORD_SEVERAL, .take = parse_mig_places,
+	 .takes = "a list of [GPU, memory unit]"},
+	{"wait_for", RECORD_SEVERAL, .take = parse_wait_for, .takes = "a number of seconds"},
+	{"session_timeout", RECORD_SEVERAL, .take = parse_session_timeout,
+	 .takes = "a number of seconds"},
 	FIELD(ephemeral, "ephemeral", .takes = "true or false"),
 	FIELD(kept, "kept", .then = kept_check, .takes = "true or false"),
 	FIELD(priority, "priority", .least = -REQUEST_PRIORITY_MAX, .most = REQUEST_PRIORITY_MAX,
@@ -418,12 +424,13 @@ static int keys_check(const json_t *root, bool sizes_only, struct error *err)
 
 	json_object_foreach((json_t *)root, key, value)
 	{
-		const struct record_field *field = record_find(fields, key);
-		bool is_size = field && field < fields + SIZES;
+		const struct record_field *field = record_find(request_fields, key);
+		bool is_size = field && field < request_fields + REQUEST_SIZE_FIELDS;
 
 		if (!field || (sizes_only && !is_size))
-			return record_unknown(fields, sizes_only ? SIZES : SIZE_MAX, "field", key,
-					      err);
+			return record_unknown(request_fields,
+					      sizes_only ? REQUEST_SIZE_FIELDS : SIZE_MAX, "field",
+					      key, err);
 		sizes += is_size && !json_is_null(value);
 	}
 	if (sizes == 1)
@@ -443,7 +450,7 @@ static int parse(const json_t *root, bool sizes_only, struct slice_request *ret,
 		return -1;
 	}
 	int rc = keys_check(root, sizes_only, err);
-	for (const struct record_field *field = fields; rc == 0 && field->name; field++) {
+	for (const struct record_field *field = request_fields; rc == 0 && field->name; field++) {
 		const json_t *value = json_object_get(root, field->name);
 
 		if (value && !json_is_null(value))
@@ -471,7 +478,7 @@ int request_parse_size(const json_t *root, struct place_request *ret, struct err
 
 int request_parse_gpu_ids(const json_t *value, struct slice_request *to, struct error *err)
 {
-	return field_apply(record_find(fields, "gpu_ids"), value, to, err);
+	return field_apply(record_find(request_fields, "gpu_ids"), value, to, err);
 }
 
 int request_resolve(struct slice_request *request, const struct pool *pool, struct error *err)

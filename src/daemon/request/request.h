@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "backend/gpus.h"
+#include "base/record.h"
 #include "core/place.h"
 #include "daemon/store/store.h"
 
@@ -46,6 +47,9 @@ struct slice_request {
 	bool again;             /* that session has ended, and its ID is to be had again */
 };
 
+/* The fields of the body of POST /v1/sessions (base/record_json.h); the first are the sizes. */
+#define REQUEST_SIZE_FIELDS 5
+extern const struct record_field request_fields[];
 /* Body of POST /v1/sessions. 0, or negative with *err naming the field and what it takes. */
 int request_parse(const json_t *root, struct slice_request *ret, struct error *err);
 /* Body of PATCH: a size and nothing else. */

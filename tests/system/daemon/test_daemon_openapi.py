@@ -1,6 +1,7 @@
 """docs/openapi.json against the running daemon: every path and method, every key of every answer."""
 import json
 import pathlib
+import subprocess
 
 import pytest
 
@@ -112,6 +113,11 @@ def test_request_fields_are_those_of_the_file(daemon):
         answer = daemon.call("POST", "/v1/sessions", {name: {}})
         assert answer.status == 400 and "unknown field" not in answer.error["message"], name
     assert "unknown field" in daemon.call("POST", "/v1/sessions", {"vram": "1", "x": 1}).error["message"]
+
+
+def test_fields_of_requests_are_those_of_the_tables():
+    done = subprocess.run([ROOT / "scripts" / "openapi", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_check_itself_can_fail():
