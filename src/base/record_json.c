@@ -125,22 +125,3 @@ int record_unknown(const struct record_field *fields, size_t most, const char *w
 	error_hint(err, "there are %s", list);
 	return -EXIT_CODE_USAGE;
 }
-
-int record_take_all(const struct record_field *fields, const json_t *object, const char *what,
-		    void *record, struct error *err)
-{
-	const char *key;
-	json_t *value;
-	int rc = 0;
-
-	json_object_foreach((json_t *)object, key, value)
-	{
-		const struct record_field *field = record_find(fields, key);
-
-		rc = field ? record_take(field, value, record, err)
-			   : record_unknown(fields, SIZE_MAX, what, key, err);
-		if (rc < 0)
-			break;
-	}
-	return rc;
-}

@@ -22,11 +22,6 @@ int record_take(const struct record_field *field, const json_t *value, void *rec
 /* The same without the field's functions. 0; negative with *err; or RECORD_WRONG_TYPE. */
 int record_take_plain(const struct record_field *field, const json_t *value, void *record,
 		      struct error *err);
-/* Takes all fields of an object, in the object's order. Null is refused, or is taken by the field's
- * function. A key that is not in the table is an error, as record_unknown() words it. 0, or
- * negative with *err, and some of the fields taken. */
-int record_take_all(const struct record_field *fields, const json_t *object, const char *what,
-		    void *record, struct error *err);
 /* The error of a key that is not in the table; its hint lists the first `most` lines. Returns
  * negative. */
 int record_unknown(const struct record_field *fields, size_t most, const char *what,

@@ -74,6 +74,14 @@ static json_t *name_of(enum quota_kind kind, uint32_t id)
 	return json_string(names_of(names_kind(kind), id));
 }
 
+/* The kind that the call's path names. */
+static enum quota_kind kind_of(const struct call *call)
+{
+	static const char of_users[] = "/v1/quotas/user/";
+
+	return strncmp(call->path, of_users, sizeof(of_users) - 1) ? QUOTA_OF_GROUP : QUOTA_OF_USER;
+}
+
 static const char *kind_text(enum quota_kind kind)
 {
 	return kind == QUOTA_OF_USER ? "user" : "group";
@@ -152,8 +160,9 @@ static bool id_or_answer(struct call *call, enum quota_kind kind, const char *na
 	return false;
 }
 
-static void get(struct call *call, enum quota_kind kind, const char *name)
+void api_get_quota(struct call *call, const char *name)
 {
+	enum quota_kind kind = kind_of(call);
 	struct store_quota wanted = {.kind = kind};
 
 	if (!id_or_answer(call, kind, name, &wanted.id))
@@ -168,16 +177,6 @@ static void get(struct call *call, enum quota_kind kind, const char *name)
 	}
 	wanted.quota = quotas_get(&call->node->quotas, kind, wanted.id);
 	call_reply(call, MHD_HTTP_OK, quota_json(call->node, &wanted));
-}
-
-void api_get_user_quota(struct call *call, const char *name)
-{
-	get(call, QUOTA_OF_USER, name);
-}
-
-void api_get_group_quota(struct call *call, const char *name)
-{
-	get(call, QUOTA_OF_GROUP, name);
 }
 
 /* ---- setting ----------------------------------------------------------------------------- */
@@ -265,8 +264,9 @@ static void set(struct call *call, const struct store_quota *wanted)
 static const struct quota unlimited = {QUOTA_NONE, QUOTA_NONE, QUOTA_NONE};
 
 /* Sets the limits that the body names; the others stay, or with `whole` are none. */
-static void change(struct call *call, enum quota_kind kind, const char *name, bool whole)
+static void change(struct call *call, const char *name, bool whole)
 {
+	enum quota_kind kind = kind_of(call);
 	struct store_quota wanted = {.kind = kind};
 	struct error err = {0};
 
@@ -283,40 +283,20 @@ static void change(struct call *call, enum quota_kind kind, const char *name, bo
 		set(call, &wanted);
 }
 
-void api_put_user_quota(struct call *call, const char *name)
+void api_put_quota(struct call *call, const char *name)
 {
-	change(call, QUOTA_OF_USER, name, true);
+	change(call, name, true);
 }
 
-void api_put_group_quota(struct call *call, const char *name)
+void api_patch_quota(struct call *call, const char *name)
 {
-	change(call, QUOTA_OF_GROUP, name, true);
+	change(call, name, false);
 }
 
-void api_patch_user_quota(struct call *call, const char *name)
+void api_delete_quota(struct call *call, const char *name)
 {
-	change(call, QUOTA_OF_USER, name, false);
-}
+	struct store_quota wanted = {.kind = kind_of(call), .quota = unlimited};
 
-void api_patch_group_quota(struct call *call, const char *name)
-{
-	change(call, QUOTA_OF_GROUP, name, false);
-}
-
-static void clear(struct call *call, enum quota_kind kind, const char *name)
-{
-	struct store_quota wanted = {.kind = kind, .quota = unlimited};
-
-	if (admin_or_answer(call) && id_or_answer(call, kind, name, &wanted.id))
+	if (admin_or_answer(call) && id_or_answer(call, wanted.kind, name, &wanted.id))
 		set(call, &wanted);
-}
-
-void api_delete_user_quota(struct call *call, const char *name)
-{
-	clear(call, QUOTA_OF_USER, name);
-}
-
-void api_delete_group_quota(struct call *call, const char *name)
-{
-	clear(call, QUOTA_OF_GROUP, name);
 }

@@ -6,12 +6,8 @@ struct call;
 
 void api_get_quotas(struct call *call, const char *name);
 /* Shows one, also where no limit is set. */
-void api_get_user_quota(struct call *call, const char *name);
-void api_get_group_quota(struct call *call, const char *name);
+void api_get_quota(struct call *call, const char *name);
 /* PUT sets all limits (what is left out: none), PATCH those that are named (null: none). */
-void api_put_user_quota(struct call *call, const char *name);
-void api_put_group_quota(struct call *call, const char *name);
-void api_patch_user_quota(struct call *call, const char *name);
-void api_patch_group_quota(struct call *call, const char *name);
-void api_delete_user_quota(struct call *call, const char *name);
-void api_delete_group_quota(struct call *call, const char *name);
+void api_put_quota(struct call *call, const char *name);
+void api_patch_quota(struct call *call, const char *name);
+void api_delete_quota(struct call *call, const char *name);
