@@ -102,7 +102,7 @@ again(lambda: [('GET', '/v1/queues', None), ('GET', '/v1/agents', None), ('GET',
     "a sweep of many parameters": """
 params = {'a': ['%04d' % i for i in range(300)], 'b': ['%04d' % i for i in range(300)]}
 def make():
-    id = enqueued(params=params)
+    id = enqueued(argv=['true', '{a}', '{b}'], params=params)
     yield 'GET', f'/v1/jobs/{id}_7', None
     yield 'DELETE', f'/v1/jobs/{id}', None
 again(make, [200])
