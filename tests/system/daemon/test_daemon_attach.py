@@ -15,7 +15,7 @@ import pytest
 
 from attach_client import STOPPED
 from child import F_GET_SEALS, HERE, attached, make_child, observe  # noqa: F401: fixtures
-from conftest import BUILD, clean_env, wait_until
+from conftest import BUILD, clean_env, rest_long, wait_until
 from daemon_client import *
 from own_daemon import daemon, make_daemon  # noqa: F401: fixtures
 
@@ -492,11 +492,12 @@ def test_a_process_that_died_without_a_daemon_is_found_out(daemon, make_child):
     assert daemon.show(session)["pids"] == [second.pid]
 
 
-def test_many_kills_of_the_daemon(daemon, make_child):
+@pytest.mark.parametrize("kills", rest_long([10, 50]))
+def test_many_kills_of_the_daemon(daemon, make_child, kills):
     """No session lost or invented, and the books stay those of the living."""
     sessions = {}
-    for i in range(50):
-        if i % 10 == 0:
+    for i in range(kills):
+        if i % (kills // 5) == 0:
             session = daemon.grant(vram="2")["id"]
             sessions[session] = make_child(daemon, session)
         some = random.Random(i).choice(list(sessions.values()))
@@ -504,7 +505,7 @@ def test_many_kills_of_the_daemon(daemon, make_child):
         daemon.restart()
     shown = {s["id"]: s for s in daemon.call("GET", "/v1/sessions").json}
     assert set(shown) == set(sessions)
-    assert sum(s["gpus"][0]["used_bytes"] for s in shown.values()) == 50 * MIB
+    assert sum(s["gpus"][0]["used_bytes"] for s in shown.values()) == kills * MIB
     assert all(s["pids"] == [sessions[id].pid] for id, s in shown.items())
     assert daemon.gpu()["available_bytes"] == 70 * GIB
 

@@ -193,7 +193,7 @@ def test_file_size_and_the_log_of_the_database_of_jobs(make_shell):
 def test_file_size_that_is_too_small(make_shell):
     """A file that may not grow is a full disk, and no reason to die."""
     shell = make_shell(USER)
-    limited(shell, "hard", resource.RLIMIT_FSIZE, MIB // 2)
+    limited(shell, "hard", resource.RLIMIT_FSIZE, MIB // 4)
     assert shell.carve("gpu", "list").returncode == 0
     daemon = shell.daemon()
     refused = grants(shell, 20000)
