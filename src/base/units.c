@@ -245,6 +245,13 @@ bool units_mebibytes_meant(uint64_t bytes, uint64_t capacity)
 	       bytes >= GIB_OF_NO_GPU * gib;
 }
 
+bool units_is_bare(const char *text)
+{
+	size_t length = strlen(text);
+
+	return length && text[length - 1] >= '0' && text[length - 1] <= '9';
+}
+
 int units_parse_gpu_memory(const char *text, uint64_t *ret_bytes, struct error *err)
 {
 	static const char option[] = "--gpu-memory", right[] = "4G (4000 MB) or 4Gi (4 GiB)";

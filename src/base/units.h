@@ -36,6 +36,9 @@ int units_parse_vram(const char *text, uint64_t *ret_bytes, struct error *err);
 /* Whether a request for `bytes` may have meant as many MiB as those are GiB. True: it is more than
  * any GPU and than `capacity` (bytes), where so many MiB are not. */
 bool units_mebibytes_meant(uint64_t bytes, uint64_t capacity);
+/* How the hint of such a size begins. It is for sizes that were written without a unit. */
+#define UNITS_BARE_HINT "a size without a unit is GiB"
+bool units_is_bare(const char *text);
 /* --gpu-memory: a quantity as Kubernetes writes it, with k M G T (powers of 1000), Ki Mi Gi Ti (of
  * 1024), or the units of --vram. A bare number is refused, and so is `m`, which is a thousandth
  * there. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "cli/help.h"
 #include "cli/output.h"
 
@@ -71,6 +72,16 @@ void cli_error_name_option(const struct cli *cli, struct error *err)
 	}
 }
 
+/* The daemon has the bytes of a size, and does not know whether a unit was written. */
+static void unit_hint_drop(const struct cli *cli, struct error *err)
+{
+	const char *vram = cli->value[OPT_VRAM];
+
+	if (!strncmp(err->hint, UNITS_BARE_HINT, strlen(UNITS_BARE_HINT)) &&
+	    (!vram || !units_is_bare(vram)))
+		*err->hint = '\0';
+}
+
 static int cli_run_words(struct cli *cli, int argc, char **argv)
 {
 	struct error err = {0};
@@ -82,6 +93,7 @@ static int cli_run_words(struct cli *cli, int argc, char **argv)
 	if (rc >= 0)
 		return rc;
 	cli_error_name_option(cli, &err);
+	unit_hint_drop(cli, &err);
 	output_error(&err, cli->value[OPT_JSON]);
 	/* Below it stands the command's own status, which must not look like ours. */
 	bool launches =

@@ -395,6 +395,8 @@ static void mebibytes_that_were_meant(void **state)
 	assert_false(units_mebibytes_meant(4096 * gib + 1, capacity));
 	assert_false(units_mebibytes_meant(640 * gib, 640 * gib));
 	assert_false(units_mebibytes_meant(4096 * gib, 0));
+	assert_true(units_is_bare("4096") && units_is_bare("0.5"));
+	assert_false(units_is_bare("2TiB") || units_is_bare("4g") || units_is_bare(""));
 }
 
 int main(void)

@@ -249,15 +249,15 @@ static void mebibytes_ask(const struct cli *cli, uint64_t bytes)
 	size_t i;
 	json_t *gpu;
 
-	if (!text || !*text || !strchr("0123456789", text[strlen(text) - 1]) ||
+	if (!text || !units_is_bare(text) ||
 	    client_open(&client, cli->value[OPT_HOST], &ignored) < 0 ||
 	    client_call(&client, "GET", "/v1/gpus", NULL, NULL, &gpus, &ignored) < 0)
 		return;
 	json_array_foreach(gpus, i, gpu) all += session_number(gpu, "memory_bytes");
 	if (units_mebibytes_meant(bytes, all))
 		fprintf(stderr,
-			"carve: the quota is more memory than all GPUs have; a size without a unit "
-			"is GiB: did you mean %" PRIu64 "MiB?\n",
+			"carve: the quota is more memory than all GPUs have; " UNITS_BARE_HINT
+			": did you mean %" PRIu64 "MiB?\n",
 			bytes >> 30);
 }
 

@@ -53,6 +53,7 @@ static void verdict_print(const struct cli *cli, const json_t *explanation, bool
 	struct error why = {0};
 	const char *message = why.message;
 	const char *hint = session_text(explanation, "hint");
+	const char *vram = cli->value[OPT_VRAM];
 	bool granted = json_is_true(json_object_get(explanation, "granted"));
 	char size[UNITS_TEXT_SIZE];
 	size_t i;
@@ -73,6 +74,10 @@ static void verdict_print(const struct cli *cli, const json_t *explanation, bool
 	printf("\n");
 	if (json_is_true(json_object_get(explanation, "tolerance_applied")))
 		printf("the 93%% rule is applied (--vram-strict switches that off)\n");
+	/* The daemon does not know whether a unit was written. */
+	if (!strncmp(hint, UNITS_BARE_HINT, strlen(UNITS_BARE_HINT)) &&
+	    (!vram || !units_is_bare(vram)))
+		hint = "";
 	if (!granted && !waits && *hint)
 		printf("hint: %s\n", hint);
 }

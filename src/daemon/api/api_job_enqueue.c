@@ -10,6 +10,9 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/units.h"
+#include "core/place.h"
+#include "core/queue_spec.h"
 #include "daemon/api/answer.h"
 #include "daemon/api/api_job.h"
 #include "daemon/api/api_job_private.h"
@@ -25,6 +28,7 @@
 #include "daemon/queue/job_why.h"
 #include "daemon/queue/launcher.h"
 #include "daemon/queue/queue_context.h"
+#include "daemon/request/request.h"
 #include "daemon/waiting/quotas.h"
 #include "daemon/waiting/refusal.h"
 #include "proto/warden_jobs.h"
@@ -69,6 +73,46 @@ static int quota_check_ever(const struct node *node, const struct peer *peer,
 	return -EXIT_CODE_NOT_PERMITTED;
 }
 
+/* The job is larger than its queue's size. */
+static int beyond_queue(const struct node *node, const struct agent *agent, uint32_t position,
+			const struct job_spec *spec, struct error *err)
+{
+	const struct queue_spec *queue = &agent->queue[position].spec;
+	uint64_t most = agent->pods ? 0 : agent_queue_most(node->queues, agent, position);
+	char asked[REQUEST_TEXT_SIZE], size[QUEUE_SIZE_TEXT], bytes[UNITS_TEXT_SIZE];
+
+	error_set(err, EXIT_CODE_USAGE, "the job asks for %s, more than queue %s gives: %s%s%s%s%s",
+		  request_text(&spec->request, "", asked), queue->name,
+		  queue_size_text(queue, size),
+		  queue->size == QUEUE_SIZE_WHOLE ? " whole GPUs" : " of a GPU",
+		  most ? ", at most " : "", most ? units_format_bytes(most, bytes) : "",
+		  most && queue->size == QUEUE_SIZE_WHOLE ? " each" : "");
+	error_hint(err, "`carve queue list` shows the sizes of queues");
+	refusal_mebibytes_hint(&node->pool, &spec->request, err);
+	return -EXIT_CODE_USAGE;
+}
+
+/* No GPU of the agent's can ever hold such a job. */
+static int beyond_gpus(const struct node *node, const struct agent *agent, uint32_t position,
+		       const struct place_request *request, struct error *err)
+{
+	char asked[REQUEST_TEXT_SIZE], bytes[UNITS_TEXT_SIZE];
+	uint8_t allowed[PLACE_GPUS_MAX];
+	uint32_t count = 0;
+
+	agent_allowed(node->queues, agent, allowed);
+	for (uint32_t i = 0; i < node->pool.count; i++)
+		count += allowed[i];
+	error_set(err, EXIT_CODE_NO_ROOM,
+		  "no GPU of queue %s's agent can ever grant %s: it has %u GPU%s, with %s at most",
+		  agent->queue[position].spec.name, request_text(request, "", asked), count,
+		  count == 1 ? "" : "s",
+		  units_format_bytes(agent_queue_most(node->queues, agent, position), bytes));
+	error_hint(err, "`carve gpu list` shows what the GPUs have");
+	refusal_mebibytes_hint(&node->pool, request, err);
+	return -EXIT_CODE_NO_ROOM;
+}
+
 /* A queue's agent knows whether such a job can ever run. */
 int api_job_size_check(const struct node *node, const struct peer *peer, const char *queue,
 		       const struct job_spec *spec, struct error *err)
@@ -87,12 +131,8 @@ int api_job_size_check(const struct node *node, const struct peer *peer, const c
 		error_hint(err, "say it: carve enqueue --queue %s --vram 4 CMD", queue);
 		return -EXIT_CODE_USAGE;
 	}
-	if (rc == -ERANGE) {
-		error_set(err, EXIT_CODE_USAGE, "the job asks for more than queue %s gives", queue);
-		error_hint(err, "`carve queue list` shows the sizes of queues");
-		refusal_mebibytes_hint(&node->pool, &spec->request, err);
-		return -EXIT_CODE_USAGE;
-	}
+	if (rc == -ERANGE)
+		return beyond_queue(node, agent, position, spec, err);
 	const char *option = agent_refuses(agent, spec);
 	if (option) {
 		error_set(err, EXIT_CODE_USAGE, "agent %s does not allow %.*s for containers",
@@ -105,10 +145,7 @@ int api_job_size_check(const struct node *node, const struct peer *peer, const c
 	request.count = least ? least : request.count;
 	if (agent_least(node->queues, agent, &request, &fewest) == 0)
 		return quota_check_ever(node, peer, &fewest, err);
-	error_set(err, EXIT_CODE_NO_ROOM, "no GPU of queue %s's agent can ever grant that", queue);
-	error_hint(err, "`carve gpu list` shows what the GPUs have");
-	refusal_mebibytes_hint(&node->pool, &request, err);
-	return -EXIT_CODE_NO_ROOM;
+	return beyond_gpus(node, agent, position, &request, err);
 }
 
 static int user_note(void *arg, const struct job_record *record)

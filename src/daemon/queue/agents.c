@@ -435,6 +435,29 @@ static void least_insert(struct place_result *list, uint32_t gpu, uint64_t bytes
 	list->grant[at] = (struct place_grant){.gpu = gpu, .bytes = bytes, .requested = bytes};
 }
 
+uint64_t agent_queue_most(const struct queues *q, const struct agent *agent, uint32_t position)
+{
+	const struct queue_spec *spec = &agent->queue[position].spec;
+	struct place_gpu gpus[GPUS_MAX];
+	uint8_t allowed[PLACE_GPUS_MAX];
+	struct place_request whole;
+	uint32_t ignored;
+	uint64_t most = 0;
+
+	agent_allowed(q, agent, allowed);
+	pool_place_gpus(q->host.pool, gpus);
+	request_of_queue(spec, &whole, &ignored);
+	for (uint32_t i = 0; i < q->host.pool->count; i++) {
+		uint64_t bytes = spec->size == QUEUE_SIZE_OF_JOB ? place_capacity(&gpus[i])
+				 : mig_has_role(q->host.sessions->mig, i)
+					 ? mig_bytes_for(q->host.sessions->mig, &whole, i)
+					 : place_requested(&gpus[i], &whole);
+
+		most = allowed[i] ? MAX(most, bytes) : most;
+	}
+	return most;
+}
+
 int agent_least(const struct queues *q, const struct agent *agent,
 		const struct place_request *request, struct place_result *ret)
 {

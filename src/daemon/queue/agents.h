@@ -60,6 +60,9 @@ struct agent *agent_serving(const struct queues *q, const char *queue, uid_t uid
 const char *job_halt(const struct job *job, char buf[static JOB_WHY_SIZE]);
 /* Why no agent serves the job's queue for its user, where that is so. */
 const char *job_unserved(const struct job *job, char buf[static JOB_WHY_SIZE]);
+/* The most bytes that a job of this queue of the agent's can have on one GPU, whoever leaves. The
+ * jobs of the agent are no pods. */
+uint64_t agent_queue_most(const struct queues *q, const struct agent *agent, uint32_t position);
 /* The place the job would have on the agent's GPUs if nobody else were there: the fewest bytes on
  * each of so many GPUs as it needs. Returns 0, or -ENOSPC: they can never grant it. */
 int agent_least(const struct queues *q, const struct agent *agent,

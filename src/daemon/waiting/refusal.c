@@ -230,7 +230,7 @@ void refusal_mebibytes_hint(const struct pool *pool, const struct place_request 
 
 	pool_place_gpus(pool, gpus);
 	if (mebibytes_meant(gpus, pool->count, request))
-		error_hint(err, "a size without a unit is GiB: did you mean %" PRIu64 "MiB?",
+		error_hint(err, UNITS_BARE_HINT ": did you mean %" PRIu64 "MiB?",
 			   request->bytes >> 30);
 }
 

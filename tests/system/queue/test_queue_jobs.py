@@ -545,7 +545,7 @@ def test_a_job_waits_for_its_whole_size(queues_of, queue, size, granted):
 def test_a_job_that_no_gpu_holds_whole_is_refused_though_93_percent_would_fit(queues):
     queues.agent("own", "whole=1")
     done = queues.host.carve("enqueue", "--queue", "own", "--vram", "80", "--", "true")
-    assert done.returncode == 3 and "can ever grant that" in done.stderr
+    assert done.returncode == 3 and "no GPU of queue own's agent can ever grant 80 GiB: it has 2 GPUs, with 79.11 GiB at most" in done.stderr, done.stderr
     assert queues.ended(queues.enqueue("true", queue="whole"))["state"] == "done"
 
 
@@ -829,3 +829,18 @@ def test_old_jobs_are_forgotten_with_their_logs(queues, tmp_path):
     with sqlite3.connect(state / "queue.db") as db:
         assert db.execute("SELECT count(*) FROM spec").fetchone()[0] == db.execute("SELECT count(DISTINCT spec) FROM job").fetchone()[0]
     db.close()
+
+
+@pytest.mark.parametrize("size, code, said", [
+    (["own", "--vram", "200"], 3, "no GPU of queue own's agent can ever grant 200 GiB: it has 2 GPUs, with 79.11 GiB at most; `carve gpu list`"),
+    (["own", "--vram", "500"], 3, "can ever grant 500 GiB: it has 2 GPUs, with 79.11 GiB at most; a size without a unit is GiB: did you mean 500MiB?"),
+    (["own", "--vram", "2TiB"], 3, "can ever grant 2 TiB: it has 2 GPUs, with 79.11 GiB at most\n"),
+    (["own", "--gpu", "4"], 3, "can ever grant 4 whole GPUs: it has 2 GPUs, with 79.11 GiB at most"),
+    (["half", "--vram", "200"], 2, "the job asks for 200 GiB, more than queue half gives: 0.5 of a GPU, at most 39.56 GiB"),
+    (["half", "--gpu", "0.75"], 2, "the job asks for 0.75 of a GPU, more than queue half gives: 0.5 of a GPU, at most 39.56 GiB"),
+    (["dual", "--gpu", "3"], 2, "the job asks for 3 whole GPUs, more than queue dual gives: 2 whole GPUs, at most 79.11 GiB each"),
+])
+def test_a_job_that_is_too_large_is_told_its_size_and_the_most_there_is(queues, size, code, said):
+    queues.agent("own", "half=0.5", "dual=2")
+    done = queues.host.carve("enqueue", "--queue", *size, "--", "true")
+    assert done.returncode == code and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
