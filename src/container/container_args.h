@@ -50,6 +50,9 @@ int container_args_read(char **global, size_t global_count, enum container_synta
 			struct error *err);
 /* Whether the word after an option of the runtime's is its value. */
 bool container_args_takes_next(const char *word, enum container_syntax syntax);
+/* Whether `run` or `exec` of podman 5, docker 28 or apptainer 1.4 has an option of that name, which
+ * has no dashes: "env", or "e". */
+bool container_args_known(const char *name, size_t length);
 /* The names of carve's options that have a value, without their dashes; NULL: there are no more. */
 const char *container_args_own(size_t i);
 void container_args_free(struct container_args *args);

@@ -227,9 +227,9 @@ static int gpu_check(const struct cli *cli, const json_t *gpus, struct error *er
 
 	if (!ids || only_gpu(gpus, ids))
 		return 0;
-	error_set(err, EXIT_CODE_FAILED, "--gpu-ids: there is no GPU %.16s", ids);
+	error_set(err, EXIT_CODE_USAGE, "--gpu-ids: there is no GPU %.16s", ids);
 	error_hint(err, "`carve gpu list` shows the GPUs");
-	return -EXIT_CODE_FAILED;
+	return -EXIT_CODE_USAGE;
 }
 
 /* With them in the spec the runtime itself lets the container open the nodes, also where no hook

@@ -12,10 +12,12 @@
 #include "base/macros.h"
 #include "cli/cli.h"
 #include "cli/job/agent_pods.h"
+#include "cli/job/job_options.h"
 #include "cli/job/jobs.h"
 #include "cli/output.h"
 #include "client/client.h"
 #include "client/sessions.h"
+#include "container/container_args.h"
 #include "container/container_find.h"
 #include "core/queue_spec.h"
 
@@ -130,12 +132,87 @@ static int words_check(const char *gpus, const json_t *queues, bool *ret_contain
 	return rc;
 }
 
+/* A word that is misspelt in such a list would allow or forbid nothing. */
+static int option_names_check(const char *option, const char *list, struct error *err)
+{
+	for (const char *at = list ? list : ""; *at; at += strcspn(at, ", ")) {
+		at += strspn(at, ", ");
+		const char *name = at + strspn(at, "-");
+		size_t length = strcspn(name, ", ");
+
+		if (!*at || container_args_known(name, length))
+			continue;
+		error_set(err, EXIT_CODE_USAGE,
+			  "%s: podman, docker and apptainer have no option '%.*s'", option,
+			  (int)MIN(length, 64), name);
+		error_hint(err, "for example: %s env,ipc", option);
+		return -EXIT_CODE_USAGE;
+	}
+	return 0;
+}
+
+static int containers_check(const struct cli *cli, struct error *err)
+{
+	static const struct {
+		enum cli_option_id id;
+		const char *option;
+	} lists[] = {{OPT_AGENT_ALLOW, "--docker-allow"}, {OPT_AGENT_DENY, "--docker-deny"}};
+	int rc = job_image_check(cli, err);
+
+	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(lists); i++) {
+		const char *list = cli->value[lists[i].id];
+
+		if (list && !list[strspn(list, ", -")])
+			rc = error_set(err, EXIT_CODE_USAGE,
+				       "%s: the list is empty; leave the option out",
+				       lists[i].option);
+		else
+			rc = option_names_check(lists[i].option, list, err);
+	}
+	return rc;
+}
+
+/* `carve agent stop` would start an agent for a queue of this name. */
+static int act_word_check(const struct cli *cli, struct error *err)
+{
+	static const struct {
+		const char *word, *right;
+	} acts[] = {
+		{"stop", "carve agent --stop"},
+		{"start", "carve agent --queue NAME=N --detached"},
+		{"status", "carve agent --status"},
+		{"list", "carve agent --status"},
+		{"ls", "carve agent --status"},
+		{"show", "carve agent --status"},
+		{"drain", "carve agent --drain"},
+		{"resume", "carve agent --resume"},
+		{"restart", "carve agent --stop, then carve agent --queue NAME=N --detached"},
+		{"help", "carve agent --help"},
+	};
+	const char *word = cli->argument_count ? cli->arguments[0] : "";
+
+	for (size_t i = 0; i < ARRAY_SIZE(acts); i++) {
+		if (strcmp(word, acts[i].word) != 0)
+			continue;
+		error_set(err, EXIT_CODE_USAGE,
+			  "agent: '%s' would be the name of a queue: did you mean %s?", word,
+			  acts[i].right);
+		error_hint(err, "a queue of that name: --queue %s", word);
+		return -EXIT_CODE_USAGE;
+	}
+	return 0;
+}
+
 static int body_make(const struct cli *cli, json_t *body, struct error *err)
 {
 	char gpus[256];
 	bool contained = cli->value[OPT_JOB_DOCKER] != NULL;
 	int rc = agent_pods_check(cli, err);
 
+	if (rc == 0)
+		rc = act_word_check(cli, err);
+	if (rc == 0)
+		rc = containers_check(cli, err);
 	if (rc < 0)
 		return rc;
 	if ((rc = words_take(cli, body, gpus, err)) < 0)

@@ -207,35 +207,83 @@ static int ambiguous(const char *name, const json_t *found, struct error *err)
 	return -EXIT_CODE_USAGE;
 }
 
-int job_id_find(const struct client *client, const char *text, bool living,
-		char ret[static JOB_ID_SIZE], struct error *err)
+/* The jobs and arrays that have a name, by coming. With `living` those that have not ended, if
+ * there are any. A list, owned by the caller. */
+static int named_jobs(const struct client *client, const char *name, bool living, json_t **ret,
+		      struct error *err)
 {
-	cleanup_json json_t *alive = NULL, *ended = NULL, *all = NULL, *found = NULL;
+	cleanup_json json_t *alive = NULL, *ended = NULL, *all = NULL;
 	char filter[FILTER_SIZE] = "";
 
-	if (looks_like_id(text)) {
-		snprintf(ret, JOB_ID_SIZE, "%.*s",
-			 (int)(strlen(text) - (strchr(text, '*') ? 2 : 0)), text);
-		return 0;
-	}
-	filter_add(filter, "name", text);
+	filter_add(filter, "name", name);
 	int rc = jobs_living(client, filter, &alive, err);
 	if (rc == 0 && (!living || !json_array_size(alive)))
 		rc = jobs_ended(client, filter, ENDED_MAX, 0, &ended, err);
 	if (rc < 0)
 		return rc;
 	all = in_order(ended, alive);
-	found = candidates(all);
+	*ret = candidates(all);
+	return 0;
+}
+
+/* Splits "NAME_3" and "NAME_*" of an array's name. `ret` gets the name. NULL: the text is no such.
+ */
+static const char *index_split(const char *text, char ret[static 64])
+{
+	const char *last = strrchr(text, '_');
+	size_t digits = last ? strspn(last + 1, "0123456789") : 0;
+
+	if (!last || last == text || last - text >= 64 ||
+	    (strcmp(last, "_*") != 0 && (!digits || digits > 9 || last[1 + digits])))
+		return NULL;
+	snprintf(ret, 64, "%.*s", (int)(last - text), text);
+	return last;
+}
+
+/* Finds the job that "NAME_3" means where no job has this text as its whole name. */
+static int indexed_find(const struct client *client, const char *text, bool living,
+			char ret[static JOB_ID_SIZE], struct error *err)
+{
+	cleanup_json json_t *found = NULL;
+	char name[64], id[JOB_ID_SIZE];
+	const char *index = index_split(text, name);
+	int rc = index ? named_jobs(client, name, living, &found, err) : 0;
+
+	if (rc < 0)
+		return rc;
+	const json_t *only = json_array_get(found, 0);
 	if (json_array_size(found) > 1)
-		return ambiguous(text, found, err);
-	if (json_array_size(found) == 1) {
-		candidate_id(json_array_get(found, 0), ret);
+		return ambiguous(name, found, err);
+	if (only && json_is_integer(json_object_get(only, "array"))) {
+		snprintf(ret, JOB_ID_SIZE, "%.20s%s", candidate_id(only, id),
+			 strcmp(index, "_*") != 0 ? index : "");
 		return 0;
 	}
-	error_set(err, EXIT_CODE_USAGE, "there is no job '%.64s'", text);
+	error_set(err, EXIT_CODE_FAILED, "there is no job '%.64s'", text);
 	error_hint(err, "`carve job list` shows the IDs and names of jobs; for example: 17, or "
 			"17_3 of an array");
-	return -EXIT_CODE_USAGE;
+	return -EXIT_CODE_FAILED;
+}
+
+int job_id_find(const struct client *client, const char *text, bool living,
+		char ret[static JOB_ID_SIZE], struct error *err)
+{
+	cleanup_json json_t *found = NULL;
+
+	if (looks_like_id(text)) {
+		snprintf(ret, JOB_ID_SIZE, "%.*s",
+			 (int)(strlen(text) - (strchr(text, '*') ? 2 : 0)), text);
+		return 0;
+	}
+	int rc = named_jobs(client, text, living, &found, err);
+	if (rc < 0)
+		return rc;
+	if (json_array_size(found) > 1)
+		return ambiguous(text, found, err);
+	if (!json_array_size(found))
+		return indexed_find(client, text, living, ret, err);
+	candidate_id(json_array_get(found, 0), ret);
+	return 0;
 }
 
 /* ---- carve job list ----------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 #include "cli/job/job_options.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -143,6 +144,11 @@ static int begin_read(const char *text, json_t *body, struct error *err)
 		seconds += now_realtime_ns() / 1000000000;
 	else if (calendar_time(text, &seconds) < 0)
 		return wrong(err, "begin", text, "for example: now+30m, 18:30, 2026-11-30T08:00");
+	else if (seconds < now_realtime_ns() / 1000000000) {
+		error_set(err, EXIT_CODE_USAGE, "--begin: '%.64s' is in the past", text);
+		error_hint(err, "for example: now, now+30m, 18:30, 2026-11-30T08:00");
+		return -EXIT_CODE_USAGE;
+	}
 	json_object_set_new(body, "begin", json_integer(seconds * 1000000000));
 	return 0;
 }
@@ -247,9 +253,12 @@ static int after_add(const struct cli *cli, const char *text, json_t *list, stru
 	if (rc == 0)
 		rc = job_id_find(&client, job, false, id, &why);
 	if (rc < 0) {
-		error_set(err, why.code, "--after: %s", why.message);
+		/* A job that is not there is a wrong value of the option. */
+		int code = why.code == EXIT_CODE_FAILED ? EXIT_CODE_USAGE : why.code;
+
+		error_set(err, code, "--after: %s", why.message);
 		error_hint(err, "%s", why.hint);
-		return rc;
+		return -code;
 	}
 	json_array_append_new(list, json_sprintf("%s%s", kind, id));
 	return 0;
@@ -321,6 +330,17 @@ static int files_read(const struct cli *cli, json_t *body, struct error *err)
 	return rc;
 }
 
+int job_image_check(const struct cli *cli, struct error *err)
+{
+	const char *image = cli->value[OPT_JOB_DOCKER];
+
+	if (!image || (*image && *image != '-' && !strpbrk(image, " \t\n")))
+		return 0;
+	error_set(err, EXIT_CODE_USAGE, "--docker: '%.64s' is not the name of an image", image);
+	error_hint(err, "for example: docker.io/library/python:3.12");
+	return -EXIT_CODE_USAGE;
+}
+
 /* A job in a container: refused here already where none can run. */
 static int container_read(const struct cli *cli, json_t *body, struct error *err)
 {
@@ -333,6 +353,8 @@ static int container_read(const struct cli *cli, json_t *body, struct error *err
 		json_object_set(body, "container_args", args);
 	json_decref(args);
 	text_set(cli, OPT_JOB_DOCKER, "image", body);
+	if (job_image_check(cli, err) < 0)
+		return -EXIT_CODE_USAGE;
 	return cli->value[OPT_JOB_DOCKER] && !container_runtime_find(err) ? -EXIT_CODE_NOT_FOUND
 									  : 0;
 }
@@ -485,6 +507,10 @@ static int chdir_read(const char *text, json_t *body, struct error *err)
 		error_set(err, EXIT_CODE_USAGE, "--chdir: %.200s is not a directory", text);
 		return -EXIT_CODE_USAGE;
 	}
+	/* The job runs as this user. */
+	if (access(path, X_OK) < 0)
+		return error_set(err, EXIT_CODE_USAGE, "--chdir: %.200s cannot be entered: %s",
+				 path, strerrordesc_np(errno));
 	return path_set(body, "cwd", "chdir", path, err);
 }
 

@@ -10,6 +10,10 @@ struct error;
 /* All options that `enqueue`, `job edit` and `job clone` share; of those that were given. 0, or
  * negative with *err. */
 int job_options_read(const struct cli *cli, json_t *body, struct error *err);
+/* Whether the image of --docker, where it is given, can be an image's name. 0, or negative with
+ * *err.
+ */
+int job_image_check(const struct cli *cli, struct error *err);
 /* A moment in the past, in seconds since 1970: "2h" ago, "18:30" or "2026-11-30T08:00". 0, or
  * negative with *err. */
 int job_option_since(const char *text, int64_t *ret, struct error *err);

@@ -232,6 +232,14 @@ int job_tell_options(const struct cli *cli, struct job_tell *ret, struct error *
 		.url = chosen(cli, OPT_JOB_WEBHOOK, JOB_WEBHOOK_ENV),
 		.timeout_ns = EXEC_TIMEOUT_NS,
 	};
+	const char *exec = cli->value[OPT_JOB_EXEC];
+	if (exec && !exec[strspn(exec, " \t\n")]) {
+		error_set(err, EXIT_CODE_USAGE, "--exec: there is no command in it");
+		error_hint(err, "for example: --exec 'logger carve', or leave it out");
+		return -EXIT_CODE_USAGE;
+	}
+	if (cli->value[OPT_JOB_WEBHOOK])
+		ret->url = cli->value[OPT_JOB_WEBHOOK];
 	int rc = ret->url ? url_check(ret->url, err) : 0;
 	if (rc == 0 && timeout)
 		rc = units_parse_seconds(timeout, "--exec-timeout", &ret->timeout_ns, err);

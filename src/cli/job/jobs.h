@@ -12,7 +12,8 @@ struct error;
 #define JOB_PATH_SIZE 96
 int job_path(const char *id, const char *suffix, char buf[static JOB_PATH_SIZE], struct error *err);
 /* The ID that a text of the command line means: itself, "17" or "17_3", or "17" of "17_*", which is
- * all of an array. Any other text is a name, and means the one job or array that has the name. With
+ * all of an array. Any other text is a name, and means the one job or array that has the name;
+ * "NAME_3" and "NAME_*" also mean these jobs of the array with that name. With
  * `living` the jobs that have not ended are looked at first. 0, or negative with *err: no job has
  * the name, or several jobs have. */
 #define JOB_ID_SIZE 40

@@ -408,8 +408,11 @@ static int sweep_make(struct reading *to, struct error *err)
 	if (to->indexes) {
 		if ((uint64_t)to->indexes[to->count - 1] < to->text.sweep)
 			return 0;
-		error_set(err, EXIT_CODE_USAGE, "array: the sweep has the jobs 0 to %d",
-			  (int)to->text.sweep - 1);
+		error_set(err, EXIT_CODE_USAGE,
+			  "array: index %d is none of the sweep's: the values of --param make jobs "
+			  "0 to %d",
+			  (int)to->indexes[to->count - 1], (int)to->text.sweep - 1);
+		error_hint(err, "leave out --array, which chooses jobs of the sweep");
 		return -EXIT_CODE_USAGE;
 	}
 	to->indexes = malloc(to->text.sweep * sizeof(*to->indexes));
@@ -418,6 +421,15 @@ static int sweep_make(struct reading *to, struct error *err)
 	to->count = (uint32_t)to->text.sweep;
 	for (uint32_t i = 0; i < to->count; i++)
 		to->indexes[i] = (int32_t)i;
+	return 0;
+}
+
+/* Commands take such a name for an ID, and would never find the job. Older versions took it. */
+static int name_check(const char *name, struct error *err)
+{
+	if (isdigit((unsigned char)*name) && strspn(name, "0123456789_*") == strlen(name))
+		return usage(err, "name", name, "looks like the ID of a job",
+			     "begin it with a letter, for example: run-17");
 	return 0;
 }
 
@@ -443,6 +455,8 @@ int job_spec_parse(const json_t *body, const struct peer *peer, bool may_raise,
 		rc = error_set(err, EXIT_CODE_USAGE, "cwd: there is no working directory");
 	if (rc == 0)
 		rc = sweep_make(&to, err);
+	if (rc == 0 && peer)
+		rc = name_check(to.text.name, err);
 	if (rc < 0) {
 		free(to.indexes);
 		return rc;

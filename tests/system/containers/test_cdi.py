@@ -133,7 +133,7 @@ def test_every_user_of_a_container_is_in_the_devices_slice(podman, specs):
     (["generate", "--image", "--vram", "8"], 2, "--image and --vram are both given"),
     (["generate", "--image", "--reserve", "64MiB"], 2, "--image and --reserve are both given"),
     (["generate", "--mig-profile", "../../x"], 2, "--mig-profile: '../../x' is no MIG profile"),
-    (["generate", "--vram", "8", "--gpu-ids", "9"], 1, "there is no GPU 9"),
+    (["generate", "--vram", "8", "--gpu-ids", "9"], 2, "there is no GPU 9"),
     (["generate", "--mig-profile", "foo"], 3, "no container could start with this device: no GPU here gives out MIG instances"),
     (["generate", "--gpu", "64"], 3, "64 GPUs asked, there is 1"),
     (["generate", "--vram", "500"], 3, "500 GiB is more than there is"),

@@ -220,14 +220,68 @@ def test_a_name_of_several_jobs_is_refused_with_the_candidates(queues):
     # Only a job that has not ended can be cancelled.
     assert queues.host.carve("job", "cancel", "train").stdout == f"job {second}: cancelled\n"
     done = queues.host.carve("job", "show", "nobody-has-this")
-    assert done.returncode == 2 and "there is no job 'nobody-has-this'" in done.stderr, done.stderr
+    assert done.returncode == 1 and "there is no job 'nobody-has-this'" in done.stderr, done.stderr
 
 
-def test_a_name_that_is_a_number_stands_for_the_id(queues):
+def test_a_name_that_looks_like_an_id_is_refused(queues):
     queues.agent("half=0.5")
-    first = queues.enqueue("true")
-    queues.enqueue("true", options=["--name", first])
-    assert queues.host.carve_json("job", "show", first)["id"] == first
+    held = queues.enqueue("true", options=["--hold"])
+    for name in ("17", "1_0", "1_*", "0", "1__2"):
+        for argv in (["enqueue", "--queue", "half", "--name", name, "--", "true"], ["job", "edit", held, "--name", name]):
+            done = queues.host.carve(*argv)
+            assert done.returncode == 2 and done.stderr.count("\n") == 1 and not done.stdout, done
+            assert f"--name: '{name}' looks like the ID of a job; begin it with a letter, for example: run-17" in done.stderr, done.stderr
+    assert len(queues.host.carve_json("job", "list")) == 1
+    for name in ("run-17", "17th", "x1_0"):
+        queues.enqueue("true", options=["--name", name, "--hold"])
+
+
+def test_the_name_of_an_array_and_an_index_stand_for_that_job(queues):
+    queues.agent("quarter=0.25")
+    array = queues.enqueue("sh", "-c", "echo of $CARVE_JOB_INDEX", queue="quarter", options=["--array", "0-2", "--name", "arr"])
+    queues.ended(array)
+    assert queues.host.carve("job", "logs", "arr_1").stdout == "of 1\n"
+    assert queues.host.carve("job", "logs", "arr_*").stdout == queues.host.carve("job", "logs", "arr").stdout == "0: of 0\n1: of 1\n2: of 2\n"
+    assert queues.host.carve_json("job", "show", "arr_2")["id"] == f"{array}_2"
+    assert queues.host.carve("job", "wait", "arr_0").returncode == 0
+    for name, said in (("arr_3", f"there is no job {array}_3"), ("arr_x", "there is no job 'arr_x'"), ("other_1", "there is no job 'other_1'"),
+                       ("_1", "there is no job '_1'")):
+        done = queues.host.carve("job", "logs", name)
+        assert done.returncode == 1 and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    # A job that has the whole text as its name goes first, and a job alone has no index.
+    alone = queues.enqueue("true", queue="quarter", options=["--name", "arr_1", "--hold"])
+    assert queues.host.carve_json("job", "show", "arr_1")["id"] == alone
+    assert queues.host.carve("job", "show", "arr_1_0").returncode == 1
+    held = queues.enqueue("true", queue="quarter", options=["--name", "later", "--array", "4,5", "--hold"])
+    assert queues.host.carve("job", "cancel", "later_5").stdout == f"job {held}_5: cancelled\n"
+    assert [queues.job(f"{held}_{i}")["state"] for i in (4, 5)] == ["held", "cancelled"]
+    queues.enqueue("true", queue="quarter", options=["--name", "later", "--array", "4,5", "--hold"])
+    done = queues.host.carve("job", "show", "later_4")
+    assert done.returncode == 2 and "'later' is the name of 2 jobs" in done.stderr, done.stderr
+
+
+def test_a_job_that_is_not_there_is_a_failure_in_every_verb(queues):
+    """The documented exit code of that is 1; 2 is for words that make no sense."""
+    queues.agent("half=0.5")
+    more = {"edit": ["--priority", "3"], "move": ["--queue", "half"]}
+    for job in ("999", "9_9", "nope", "nope_1"):
+        for verb in ("show", "logs", "wait", "cancel", "hold", "release", "rerun", "clone", "edit", "move"):
+            done = queues.host.carve("job", verb, job, *more.get(verb, []))
+            assert done.returncode == 1 and "there is no job" in done.stderr and done.stderr.count("\n") == 1, (verb, done)
+        assert queues.host.carve("queue", "explain", job).returncode == 1
+        done = queues.host.carve("enqueue", "--queue", "half", "--after", job, "--", "true")
+        assert done.returncode == 2 and "--after: there is no job" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("when", ["2020-01-01", "2020-01-01T08:00", "2020-01-01T08:00:30"])
+def test_a_beginning_in_the_past_is_refused(host, when):
+    done = host.carve("enqueue", "--queue", "half", "--begin", when, "--", "true")
+    assert done.returncode == 2 and f"--begin: '{when}' is in the past; for example: now, now+30m" in done.stderr, done.stderr
+
+
+def test_a_directory_that_the_user_cannot_enter_is_refused(shared):
+    done = as_nobody(shared.host, "enqueue", "--queue", "half", "--chdir", "/root", "--", "true")
+    assert done.returncode == 2 and "--chdir: /root cannot be entered: Permission denied" in done.stderr, done.stderr
 
 
 def test_an_array_takes_one_number(queues):

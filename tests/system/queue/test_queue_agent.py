@@ -239,3 +239,33 @@ def test_queues_wake_nothing_while_nothing_can_start(queues, waiting):
     before, began = wake_ups(pid), time.monotonic()
     time.sleep(5)
     assert wake_ups(pid) - before <= 3 * (time.monotonic() - began)
+
+
+@pytest.mark.parametrize("word, right", [
+    ("stop", "carve agent --stop"), ("start", "carve agent --queue NAME=N --detached"),
+    ("drain", "carve agent --drain"), ("resume", "carve agent --resume")])
+def test_a_word_for_an_act_starts_no_agent(host, word, right):
+    for words in ([word], ["daemon", word], [word, "half=0.5"]):
+        done = host.carve("agent", *words, "--detached")
+        assert done.returncode == 2 and done.stderr == \
+            f"carve: agent: '{word}' would be the name of a queue: did you mean {right}?; a queue of that name: --queue {word}\n", done.stderr
+    assert host.carve_json("agent", "--status") == []
+
+
+@pytest.mark.parametrize("options, said", [
+    (["--docker-allow", "foo"], "--docker-allow: podman, docker and apptainer have no option 'foo'"),
+    (["--docker-allow", "env,ipcc"], "--docker-allow: podman, docker and apptainer have no option 'ipcc'"),
+    (["--docker-deny", "--privilged"], "--docker-deny: podman, docker and apptainer have no option 'privilged'"),
+    (["--docker-allow", ""], "--docker-allow: the list is empty"), (["--docker-deny", " , "], "--docker-deny: the list is empty"),
+    (["--docker", ""], "--docker: '' is not the name of an image"), (["--docker", "two words"], "--docker: 'two words' is not the name"),
+    (["--docker=--rm"], "--docker: '--rm' is not the name of an image")])
+def test_options_of_an_agent_that_mean_nothing_are_refused(host, options, said):
+    done = host.carve("agent", "--queue", "half=0.5", "--detached", *options)
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert host.carve_json("agent", "--status") == []
+
+
+def test_an_agent_takes_the_options_of_each_runtime_in_its_lists(host):
+    done = host.carve("agent", "--queue", "half=0.5", "--detached", "--docker-allow", "env,ipc, --shm-size,e,bind,nv",
+                      "--docker-deny", "privileged,volume,add-caps")
+    assert done.returncode == 0, done.stderr
