@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/macros.h"
 #include "host/host.h"
@@ -62,6 +63,11 @@ static bool command_allowed(const struct command *c, const struct exchange *x)
 	if (!x->process->role)
 		return fits && !c->roles;
 	return fits && (c->roles & 1u << x->process->role);
+}
+
+bool command_by_owner(const struct exchange *x)
+{
+	return x->process->uid == 0 || x->process->uid == geteuid();
 }
 
 bool command_run(struct host *h, struct exchange *x)

@@ -43,6 +43,9 @@ struct command {
 /* The tables, each ended by an entry of type 0. */
 extern const struct command commands_memory[], commands_work[], commands_look[], commands_mig[];
 
+/* Whether the caller is the host's owner, who is its administrator, or root. */
+bool command_by_owner(const struct exchange *x);
+
 /* Answers one message of a process. `x` has process, request, size and fd set. True: send
  * x->reply (reply_size bytes; 0: nothing). False: the message was malformed, end the connection. */
 bool command_run(struct host *h, struct exchange *x);

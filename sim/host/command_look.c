@@ -160,6 +160,8 @@ static int fault_set(struct host *h, struct exchange *x)
 {
 	const struct wire_fault_set *set = x->request;
 
+	if (!command_by_owner(x))
+		return -EPERM;
 	if (!set->any_device && !host_part_find(h, set->device))
 		return -ENODEV;
 	int status = faults_set(&h->faults, set, h->now);
@@ -171,6 +173,8 @@ static int gpu_reset(struct host *h, struct exchange *x)
 {
 	const struct wire_gpu_reset *request = x->request;
 
+	if (!command_by_owner(x))
+		return -EPERM;
 	if (!request->any_device && request->device >= h->gpu_count)
 		return -ENODEV;
 	for (uint32_t i = 0; i < h->gpu_count; i++)

@@ -1,7 +1,6 @@
 /* MIG: mode, GPU instances, compute instances. The rules are in mig.c; here are the state, who may
  * change it, and the parts of the host that come and go with it. */
 #include <errno.h>
-#include <unistd.h>
 
 #include "base/macros.h"
 #include "host/command.h"
@@ -44,10 +43,9 @@ static int target_get_on(struct host *h, wire_device device, bool changes, struc
 	return atomic_load(&ret->page->flags) & WIRE_GPU_MIG ? 0 : -ENOTSUP;
 }
 
-/* The host's owner is its administrator, as root is a real one's. */
 static int may_change(const struct exchange *x)
 {
-	return x->process->uid == 0 || x->process->uid == geteuid() ? 0 : -EPERM;
+	return command_by_owner(x) ? 0 : -EPERM;
 }
 
 static bool state_empty(const struct mig_state *s)

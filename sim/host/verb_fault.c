@@ -1,6 +1,8 @@
 #include <errno.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <jansson.h>
@@ -8,6 +10,7 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "host/call_names.h"
 #include "host/client.h"
 #include "host/verbs.h"
 
@@ -98,14 +101,61 @@ static int kind_parse(const char *text, struct wire_fault_set *set, struct error
 	return -EXIT_CODE_USAGE;
 }
 
-static int count_parse(const char *option, uint64_t max, uint32_t *ret, struct error *err)
+static int count_parse(const char *option, uint64_t least, uint64_t max, uint32_t *ret,
+		       struct error *err)
 {
 	uint64_t value;
-	int status = units_parse_count(optarg, option, 0, max, &value, err);
+	int status = units_parse_count(optarg, option, least, max, &value, err);
 
 	if (status == 0)
 		*ret = (uint32_t)value;
 	return status;
+}
+
+static int by_name(const void *name, const void *entry)
+{
+	return strcmp(name, *(const char *const *)entry);
+}
+
+/* A fault of a function that no driver has would hit nothing. */
+static int call_parse(const char *name, struct wire_fault_set *set, struct error *err)
+{
+	char newer[WIRE_NAME_MAX + 4];
+
+	if (strlen(name) < sizeof(set->call) &&
+	    bsearch(name, call_names, call_name_count, sizeof(call_names[0]), by_name)) {
+		snprintf(set->call, sizeof(set->call), "%s", name);
+		return 0;
+	}
+	error_set(err, EXIT_CODE_USAGE, "--call: no simulated driver has a function '%.64s'", name);
+	snprintf(newer, sizeof(newer), "%.*s_v2", WIRE_NAME_MAX, name);
+	error_hint(err, "for example: --call %s",
+		   bsearch(newer, call_names, call_name_count, sizeof(call_names[0]), by_name)
+			   ? newer
+			   : "cuMemAlloc_v2");
+	return -EXIT_CODE_USAGE;
+}
+
+static int pid_parse(struct wire_fault_set *set, struct error *err)
+{
+	int rc = count_parse("--pid", 1, INT32_MAX, (uint32_t *)&set->pid, err);
+
+	if (rc < 0 || set->clear || kill(set->pid, 0) == 0 || errno != ESRCH)
+		return rc;
+	error_set(err, EXIT_CODE_USAGE, "--pid: there is no process %d", set->pid);
+	error_hint(err, "`%s stat` shows the processes that use this host's GPUs", verb_program());
+	return -EXIT_CODE_USAGE;
+}
+
+static int for_parse(struct wire_fault_set *set, struct error *err)
+{
+	int rc = units_parse_seconds(optarg, "--for", &set->for_ns, err);
+
+	if (rc < 0 || set->for_ns)
+		return rc;
+	error_set(err, EXIT_CODE_USAGE, "--for: '%.32s' leaves the fault no time", optarg);
+	error_hint(err, "for example: --for 2, or leave it out for a fault until --clear");
+	return -EXIT_CODE_USAGE;
 }
 
 /* Behind --gpu or before it: the two are put together when all options are read. */
@@ -116,28 +166,27 @@ static int option_apply(int option, struct wire_fault_set *set, uint32_t *instan
 {
 	switch (option) {
 	case 'i':
-		return count_parse("--instance", WIRE_NO_INSTANCE - 1, instance, err);
+		return count_parse("--instance", 0, WIRE_NO_INSTANCE - 1, instance, err);
 	case 'a':
 		set->after = 1;
 		return 0;
 	case 'g':
 		set->any_device = 0;
-		return count_parse("--gpu", WIRE_GPUS_MAX - 1, &set->device, err);
+		return count_parse("--gpu", 0, WIRE_GPUS_MAX - 1, &set->device, err);
 	case 'p':
-		return count_parse("--pid", INT32_MAX, (uint32_t *)&set->pid, err);
+		return pid_parse(set, err);
 	case 'e':
-		return count_parse("--error", 9999, (uint32_t *)&set->error, err);
+		return count_parse("--error", 0, 9999, (uint32_t *)&set->error, err);
 	case 's':
-		return count_parse("--skip", UINT32_MAX, &set->skip, err);
+		return count_parse("--skip", 0, UINT32_MAX, &set->skip, err);
 	case 'n':
-		return count_parse("--count", UINT32_MAX, &set->count, err);
+		return count_parse("--count", 1, UINT32_MAX, &set->count, err);
 	case 'd':
 		return units_parse_seconds(optarg, "--delay", &set->delay_ns, err);
 	case 'f':
-		return units_parse_seconds(optarg, "--for", &set->for_ns, err);
+		return for_parse(set, err);
 	case 'c':
-		snprintf(set->call, sizeof(set->call), "%s", optarg);
-		return 0;
+		return call_parse(optarg, set, err);
 	case 'x':
 		set->clear = 1;
 		return 0;
@@ -285,6 +334,15 @@ int verb_fault(int argc, char **argv)
 	if (!c)
 		return EXIT_CODE_UNREACHABLE;
 	int n = order_send(c, &set);
+	if (n == -EPERM) {
+		client_disconnect(c);
+		error_set(&err, EXIT_CODE_NOT_PERMITTED,
+			  "fault: this simulated host is another user's: only its owner and root "
+			  "make "
+			  "its driver fail");
+		error_hint(&err, "`carve sim` starts a host of your own");
+		return verb_fail(&err, json);
+	}
 	if (n == -ENODEV && !set.any_device) {
 		int rc = device_missing(c, set.device, json);
 

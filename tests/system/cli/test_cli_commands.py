@@ -621,6 +621,13 @@ def test_users_share_a_simulated_host(owner, examples):
         assert rows[2] == ["-", "-", "active", "-", "4", "GiB", "-", "GPU", "0", "-", "-"]  # what is not told is no 0
         gpu, = json.loads(joined(65533, CARVE, "sim", "stat", "--json").stdout)["gpus"]
         assert gpu["memory_used_bytes"] == 0 and gpu["memory_peak_bytes"] > 0
+        for act in (["alloc", "--count", "1"], ["alloc", "--clear"], ["--clear"], ["reset"], ["reboot"]):
+            done = joined(65533, CARVE, "sim", "fault", *act)
+            assert done.returncode == 5 and "only its owner and root make its driver fail" in done.stderr, done.stderr
+        for uid in {0, owner}:
+            for act in (["alloc", "--count", "1"], ["--clear"]):
+                done = joined(uid, CARVE, "sim", "fault", *act)
+                assert done.returncode == 0, done.stderr
         for argv, code in ((("--gpus", "t4-16gb"), 2), (("--shared",), 2)):
             fails(run([CARVE, "sim", "--join", place, *argv, "--", "true"]), code, "--join")
     finally:

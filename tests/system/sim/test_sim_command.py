@@ -72,6 +72,26 @@ def test_allocation_faults_hit_every_call(make_host):
     p.communicate("")
 
 
+@pytest.mark.parametrize("options, said", [
+    (["--call", "nosuchcall"], "--call: no simulated driver has a function 'nosuchcall'"),
+    (["--call", "cuMemAllocHost_v3"], "no simulated driver has a function 'cuMemAllocHost_v3'"),
+    (["--call", "x" * 300], "no simulated driver has a function 'xxx"), (["--call", ""], "no simulated driver has a function ''"),
+    (["--pid", "99999999"], "--pid: there is no process 99999999"), (["--pid", "0"], "--pid: '0' is outside 1 to"),
+    (["--for", "0"], "--for: '0' leaves the fault no time"), (["--count", "0"], "--count: '0' is outside 1 to")])
+def test_a_fault_that_could_hit_nothing_is_refused(make_host, options, said):
+    host = make_host("t4-16gb")
+    done = host.carve("sim", "fault", "alloc", *options)
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_a_fault_takes_the_functions_of_every_driver(make_host):
+    host = make_host("t4-16gb")
+    for call in ("cuMemAlloc_v2", "cuLaunchKernel_ptsz", "nvmlDeviceGetName", "nvmlDeviceSetMemoryLimits_v1"):
+        done = host.carve("sim", "fault", "alloc", "--call", call, "--count", "1")
+        assert done.returncode == 0, done.stderr
+    assert host.carve("sim", "fault", "alloc", "--clear", "--pid", "99999999").returncode == 0
+
+
 def test_short_busy_times_are_shown(make_host, programs):
     host = make_host("h100-80gb")
     assert host.run([programs / "cuda_kernels", "globals"]).returncode == 0
