@@ -275,6 +275,13 @@ int job_id_find(const struct client *client, const char *text, bool living,
 			 (int)(strlen(text) - (strchr(text, '*') ? 2 : 0)), text);
 		return 0;
 	}
+	if (!*text || strlen(text) > 63 || strpbrk(text, "/ \t\n")) {
+		error_set(err, EXIT_CODE_USAGE, "'%.64s' is neither the ID nor the name of a job",
+			  text);
+		error_hint(err,
+			   "for example: 17, or 17_3 of an array; `carve job list` shows them");
+		return -EXIT_CODE_USAGE;
+	}
 	int rc = named_jobs(client, text, living, &found, err);
 	if (rc < 0)
 		return rc;

@@ -677,7 +677,9 @@ def test_jobs_that_do_not_exist_are_said_to(queues):
     for verb in ("show", "cancel", "logs", "wait", "rerun"):
         done = queues.host.carve("job", verb, "99")
         assert done.returncode == 1 and "no job 99" in done.stderr, verb
-        assert queues.host.carve("job", verb, "../x").returncode == 2
+        for word in ("../x", "", "a b", "x" * 64):
+            done = queues.host.carve("job", verb, word)
+            assert done.returncode == 2 and "is neither the ID nor the name of a job" in done.stderr, done.stderr
 
 
 def test_a_long_array_is_there_whole_and_goes_whole(queues):
