@@ -241,7 +241,7 @@ static int command_exec(const struct run_options *o, const char *host)
 	}
 	execvp(o->command[0], o->command);
 	status = program_why(o->command[0], errno, why);
-	fprintf(stderr, "simhost: %s: %s\n", *o->command[0] ? o->command[0] : "''", why);
+	fprintf(stderr, "%s: %s: %s\n", o->program, *o->command[0] ? o->command[0] : "''", why);
 	return status;
 }
 

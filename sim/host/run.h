@@ -8,7 +8,8 @@ struct spec;
 struct spec_driver;
 
 struct run_options {
-	bool shared;      /* other users' programs may join it */
+	const char *program; /* as the user called it: errors begin with it */
+	bool shared;         /* other users' programs may join it */
 	const char *join; /* directory of the host to run on; NULL: make one of spec and driver */
 	const struct spec *spec;
 	const struct spec_driver *driver;

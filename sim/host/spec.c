@@ -30,7 +30,7 @@ const struct spec_driver *spec_driver_find(const char *text, struct error *err)
 		if (!strcmp(branch, text))
 			return &drivers[i];
 	}
-	error_set(err, EXIT_CODE_USAGE, "--driver %s: no such driver is simulated", text);
+	error_set(err, EXIT_CODE_USAGE, "--driver: '%.32s': no such driver is simulated", text);
 	error_hint(err, "one of 535, 550, 580, 595, 610, 615, e.g. --driver 550");
 	return NULL;
 }

@@ -203,6 +203,12 @@ static int order_check(struct wire_fault_set *set, uint32_t instance, struct err
 	bool is_change =
 		set->fault == WIRE_FAULT_MIG_CREATE || set->fault == WIRE_FAULT_MIG_DESTROY;
 
+	/* A reset happens at once: the GPU is all that it can be told. */
+	if (set->fault > WIRE_FAULTS &&
+	    (set->clear || set->pid || set->call[0] || set->skip || set->count || set->for_ns ||
+	     set->delay_ns || set->error || set->after || instance != NO_INSTANCE_GIVEN))
+		return error_set(err, EXIT_CODE_USAGE, "fault: %s takes no option but --gpu",
+				 kinds[set->fault]);
 	if (set->fault == WIRE_FAULTS && !set->clear)
 		return error_set(err, EXIT_CODE_USAGE, "fault: 'all' goes with --clear only");
 	if (set->fault == WIRE_FAULT_HANG && !set->clear && !set->delay_ns && !set->error)

@@ -146,6 +146,10 @@ int verb_list(int argc, char **argv)
 
 	if (flags_parse(argc, argv, &flags) < 0 || optind < argc)
 		return bad_arguments("list", &flags, argv[optind]);
+	if (flags.watch) {
+		snprintf(flags.wrong, sizeof(flags.wrong), "--watch");
+		return bad_arguments("list", &flags, NULL);
+	}
 	if (flags.help)
 		return verb_help(list_help);
 	if (!flags.json) {
@@ -348,6 +352,8 @@ int verb_trace(int argc, char **argv)
 		return bad_arguments("trace", &flags, optind < argc ? argv[optind + 1] : NULL);
 	if (flags.help)
 		return verb_help(trace_help);
+	if (!*argv[optind])
+		return bad_arguments("trace", &flags, NULL);
 	bool to_stdout = !strcmp(argv[optind], "-");
 	if (to_stdout && flags.json)
 		return trace_is_stdout_already();

@@ -105,6 +105,7 @@ int verb_run(int argc, char **argv)
 	if (!shell[0])
 		shell[0] = "/bin/sh";
 	struct run_options o = {
+		.program = verb_program(),
 		.shared = a.shared,
 		.join = a.gpus || a.driver || a.shared ? NULL : host_around(),
 		.spec = &spec,

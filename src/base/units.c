@@ -346,7 +346,10 @@ int units_parse_part(const char *text, const char *option, const struct units_pa
 	}
 	error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' is outside %g%% to %g%%", option, text,
 		  bounds->least * 100.0 / SHARE_ONE, bounds->most * 100.0 / SHARE_ONE);
-	error_hint(err, "for example: %s %s", option, bounds->right);
+	if (units_is_bare(text) && part / 100 >= bounds->least && part / 100 <= bounds->most)
+		error_hint(err, "a number without %% is a part of 1: did you mean %.32s%%?", text);
+	else
+		error_hint(err, "for example: %s %s", option, bounds->right);
 	return -EXIT_CODE_USAGE;
 }
 

@@ -51,8 +51,19 @@ static const char *field_of(const struct cli_option *option)
 	}
 }
 
+/* The daemon has the bytes of a size, and does not know whether a unit was written. */
+static void unit_hint_drop(const struct cli *cli, struct error *err)
+{
+	const char *text = cli->value[OPT_VRAM] ? cli->value[OPT_VRAM] : cli->value[OPT_GPU_MEMORY];
+
+	if (text && !units_is_bare(text) &&
+	    !strncmp(err->hint, UNITS_BARE_HINT, strlen(UNITS_BARE_HINT)))
+		*err->hint = '\0';
+}
+
 void cli_error_name_option(const struct cli *cli, struct error *err)
 {
+	unit_hint_drop(cli, err);
 	char field[32], rest[sizeof(err->message)];
 
 	for (const struct cli_option *o = cli_options; o->name; o++) {
@@ -72,16 +83,6 @@ void cli_error_name_option(const struct cli *cli, struct error *err)
 	}
 }
 
-/* The daemon has the bytes of a size, and does not know whether a unit was written. */
-static void unit_hint_drop(const struct cli *cli, struct error *err)
-{
-	const char *vram = cli->value[OPT_VRAM];
-
-	if (!strncmp(err->hint, UNITS_BARE_HINT, strlen(UNITS_BARE_HINT)) &&
-	    (!vram || !units_is_bare(vram)))
-		*err->hint = '\0';
-}
-
 static int cli_run_words(struct cli *cli, int argc, char **argv)
 {
 	struct error err = {0};
@@ -93,7 +94,6 @@ static int cli_run_words(struct cli *cli, int argc, char **argv)
 	if (rc >= 0)
 		return rc;
 	cli_error_name_option(cli, &err);
-	unit_hint_drop(cli, &err);
 	output_error(&err, cli->value[OPT_JSON]);
 	/* Below it stands the command's own status, which must not look like ours. */
 	bool launches =

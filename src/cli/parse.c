@@ -464,6 +464,9 @@ int cli_parse(struct cli *cli, int argc, char **argv, struct error *err)
 {
 	int next = options_read(cli, argc, argv, true, err);
 
+	if (!err->code && cli->value[OPT_VERSION] && !cli->value[OPT_HELP] && next < argc)
+		return error_set(err, EXIT_CODE_USAGE, "--version: unexpected argument '%.64s'",
+				 argv[next]);
 	if (err->code || cli->value[OPT_HELP] || cli->value[OPT_VERSION])
 		return -err->code;
 	if (next == argc) {

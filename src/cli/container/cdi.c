@@ -685,7 +685,7 @@ int cli_cdi_remove(struct cli *cli, struct error *err)
 			rc = spec_remove_listed(dir, spec, err);
 			continue;
 		}
-		rc = error_set(err, EXIT_CODE_FAILED, "%.300s has no spec of a device %.64s", dir,
+		rc = error_set(err, EXIT_CODE_FAILED, "%.300s has no spec of a device '%.64s'", dir,
 			       id);
 		error_hint(err, "`carve cdi list` shows those that are there");
 	}

@@ -275,6 +275,7 @@ static int session_choose(struct container *c, struct cli *cli, struct error *er
 	    (rc = slice_request_read(&options, &request, err)) < 0 ||
 	    (rc = client_open(&c->client, options.value[OPT_HOST], err)) < 0 ||
 	    (rc = run_choose(&options, &c->client, &request, &c->choice, err)) < 0) {
+		cli_error_name_option(&options, err);
 		if (c->labels)
 			container_error_name_label(c->labels, err);
 		else if (!slice_is_named(c))

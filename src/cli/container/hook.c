@@ -23,9 +23,31 @@
 #define HOOKS_DIR "/usr/share/containers/oci/hooks.d"
 #define PROGRAM "carve-hook"
 
-static const char *directory_of(const struct cli *cli)
+/* On a simulated host the directory is that host's: in the system's, every container of the real
+ * host would look for a daemon of GPUs that are not there. */
+static int directory_of(const struct cli *cli, char ret[static PATH_MAX], struct error *err)
 {
-	return cli->value[OPT_HOOKS_DIR] ? cli->value[OPT_HOOKS_DIR] : HOOKS_DIR;
+	const char *given = cli->value[OPT_HOOKS_DIR], *host = secure_getenv("SIMGPU_HOST");
+	bool simulated = !given && host && *host == '/';
+
+	if (given && !*given)
+		return error_set(err, EXIT_CODE_USAGE, "--hooks-dir: the path is empty");
+	if (snprintf(ret, PATH_MAX, "%s%s",
+		     simulated ? host
+		     : given   ? given
+			       : HOOKS_DIR,
+		     simulated ? "/hooks.d" : "") >= PATH_MAX)
+		return error_set(err, EXIT_CODE_USAGE, "--hooks-dir: the path is too long");
+	return 0;
+}
+
+static void simulated_tell(const struct cli *cli, const char *dir)
+{
+	if (!cli->value[OPT_HOOKS_DIR] && strcmp(dir, HOOKS_DIR) != 0)
+		fprintf(stderr,
+			"carve: note: this is a simulated host, so its hooks are in its own "
+			"directory: podman --hooks-dir %s run ...\n",
+			dir);
 }
 
 json_t *hook_environment(const struct cli *cli)
@@ -143,14 +165,35 @@ static int devices_install(const char *dir, const struct cli *cli, struct error 
 	return json ? json_file_write(dir, HOOK_FILE_DEVICES, json, 0644, err) : -err->code;
 }
 
+/* The directory of docker's configuration is given, or that of hooks. */
+static int directories_check(const struct cli *cli, struct error *err)
+{
+	const char *docker = cli->value[OPT_DOCKER_DIR];
+
+	if (docker && cli->value[OPT_HOOKS_DIR])
+		return error_set(
+			err, EXIT_CODE_USAGE,
+			"--hooks-dir and --docker-dir are both given: leave one of them out");
+	if (docker && !*docker) {
+		error_set(err, EXIT_CODE_USAGE, "--docker-dir: the path is empty");
+		error_hint(err, "for example: --docker-dir /etc/docker");
+		return -EXIT_CODE_USAGE;
+	}
+	return 0;
+}
+
 int cli_hook_install(struct cli *cli, struct error *err)
 {
+	if (directories_check(cli, err) < 0)
+		return -EXIT_CODE_USAGE;
 	if (cli->value[OPT_DOCKER_DIR])
 		return docker_install(cli, cli->value[OPT_DOCKER_DIR], err);
-	const char *dir = directory_of(cli);
+	char dir[PATH_MAX];
 	const char *const none[] = {NULL};
-	int rc;
+	int rc = directory_of(cli, dir, err);
 
+	if (rc < 0)
+		return rc;
 	if ((rc = directories_make(dir)) < 0) {
 		error_set(err, rc == -EACCES ? EXIT_CODE_NOT_PERMITTED : EXIT_CODE_FAILED,
 			  "cannot make %.300s: %s", dir, strerrordesc_np(-rc));
@@ -162,19 +205,25 @@ int cli_hook_install(struct cli *cli, struct error *err)
 	rc = json ? json_file_write(dir, HOOK_FILE, json, 0644, err) : -err->code;
 	if (rc == 0 && podman_is_alone(cli))
 		rc = devices_install(dir, cli, err);
-	if (rc == 0)
+	if (rc == 0) {
 		printf("%s/" HOOK_FILE ".json: containers with carve.vram=8GiB get a slice\n", dir);
+		simulated_tell(cli, dir);
+	}
 	return rc;
 }
 
 int cli_hook_remove(struct cli *cli, struct error *err)
 {
+	if (directories_check(cli, err) < 0)
+		return -EXIT_CODE_USAGE;
 	if (cli->value[OPT_DOCKER_DIR])
 		return docker_remove(cli->value[OPT_DOCKER_DIR], err);
-	const char *dir = directory_of(cli);
-	char path[PATH_MAX];
+	char dir[PATH_MAX], path[PATH_MAX];
+	int found = directory_of(cli, dir, err);
 
-	snprintf(path, sizeof(path), "%s/" HOOK_FILE ".json", dir);
+	if (found < 0)
+		return found;
+	snprintf(path, sizeof(path), "%.4000s/" HOOK_FILE ".json", dir);
 	bool was_there = access(path, F_OK) == 0;
 	int rc = json_file_remove(dir, HOOK_FILE, err);
 

@@ -36,6 +36,12 @@ int agent_pods_check(const struct cli *cli, struct error *err)
 		error_hint(err, "--on kubernetes, or leave it out for the GPUs of this host");
 		return -EXIT_CODE_USAGE;
 	}
+	if (on && !cli->value[OPT_AGENT_TEMPLATE] && !cli->value[OPT_JOB_DOCKER] &&
+	    !cli->value[OPT_AGENT_STOP]) {
+		error_set(err, EXIT_CODE_USAGE, "--on kubernetes: the pods have no image");
+		error_hint(err, "name one with --docker IMAGE, or a pod with --pod-template FILE");
+		return -EXIT_CODE_USAGE;
+	}
 	for (size_t i = 0; !on && i < ARRAY_SIZE(of_pods); i++)
 		if (cli->value[of_pods[i].id])
 			return error_set(err, EXIT_CODE_USAGE, "%s only goes with --on kubernetes",

@@ -28,6 +28,12 @@ static int body_make(const struct cli *cli, json_t *body, struct error *err)
 			return -EXIT_CODE_USAGE;
 		}
 	json_object_set_new(body, "argv", argv);
+	if (!*cli->arguments[0]) {
+		json_decref(key);
+		error_set(err, EXIT_CODE_USAGE, "enqueue: the command is an empty word");
+		error_hint(err, "for example: %s", cli->verb->example);
+		return -EXIT_CODE_USAGE;
+	}
 	if (key)
 		json_object_set_new(body, "id", key);
 	if (!cli->value[OPT_JOB_QUEUE]) {
@@ -85,6 +91,11 @@ static int enqueue(const struct cli *cli, const json_t *body, struct job_input *
 		return rc;
 	const char *id = session_text(answer, "id");
 	job_waits_note(answer, cli->value[OPT_JOB_QUEUE]);
+	if (cli->value[OPT_JOB_WAIT] && cli->value[OPT_JOB_HOLD])
+		fprintf(stderr,
+			"carve: note: job %s is held, and this waits for its end; start it: "
+			"carve job release %s\n",
+			id, id);
 	if (cli->value[OPT_JOB_WAIT])
 		return wait_for(cli, &client, answer, input, err);
 	if (cli->value[OPT_JSON])

@@ -138,12 +138,15 @@ static int begin_read(const char *text, json_t *body, struct error *err)
 {
 	int64_t seconds;
 
+	/* The daemon's times end in the year 2262. */
 	if (!strcmp(text, "now"))
 		seconds = now_realtime_ns() / 1000000000;
 	else if (!strncmp(text, "now+", 4) && unit_time(text + 4, &seconds) == 0)
 		seconds += now_realtime_ns() / 1000000000;
 	else if (calendar_time(text, &seconds) < 0)
 		return wrong(err, "begin", text, "for example: now+30m, 18:30, 2026-11-30T08:00");
+	else if (seconds > INT64_MAX / 1000000000)
+		return wrong(err, "begin", text, "it is after the year 2262");
 	else if (seconds < now_realtime_ns() / 1000000000) {
 		error_set(err, EXIT_CODE_USAGE, "--begin: '%.64s' is in the past", text);
 		error_hint(err, "for example: now, now+30m, 18:30, 2026-11-30T08:00");
@@ -306,6 +309,8 @@ static void text_set(const struct cli *cli, enum cli_option_id id, const char *k
 static int path_set(json_t *body, const char *key, const char *option, const char *path,
 		    struct error *err)
 {
+	if (!*path)
+		return error_set(err, EXIT_CODE_USAGE, "--%s: the path is empty", option);
 	if (json_object_set_new(body, key, json_string(path)) == 0)
 		return 0;
 	error_set(err, EXIT_CODE_USAGE, "--%s: '%.200s' is not UTF-8", option, path);
@@ -462,6 +467,11 @@ static int export_read(const char *text, json_t *body, struct error *err)
 	char *copy = strdup(text ? text : "ALL"), *state, *word;
 	bool all = false;
 
+	if (text && !*text) {
+		free(copy);
+		return wrong(err, "export", text, "for example: ALL, NONE or HOME,LR=0.1");
+	}
+
 	least_environment(list);
 	for (word = strtok_r(copy, ",", &state); word; word = strtok_r(NULL, ",", &state)) {
 		const char *equals = strchr(word, '=');
@@ -503,6 +513,8 @@ static int chdir_read(const char *text, json_t *body, struct error *err)
 		}
 		text = ".";
 	}
+	if (!*text)
+		return error_set(err, EXIT_CODE_USAGE, "--chdir: the path is empty");
 	if (!realpath(text, path) || stat(path, &st) < 0 || !S_ISDIR(st.st_mode)) {
 		error_set(err, EXIT_CODE_USAGE, "--chdir: %.200s is not a directory", text);
 		return -EXIT_CODE_USAGE;

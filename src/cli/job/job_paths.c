@@ -1,5 +1,6 @@
 #include "cli/job/job_paths.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -80,6 +81,24 @@ static bool begins_later(const json_t *body)
 	       json_is_true(json_object_get(body, "hold"));
 }
 
+/* Patterns of other batch systems would become a part of the file's name. */
+static int pattern_check(const char *option, const char *pattern, struct error *err)
+{
+	for (const char *at = strchr(pattern, '%'); at; at = strchr(at + 2, '%')) {
+		if (at[1] && !isalpha((unsigned char)at[1]))
+			continue;
+		if (at[1] && strchr("jax", at[1]))
+			continue;
+		if (!at[1])
+			break;
+		error_set(err, EXIT_CODE_USAGE, "--%s: '%.200s' has %%%c in it", option, pattern,
+			  at[1]);
+		error_hint(err, "%%j is the job, %%a its index, %%x its name, and %%%% a %%");
+		return -EXIT_CODE_USAGE;
+	}
+	return 0;
+}
+
 int job_paths_check(const json_t *body, struct error *err)
 {
 	static const char *const outputs[][2] = {{"out", "output"}, {"err", "error"}};
@@ -87,11 +106,14 @@ int job_paths_check(const json_t *body, struct error *err)
 	char path[PATH_MAX];
 	int rc = 0;
 
-	if (begins_later(body))
-		return 0;
+	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(outputs); i++)
+		rc = pattern_check(outputs[i][1], text_of(body, outputs[i][0]), err);
+	if (rc < 0 || begins_later(body))
+		return rc;
 	if (path_make(body, in, path) && (rc = file_look(path, R_OK)) < 0) {
 		refuse("input", in, rc, err);
-		error_hint(err, "if another job makes it, name that one: --after ok:JOB");
+		if (rc == -ENOENT)
+			error_hint(err, "if another job makes it, name that one: --after ok:JOB");
 		return -EXIT_CODE_USAGE;
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(outputs); i++) {

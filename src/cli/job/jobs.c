@@ -235,18 +235,42 @@ int cli_queue_list(struct cli *cli, struct error *err)
 	return 0;
 }
 
+/* The IDs that all words mean, as a list, owned by the caller. If there are several words, each job
+ * is looked for first: a word that means no job costs the others nothing. */
+static int ids_find(const struct cli *cli, const struct client *client, bool living, json_t **ret,
+		    struct error *err)
+{
+	cleanup_json json_t *ids = json_array();
+
+	for (int i = 0; i < cli->argument_count; i++) {
+		cleanup_json json_t *answer = NULL;
+		char path[JOB_PATH_SIZE], id[JOB_ID_SIZE];
+		int rc = job_id_find(client, cli->arguments[i], living, id, err);
+
+		if (rc == 0 && cli->argument_count > 1 &&
+		    (rc = job_path(id, "?part=", path, err)) == 0)
+			rc = client_call(client, "GET", path, NULL, NULL, &answer, err);
+		if (rc < 0)
+			return rc;
+		json_array_append_new(ids, json_string(id));
+	}
+	*ret = steal_ptr(&ids);
+	return 0;
+}
+
 int cli_job_wait(struct cli *cli, struct error *err)
 {
-	cleanup_json json_t *all = json_array();
+	cleanup_json json_t *all = json_array(), *ids = NULL;
 	struct client client;
 	int rc = client_open(&client, cli->value[OPT_HOST], err), code = 0;
 
-	for (int i = 0; rc >= 0 && i < cli->argument_count; i++) {
+	if (rc == 0)
+		rc = ids_find(cli, &client, false, &ids, err);
+	for (size_t i = 0; rc >= 0 && i < json_array_size(ids); i++) {
+		const char *id = json_string_value(json_array_get(ids, i));
 		json_t *jobs = NULL;
-		char id[JOB_ID_SIZE];
 
-		rc = job_id_find(&client, cli->arguments[i], false, id, err);
-		if (rc < 0 || (rc = job_await(&client, id, &jobs, err)) < 0)
+		if ((rc = job_await(&client, id, &jobs, err)) < 0)
 			return rc;
 		int one = jobs_exit_code(jobs);
 		if (one && !cli->value[OPT_JSON])
@@ -267,17 +291,18 @@ int cli_job_wait(struct cli *cli, struct error *err)
 static int change_all(struct cli *cli, const char *method, const json_t *body, const char *done,
 		      struct error *err)
 {
-	cleanup_json json_t *all = json_array();
+	cleanup_json json_t *all = json_array(), *ids = NULL;
 	struct client client;
 	int rc = client_open(&client, cli->value[OPT_HOST], err);
 
-	for (int i = 0; rc >= 0 && i < cli->argument_count; i++) {
+	if (rc == 0)
+		rc = ids_find(cli, &client, true, &ids, err);
+	for (size_t i = 0; rc >= 0 && i < json_array_size(ids); i++) {
+		const char *id = json_string_value(json_array_get(ids, i));
 		cleanup_json json_t *answer = NULL;
-		char path[JOB_PATH_SIZE], id[JOB_ID_SIZE];
+		char path[JOB_PATH_SIZE];
 
-		rc = job_id_find(&client, cli->arguments[i], true, id, err);
-		if (rc >= 0)
-			rc = job_path(id, "", path, err);
+		rc = job_path(id, "", path, err);
 		if (rc >= 0)
 			rc = client_call(&client, method, path, body, NULL, &answer, err);
 		if (rc < 0)

@@ -52,14 +52,14 @@ static void verdict_print(const struct cli *cli, const json_t *explanation, bool
 {
 	struct error why = {0};
 	const char *message = why.message;
-	const char *hint = session_text(explanation, "hint");
-	const char *vram = cli->value[OPT_VRAM];
+	const char *hint = why.hint;
 	bool granted = json_is_true(json_object_get(explanation, "granted"));
 	char size[UNITS_TEXT_SIZE];
 	size_t i;
 	json_t *on;
 
 	snprintf(why.message, sizeof(why.message), "%s", session_text(explanation, "message"));
+	snprintf(why.hint, sizeof(why.hint), "%s", session_text(explanation, "hint"));
 	cli_error_name_option(cli, &why);
 	printf("%s: ", session_text(explanation, "asked"));
 	if (granted)
@@ -74,10 +74,6 @@ static void verdict_print(const struct cli *cli, const json_t *explanation, bool
 	printf("\n");
 	if (json_is_true(json_object_get(explanation, "tolerance_applied")))
 		printf("the 93%% rule is applied (--vram-strict switches that off)\n");
-	/* The daemon does not know whether a unit was written. */
-	if (!strncmp(hint, UNITS_BARE_HINT, strlen(UNITS_BARE_HINT)) &&
-	    (!vram || !units_is_bare(vram)))
-		hint = "";
 	if (!granted && !waits && *hint)
 		printf("hint: %s\n", hint);
 }
