@@ -1,3 +1,12 @@
+/* The configuration file: a table of its keys, and a function for each key that takes more than a
+ * word, a number or a text.
+ *
+ * A text is read into a copy of the defaults, and the copy is given out only where every key was
+ * right. So a wrong file changes nothing, and the daemon keeps the settings that it has. A file is
+ * read when the daemon starts, and when it is told to read the file again.
+ *
+ * Time-slicing can be written in two ways, as the document has it and directly. Both are read, and
+ * slicing_agree() refuses a file in which they differ. */
 #include "daemon/config.h"
 
 #include <errno.h>

@@ -1,3 +1,13 @@
+/* The table of the fields of a job's text, and the checks of their values.
+ *
+ * The daemon reads a text field by field in the order of the user's JSON, so that the first wrong
+ * field is named. The shim reads the whole text at once with job_text_read(). The shim trusts no
+ * check of the daemon: the text comes from a file, and an older version may have written it.
+ *
+ * The struct points into the JSON and copies nothing. A caller that keeps a value copies it before
+ * the JSON is freed. The options of a container's runtime are checked here, because an option such
+ * as
+ * --detach would let a container outlive its job. */
 #include "proto/job_text.h"
 
 #include <ctype.h>

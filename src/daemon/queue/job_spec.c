@@ -1,3 +1,13 @@
+/* This file holds the states of a job, the IDs of jobs, and the request of a job.
+ *
+ * job_spec_parse() reads the body of POST /v1/jobs. A field is found in one of three tables: the
+ * fields of a job's processes (proto/job_text.h), the fields of a size (daemon/request/request.h),
+ * and the fields below. Sizes are put aside first and read at the end, as a request for a session.
+ * An array's list of indexes and a sweep's parameters both become a list of indexes, because a
+ * sweep's jobs are an array, too.
+ *
+ * job_spec_load() reads a text again that was accepted before, when a new daemon takes up the jobs
+ * of the last daemon. It takes the same way, so that a text has one meaning. Loop thread. */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>

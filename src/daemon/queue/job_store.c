@@ -1,3 +1,14 @@
+/* The database of jobs: rows of jobs, texts of requests, agents, answers, and past use.
+ *
+ * A row of a job is bound and read by one table, job_fields. The statements and the schema are in
+ * job_store_sql.c. A step is a transaction of SQLite, and steps may be within each other: the
+ * outermost one commits. A commit is with the kernel at once, and on the disk later; whoever needs
+ * the disk waits for it with job_store_await(), and the loop goes on meanwhile (disk.h).
+ *
+ * While the log is merged into the database, a write would make the loop wait. Callers ask
+ * job_store_holds() before a step. Writes that cannot come back later call disk_settle(), which
+ * waits. An array that was not written whole when a daemon died is removed by the next one. Loop
+ * thread. */
 #include "daemon/queue/job_store.h"
 #include "daemon/queue/job_store_sql.h"
 

@@ -1,3 +1,15 @@
+/* The body of a request for a slice: a table of its fields, and a function for each field whose
+ * value needs thought.
+ *
+ * request_parse() first looks at the keys: an unknown key is refused, and exactly one size must be
+ * there. Then it takes the fields in the order of the table, not of the body, because later fields
+ * are checked against earlier ones. For example, `gpus` must not contradict what `gpu` said, and
+ * `again` needs the `id` before it. A field that is null counts as absent.
+ *
+ * The sizes themselves are parsed by core/request.h. Its errors speak of options of the command
+ * line, so error_name_field() puts the field's name in their place. The second step is
+ * request_resolve(). It finds the named GPUs in the pool, which may have changed while the request
+ * waited. Loop thread. */
 #include "daemon/request/request.h"
 
 #include <inttypes.h>
