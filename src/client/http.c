@@ -12,13 +12,13 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "client/http_answer.h"
 #include "client/text.h"
+#include "http/http_ask.h"
 #include "slice/runtime_dir.h"
 
 /* A daemon's largest honest answer (sessions of a big host) is far below it. */
 #define ANSWER_MAX (64u << 20)
-#define READ_LEAST 16384u
+#define READ_BYTES 16384u
 #define SLOW_AFTER_MS 500
 #define SLOW_AGAIN_MS 1000
 /* The daemon may just be slow (a driver that wakes a GPU up, a wait for room), or hang. Which it
@@ -45,9 +45,7 @@ struct exchange {
 	long long told_ms;  /* when the caller was last told that it takes long; 0: not yet */
 	long long asked_ms; /* when the daemon was last asked whether it lives */
 	bool looked_after;  /* it is asked whether it lives */
-	char *data;
-	size_t size, room;
-	struct http_parsed parsed;
+	struct http_ask ask;
 };
 
 static bool daemon_is_alive(const char *socket);
@@ -126,56 +124,28 @@ static enum outcome text_send(struct exchange *x, const char *text, size_t size)
 	return OUTCOME_DONE;
 }
 
-static bool room_make(struct exchange *x)
-{
-	size_t room = MAX(2 * x->room, READ_LEAST);
-
-	if (x->room - x->size >= READ_LEAST / 2)
-		return true;
-	char *grown = realloc(x->data, room);
-	if (!grown)
-		return false;
-	x->data = grown;
-	x->room = room;
-	return true;
-}
-
-/* Received bytes are looked at anew where more may be known: not for each piece of a long body. */
-static bool worth_parsing(const struct exchange *x, bool ended)
-{
-	size_t length = x->parsed.body_length;
-
-	if (ended || !x->parsed.body || length == SIZE_MAX)
-		return true;
-	return x->size - x->parsed.body >= length;
-}
-
 static enum outcome answer_receive(struct exchange *x)
 {
+	static const enum outcome outcomes[] = {
+		[HTTP_ASK_ANSWERED] = OUTCOME_DONE,
+		[HTTP_ASK_ENDED] = OUTCOME_ENDED,
+		[HTTP_ASK_FOREIGN] = OUTCOME_FOREIGN,
+		[HTTP_ASK_NO_MEMORY] = OUTCOME_NO_MEMORY,
+	};
+	char data[READ_BYTES];
+
 	for (;;) {
 		enum outcome outcome = fd_wait(x, POLLIN);
 
 		if (outcome != OUTCOME_DONE)
 			return outcome;
-		if (!room_make(x))
-			return OUTCOME_NO_MEMORY;
-		ssize_t n = recv(x->fd, x->data + x->size, x->room - x->size, MSG_DONTWAIT);
+		ssize_t n = recv(x->fd, data, sizeof(data), MSG_DONTWAIT);
 		if (n < 0 && (errno == EINTR || errno == EAGAIN))
 			continue;
-		x->size += n > 0 ? (size_t)n : 0;
-		if (!worth_parsing(x, n <= 0))
-			continue;
-		switch (http_answer_parse(x->data, x->size, n <= 0, ANSWER_MAX, &x->parsed)) {
-		case HTTP_COMPLETE:
-			return OUTCOME_DONE;
-		case HTTP_ENDED:
-			return OUTCOME_ENDED;
-		case HTTP_FOREIGN:
-			/* Nothing at all, and the end. */
-			return x->size ? OUTCOME_FOREIGN : OUTCOME_ENDED;
-		case HTTP_MORE:
-			break;
-		}
+		enum http_ask_progress progress =
+			http_ask_take(&x->ask, data, n > 0 ? (size_t)n : 0);
+		if (progress != HTTP_ASK_MORE)
+			return outcomes[progress];
 	}
 }
 
@@ -184,24 +154,18 @@ static enum outcome request_send(struct exchange *x, const char *body)
 	const struct http_request *request = x->request;
 	char head[1024];
 	size_t size = body ? strlen(body) : 0;
-	int n = snprintf(head, sizeof(head),
-			 "%s %s HTTP/1.1\r\nHost: carve\r\nAccept: */*\r\nConnection: close\r\n"
-			 "Content-Type: application/json\r\n",
-			 request->method, request->path);
+	size_t n = http_ask_head(head, sizeof(head), request->method, request->path, size);
 
-	if (n > 0 && (size_t)n < sizeof(head))
-		n += snprintf(head + n, sizeof(head) - (size_t)n,
-			      body ? "Content-Length: %zu\r\n\r\n" : "\r\n", size);
-	if (n < 0 || (size_t)n >= sizeof(head))
+	if (!n)
 		return OUTCOME_NO_MEMORY;
-	enum outcome outcome = text_send(x, head, (size_t)n);
+	enum outcome outcome = text_send(x, head, n);
 	return outcome == OUTCOME_DONE && body ? text_send(x, body, size) : outcome;
 }
 
 static enum outcome exchange_run(struct exchange *x, const char *body)
 {
+	http_ask_begin(&x->ask, ANSWER_MAX);
 	enum outcome outcome = request_send(x, body);
-
 	return outcome == OUTCOME_DONE ? answer_receive(x) : outcome;
 }
 
@@ -217,7 +181,7 @@ static bool daemon_is_alive(const char *socket)
 
 	/* One that has ended is known otherwise. */
 	enum outcome outcome = fd < 0 ? OUTCOME_ENDED : exchange_run(&x, NULL);
-	free(x.data);
+	http_ask_free(&x.ask);
 	return outcome != OUTCOME_TIMED_OUT;
 }
 
@@ -311,12 +275,12 @@ int http_exchange(const struct http_request *request, struct http_answer *ret, s
 		return connect_error(request, fd, &ret->reach, err);
 	x.fd = fd;
 	int rc = exchange_error(request, exchange_run(&x, body), &ret->reach, err);
-	cleanup_free char *data = x.data;
-	if (rc < 0)
-		return rc;
-	ret->reach = HTTP_ANSWERED;
-	ret->status = x.parsed.status;
-	ret->body = text_clean_json(
-		json_loadb(data + x.parsed.body, x.parsed.size, JSON_DECODE_ANY, NULL));
-	return 0;
+	if (rc == 0) {
+		ret->reach = HTTP_ANSWERED;
+		ret->status = x.ask.status;
+		ret->body =
+			text_clean_json(json_loadb(x.ask.body, x.ask.size, JSON_DECODE_ANY, NULL));
+	}
+	http_ask_free(&x.ask);
+	return rc;
 }

@@ -1,7 +1,6 @@
 /* Texts of others that carve-hook and carve cdi read, by the first byte. They are a runtime's state
  * and configuration (and what is added to it), labels of images, names of files and devices, and
- * IDs of images. They are also answers of a daemon and of containerd, and places of containerd's
- * containers. */
+ * IDs of images. They are also answers of containerd, and places of its containers. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +11,6 @@
 #include "container/env_limits.h"
 #include "container/wanted.h"
 #include "integrations/oci/containerd.h"
-#include "integrations/oci/daemon.h"
 #include "integrations/oci/devices.h"
 #include "integrations/oci/labels.h"
 #include "integrations/oci/slice_mounts.h"
@@ -204,15 +202,6 @@ static void fuzz_image(const char *text)
 		abort();
 }
 
-static void fuzz_answer(const char *text, size_t size)
-{
-	int status;
-
-	json_decref(oci_answer_parse(text, size, &status));
-	if (status < 0 || status > 999)
-		abort();
-}
-
 static void fuzz_containerd(const char *text, size_t size)
 {
 	json_t *labels = NULL;
@@ -265,9 +254,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		break;
 	case 'g':
 		fuzz_containerd((const char *)data + 1, size - 1);
-		break;
-	case 'a':
-		fuzz_answer((const char *)data + 1, size - 1);
 		break;
 	default:
 		break;

@@ -162,7 +162,7 @@ def test_a_wake_descriptor_that_blocks_stops_no_lease(lab, how):
 
 # ---- what is read ---------------------------------------------------------------------------
 
-# Input that libmicrohttpd looks at piece by piece, on each of 400 connections, as fast as the daemon reads it.
+# Input that is looked at piece by piece, on each of 400 connections, as fast as the daemon reads it.
 READING = {
     "chunks": (b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * 10000),
     "empty lines": (b"", b"\r\n" * 30000),

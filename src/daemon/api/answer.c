@@ -1,7 +1,7 @@
 #include "daemon/api/answer.h"
 
 #include <errno.h>
-#include <microhttpd.h>
+#include <http_parser.h>
 #include <stdarg.h>
 #include <stdlib.h>
 
@@ -29,12 +29,12 @@ bool answer_uid_argument(struct call *call, uid_t *ret)
 	if (!text)
 		return true;
 	if (!answer_number_take(&text, '\0', &uid) || uid < 0 || uid >= (uid_t)-1) {
-		answer_failed(call, MHD_HTTP_BAD_REQUEST, EXIT_CODE_USAGE,
+		answer_failed(call, HTTP_STATUS_BAD_REQUEST, EXIT_CODE_USAGE,
 			      "uid: takes the number of a user");
 		return false;
 	}
 	if (!peer_permitted(&call->peer, (uid_t)uid)) {
-		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+		answer_failed(call, HTTP_STATUS_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
 			      "user %s: only root and members of group carve may see and change "
 			      "what other users have",
 			      view_user((uid_t)uid));
@@ -48,11 +48,11 @@ unsigned answer_status(const struct error *err)
 {
 	switch (err->code) {
 	case EXIT_CODE_USAGE:
-		return MHD_HTTP_BAD_REQUEST;
+		return HTTP_STATUS_BAD_REQUEST;
 	case EXIT_CODE_NOT_PERMITTED:
-		return MHD_HTTP_FORBIDDEN;
+		return HTTP_STATUS_FORBIDDEN;
 	default:
-		return MHD_HTTP_CONFLICT;
+		return HTTP_STATUS_CONFLICT;
 	}
 }
 

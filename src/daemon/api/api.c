@@ -2,7 +2,7 @@
 #include "daemon/api/api.h"
 
 #include <errno.h>
-#include <microhttpd.h>
+#include <http_parser.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -34,12 +34,12 @@
 
 static void get_version(struct call *call, const char *id)
 {
-	call_reply(call, MHD_HTTP_OK, view_version(call->node));
+	call_reply(call, HTTP_STATUS_OK, view_version(call->node));
 }
 
 static void answer_gpus(struct call *call, void *arg)
 {
-	call_reply(call, MHD_HTTP_OK, view_gpus(call->node));
+	call_reply(call, HTTP_STATUS_OK, view_gpus(call->node));
 }
 
 static void get_gpus(struct call *call, const char *id)
@@ -140,13 +140,13 @@ static void route_handle(struct call *call)
 			continue;
 		if (!may_ask(call, &routes[i])) {
 			answer_failed(
-				call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+				call, HTTP_STATUS_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
 				"this is root of a container, which lacks the capabilities or "
 				"the user namespace of the host's root; ask as another user");
 			return;
 		}
 		if (!call->node->queues && is_of_queues(routes[i].path)) {
-			call_reply_error(call, MHD_HTTP_SERVICE_UNAVAILABLE,
+			call_reply_error(call, HTTP_STATUS_SERVICE_UNAVAILABLE,
 					 &call->node->queues_error);
 			return;
 		}
@@ -154,10 +154,10 @@ static void route_handle(struct call *call)
 		return;
 	}
 	if (known)
-		answer_failed(call, MHD_HTTP_METHOD_NOT_ALLOWED, EXIT_CODE_USAGE,
+		answer_failed(call, HTTP_STATUS_METHOD_NOT_ALLOWED, EXIT_CODE_USAGE,
 			      "%.16s does not go with %.128s", call->method, call->path);
 	else
-		answer_failed(call, MHD_HTTP_NOT_FOUND, EXIT_CODE_USAGE, "there is no %.128s",
+		answer_failed(call, HTTP_STATUS_NOT_FOUND, EXIT_CODE_USAGE, "there is no %.128s",
 			      call->path);
 }
 
@@ -179,7 +179,7 @@ static void reply_unproved(struct call *call, int rc)
 		  "the warden does not tell whether this is root of the host: %s",
 		  strerrordesc_np(-rc));
 	error_hint(&err, "ask as another user, or see `carve check`");
-	call_reply_error(call, MHD_HTTP_SERVICE_UNAVAILABLE, &err);
+	call_reply_error(call, HTTP_STATUS_SERVICE_UNAVAILABLE, &err);
 }
 
 static void on_proved(void *context, int rc)

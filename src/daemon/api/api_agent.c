@@ -1,6 +1,6 @@
 #include "daemon/api/api_agent.h"
 
-#include <microhttpd.h>
+#include <http_parser.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,7 +84,7 @@ void api_get_agents(struct call *call, const char *id)
 
 	for (const struct agent *a = agents_first(call->node->queues); a; a = a->next)
 		json_array_append_new(list, agent_json(call->node, a));
-	call_reply(call, MHD_HTTP_OK, list);
+	call_reply(call, HTTP_STATUS_OK, list);
 }
 
 /* A user who enqueues may think of any name. */
@@ -110,7 +110,7 @@ void api_get_queues(struct call *call, const char *id)
 			json_array_append_new(list, queue_json(call->node, a, a->queue[i].spec.name,
 							       &a->queue[i]));
 	unserved_add(call->node, list);
-	call_reply(call, MHD_HTTP_OK, list);
+	call_reply(call, HTTP_STATUS_OK, list);
 }
 
 /* ---- while the log is merged -------------------------------------------------------------- */
@@ -259,7 +259,7 @@ static bool refuse_leading(struct call *call, const struct agent *agent)
 {
 	if (may_lead(call) || (agent && agent->pods && agent->uid == call->peer.uid))
 		return false;
-	answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+	answer_failed(call, HTTP_STATUS_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
 		      "only root and members of group carve may start and stop agents here");
 	return true;
 }
@@ -305,7 +305,7 @@ static void leading_end(struct leading *l)
 	}
 	l->agent->pods = NULL;
 	leading_free(l);
-	call_reply(call, MHD_HTTP_CREATED, agent_json(call->node, started));
+	call_reply(call, HTTP_STATUS_CREATED, agent_json(call->node, started));
 }
 
 static void on_pods_vouched(void *arg, struct warrant *warrant, struct error *err)
@@ -391,7 +391,7 @@ static struct agent *agent_or_reply(struct call *call, const char *id)
 	if (refuse_leading(call, agent))
 		return NULL;
 	if (!agent)
-		answer_failed(call, MHD_HTTP_NOT_FOUND, EXIT_CODE_FAILED,
+		answer_failed(call, HTTP_STATUS_NOT_FOUND, EXIT_CODE_FAILED,
 			      "there is no agent %.32s; `carve agent --status` shows them", id);
 	return agent;
 }
@@ -420,7 +420,7 @@ void api_patch_agent(struct call *call, const char *id)
 	if (rc < 0)
 		call_reply_error(call, answer_status(&err), &err);
 	else
-		call_reply(call, MHD_HTTP_OK, agent_json(call->node, agent));
+		call_reply(call, HTTP_STATUS_OK, agent_json(call->node, agent));
 }
 
 void api_delete_agent(struct call *call, const char *id)
@@ -435,5 +435,5 @@ void api_delete_agent(struct call *call, const char *id)
 		return;
 	snprintf(name, sizeof(name), "%s", agent->id);
 	agent_stop(agent, now && strcmp(now, "0") != 0, "stopped");
-	call_reply(call, MHD_HTTP_OK, json_pack("{s:s, s:s}", "id", name, "state", "stopped"));
+	call_reply(call, HTTP_STATUS_OK, json_pack("{s:s, s:s}", "id", name, "state", "stopped"));
 }

@@ -1,7 +1,7 @@
 #include "daemon/api/api_command.h"
 
 #include <errno.h>
-#include <microhttpd.h>
+#include <http_parser.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,7 +71,8 @@ static int stamp_read(const json_t *root, char stamp[static ATTACH_STAMP_SIZE], 
 
 static void reply_done(struct call *call, const char *session, pid_t pid)
 {
-	call_reply(call, MHD_HTTP_OK, json_pack("{s:s, s:i}", "session", session, "pid", (int)pid));
+	call_reply(call, HTTP_STATUS_OK,
+		   json_pack("{s:s, s:i}", "session", session, "pid", (int)pid));
 }
 
 /* ---- the limit of its cgroup ------------------------------------------------------------- */
@@ -91,7 +92,7 @@ static struct binding *binding_take(struct node *node, const struct call *call, 
 
 static void reply_refused(struct call *call, const char *refusal)
 {
-	answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_RUN_FAILED, "%s", refusal);
+	answer_failed(call, HTTP_STATUS_CONFLICT, EXIT_CODE_RUN_FAILED, "%s", refusal);
 }
 
 static void on_bound(void *context, uint64_t number, const char *refusal)
@@ -202,11 +203,11 @@ static void command_enter(struct node *node, struct binding *binding, int mount_
 	}
 	binding_take(node, binding->call, 0);
 	if (err.code) {
-		call_reply_error(binding->call, MHD_HTTP_CONFLICT, &err);
+		call_reply_error(binding->call, HTTP_STATUS_CONFLICT, &err);
 		free(binding);
 		return;
 	}
-	answer_failed(binding->call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+	answer_failed(binding->call, HTTP_STATUS_CONFLICT, EXIT_CODE_FAILED,
 		      "process %d cannot be in session %s: %s", (int)binding->process.pid,
 		      binding->session,
 		      rc == -EMFILE ? limited_descriptors_text(

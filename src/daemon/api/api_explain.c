@@ -1,7 +1,7 @@
 #include "daemon/api/api_explain.h"
 
 #include <errno.h>
-#include <microhttpd.h>
+#include <http_parser.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ static void explain_reply(struct call *call, const struct waiter *w,
 	json_object_set_new(json, "possible", json_boolean(rc == 0 || rc == -EAGAIN));
 	json_object_set_new(json, "ahead",
 			    view_ahead(call->node, w, request->priority, &call->peer));
-	call_reply(call, MHD_HTTP_OK, json);
+	call_reply(call, HTTP_STATUS_OK, json);
 }
 
 static void answer_explain(struct call *call, void *arg)
@@ -68,7 +68,7 @@ static void answer_explain_waiter(struct call *call, void *id)
 	struct error err = {0};
 
 	if (!w) {
-		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+		answer_failed(call, HTTP_STATUS_CONFLICT, EXIT_CODE_FAILED,
 			      "%s does not wait any more", (const char *)id);
 		return;
 	}
@@ -83,11 +83,11 @@ void api_get_explain(struct call *call, const char *id)
 	const struct waiter *w = waiting_find(&call->node->waiting, id);
 
 	if (!w && api_session_or_reply(call, id))
-		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED, "session %s does not wait",
-			      id);
+		answer_failed(call, HTTP_STATUS_CONFLICT, EXIT_CODE_FAILED,
+			      "session %s does not wait", id);
 	else if (w && peer_permitted(&call->peer, w->peer.uid))
 		fresh_defer(call, answer_explain_waiter, strdup(id));
 	else if (w)
-		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+		answer_failed(call, HTTP_STATUS_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
 			      "request %s is another user's", id);
 }

@@ -2,8 +2,8 @@
 #include "daemon/api/api_job.h"
 
 #include <errno.h>
+#include <http_parser.h>
 #include <inttypes.h>
-#include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,12 +202,12 @@ static json_t *part_json(const struct listing *listing)
 
 static void reply_part(struct listing *listing)
 {
-	call_reply(listing->call, MHD_HTTP_OK, part_json(listing));
+	call_reply(listing->call, HTTP_STATUS_OK, part_json(listing));
 }
 
 static void bad_part(struct call *call, const char *name)
 {
-	answer_failed(call, MHD_HTTP_BAD_REQUEST, EXIT_CODE_USAGE,
+	answer_failed(call, HTTP_STATUS_BAD_REQUEST, EXIT_CODE_USAGE,
 		      "%s: takes what `next` of the part before said; empty: the first", name);
 }
 
@@ -302,7 +302,7 @@ static void reply_unpaged(struct listing *listing, uint32_t limit)
 	listing->list = ordered;
 	listing->rows = 0;
 	living_add(listing, (struct living_place){0}, json_array_size(ordered) + UNPAGED_JOBS);
-	call_reply(listing->call, MHD_HTTP_OK, listing->list);
+	call_reply(listing->call, HTTP_STATUS_OK, listing->list);
 }
 
 void api_get_jobs(struct call *call, const char *id)
@@ -338,7 +338,7 @@ void api_job_none(struct call *call, const char *text)
 
 	error_set(&err, EXIT_CODE_FAILED, "there is no job %.64s", text);
 	error_hint(&err, "`carve job list` shows them");
-	call_reply_error(call, MHD_HTTP_NOT_FOUND, &err);
+	call_reply_error(call, HTTP_STATUS_NOT_FOUND, &err);
 }
 
 #define ASKED_PLACE "\"asked\":null"
@@ -410,7 +410,7 @@ static bool meant_or_reply(struct call *call, const char *text, int32_t after, u
 		return true;
 	}
 	if (listing.forbidden)
-		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+		answer_failed(call, HTTP_STATUS_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
 			      "job %.64s is another user's", text);
 	else
 		api_job_none(call, text);
@@ -466,7 +466,7 @@ static void reply_meant(struct listing *listing, bool parts, bool first)
 {
 	if (!parts && *listing->next) {
 		json_decref(listing->list);
-		answer_failed(listing->call, MHD_HTTP_BAD_REQUEST, EXIT_CODE_USAGE,
+		answer_failed(listing->call, HTTP_STATUS_BAD_REQUEST, EXIT_CODE_USAGE,
 			      "the array has more than %u jobs: ask for parts of it (?part=), or "
 			      "for one of them",
 			      UNPAGED_JOBS);
@@ -478,7 +478,8 @@ static void reply_meant(struct listing *listing, bool parts, bool first)
 	if (asked && listing->job)
 		waits_add(listing->job, json_array_get(listing->list, 0));
 	char *answer = call_text(parts ? part_json(listing) : listing->list);
-	call_reply_text(listing->call, MHD_HTTP_OK, asked ? asked_insert(listing, answer) : answer);
+	call_reply_text(listing->call, HTTP_STATUS_OK,
+			asked ? asked_insert(listing, answer) : answer);
 }
 
 static void answer_or_wait(struct call *call, const char *id)
@@ -522,7 +523,7 @@ static void events_run(struct call *call, void *arg)
 	json_t *events = queue_events(call->node->queues, from ? strtoull(from, NULL, 10) : 0,
 				      &call->peer, &next);
 
-	call_reply(call, MHD_HTTP_OK,
+	call_reply(call, HTTP_STATUS_OK,
 		   json_pack("{s:o, s:o}", "next", answer_number(next), "events", events));
 }
 
@@ -566,11 +567,11 @@ static void ends_run(struct call *call, void *arg)
 	}
 	int rc = queue_end_read(q, (uint64_t)first, &call->peer, &part);
 	if (rc < 0) {
-		answer_failed(call, MHD_HTTP_INTERNAL_SERVER_ERROR, EXIT_CODE_FAILED,
+		answer_failed(call, HTTP_STATUS_INTERNAL_SERVER_ERROR, EXIT_CODE_FAILED,
 			      "the ends of jobs cannot be read: %s", strerrordesc_np(-rc));
 		return;
 	}
-	call_reply(call, MHD_HTTP_OK,
+	call_reply(call, HTTP_STATUS_OK,
 		   json_pack("{s:s, s:o, s:o}", "database", part.database, "next",
 			     answer_number(part.next), "ends", part.ends));
 }

@@ -1,7 +1,7 @@
 /* Requests to enqueue jobs again. An ID may stand for an array of 100,000: its rows are read a
  * part in each round of the loop, in users' turns. */
+#include <http_parser.h>
 #include <limits.h>
-#include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

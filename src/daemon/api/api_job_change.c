@@ -1,6 +1,6 @@
 /* Requests to change jobs, and to cancel them. */
+#include <http_parser.h>
 #include <inttypes.h>
-#include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +48,7 @@ static struct change *change_new(struct call *call, const char *id, const char *
 	struct change *change = calloc(1, sizeof(*change));
 
 	if (!change) {
-		answer_failed(call, MHD_HTTP_INTERNAL_SERVER_ERROR, EXIT_CODE_FAILED,
+		answer_failed(call, HTTP_STATUS_INTERNAL_SERVER_ERROR, EXIT_CODE_FAILED,
 			      "out of memory");
 		return NULL;
 	}
@@ -252,13 +252,13 @@ static void change_answer(struct change *change)
 		return;
 	}
 	if (change->done) {
-		call_reply(call, MHD_HTTP_OK,
+		call_reply(call, HTTP_STATUS_OK,
 			   json_pack("{s:s, s:i, s:s}", "id", change->id, change->what,
 				     (int)change->done, "reason", moved_halt(change, why)));
 		return;
 	}
 	if (api_job_is_known(call, change->id))
-		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+		answer_failed(call, HTTP_STATUS_CONFLICT, EXIT_CODE_FAILED,
 			      "job %.64s has ended already", change->id);
 }
 
@@ -294,7 +294,7 @@ static void change_run(struct change *change, jobs_cb cb)
 	}
 	job = job_meant(queues, id, index);
 	if (job && !peer_permitted(&change->peer, job->record.uid)) {
-		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+		answer_failed(call, HTTP_STATUS_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
 			      "job %s is another user's", change->id);
 		change_free(change);
 		return;

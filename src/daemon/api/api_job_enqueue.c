@@ -1,8 +1,8 @@
 /* Requests to enqueue a job. */
 #include <ctype.h>
 #include <errno.h>
+#include <http_parser.h>
 #include <inttypes.h>
-#include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,11 +40,11 @@ static void on_enqueued(void *arg, int64_t id, uint32_t count, const struct erro
 	char text[JOB_ID_TEXT], why[JOB_WHY_SIZE];
 
 	if (err) {
-		call_reply_error(call, MHD_HTTP_CONFLICT, err);
+		call_reply_error(call, HTTP_STATUS_CONFLICT, err);
 		return;
 	}
 	snprintf(text, sizeof(text), "%" PRId64, job_id_number(id));
-	call_reply(call, MHD_HTTP_CREATED,
+	call_reply(call, HTTP_STATUS_CREATED,
 		   json_pack("{s:s, s:i, s:o}", "id", text, "count", (int)count, "reason",
 			     json_string(job ? job_halt(job, why) : "")));
 }
@@ -210,7 +210,7 @@ static bool answer_asked(struct call *call, const char *key)
 	struct job_asked asked;
 
 	if (key && jobs_enqueue_has(call->node->queues, call->peer.uid, key)) {
-		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+		answer_failed(call, HTTP_STATUS_CONFLICT, EXIT_CODE_FAILED,
 			      "the same request is being written down: ask again");
 		return true;
 	}

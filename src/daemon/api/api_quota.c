@@ -1,7 +1,7 @@
 #include "daemon/api/api_quota.h"
 
 #include <errno.h>
-#include <microhttpd.h>
+#include <http_parser.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,7 +122,7 @@ void api_get_quotas(struct call *call, const char *name)
 	for (const struct quota_entry *e = call->node->quotas.first; e; e = e->next)
 		if (may_see(call, e->stored.kind, e->stored.id))
 			json_array_append_new(list, quota_json(call->node, &e->stored));
-	call_reply(call, MHD_HTTP_OK, list);
+	call_reply(call, HTTP_STATUS_OK, list);
 }
 
 static void on_name(void *call)
@@ -140,7 +140,7 @@ static void name_await(struct call *call)
 	if (names_await(on_name, call) == 0)
 		call_defer(call, on_gone);
 	else
-		call_reply(call, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL); /* "out of memory" */
+		call_reply(call, HTTP_STATUS_INTERNAL_SERVER_ERROR, NULL); /* "out of memory" */
 }
 
 /* False: answered, there is nobody of that name; or that is not known yet, and the call is handled
@@ -155,7 +155,7 @@ static bool id_or_answer(struct call *call, enum quota_kind kind, const char *na
 		name_await(call);
 		return false;
 	}
-	answer_failed(call, MHD_HTTP_NOT_FOUND, EXIT_CODE_USAGE, "there is no %s %.64s",
+	answer_failed(call, HTTP_STATUS_NOT_FOUND, EXIT_CODE_USAGE, "there is no %s %.64s",
 		      kind_text(kind), name);
 	return false;
 }
@@ -168,7 +168,7 @@ void api_get_quota(struct call *call, const char *name)
 	if (!id_or_answer(call, kind, name, &wanted.id))
 		return;
 	if (!may_see(call, kind, wanted.id)) {
-		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+		answer_failed(call, HTTP_STATUS_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
 			      "the quota of %s %.64s is shown to %s, root and members of group "
 			      "carve",
 			      kind_text(kind), name,
@@ -176,7 +176,7 @@ void api_get_quota(struct call *call, const char *name)
 		return;
 	}
 	wanted.quota = quotas_get(&call->node->quotas, kind, wanted.id);
-	call_reply(call, MHD_HTTP_OK, quota_json(call->node, &wanted));
+	call_reply(call, HTTP_STATUS_OK, quota_json(call->node, &wanted));
 }
 
 /* ---- setting ----------------------------------------------------------------------------- */
@@ -241,7 +241,7 @@ static int quota_parse(const json_t *root, struct quota *quota_at, struct error 
 static bool admin_or_answer(struct call *call)
 {
 	if (!call->peer.admin)
-		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+		answer_failed(call, HTTP_STATUS_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
 			      "quotas are set by root and members of group carve");
 	return call->peer.admin;
 }
@@ -258,7 +258,7 @@ static void set(struct call *call, const struct store_quota *wanted)
 		return;
 	}
 	waiting_kick(&call->node->waiting);
-	call_reply(call, MHD_HTTP_OK, quota_json(call->node, wanted));
+	call_reply(call, HTTP_STATUS_OK, quota_json(call->node, wanted));
 }
 
 static const struct quota unlimited = {QUOTA_NONE, QUOTA_NONE, QUOTA_NONE};

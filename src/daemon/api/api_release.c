@@ -1,6 +1,6 @@
 #include "daemon/api/api_release.h"
 
-#include <microhttpd.h>
+#include <http_parser.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@
 
 static void reply_released(struct call *call, const char *id)
 {
-	call_reply(call, MHD_HTTP_OK, json_pack("{s:s, s:s}", "id", id, "state", "released"));
+	call_reply(call, HTTP_STATUS_OK, json_pack("{s:s, s:s}", "id", id, "state", "released"));
 }
 
 /* One that nobody is in ends at once, unless its end cannot be kept. */
@@ -34,7 +34,7 @@ static void reply_if_released(struct call *call, const char *id)
 		  id);
 	error_hint(&err, "make room there: carved tries again each second, and lists the session "
 			 "until then");
-	call_reply_error(call, MHD_HTTP_CONFLICT, &err);
+	call_reply_error(call, HTTP_STATUS_CONFLICT, &err);
 }
 
 static void on_session_ended(void *arg, const char *id)
@@ -52,7 +52,7 @@ static void on_session_ended(void *arg, const char *id)
 		  "carve may not end it",
 		  id, (int)s->refused_pid);
 	error_hint(&err, "have that user or root end it: the session ends with it");
-	call_reply_error(call, MHD_HTTP_CONFLICT, &err);
+	call_reply_error(call, HTTP_STATUS_CONFLICT, &err);
 }
 
 static void on_releaser_gone(struct call *call)
@@ -99,7 +99,7 @@ static void release(struct call *call, struct session *s, const char *reason)
 		return;
 	}
 	if (session_listen(s, on_session_ended, call) < 0) {
-		call_reply(call, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL);
+		call_reply(call, HTTP_STATUS_INTERNAL_SERVER_ERROR, NULL);
 		return;
 	}
 	call_defer(call, on_releaser_gone);
@@ -111,7 +111,7 @@ static void delete_waiter(struct call *call, struct waiter *w)
 	char id[STORE_ID_SIZE];
 
 	if (!peer_permitted(&call->peer, w->peer.uid)) {
-		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+		answer_failed(call, HTTP_STATUS_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
 			      "request %s is another user's", w->id);
 		return;
 	}
@@ -135,7 +135,7 @@ static void refuse_used(struct call *call, const char *id, const char *pids)
 			   job_id_text(&job->record, name), name);
 	else
 		error_hint(&err, "end them first, or let carve end them: say it with --force");
-	call_reply_error(call, MHD_HTTP_CONFLICT, &err);
+	call_reply_error(call, HTTP_STATUS_CONFLICT, &err);
 }
 
 void api_delete_session(struct call *call, const char *id)

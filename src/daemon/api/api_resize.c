@@ -1,8 +1,8 @@
 #include "daemon/api/api_resize.h"
 
 #include <errno.h>
+#include <http_parser.h>
 #include <inttypes.h>
-#include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,7 +183,7 @@ static int resize(struct session *s, const struct place_request *request, struct
 
 static void on_moved(void *arg, struct session *session, const struct error *err)
 {
-	api_session_reply(arg, MHD_HTTP_OK, session, err);
+	api_session_reply(arg, HTTP_STATUS_OK, session, err);
 }
 
 static bool is_instance(const struct session *s)
@@ -198,12 +198,12 @@ static void answer_stays(struct call *call, const struct session *s)
 	char text[UNITS_TEXT_SIZE];
 
 	if (most)
-		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+		answer_failed(call, HTTP_STATUS_CONFLICT, EXIT_CODE_FAILED,
 			      "session %s can have %s at most in the MIG instance that it shares; "
 			      "another instance takes its place when nobody is in the session",
 			      s->record.id, units_format_room(most, text));
 	else
-		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+		answer_failed(call, HTTP_STATUS_CONFLICT, EXIT_CODE_FAILED,
 			      "session %s is a MIG instance with processes in it, which keeps its "
 			      "size; another one takes its place when nobody is in the session",
 			      s->record.id);
@@ -230,7 +230,7 @@ static void keep_instances(struct call *call, struct session *s, const struct st
 	int rc = session_move(s, gpus);
 
 	if (rc == 0) {
-		call_reply(call, MHD_HTTP_OK, view_session(s, &call->peer));
+		call_reply(call, HTTP_STATUS_OK, view_session(s, &call->peer));
 		return;
 	}
 	unrecorded_set(&err, "the new size cannot be recorded", rc);
@@ -255,10 +255,10 @@ static void move_session(struct call *call, struct session *s, const struct plac
 	}
 	snprintf(request.resize, sizeof(request.resize), "%s", s->record.id);
 	if (s->state != SESSION_ACTIVE)
-		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED, "session %s is ending",
+		answer_failed(call, HTTP_STATUS_CONFLICT, EXIT_CODE_FAILED, "session %s is ending",
 			      s->record.id);
 	else if (waiting_resizes(&call->node->waiting, s->record.id))
-		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+		answer_failed(call, HTTP_STATUS_CONFLICT, EXIT_CODE_FAILED,
 			      "session %s is being resized already", s->record.id);
 	else if (keeps_instances(s, &request, kept))
 		keep_instances(call, s, kept);
@@ -266,7 +266,7 @@ static void move_session(struct call *call, struct session *s, const struct plac
 		answer_stays(call, s);
 	else if (waiting_add(&call->node->waiting, &request, &peer,
 			     &(struct waiter_ask){.cb = on_moved, .arg = call}) < 0)
-		answer_failed(call, MHD_HTTP_TOO_MANY_REQUESTS, EXIT_CODE_FAILED,
+		answer_failed(call, HTTP_STATUS_TOO_MANY_REQUESTS, EXIT_CODE_FAILED,
 			      "too many requests wait; try again");
 	else
 		call_defer(call, api_session_asker_gone);
@@ -336,7 +336,7 @@ static bool patch_lower(struct call *call, struct session *s, json_t *root)
 		return true;
 	}
 	waiting_kick(&call->node->waiting);
-	call_reply(call, MHD_HTTP_OK, view_session(s, &call->peer));
+	call_reply(call, HTTP_STATUS_OK, view_session(s, &call->peer));
 	return true;
 }
 
@@ -345,14 +345,14 @@ static void reply_waits(struct call *call, const struct waiter *w)
 	struct error err = {0};
 
 	if (!peer_permitted(&call->peer, w->peer.uid)) {
-		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+		answer_failed(call, HTTP_STATUS_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
 			      "request %s is another user's", w->id);
 		return;
 	}
 	error_set(&err, EXIT_CODE_FAILED, "request %s waits for room: it has no size to change yet",
 		  w->id);
 	error_hint(&err, "give it up and ask anew: carve session release %s", w->id);
-	call_reply_error(call, MHD_HTTP_CONFLICT, &err);
+	call_reply_error(call, HTTP_STATUS_CONFLICT, &err);
 }
 
 /* A size that was asked for. Flat: fresh_defer() frees it. */
@@ -383,7 +383,7 @@ static void answer_resize(struct call *call, void *arg)
 		return;
 	}
 	waiting_kick(&call->node->waiting);
-	call_reply(call, MHD_HTTP_OK, view_session(s, &call->peer));
+	call_reply(call, HTTP_STATUS_OK, view_session(s, &call->peer));
 }
 
 /* The memory that programs outside carve hold by now is not there to be promised. */

@@ -1,7 +1,7 @@
 #include "daemon/api/api_session.h"
 
 #include <errno.h>
-#include <microhttpd.h>
+#include <http_parser.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -54,7 +54,7 @@ static void reply_no_session(struct call *call, const char *id)
 	else
 		error_set(&err, EXIT_CODE_FAILED, "there is no session %.64s of yours", id);
 	error_hint(&err, "`carve session list` shows those that have not ended");
-	call_reply_error(call, MHD_HTTP_NOT_FOUND, &err);
+	call_reply_error(call, HTTP_STATUS_NOT_FOUND, &err);
 }
 
 struct session *api_session_or_reply(struct call *call, const char *id)
@@ -66,7 +66,7 @@ struct session *api_session_or_reply(struct call *call, const char *id)
 		return NULL;
 	}
 	if (!peer_permitted(&call->peer, s->record.uid)) {
-		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+		answer_failed(call, HTTP_STATUS_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
 			      "session %s is another user's", id);
 		return NULL;
 	}
@@ -81,13 +81,13 @@ void api_get_session(struct call *call, const char *id)
 	const struct session *s = session_meant(call, id);
 
 	if (w && peer_permitted(&call->peer, w->peer.uid)) {
-		call_reply(call, MHD_HTTP_OK,
+		call_reply(call, HTTP_STATUS_OK,
 			   view_waiter(w, waiting_position(&call->node->waiting, w), &call->peer));
 	} else if (!s && ended_meant(call, id, &record) &&
 		   peer_permitted(&call->peer, record.uid)) {
-		call_reply(call, MHD_HTTP_OK, view_ended(&record, &call->peer));
+		call_reply(call, HTTP_STATUS_OK, view_ended(&record, &call->peer));
 	} else if ((s = api_session_or_reply(call, id)) != NULL) {
-		call_reply(call, MHD_HTTP_OK, view_session(s, &call->peer));
+		call_reply(call, HTTP_STATUS_OK, view_session(s, &call->peer));
 	}
 }
 
@@ -104,7 +104,7 @@ void api_session_reply(struct call *call, unsigned status, const struct session 
 
 static void on_decided(void *arg, struct session *session, const struct error *err)
 {
-	api_session_reply(arg, MHD_HTTP_CREATED, session, err);
+	api_session_reply(arg, HTTP_STATUS_CREATED, session, err);
 }
 
 /* A caller that asks again with the same ID (its first answer was lost with a daemon) gets the
@@ -117,9 +117,9 @@ static bool answer_asked_before(struct call *call, const struct slice_request *r
 	if (!session)
 		return false;
 	if (session->record.uid == call->peer.uid)
-		call_reply(call, MHD_HTTP_CREATED, view_session(session, &call->peer));
+		call_reply(call, HTTP_STATUS_CREATED, view_session(session, &call->peer));
 	else
-		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+		answer_failed(call, HTTP_STATUS_CONFLICT, EXIT_CODE_FAILED,
 			      "another session has the ID %s", request->id);
 	return true;
 }
@@ -133,7 +133,7 @@ static bool again_or_reply(struct call *call, const struct slice_request *reques
 	if (store_session_find(call->node->store, request->id, &record) == 0 && record.ended &&
 	    record.ephemeral && record.uid == call->peer.uid)
 		return true;
-	answer_failed(call, MHD_HTTP_NOT_FOUND, EXIT_CODE_FAILED,
+	answer_failed(call, HTTP_STATUS_NOT_FOUND, EXIT_CODE_FAILED,
 		      "no session %s of yours has ended", request->id);
 	return false;
 }
@@ -175,10 +175,10 @@ void api_post_session(struct call *call, const char *id)
 					      .body = call->body,
 					      .body_size = call->body_size});
 	if (rc == -EMFILE)
-		answer_failed(call, MHD_HTTP_TOO_MANY_REQUESTS, EXIT_CODE_FAILED,
+		answer_failed(call, HTTP_STATUS_TOO_MANY_REQUESTS, EXIT_CODE_FAILED,
 			      "you have too many requests that wait; let some end first");
 	else if (rc < 0)
-		answer_failed(call, MHD_HTTP_INTERNAL_SERVER_ERROR, EXIT_CODE_FAILED, "%s",
+		answer_failed(call, HTTP_STATUS_INTERNAL_SERVER_ERROR, EXIT_CODE_FAILED, "%s",
 			      strerrordesc_np(-rc));
 	else
 		call_defer(call, api_session_asker_gone);

@@ -1,8 +1,8 @@
 #include "daemon/api/api_sessions.h"
 
+#include <http_parser.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,7 +221,7 @@ static void reply_part(struct call *call, const struct place *after, uid_t uid)
 		}
 		l.place = before_all(l.place.kind + 1);
 	}
-	call_reply(call, MHD_HTTP_OK,
+	call_reply(call, HTTP_STATUS_OK,
 		   json_pack("{s:o, s:o}", "sessions", l.list, "next",
 			     *next ? json_string(next) : json_null()));
 }
@@ -234,7 +234,7 @@ static void reply_part_at(struct call *call, const char *text, enum kind first, 
 	if (!*text || place_parse(text, &place))
 		reply_part(call, &place, uid);
 	else
-		answer_failed(call, MHD_HTTP_BAD_REQUEST, EXIT_CODE_USAGE,
+		answer_failed(call, HTTP_STATUS_BAD_REQUEST, EXIT_CODE_USAGE,
 			      "%s: takes what `next` of the part before said; empty: the first",
 			      name);
 }
@@ -278,7 +278,7 @@ static void reply_unpaged(struct call *call, bool ended)
 		own_and_others_add(&l, true, UNPAGED_LIVING);
 		own_and_others_add(&l, false, UNPAGED_LIVING - (json_array_size(l.list) - before));
 	}
-	call_reply(call, MHD_HTTP_OK, l.list);
+	call_reply(call, HTTP_STATUS_OK, l.list);
 }
 
 void api_get_sessions(struct call *call, const char *id)
@@ -290,7 +290,7 @@ void api_get_sessions(struct call *call, const char *id)
 	if (!answer_uid_argument(call, &uid))
 		return;
 	if (uid != (uid_t)-1 && !living)
-		answer_failed(call, MHD_HTTP_BAD_REQUEST, EXIT_CODE_USAGE,
+		answer_failed(call, HTTP_STATUS_BAD_REQUEST, EXIT_CODE_USAGE,
 			      "uid: goes with living alone");
 	else if (living)
 		reply_part_at(call, living, KIND_LIVING, "living", uid);

@@ -2,7 +2,7 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <microhttpd.h>
+#include <http_parser.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -108,7 +108,7 @@ static json_t *slicing_json(const struct node *node, const struct peer *viewer)
 
 void api_get_slicing(struct call *call, const char *id)
 {
-	call_reply(call, MHD_HTTP_OK, slicing_json(call->node, &call->peer));
+	call_reply(call, HTTP_STATUS_OK, slicing_json(call->node, &call->peer));
 }
 
 /* ---- setting ----------------------------------------------------------------------------- */
@@ -151,7 +151,7 @@ void api_put_slicing(struct call *call, const char *id)
 	uint64_t mask;
 
 	if (!call->peer.admin && call->peer.uid != geteuid()) {
-		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+		answer_failed(call, HTTP_STATUS_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
 			      "only root and members of group carve may change time-slicing");
 		return;
 	}
@@ -163,7 +163,7 @@ void api_put_slicing(struct call *call, const char *id)
 	if (rc < 0)
 		call_reply_error(call, answer_status(&err), &err);
 	else
-		call_reply(call, MHD_HTTP_OK, slicing_json(call->node, &call->peer));
+		call_reply(call, HTTP_STATUS_OK, slicing_json(call->node, &call->peer));
 }
 
 /* ---- turns ------------------------------------------------------------------------------- */
@@ -229,12 +229,12 @@ void api_get_turns(struct call *call, const char *id)
 			  "from: '%.64s' is no number; it takes what the answer before named as "
 			  "next",
 			  from);
-		call_reply_error(call, MHD_HTTP_BAD_REQUEST, &err);
+		call_reply_error(call, HTTP_STATUS_BAD_REQUEST, &err);
 		return;
 	}
 	struct lease_turn *turns = calloc(TURNS_MAX, sizeof(*turns));
 	if (!turns) {
-		call_reply(call, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL);
+		call_reply(call, HTTP_STATUS_INTERNAL_SERVER_ERROR, NULL);
 		return;
 	}
 	size_t count = leases_turns(call->node->leases, first, turns, TURNS_MAX, &next);
@@ -242,7 +242,7 @@ void api_get_turns(struct call *call, const char *id)
 	count = leases_turns_open(call->node->leases, turns, TURNS_MAX);
 	json_t *open = turns_json(call, turns, count);
 	free(turns);
-	call_reply(call, MHD_HTTP_OK,
+	call_reply(call, HTTP_STATUS_OK,
 		   json_pack("{s:o, s:o, s:o, s:o}", "now_ns",
 			     answer_number(leases_now(call->node->leases)), "next",
 			     answer_number(next), "turns", ended, "open", open));

@@ -1,8 +1,8 @@
 #include "daemon/api/api_upgrade.h"
 
 #include <errno.h>
+#include <http_parser.h>
 #include <limits.h>
-#include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ __attribute__((format(printf, 2, 3))) static void give_up(struct upgrade *u, con
 	error_hint(&err, "the daemon goes on as it was");
 	log_event(LOG_ERROR, "upgrade.failed program=%s error=\"%s\"", u->program, err.message);
 	if (u->call)
-		call_reply_error(u->call, MHD_HTTP_CONFLICT, &err);
+		call_reply_error(u->call, HTTP_STATUS_CONFLICT, &err);
 	upgrade_free(u);
 }
 
@@ -148,7 +148,7 @@ void api_upgrade_post(struct call *call, const char *id)
 	char program[PATH_MAX], own[PATH_MAX];
 
 	if (call->peer.uid != 0 && call->peer.uid != geteuid()) {
-		answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+		answer_failed(call, HTTP_STATUS_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
 			      "a daemon is upgraded by root or its own user");
 		return;
 	}
@@ -161,17 +161,17 @@ void api_upgrade_post(struct call *call, const char *id)
 			  "the daemon is started from %.300s, not from %.300s", own, program);
 		error_hint(&err, "install the new program there, or end the daemon and start the "
 				 "other one: sessions survive it");
-		call_reply_error(call, MHD_HTTP_CONFLICT, &err);
+		call_reply_error(call, HTTP_STATUS_CONFLICT, &err);
 		return;
 	}
 	if (node->upgrade) {
-		answer_failed(call, MHD_HTTP_CONFLICT, EXIT_CODE_FAILED,
+		answer_failed(call, HTTP_STATUS_CONFLICT, EXIT_CODE_FAILED,
 			      "an upgrade is under way already");
 		return;
 	}
 	struct upgrade *u = calloc(1, sizeof(*u));
 	if (!u) {
-		call_reply(call, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL);
+		call_reply(call, HTTP_STATUS_INTERNAL_SERVER_ERROR, NULL);
 		return;
 	}
 	u->node = node;

@@ -1,6 +1,6 @@
 #include "daemon/api/fresh.h"
 
-#include <microhttpd.h>
+#include <http_parser.h>
 #include <stdlib.h>
 
 #include "daemon/node.h"
@@ -40,7 +40,7 @@ void fresh_defer(struct call *call, call_answer answer, void *arg)
 
 	if (!fresh) {
 		free(arg);
-		call_reply(call, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL);
+		call_reply(call, HTTP_STATUS_INTERNAL_SERVER_ERROR, NULL);
 		return;
 	}
 	*fresh = (struct fresh){

@@ -1,7 +1,8 @@
-/* The HTTP server on the daemon's Unix socket: libmicrohttpd driven by the daemon's loop. It bounds
- * what clients may send and how long they may take; what requests mean is api.c's. */
+/* The HTTP server on the daemon's Unix socket. It bounds what clients may send and how long they
+ * may take; what requests mean is api.c's. */
 #pragma once
 
+#include <http_parser.h> /* for the numbers of HTTP's status */
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,8 +56,8 @@ void call_fairly(struct call *call, call_answer answer, void *arg);
 int http_server_start(struct node *node, int fd, call_answer answer, struct http_server **ret);
 void http_server_stop(struct http_server *server);
 unsigned http_connections(const struct http_server *server);
-/* Called each second: libmicrohttpd's messages come to one line of the log a second, with their
- * number. */
+/* Called each second: connections on which nothing moves end, and faults of clients come to one
+ * line of the log a second, with their number. */
 void http_tick(struct http_server *server);
 /* Called before the loop sleeps. */
 void http_prepare(struct http_server *server);

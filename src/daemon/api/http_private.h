@@ -1,72 +1,119 @@
 /* Shared by the files of the HTTP server. */
 #pragma once
 
-#include <microhttpd.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <uv.h>
 
 #include "daemon/api/http.h"
-#include "daemon/api/http_reading.h"
 #include "daemon/host/arrivals.h"
 #include "daemon/host/crowd.h"
 #include "daemon/host/fair.h"
+#include "http/http_reader.h"
+#include "http/http_target.h"
 
-/* A connection that libmicrohttpd has. */
-struct http_connection {
-	struct http_connection *next, *previous; /* server->open */
-	struct MHD_Connection *connection;
-	uid_t owner;         /* to whom it counts */
-	uid_t answer_owner;  /* to whom answer_kib counts: subordinate ranges may have changed */
-	unsigned answer_kib; /* the size of an answer that is not read yet */
-	bool in_call;        /* a request came, and its answer is not out yet */
-	struct http_reading reading;
-};
+/* Request line and header fields together. A longer head is read and refused, and ends its
+ * connection where it is longer than http_parser takes (80 KiB). */
+#define HTTP_HEAD_BYTES_MAX 16384u
+/* The most bytes that a connection reads in one turn. */
+#define HTTP_TURN_BYTES 16384u
 
 struct http_server {
 	struct node *node;
 	call_answer answer;
-	struct MHD_Daemon *mhd;
-	uv_poll_t poll;
-	uv_timer_t timer;
 	struct arrivals arrivals;
 	unsigned open_handles;
 	struct crowd crowd;
 	struct crowd answers; /* KiB of answers that were not read yet */
 	struct crowd bodies;  /* KiB of bodies of requests that were not answered yet */
 	struct http_connection *open;
-	struct http_call *deferred; /* calls whose answer comes later */
-	unsigned calls, deferred_count;
-	bool logged;       /* libmicrohttpd had its line of this second */
-	unsigned unlogged; /* and others since */
-	bool stopping;
-	bool resumed;         /* some have theirs; libmicrohttpd has not seen it */
-	uv_idle_t more_calls; /* runs while calls stand in lines: the loop does not sleep */
+	struct http_connection *answered; /* their answers are to be sent */
+	bool called;          /* a request was taken since the loop slept or came round */
+	bool logged;          /* a fault of a client had its line of this second */
+	unsigned unlogged;    /* and other faults since */
+	uv_idle_t more_to_do; /* runs while calls stand in lines: the loop does not sleep */
+	char buffer[HTTP_TURN_BYTES];
 };
 
-struct http_call {
-	struct call call;                  /* first, so that one is the other */
-	struct http_call *next, *previous; /* server->deferred */
-	struct MHD_Connection *connection;
-	char *buffer;
-	size_t received;   /* bytes of body, kept or not */
-	unsigned body_kib; /* the size of the kept bodies, as counted */
-	uid_t body_owner;  /* to whom they count */
-	bool body_refused; /* for want of room: the rest is read and dropped */
-	struct MHD_Response *response;
-	unsigned status;
-	bool dispatched, deferred;
+/* A body that comes in. */
+struct http_body {
+	char *data; /* owned */
+	size_t received, room;
+	unsigned kib; /* its size, as counted */
+	uid_t owner;  /* to whom it counts: subordinate ranges may have changed */
+	bool refused; /* for want of room: the rest is read and dropped */
+};
+
+/* An answer that goes out. */
+struct http_answer {
+	char head[320];
+	size_t head_size;
+	char *text; /* owned */
+	size_t size, sent;
+	unsigned kib; /* its size, as counted; 0: it is small */
+	uid_t owner;  /* to whom it counts */
+};
+
+enum http_state {
+	HTTP_READS,    /* a request, or the wait for it */
+	HTTP_CALLS,    /* the call is with whoever answers it */
+	HTTP_ANSWERED, /* the answer is to be sent */
+	HTTP_WRITES,   /* a part of it was sent */
+};
+
+/* A connection, and its call: requests that follow on one that is not answered are not read. */
+struct http_connection {
+	struct call call; /* first, so that the call leads to its connection */
+	struct http_server *server;
+	struct http_connection *next, *previous; /* server->open */
+	struct http_connection *next_answered;
+	uv_poll_t poll;
+	int fd, watched; /* the events that are waited for */
+	uid_t owner;     /* to whom it counts */
+	enum http_state state;
+	bool last;     /* no request follows: the connection ends after this answer */
+	bool headless; /* the answer goes out without its body (HEAD) */
+	bool deferred; /* the answer comes later */
+	uint64_t moved_ns;
+	struct fair_work turn; /* the connection's reading, writing or call is in a line */
 	void (*on_gone)(struct call *call);
-	struct fair_work turn; /* while it waits for its user's: what answers it then */
-	call_answer answer;
+	call_answer answer_with;
 	void *answer_arg;
-	/* Sees the client go while libmicrohttpd does not look at the connection. */
-	uv_poll_t *watch;
+	struct http_reader reader;
+	struct http_target target;
+	struct http_body body;
+	struct http_answer answer;
+	char *rest; /* owned: bytes that came in behind a request */
+	size_t rest_size;
 };
 
-static inline struct http_call *http_call(struct call *call)
+static inline struct http_connection *http_connection_of(struct call *call)
 {
-	return (struct http_call *)call;
+	return (struct http_connection *)call;
 }
 
-int http_connection_fd(struct MHD_Connection *connection);
-void http_call_free(struct http_call *call);
+/* Waits for these events (uv_poll_event) of a connection and no others. */
+void http_watch(struct http_connection *c, int events);
+/* The call has its answer, which http_prepare() sends. */
+void http_answered(struct http_connection *c);
+/* The head of the request is complete. False: the connection ends. */
+bool http_call_begin(struct http_connection *c);
+/* Takes a part of the request's body. False: the connection ends. */
+bool http_call_body(struct http_connection *c, const char *data, size_t size);
+/* The request is complete: it is answered, now or later. */
+void http_call_take(struct http_connection *c);
+/* Request line and header fields together. A longer head is read and refused, and ends its
+ * connection where it is longer than http_parser takes (80 KiB). */
+#define HTTP_HEAD_BYTES_MAX 16384u
+/* The reader is WRONG: the client is told why, and the connection ends. */
+void http_call_wrong(struct http_connection *c);
+/* Gives a deferred call up, and answers with `why`. */
+void http_call_abort(struct http_connection *c, const char *why);
+/* Frees the request's body, which nobody needs any more. */
+void http_call_drop_body(struct http_connection *c);
+/* The answer is out, or the connection ends: frees what belongs to the call. */
+void http_call_end(struct http_connection *c);
+/* The head of an answer with a body of `size` bytes; `connection` is a field's value or NULL.
+ * Returns its length. */
+size_t http_answer_head(char *buf, size_t room, unsigned status, size_t size,
+			const char *connection);

@@ -1,8 +1,8 @@
 /* Roles and instances over HTTP. */
 #include "daemon/api/mig_api.h"
 
+#include <http_parser.h>
 #include <jansson.h>
-#include <microhttpd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -113,7 +113,7 @@ static json_t *list_json(const struct mig *mig, const struct peer *viewer)
 
 void api_get_mig(struct call *call, const char *id)
 {
-	call_reply(call, MHD_HTTP_OK, list_json(call->node->mig, &call->peer));
+	call_reply(call, HTTP_STATUS_OK, list_json(call->node->mig, &call->peer));
 }
 
 /* ---- changing ---------------------------------------------------------------------------- */
@@ -122,7 +122,7 @@ static bool may(struct call *call, const char *what)
 {
 	if (call->peer.admin || call->peer.uid == geteuid())
 		return true;
-	answer_failed(call, MHD_HTTP_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
+	answer_failed(call, HTTP_STATUS_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
 		      "only root and members of group carve may %s", what);
 	return false;
 }
@@ -245,7 +245,7 @@ static void on_fresh(struct call *call, void *arg)
 	if (rc < 0)
 		call_reply_error(call, answer_status(&err), &err);
 	else
-		call_reply(call, MHD_HTTP_OK, roles_json(node));
+		call_reply(call, HTTP_STATUS_OK, roles_json(node));
 }
 
 /* By figures of now: the mode may have been switched just before. */
@@ -297,5 +297,5 @@ void api_post_mig_gc(struct call *call, const char *id)
 		return;
 	}
 	unsigned count = call->node->mig ? mig_collect(call->node->mig, older_ns) : 0;
-	call_reply(call, MHD_HTTP_OK, json_pack("{s:i}", "removing", (int)count));
+	call_reply(call, HTTP_STATUS_OK, json_pack("{s:i}", "removing", (int)count));
 }

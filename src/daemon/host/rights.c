@@ -34,7 +34,6 @@ union control {
 
 static bool refused; /* by the kernel, on all sockets so far */
 static bool asked;
-static bool (*recv_may)(int fd);
 
 /* The thread that has what was received. */
 static struct {
@@ -252,22 +251,6 @@ ssize_t rights_recv(int fd, void *buf, size_t size, int flags)
 	if (n >= 0 && message.msg_controllen)
 		message_drop(&message);
 	return n;
-}
-
-/* libmicrohttpd's calls of it come here, as the program's symbols go before the C library's. */
-// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the C library's names
-__attribute__((visibility("default"))) ssize_t recv(int fd, void *buf, size_t size, int flags)
-{
-	if (recv_may && !recv_may(fd)) {
-		errno = EAGAIN;
-		return -1;
-	}
-	return rights_recv(fd, buf, size, flags);
-}
-
-void rights_recv_asks(bool (*may)(int fd))
-{
-	recv_may = may;
 }
 
 void rights_drain(int fd)

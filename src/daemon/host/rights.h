@@ -17,12 +17,8 @@
  * follows holds. */
 bool rights_refuse(int fd);
 
-/* recv(2), but that descriptors which came along are dropped without a wait. The recv() of this
- * program is this function too, so that libmicrohttpd, which has no hook for it, uses it. */
+/* recv(2), but that descriptors which came along are dropped without a wait. */
 ssize_t rights_recv(int fd, void *buf, size_t size, int flags);
-/* Where `may` says no, recv() of this descriptor fails with EAGAIN, but not rights_recv(). NULL:
- * nobody is asked. */
-void rights_recv_asks(bool (*may)(int fd));
 
 /* Before a connection is closed: its peer can send nothing more, and what was sent and not received
  * is dropped. */

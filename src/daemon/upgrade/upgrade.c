@@ -19,10 +19,11 @@
 #include "base/file.h"
 #include "base/trust.h"
 #include "daemon/node.h"
+#include "http/http_ask.h"
 
 /* The daemon's own patience is below it: the check, the start. */
 #define ANSWER_PATIENCE_S 60
-#define ANSWER_SIZE 65536
+#define ANSWER_MAX 65536u
 #define LOOK_PAUSE_NS 20000000L
 
 int upgrade_check(const char *version, const struct node *node, struct error *err)
@@ -77,25 +78,17 @@ static int daemon_connect(const char *dir, struct error *err)
  * the daemon did not answer. */
 static json_t *ask(int fd, const char *method, const char *path, const char *text, long *ret_status)
 {
-	static char answer[ANSWER_SIZE];
-	char head[256];
-	size_t length = 0;
-	ssize_t n = 0;
+	struct http_ask ask;
+	json_t *answer = NULL;
 
-	int size = snprintf(head, sizeof(head),
-			    "%s %s HTTP/1.1\r\nHost: carve\r\nConnection: close\r\n"
-			    "Content-Length: %zu\r\n\r\n",
-			    method, path, strlen(text));
 	*ret_status = 0;
-	memset(answer, 0, sizeof(answer));
-	if (write_all(fd, head, (size_t)size) < 0 || write_all(fd, text, strlen(text)) < 0)
-		return NULL;
-	while (length < ANSWER_SIZE - 1 &&
-	       (n = recv(fd, answer + length, ANSWER_SIZE - 1 - length, 0)) > 0)
-		length += (size_t)n;
-	const char *content = strstr(answer, "\r\n\r\n");
-	*ret_status = strncmp(answer, "HTTP/1.1 ", 9) == 0 ? strtol(answer + 9, NULL, 10) : 0;
-	return content ? json_loads(content + 4, 0, NULL) : NULL;
+	http_ask_begin(&ask, ANSWER_MAX);
+	if (http_ask_call(&ask, fd, method, path, text) == 0) {
+		*ret_status = ask.status;
+		answer = json_loadb(ask.body, ask.size, 0, NULL);
+	}
+	http_ask_free(&ask);
+	return answer;
 }
 
 /* The daemon that serves now: its PID, and its version as text. 0: none answers; -1: *err. */
@@ -106,7 +99,7 @@ static pid_t daemon_now(const char *dir, char *version, size_t size, struct erro
 
 	if (fd < 0)
 		return -1;
-	json_t *answer = ask(fd, "GET", "/v1/version", "", &status);
+	json_t *answer = ask(fd, "GET", "/v1/version", NULL, &status);
 	const char *text = json_string_value(json_object_get(answer, "version"));
 	pid_t pid = (pid_t)json_integer_value(json_object_get(answer, "pid"));
 	snprintf(version, size, "%s", text ? text : "");
@@ -171,7 +164,7 @@ int upgrade_ask(const char *dir, struct error *err)
 		return err->code;
 	json_t *body = json_pack("{s:s}", "program", program);
 	cleanup_free char *text = json_dumps(body, JSON_COMPACT);
-	json_t *answer = ask(fd, "POST", "/v1/upgrade", text ? text : "", &status);
+	json_t *answer = ask(fd, "POST", "/v1/upgrade", text, &status);
 	int code = status ? refusal_take(answer, status, err) : successor_await(dir, before, err);
 
 	json_decref(body);

@@ -20,6 +20,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/trust.h"
+#include "http/http_ask.h"
 
 #define SOCKET "carved.sock"
 #define ATTACH "attach.sock"
@@ -140,61 +141,7 @@ static int daemon_reach(const struct oci_daemon *daemon, struct error *err)
 	return -err->code;
 }
 
-json_t *oci_answer_parse(const char *text, size_t size, int *ret_status)
-{
-	const char *body = size ? memmem(text, size, "\r\n\r\n", 4) : NULL;
-	int status = 0;
-
-	*ret_status = 0;
-	if (!body || size < 12 || memcmp(text, "HTTP/1.", 7) != 0)
-		return NULL;
-	for (size_t i = 9; i < 12; i++) {
-		if (text[i] < '0' || text[i] > '9')
-			return NULL;
-		status = status * 10 + text[i] - '0';
-	}
-	*ret_status = status;
-	body += 4;
-	return json_loadb(body, size - (size_t)(body - text), JSON_DECODE_ANY, NULL);
-}
-
-static int request_send(int fd, const char *method, const char *path, const json_t *body)
-{
-	cleanup_free char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
-	cleanup_free char *request = NULL;
-	int length = asprintf(&request,
-			      "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-			      "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
-			      method, path, text ? strlen(text) : 0, text ? text : "");
-
-	return length < 0 ? -ENOMEM : write_all(fd, request, (size_t)length);
-}
-
-/* The daemon closes behind its answer. The caller owns *ret. */
-static int answer_read(int fd, char **ret, size_t *ret_size)
-{
-	cleanup_free char *buf = malloc(ANSWER_MAX);
-	size_t used = 0;
-	ssize_t n;
-
-	if (!buf)
-		return -ENOMEM;
-	while ((n = read(fd, buf + used, ANSWER_MAX - used)) != 0) {
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		used += (size_t)n;
-		if (used == ANSWER_MAX)
-			return -EMSGSIZE;
-	}
-	*ret = buf;
-	*ret_size = used;
-	buf = NULL;
-	return 0;
-}
-
-static int daemon_error(const json_t *answer, int status, struct error *err)
+static int daemon_error(const json_t *answer, struct error *err)
 {
 	const json_t *error = json_object_get(answer, "error");
 	const char *message = json_string_value(json_object_get(error, "message"));
@@ -209,21 +156,22 @@ static int daemon_error(const json_t *answer, int status, struct error *err)
 }
 
 /* One call over a connection of its own. 0 or -errno; -ECONNRESET: the daemon ended before it
- * answered; or, with *err set, what daemon_reach() returns. */
+ * answered; or, with *err set, what daemon_reach() returns. The answer is the caller's, to free. */
 static int exchange(const struct oci_daemon *daemon, const char *method, const char *path,
-		    const json_t *body, char **ret, size_t *ret_size, struct error *err)
+		    const json_t *body, struct http_ask *ask, struct error *err)
 {
 	const struct timeval patience = {.tv_sec = daemon->patience_s};
 	cleanup_close int fd = daemon_reach(daemon, err);
 
+	http_ask_begin(ask, ANSWER_MAX);
 	if (fd < 0)
 		return fd;
-	int rc = request_send(fd, method, path, body);
-	if (rc == 0 && daemon->patience_s)
+	cleanup_free char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+	if (body && !text)
+		return -ENOMEM;
+	if (daemon->patience_s)
 		(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	if (rc == 0)
-		rc = answer_read(fd, ret, ret_size);
-	return (rc == 0 && !*ret_size) || rc == -EPIPE ? -ECONNRESET : rc;
+	return http_ask_call(ask, fd, method, path, text);
 }
 
 /* A change that has an ID is made once, however often it is asked for. So is a command's
@@ -234,35 +182,42 @@ static bool may_repeat(const char *method, const json_t *body)
 	       json_object_get(body, "pid");
 }
 
-int oci_daemon_call(const struct oci_daemon *daemon, const char *method, const char *path,
-		    const json_t *body, json_t **ret, struct error *err)
+/* Takes what exchange() returned. */
+static int answer_take(const struct oci_daemon *daemon, int rc, const struct http_ask *ask,
+		       json_t **ret, struct error *err)
 {
-	cleanup_free char *text = NULL;
-	size_t size = 0;
-	int status = 0;
-	int rc = exchange(daemon, method, path, body, &text, &size, err);
-
-	/* Its supervisor starts the next one. */
-	for (int tries = 0; rc == -ECONNRESET && tries < CUT_TRIES && may_repeat(method, body);
-	     tries++) {
-		nanosleep(&(struct timespec){.tv_nsec = AWAY_LOOK_NS}, NULL);
-		free(steal_ptr(&text));
-		rc = exchange(daemon, method, path, body, &text, &size, err);
-	}
 	if (err->code)
 		return rc;
 	if (rc == -EAGAIN)
 		return error_set(err, EXIT_CODE_UNREACHABLE,
 				 "the daemon at %s does not answer within %u s", daemon->socket,
 				 daemon->patience_s);
-	if (rc < 0)
+	if (rc < 0 && rc != -EPROTO)
 		return error_set(err, EXIT_CODE_UNREACHABLE, "the daemon at %s: %s", daemon->socket,
 				 strerrordesc_np(-rc));
-	json_t *answer = oci_answer_parse(text, size, &status);
-	rc = status >= 200 && status < 300 ? 0 : daemon_error(answer, status, err);
+	json_t *answer = json_loadb(ask->body, ask->size, JSON_DECODE_ANY, NULL);
+	rc = rc == 0 && ask->status >= 200 && ask->status < 300 ? 0 : daemon_error(answer, err);
 	if (rc == 0 && ret)
 		*ret = answer;
 	else
 		json_decref(answer);
+	return rc;
+}
+
+int oci_daemon_call(const struct oci_daemon *daemon, const char *method, const char *path,
+		    const json_t *body, json_t **ret, struct error *err)
+{
+	struct http_ask ask;
+	int rc = exchange(daemon, method, path, body, &ask, err);
+
+	/* Its supervisor starts the next one. */
+	for (int tries = 0; rc == -ECONNRESET && tries < CUT_TRIES && may_repeat(method, body);
+	     tries++) {
+		nanosleep(&(struct timespec){.tv_nsec = AWAY_LOOK_NS}, NULL);
+		http_ask_free(&ask);
+		rc = exchange(daemon, method, path, body, &ask, err);
+	}
+	rc = answer_take(daemon, rc, &ask, ret, err);
+	http_ask_free(&ask);
 	return rc;
 }

@@ -1,5 +1,5 @@
-/* A hook's calls to carved: HTTP over its Unix socket, without a library, as a hook is linked
- * statically and starts for every container. */
+/* A hook's calls to carved: HTTP over its Unix socket, with no library but what is linked in
+ * statically, as a hook starts for every container. */
 #pragma once
 
 #include <jansson.h>
@@ -21,6 +21,3 @@ int oci_daemon_find(const char *host, struct oci_daemon *ret, struct error *err)
 /* As client_call() of the command. Starts the user's own daemon where none answers. */
 int oci_daemon_call(const struct oci_daemon *daemon, const char *method, const char *path,
 		    const json_t *body, json_t **ret, struct error *err);
-/* The JSON body of an HTTP answer. The caller owns it; NULL: it is none, or none of JSON. *status
- * is set. Pure. */
-json_t *oci_answer_parse(const char *text, size_t size, int *ret_status);

@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from conftest import clean_env
+from build_options import sanitized
+from conftest import BUILD, clean_env
 from daemon_client import *
 from own_daemon import daemon, make_daemon, module_daemon  # noqa: F401: fixtures
 from programs import SOURCES
@@ -175,6 +176,228 @@ def test_a_head_that_is_too_long_is_answered_in_json(daemon, line, field, status
     if status in (414, 431):
         assert json.loads(body)["error"] == {"code": 2, "hint": "",
                                              "message": "the request's head is larger than 16384 bytes"}
+
+
+class Wire:
+    """A connection to the daemon, byte by byte."""
+
+    def __init__(self, daemon):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(60)
+        self.socket.connect(str(daemon.runtime / "carved.sock"))
+        self.text = b""
+
+    def send(self, text):
+        self.socket.sendall(text)
+
+    def answer(self, body=True):
+        """The next answer: its status, its fields, and its body."""
+        while b"\r\n\r\n" not in self.text:
+            assert self.more(), self.text
+        head, self.text = self.text.split(b"\r\n\r\n", 1)
+        line, *fields = head.decode().split("\r\n")
+        fields = {name.lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
+        length = int(fields.get("content-length", 0)) if body else 0
+        while len(self.text) < length:
+            assert self.more(), self.text
+        text, self.text = self.text[:length], self.text[length:]
+        assert line.startswith("HTTP/1.1 ")
+        return int(line.split()[1]), fields, text
+
+    def more(self):
+        try:
+            part = self.socket.recv(65536)
+        except ConnectionResetError:
+            return False
+        self.text += part
+        return bool(part)
+
+    def ended(self):
+        """Whether nothing follows what was read."""
+        return not self.text and not self.more()
+
+
+@pytest.fixture
+def wire(module_daemon):
+    wires = []
+
+    def make():
+        wires.append(Wire(module_daemon))
+        return wires[-1]
+
+    yield make
+    for w in wires:
+        w.socket.close()
+
+
+VERSION_REQUEST = b"GET /v1/version HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def test_requests_that_are_sent_ahead_are_answered_in_order(wire):
+    w = wire()
+    body = b'{"vram": "x"}'
+    post = b"POST /v1/sessions HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    paths = ["/v1/version", "/v1/gpus", "/nowhere", "/v1/sessions"]
+    w.send(b"".join(f"GET {path} HTTP/1.1\r\n\r\n".encode() + post for path in paths * 100))
+    for path in paths * 100:
+        status, fields, text = w.answer()
+        assert status == (404 if path == "/nowhere" else 200)
+        assert path != "/v1/version" or json.loads(text)["pid"]
+        status, fields, text = w.answer()
+        assert status == 400 and "vram" in json.loads(text)["error"]["message"]
+    w.send(b"GET /v1/version HTTP/1.1\r\nConnection: close\r\n\r\n" + VERSION_REQUEST)
+    assert w.answer()[1]["connection"] == "close" and w.ended()
+
+
+def test_a_request_may_come_in_pieces(wire):
+    w = wire()
+    w.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    text = b'POST /v1/sessions HTTP/1.1\r\nHost: x\r\nContent-Length: 13\r\n\r\n{"vram": "x"}'
+    for at in range(len(text)):
+        w.send(text[at:at + 1])
+        time.sleep(0.001)
+    assert w.answer()[0] == 400
+    for at in range(1, len(text), 7):
+        w.send(text[:at])
+        time.sleep(0.002)
+        w.send(text[at:])
+        assert w.answer()[0] == 400
+
+
+def test_python_keeps_its_connection_and_sends_chunks(module_daemon):
+    connection = UnixConnection(module_daemon.runtime / "carved.sock")
+    connection.connect()
+    first = connection.sock
+    for turn in range(20):
+        connection.request("GET", "/v1/version")
+        assert json.loads(connection.getresponse().read())["pid"]
+        connection.request("POST", "/v1/sessions", iter([b'{"vram"', b': ', b'"x"}']), {"Transfer-Encoding": "chunked"},
+                           encode_chunked=True)
+        answer = connection.getresponse()
+        assert answer.status == 400 and "vram" in json.loads(answer.read())["error"]["message"]
+    assert connection.sock is first
+    connection.close()
+
+
+def test_an_older_http_ends_with_its_answer(wire):
+    w = wire()
+    w.send(b"GET /v1/version HTTP/1.0\r\n\r\n")
+    status, fields, text = w.answer()
+    assert status == 200 and fields["connection"] == "close" and json.loads(text)["pid"] and w.ended()
+    w = wire()
+    for _ in range(3):
+        w.send(b"GET /v1/version HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+        status, fields, text = w.answer()
+        assert status == 200 and fields["connection"] == "keep-alive"
+
+
+def test_a_head_is_answered_without_its_body(wire, module_daemon):
+    w = wire()
+    w.send(VERSION_REQUEST.replace(b"GET", b"HEAD") + VERSION_REQUEST)
+    status, fields, _ = w.answer(body=False)
+    assert status == 200
+    status, others, text = w.answer()
+    assert status == 200 and fields["content-length"] == others["content-length"] == str(len(text))
+    done = subprocess.run(["curl", "-sI", "--unix-socket", module_daemon.runtime / "carved.sock",
+                           "http://localhost/v1/gpus"], stdout=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout.startswith("HTTP/1.1 200 ")
+
+
+def test_a_client_that_waits_for_a_word_before_its_body_gets_it(wire):
+    w = wire()
+    for _ in range(2):
+        w.send(b"POST /v1/sessions HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+        assert w.answer()[0] == 100
+        w.send(b"{}")
+        assert w.answer()[0] == 400
+    # Nobody waits who sends the body at once.
+    w.send(b"POST /v1/sessions HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}")
+    assert w.answer()[0] == 400
+
+
+@pytest.mark.parametrize("target, fields, status", [
+    (b"http://localhost/v1/version", b"", 200), (b"/v1/version", b"Connection: Upgrade\r\nUpgrade: tcp\r\n", 200),
+    (b"/v1/%76ersion?x", b"", 200), (b"/v1/sessions?all=1&page=%78", b"", 400), (b"/v1/sessions?all=1&page=", b"", 200),
+    (b"/v1/%00", b"", 400), (b"*", b"", 404)],
+    ids=["absolute", "upgrade", "escape", "argument", "empty", "zero", "star"])
+def test_targets_are_taken_as_http_has_them(wire, target, fields, status):
+    w = wire()
+    w.send(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n" + VERSION_REQUEST)
+    assert w.answer()[0] == status
+    assert w.answer()[0] == 200, "the connection goes on"
+
+
+@pytest.mark.parametrize("text, status", [
+    (b"FOO /v1/version HTTP/1.1\r\n\r\n", 501), (b"\x16\x03\x01\x02\x00", 501), (b"GET /v1/version HTTP/2.0\r\n\r\n", 505),
+    (b"GET /v1/version HTTP/1.1\r\nA\x00: b\r\n\r\n", 400), (b"POST /v1/sessions HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+    (b"POST /v1/sessions HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
+    (b"POST /v1/sessions HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n0\r\n\r\n", 400),
+    (b"POST /v1/sessions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nno\r\n", 400),
+    (b"POST /v1/sessions HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", 400),
+    (b"GET /v1/version HTTP/1.1\r\nA: " + b"b" * 100000, 431)],
+    ids=["method", "tls", "version", "field", "length", "lengths", "both", "chunk", "encoding", "endless"])
+def test_faults_of_the_protocol_are_refused_in_json(wire, text, status):
+    w = wire()
+    w.send(VERSION_REQUEST)
+    assert w.answer()[0] == 200
+    try:
+        w.send(text + VERSION_REQUEST)
+    except BrokenPipeError:  # it hung up before it had all of it
+        pass
+    got, fields, body = w.answer()
+    assert got == status and fields["connection"] == "close", body
+    error = json.loads(body)["error"]
+    assert error["code"] == 2 and error["message"].startswith("this is no request that carved takes: ")
+    assert w.ended()
+
+
+@pytest.mark.long
+def test_connections_on_which_nothing_moves_end(daemon):
+    """Idle, within a head, within a body, and with an answer that nobody reads; not while a request waits."""
+    daemon.grant(vram="79")
+    idle, head, body, waits, unread = (Wire(daemon) for _ in range(5))
+    head.send(b"GET /v1/ver")
+    body.send(b"POST /v1/sessions HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
+    wanted = b'{"vram": "79", "wait_for": 60, "ephemeral": true}'
+    waits.send(b"POST /v1/sessions HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(wanted), wanted))
+    unread.socket.setblocking(False)
+    try:
+        while True:
+            unread.send(VERSION_REQUEST * 100)
+    except BlockingIOError:
+        unread.socket.setblocking(True)
+        unread.socket.settimeout(60)
+    begin = time.monotonic()
+    ready = []
+    while len(ready) < 3:
+        ready = select.select([w.socket for w in (idle, head, body, waits)], [], [], 60)[0]
+        assert time.monotonic() - begin > 13 or not ready
+        assert waits.socket not in ready and time.monotonic() - begin < 60
+        time.sleep(0.1)
+    assert idle.ended() and head.ended() and body.ended()
+    wait_until(lambda: unread.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) or
+               select.select([], [unread.socket], [], 0)[1])
+    while unread.more():
+        unread.text = b""
+    for w in (idle, head, body, waits, unread):
+        w.socket.close()
+
+
+def test_no_function_of_the_c_library_is_overridden():
+    """A program that has one of that name is called by each library it loads."""
+    if sanitized():
+        pytest.skip("a sanitizer does that")
+    def functions(*words):
+        done = subprocess.run(["nm", "--defined-only", *words], stdout=subprocess.PIPE, text=True, check=True)
+        return {name.split("@")[0] for *_, kind, name in map(str.split, done.stdout.splitlines()) if kind in "TWi"}
+
+    maps = pathlib.Path("/proc/self/maps").read_text()
+    library = next(word for word in maps.split() if word.endswith("/libc.so.6"))
+    theirs = functions("-D", library)
+    assert "recv" in theirs
+    for program in ("carve", "carved", "carve-kubernetes", "carve-shim", "src/client/libcarve.so"):
+        ours = functions(BUILD / program)
+        assert ours and not ours & theirs - {"_init", "_fini"}
 
 
 @pytest.mark.usefixtures("another_user")

@@ -101,7 +101,7 @@ def test_the_packages_hold_the_files_that_pages_and_messages_name(packages, tmp_
 def test_the_packages_say_what_they_need(packages):
     version = run([BUILD / "carve", "--version"]).stdout.split()[1]
     assert all(field(file, "Version") == version for file in packages.values())
-    assert re.search(r"\blibmicrohttpd12\b", field(packages["carve"], "Depends"))
+    assert re.search(r"\blibuv1\b", field(packages["carve"], "Depends"))
     assert f"carve (= {version})" in field(packages["carve-kubernetes"], "Depends")
     assert f"libcarve0 (= {version})" in field(packages["libcarve-dev"], "Depends")
     # An administrator's configuration stays over an upgrade.

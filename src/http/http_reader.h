@@ -1,0 +1,51 @@
+/* Reads HTTP/1.1 messages as they come in: requests for the daemon, answers for the command and the
+ * hook. http_parser (docs/adr/0028) knows the protocol. The reader turns its callbacks into steps,
+ * and a caller may stop after each step. A reader keeps the target of a request, and no other text.
+ * It is pure: the bytes are the caller's, and no descriptor is read here. */
+#pragma once
+
+#include <http_parser.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+enum http_step {
+	HTTP_STEP_MORE,  /* all bytes are taken, and the message is not complete */
+	HTTP_STEP_HEAD,  /* the head is complete */
+	HTTP_STEP_BODY,  /* `part` is a part of the body */
+	HTTP_STEP_END,   /* the message is complete; what follows belongs to the next message */
+	HTTP_STEP_WRONG, /* this is no HTTP/1: `status` and `fault` say why */
+};
+
+struct http_reader {
+	http_parser parser;
+	enum http_step step;
+	bool head_ended; /* fields that follow are trailers */
+	bool continues;  /* the client waits for "100 Continue" before it sends the body */
+	size_t head_size;
+	/* The request's target as it was sent. The reader keeps `target_max` bytes of it, and
+	 * counts the rest. */
+	char *target;
+	size_t target_size, target_max;
+	const char *part;
+	size_t part_size;
+	unsigned status;   /* HTTP's, of a request that is WRONG */
+	const char *fault; /* in words */
+	/* The beginning of the field that is being read. */
+	char name[8], value[16];
+	size_t name_size, value_size;
+	bool in_value;
+};
+
+/* `target_max` is 0 for answers, which have no target. */
+void http_reader_begin(struct http_reader *r, enum http_parser_type type, size_t target_max);
+/* Begins with the next message, after END. The target of the last message is freed. */
+void http_reader_next(struct http_reader *r);
+void http_reader_free(struct http_reader *r);
+/* Reads on until a step is made, and moves *data and *size behind what was taken. `part` lies in
+ * the caller's bytes. Nothing is read after WRONG. */
+enum http_step http_reader_take(struct http_reader *r, const char **data, size_t *size);
+/* The connection has ended. END: the body of an answer ends with it. MORE: no message had begun.
+ * WRONG: the message is cut off, or was WRONG before. */
+enum http_step http_reader_close(struct http_reader *r);
+/* Whether the connection ended within a message: why http_reader_close() said WRONG. */
+bool http_reader_is_cut(const struct http_reader *r);
