@@ -211,7 +211,8 @@ static void sessions_tick(struct node *node)
 
 	while (s && !s->processes && !s->holders)
 		s = s->next;
-	if (s || strays_any(&node->settling))
+	/* Calls may wait for the next sample (fresh_await()). */
+	if (s || strays_any(&node->settling) || node->fresh)
 		pool_refresh(&node->pool, POOL_ALL);
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
@@ -237,9 +238,38 @@ static void keep_instances(struct call *call, struct session *s, const struct st
 	call_reply_error(call, answer_status(&err), &err);
 }
 
-/* Another instance, where nobody is in the session. Answers, or lets the call wait. */
-static void move_session(struct call *call, struct session *s, const struct place_request *size)
+/* A command of a session may be ending: that of a container looks after it for a moment longer than
+ * the container lives. */
+#define COMMANDS_PATIENCE_NS 2000000000ull
+
+/* A size that was asked for. Flat: fresh_defer() frees it. */
+struct wanted {
+	char id[STORE_ID_SIZE];
+	struct place_request size;
+	uint64_t until_ns; /* commands are waited for until then; CLOCK_MONOTONIC */
+};
+
+static void answer_resize(struct call *call, void *arg);
+
+/* True: the session has commands, and no process that uses the GPU. The call waits for them. */
+static bool awaits_commands(struct call *call, const struct session *s, const struct wanted *wanted)
 {
+	struct wanted *again;
+
+	if (session_live(s) || now_monotonic_ns() >= wanted->until_ns)
+		return false;
+	again = malloc(sizeof(*again));
+	if (!again)
+		return false;
+	*again = *wanted;
+	fresh_await(call, answer_resize, again);
+	return true;
+}
+
+/* Another instance, where nobody is in the session. Answers, or lets the call wait. */
+static void move_session(struct call *call, struct session *s, const struct wanted *wanted)
+{
+	const struct place_request *size = &wanted->size;
 	struct store_gpu kept[PLACE_GPUS_MAX];
 	struct slice_request request = {
 		.place = *size, .backend = BACKEND_MIG, .together = mig_shares(s)};
@@ -262,6 +292,8 @@ static void move_session(struct call *call, struct session *s, const struct plac
 			      "session %s is being resized already", s->record.id);
 	else if (keeps_instances(s, &request, kept))
 		keep_instances(call, s, kept);
+	else if (session_is_used(s) && awaits_commands(call, s, wanted))
+		return;
 	else if (session_is_used(s))
 		answer_stays(call, s);
 	else if (waiting_add(&call->node->waiting, &request, &peer,
@@ -355,12 +387,6 @@ static void reply_waits(struct call *call, const struct waiter *w)
 	call_reply_error(call, HTTP_STATUS_CONFLICT, &err);
 }
 
-/* A size that was asked for. Flat: fresh_defer() frees it. */
-struct wanted {
-	char id[STORE_ID_SIZE];
-	struct place_request size;
-};
-
 /* The session may have ended meanwhile. */
 static void answer_resize(struct call *call, void *arg)
 {
@@ -374,7 +400,7 @@ static void answer_resize(struct call *call, void *arg)
 		(void)pool_claim(&call->node->pool, true);
 	bool in_part = is_instance(s) && fits_in_part(s, &wanted->size);
 	if (is_instance(s) && !in_part) {
-		move_session(call, s, &wanted->size);
+		move_session(call, s, wanted);
 		return;
 	}
 	int rc = in_part ? resize_part(s, &wanted->size, &err) : resize(s, &wanted->size, &err);
@@ -414,5 +440,6 @@ void api_patch_session(struct call *call, const char *id)
 		return;
 	}
 	memcpy(wanted->id, s->record.id, sizeof(wanted->id));
+	wanted->until_ns = now_monotonic_ns() + COMMANDS_PATIENCE_NS;
 	fresh_defer(call, answer_resize, wanted);
 }

@@ -33,7 +33,7 @@ static void on_gone(struct call *call)
 	}
 }
 
-void fresh_defer(struct call *call, call_answer answer, void *arg)
+static void defer(struct call *call, uint64_t sample, call_answer answer, void *arg)
 {
 	struct node *node = call->node;
 	struct fresh *fresh = malloc(sizeof(*fresh));
@@ -46,7 +46,7 @@ void fresh_defer(struct call *call, call_answer answer, void *arg)
 	*fresh = (struct fresh){
 		.next = node->fresh,
 		.call = call,
-		.sample = pool_refresh(&node->pool, POOL_ALL),
+		.sample = sample,
 		.answer = answer,
 		.arg = arg,
 	};
@@ -54,6 +54,16 @@ void fresh_defer(struct call *call, call_answer answer, void *arg)
 	call_defer(call, on_gone);
 	if (node->pool.state == POOL_NO_GPU)
 		fresh_sampled(node);
+}
+
+void fresh_defer(struct call *call, call_answer answer, void *arg)
+{
+	defer(call, pool_refresh(&call->node->pool, POOL_ALL), answer, arg);
+}
+
+void fresh_await(struct call *call, call_answer answer, void *arg)
+{
+	defer(call, call->node->pool.started + 1, answer, arg);
 }
 
 void fresh_sampled(struct node *node)

@@ -97,6 +97,15 @@ def kept(podman):
     return id, instance
 
 
+def test_a_session_whose_container_has_just_ended_has_another_size_at_once(podman, kept):
+    """The command that looked after the container may live for a moment longer."""
+    id, _ = kept
+    for size in ("20", "10", "20", "10"):
+        done = podman(CARVE, "podman", "run", "--session", id, podman.IMAGE, "true")
+        assert done.returncode == 0, done.stderr
+        carve_command(podman.host, "session", "resize", id, "--vram", size)
+
+
 def every_node(podman):
     """The module's files with the nodes of all instances that the GPU can have."""
     made = [{"gpu_instance": i, "compute_instance": 0} for i in range(15)]
