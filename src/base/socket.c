@@ -4,9 +4,35 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "base/file.h"
+
+/* Newer than the C library's headers. */
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+int socket_peer_pidfd(int fd)
+{
+	int pidfd = -1;
+	socklen_t size = sizeof(pidfd);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) < 0)
+		return errno == ENOPROTOOPT ? -ENOPROTOOPT : -ESRCH;
+	return pidfd;
+}
+
+int socket_peer_lives(int fd)
+{
+	cleanup_close int pidfd = socket_peer_pidfd(fd);
+
+	if (pidfd < 0)
+		return pidfd;
+	return syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0) < 0 && errno == ESRCH ? -ESRCH : 0;
+}
 
 int descriptors_send_to(int fd, const struct sockaddr_un *to, socklen_t to_size, const void *data,
 			size_t size, const int *descriptors, unsigned count)

@@ -10,6 +10,14 @@
 
 struct sockaddr_un;
 
+/* A descriptor of the process that connected, as the kernel noted it for the connection. The
+ * caller's, or -errno: -ENOPROTOOPT where the kernel cannot say (before 6.5), and -ESRCH where that
+ * process has ended and was waited for. */
+int socket_peer_pidfd(int fd);
+/* 0 where that process is there. A child of that process may hold the connection for longer, and
+ * another process may have its PID. The errors are those of socket_peer_pidfd(). */
+int socket_peer_lives(int fd);
+
 /* Sends `size` bytes and `count` descriptors (DESCRIPTORS_MAX at most), without waiting, to whoever
  * is connected, or to `to` where that is not NULL. 0 or -errno. */
 int descriptors_send_to(int fd, const struct sockaddr_un *to, socklen_t to_size, const void *data,

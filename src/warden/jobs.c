@@ -21,6 +21,7 @@
 #include "base/host_root.h"
 #include "base/macros.h"
 #include "base/process.h"
+#include "base/socket.h"
 #include "proto/shim.h"
 #include "proto/warden_jobs.h"
 #include "warden/message.h"
@@ -78,23 +79,6 @@ static int limits_read(pid_t pid, struct warrant *ret)
 								   : WARRANT_UNLIMITED;
 	}
 	return line && !line[1] ? 0 : -EPROTO;
-}
-
-#ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77 /* newer than the C library's headers */
-#endif
-
-/* The process with that PID is the one that connected, where the kernel (from 6.5 on) can say so.
- */
-static int peer_lives(int socket_fd)
-{
-	int pidfd = -1;
-	socklen_t size = sizeof(pidfd);
-
-	if (getsockopt(socket_fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) < 0)
-		return errno == ENOPROTOOPT ? 0 : -ESRCH;
-	cleanup_close int owned = pidfd;
-	return syscall(SYS_pidfd_send_signal, owned, 0, NULL, 0) < 0 && errno == ESRCH ? -ESRCH : 0;
 }
 
 /* The kernel notes a peer for each connection. If a listening socket took it, that is the process
@@ -156,7 +140,11 @@ static int identity_read(int socket_fd, struct warrant *ret)
 	if (ret->uid == 0 && !host_root_is(credentials.pid))
 		return -EPERM;
 	rc = limits_of_user(credentials.pid, ret->uid, ret);
-	return rc < 0 ? rc : peer_lives(socket_fd);
+	if (rc < 0)
+		return rc;
+	/* The process with that PID is the one that connected, where the kernel can say so. */
+	rc = socket_peer_lives(socket_fd);
+	return rc == -ENOPROTOOPT ? 0 : rc;
 }
 
 int warden_run_job_vouch(struct warden_place *place, const struct warden_message *request,

@@ -11,13 +11,13 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/cgroup.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "base/socket.h"
 #include "proto/attach.h"
 #include "warden/run.h"
 
@@ -129,26 +129,11 @@ bool warden_slice_has(pid_t pid, uid_t uid)
 	return false;
 }
 
-#ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77 /* newer than the C library's headers */
-#endif
 #define ATTACH_SOCKET "/attach.sock"
-
-/* A child of the process may hold the connection for longer, and another process have its PID. */
-static bool peer_lives(int fd)
-{
-	int pidfd = -1;
-	socklen_t size = sizeof(pidfd);
-
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) < 0)
-		return false;
-	cleanup_close int owned = pidfd;
-	return syscall(SYS_pidfd_send_signal, owned, 0, NULL, 0) == 0 || errno != ESRCH;
-}
 
 /* The kernel notes who connected for a socket that a listener took. Its own name is the listener's,
  * and its peer has none. A socket by which the worker connected to somebody has a peer with a name.
- */
+ * A kernel that cannot say whether the peer is there still proves nothing. */
 bool warden_slice_peer(int fd, pid_t pid)
 {
 	struct sockaddr_un own = {0}, peer;
@@ -162,7 +147,7 @@ bool warden_slice_peer(int fd, pid_t pid)
 	    peer_size > sizeof(sa_family_t))
 		return false;
 	const char *name = strrchr(own.sun_path, '/');
-	return name && !strcmp(name, ATTACH_SOCKET) && peer_lives(fd);
+	return name && !strcmp(name, ATTACH_SOCKET) && socket_peer_lives(fd) == 0;
 }
 
 bool warden_slice_may_enter(pid_t pid)

@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "base/socket.h"
 #include "daemon/host/peer.h"
 
 #define PIDFS_MAGIC 0x50494446
@@ -223,6 +224,7 @@ static void a_later_owner_of_a_clients_pid_is_not_the_client(void **state)
 			break;
 		}
 		assert_int_equal(peer_identify(fd, &peer), -ESRCH);
+		assert_int_equal(socket_peer_lives(fd), -ESRCH);
 		close(fd);
 		if (other > 0)
 			end(other);
@@ -241,6 +243,8 @@ static void a_living_client_is_known(void **state)
 	assert_int_equal(process_identify(getpid(), &self), 0);
 	assert_true(process_same(peer.process, self));
 	assert_int_equal(peer.uid, geteuid());
+	int lives = socket_peer_lives(pair[0]);
+	assert_true(lives == 0 || lives == -ENOPROTOOPT);
 	close(pair[0]);
 	close(pair[1]);
 }

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/host_root.h"
+#include "base/socket.h"
 #include "daemon/host/bounded_root.h"
 #include "daemon/host/pod.h"
 
@@ -37,11 +38,6 @@ struct watched {
 
 #define WATCHED_BUCKETS 1024u
 static struct watched *watched_of[WATCHED_BUCKETS]; /* by PID; of all loops of this thread */
-
-/* Newer than the C library's headers. */
-#ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77
-#endif
 
 #define ADMIN_GROUP "carve"
 
@@ -98,13 +94,10 @@ static bool is_admin(const struct peer *peer)
 /* A descriptor of the process that connected, or of who has its PID now where the kernel can't. */
 static int peer_pidfd(int fd, pid_t pid)
 {
-	socklen_t size = sizeof(int);
-	int pidfd = -1;
+	int pidfd = socket_peer_pidfd(fd);
 
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) == 0)
+	if (pidfd != -ENOPROTOOPT)
 		return pidfd;
-	if (errno != ENOPROTOOPT)
-		return -ESRCH;
 	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 	return pidfd < 0 ? -errno : pidfd;
 }
