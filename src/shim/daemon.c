@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/simulated_host.h"
 #include "shim/shim.h"
 
 /* Where no daemon is there, its simulated host may have ended. */
@@ -69,18 +70,11 @@ bool shim_daemon_is_unreachable(const struct shim *shim)
 	return daemon_pid(shim) == 0;
 }
 
-bool shim_host_is_gone(void)
-{
-	const char *host = secure_getenv("SIMGPU_HOST");
-
-	return host && access(host, F_OK) < 0 && errno == ENOENT;
-}
-
 void shim_daemon_look(struct shim *shim)
 {
 	pid_t pid = daemon_pid(shim);
 
-	if (pid == 0 && shim_host_is_gone() && shim->stage == STAGE_RUNNING) {
+	if (pid == 0 && simulated_host_is_gone() && shim->stage == STAGE_RUNNING) {
 		shim->why = "cancelled";
 		shim_stage_next(shim, now_monotonic_ns());
 	}

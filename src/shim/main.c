@@ -21,6 +21,7 @@
 #include "base/kill_point.h"
 #include "base/macros.h"
 #include "base/process.h"
+#include "base/simulated_host.h"
 #include "proto/shim.h"
 #include "shim/container.h"
 #include "shim/record.h"
@@ -340,7 +341,7 @@ static int command_start(struct shim *shim, int *ret_failures)
 		return rc;
 	}
 	/* Now, as the child attaches before it is ready. A system daemon is root's to start. */
-	if (shim_runtime_is_mine(shim) || shim_host_is_gone())
+	if (shim_runtime_is_mine(shim) || simulated_host_is_gone())
 		shim_daemon_look(shim);
 	/* A process that the command leaves behind becomes a child of this process. */
 	bool ready = ready_wait(shim, *ret_failures);
@@ -455,7 +456,7 @@ static bool exit_record(struct shim *shim, json_t *object)
 
 		if (rc != -ENOENT && !shim_daemon_is_unreachable(shim))
 			since = now;
-		if (!shim_host_is_gone() && now - since < patience &&
+		if (!simulated_host_is_gone() && now - since < patience &&
 		    !end_is_asked(shim, RECORD_EVERY_MS))
 			continue;
 		fprintf(stderr, "carve-shim: the end of job %s is not recorded: %s/%s%s: %s\n",

@@ -68,6 +68,3 @@ bool shim_daemon_is_unreachable(const struct shim *shim);
 /* Watches the user's own daemon while the job runs: the job ends with its simulated host. */
 void shim_daemon_look(struct shim *shim);
 void shim_daemon_ended(struct shim *shim);
-/* A simulated host ends with all that is on it, and its directory goes. Set for every program
- * there. */
-bool shim_host_is_gone(void);

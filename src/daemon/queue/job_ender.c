@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/kill_point.h"
 #include "base/macros.h"
+#include "base/simulated_host.h"
 #include "core/turns.h"
 #include "daemon/host/fair.h"
 #include "daemon/host/log.h"
@@ -805,17 +806,20 @@ void job_end_again(struct job *job)
 	job_end_begin(job, job->record.ending_as, why);
 }
 
-/* Its shim ends a job at its limit, unless its user stopped or killed the shim. Others were
- * promised the room at that time. */
+/* Its shim ends a job at its limit, unless its user stopped the shim. If the shim was killed, the
+ * daemon does so in its place. Others were promised the room at that time. */
 static void limit_look(struct job *job, uint64_t now)
 {
+	bool has_shim = job->watched == JOB_WATCHED_SHIM;
 	uint64_t limit = job->spec->limit_ns;
+	uint64_t patience = has_shim ? job->spec->grace_ns + SHIM_PATIENCE_NS : 0;
 
 	if (!limit || job->kill_ns || job_is_pod(&job->record) ||
-	    now - job->started_ns < limit + job->spec->grace_ns + SHIM_PATIENCE_NS)
+	    now - job->started_ns < limit + patience)
 		return;
 	job_end_begin(job, JOB_TIMEOUT, "its time limit was reached");
-	job->kill_ns = now;
+	if (has_shim)
+		job->kill_ns = now;
 }
 
 /* One that was started to delete a pod is told so when it can hear it: a signal before that would
@@ -835,9 +839,15 @@ static void pod_end_look(struct job *job, uint64_t now)
 
 void job_end_tick(struct job *job, uint64_t now)
 {
+	/* Without a shim nobody else kills the command when its grace is over. */
+	uint64_t early = job->watched == JOB_WATCHED_COMMAND ? SHIM_PATIENCE_NS : 0;
+
 	limit_look(job, now);
 	pod_end_look(job, now);
-	if (!job->kill_ns || now < job->kill_ns || !job->watch)
+	/* Its shim would end it with its simulated host. */
+	if (early && !launcher_is_there(job->queues->host.launcher) && simulated_host_is_gone())
+		signal_send(job, SIGKILL);
+	if (!job->kill_ns || now + early < job->kill_ns || !job->watch)
 		return;
 	/* A record can name any process as the command: one that its user may not end is not waited
 	 * for. */

@@ -2,6 +2,7 @@
 import os
 import pathlib
 import signal
+import time
 
 import pytest
 
@@ -58,15 +59,41 @@ def test_processes_that_hop_from_fork_to_fork_end_with_their_job(queues, tmp_pat
     assert not path.exists()
 
 
+def shim_killed(pid):
+    """The shim that started this process of a job."""
+    shim = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    os.kill(shim, signal.SIGKILL)
+    wait_until(lambda: process_ended(shim))
+
+
 def test_processes_left_by_a_job_end_though_its_shim_was_killed(queues, tmp_path):
     queues.agent("half=0.5")
     pid, left = tmp_path / "pid", tmp_path / "left"
     job = queues.enqueue("sh", "-c", f"setsid sleep 1000 & echo $! > {left}; echo $$ > {pid}; {queues.gate()}")
     path, behind = cgroup_of(pid_in(pid)), pid_in(left)
-    shim = int(pathlib.Path(f"/proc/{pid.read_text().strip()}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    os.kill(shim, signal.SIGKILL)
-    wait_until(lambda: process_ended(shim))
+    shim_killed(pid_in(pid))
     assert not process_ended(behind)
     queues.open_gate()
     assert queues.ended(job)["state"] == "lost"
     wait_until(lambda: process_ended(behind) and not path.exists())
+
+
+def test_a_time_limit_holds_though_the_shim_was_killed(queues, tmp_path):
+    """The daemon ends the job in the place of its shim, and does not wait for the shim's grace before that."""
+    queues.agent("half=0.5")
+    pid = tmp_path / "pid"
+    begin = time.monotonic()
+    job = queues.enqueue("sh", "-c", f"echo $$ > {pid}.new; mv {pid}.new {pid}; exec sleep 1000", options=["--time", "3s", "--grace", "60"])
+    shim_killed(pid_in(pid))
+    assert queues.ended(job)["state"] == "timeout"
+    assert 3 <= time.monotonic() - begin < 20
+
+
+def test_a_job_whose_shim_was_killed_ends_with_its_simulated_host(queues, tmp_path):
+    queues.agent("half=0.5")
+    pid = tmp_path / "pid"
+    queues.enqueue("sh", "-c", f"echo $$ > {pid}.new; mv {pid}.new {pid}; exec sleep 1000")
+    command = pid_in(pid)
+    shim_killed(command)
+    queues.host.close()
+    wait_until(lambda: process_ended(command))
