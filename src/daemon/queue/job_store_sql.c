@@ -1,5 +1,7 @@
 #include "daemon/queue/job_store_sql.h"
 
+#include <stddef.h>
+
 static const char text[] =
 	/* `entered`: all jobs of the text are there. */
 	"CREATE TABLE spec(id INTEGER PRIMARY KEY, text TEXT NOT NULL, warrant BLOB,"
@@ -20,10 +22,8 @@ static const char text[] =
 	"CREATE INDEX job_ended_of ON job(uid, ended, text_bytes) WHERE state >= 4;"
 	"CREATE INDEX job_array ON job(array, idx) WHERE array > 0;"
 	"CREATE INDEX job_change ON job(change) WHERE change > 0;"
-	/* The last number of a job or an array, the last number of an end, and the random name of
-	 * this database, whose numbers they are. */
-	"CREATE TABLE number(last INTEGER NOT NULL, change INTEGER NOT NULL, id TEXT NOT NULL);"
-	"INSERT INTO number VALUES(0, 0, lower(hex(randomblob(8))));"
+	/* The last number of a job or an array. */
+	"CREATE TABLE number(last INTEGER NOT NULL); INSERT INTO number VALUES(0);"
 	/* `count`: the number of jobs that a request made. To count those of a long array takes
 	 * tens of milliseconds. */
 	"CREATE TABLE asked(key TEXT, uid INTEGER, job INTEGER, at INTEGER,"
@@ -31,11 +31,24 @@ static const char text[] =
 	"CREATE INDEX asked_at ON asked(at);"
 	"CREATE INDEX asked_job ON asked(job);"
 	"CREATE TABLE agent(id TEXT PRIMARY KEY, text TEXT NOT NULL);"
+	"CREATE TABLE told(agent TEXT PRIMARY KEY, change INTEGER NOT NULL) WITHOUT ROWID;"
 	/* Rights that are over, of which the warden is still to be told. */
 	"CREATE TABLE over(number INTEGER PRIMARY KEY, count INTEGER NOT NULL);"
 	"CREATE TABLE use(uid INTEGER PRIMARY KEY, use REAL, at INTEGER);";
 
-const struct database_schema job_schema = {.base = 9, .text = text};
+static const char *const migrations[] = {
+	/* The last number of an end, and the random name of this database, whose numbers they are.
+	 * The table `told` said how far an agent's hook was; agents have no hooks any more. */
+	"ALTER TABLE number ADD COLUMN change INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE number ADD COLUMN id TEXT NOT NULL DEFAULT '';"
+	"UPDATE number SET id=lower(hex(randomblob(8))),"
+	" change=max(ifnull((SELECT max(change) FROM job WHERE change > 0), 0),"
+	" ifnull((SELECT max(change) FROM told), 0));"
+	"DROP TABLE told;",
+	NULL,
+};
+
+const struct database_schema job_schema = {.base = 8, .text = text, .migrations = migrations};
 
 /* job_id_rank() of an ID. */
 #define RANK "CASE WHEN id < 1000000000000000 THEN id * 1000000 ELSE id - 1000000000000000 END"

@@ -1,4 +1,5 @@
 """No job is lost and none runs twice, whoever dies when: the daemon and the shim are killed between every two steps."""
+import contextlib
 import ctypes
 import json
 import os
@@ -396,6 +397,31 @@ def test_a_damaged_database_of_jobs_stops_queues_alone(queues):
     assert queues.host.carve("gpu", "list").returncode == 0
     done = queues.host.carve("job", "list")
     assert done.returncode == 1 and "damaged" in done.stderr and "queue.db" in done.stderr
+
+
+def test_a_database_of_the_version_before_is_taken(queues):
+    """Its agents had hooks, and each end a number of which it kept no last one."""
+    agent = queues.agent("half=0.5")
+    ended = queues.ended(queues.enqueue("true"))["id"]
+    state = state_directory(pathlib.Path(queues.job(ended)["log"]))
+    queues.kill_daemon()
+    with contextlib.closing(sqlite3.connect(state / "queue.db")) as db:
+        db.executescript("""
+            ALTER TABLE number DROP COLUMN change;
+            ALTER TABLE number DROP COLUMN id;
+            CREATE TABLE told(agent TEXT PRIMARY KEY, change INTEGER NOT NULL) WITHOUT ROWID;
+            INSERT INTO told VALUES('a-9', 7);
+            PRAGMA user_version=8;""")
+        db.execute("UPDATE agent SET text=json_set(text, '$.hook', json('{\"argv\": [\"/bin/true\"]}'))")
+        db.commit()
+    assert queues.job(ended)["state"] == "done"
+    assert [a["id"] for a in queues.host.carve_json("agent", "list")] == [agent["id"]]
+    later = queues.ended(queues.enqueue("true"))["id"]
+    with contextlib.closing(sqlite3.connect(state / "queue.db")) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (9,)
+        assert db.execute("SELECT last FROM number").fetchone()[0] >= int(later)
+        # The end after the last that a hook had been told of.
+        wait_until(lambda: db.execute("SELECT change FROM job WHERE id=?", [later]).fetchone()[0] == 8)
 
 
 def test_jobs_of_an_empty_database_have_no_files_of_others(queues):
