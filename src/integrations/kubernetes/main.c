@@ -1,6 +1,7 @@
 /* carve-kubernetes: what a cluster runs of carve beside carved. One word says which part. */
 #include <curl/curl.h>
 #include <errno.h>
+#include <limits.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -495,11 +496,27 @@ static int file_check(const char *option, const char *path, struct error *err)
 							    option, path, strerrordesc_np(errno));
 }
 
+/* How far the pod is could not be noted: a run that was killed would make a second pod. */
+static int state_file_check(const char *path, struct error *err)
+{
+	char dir[PATH_MAX];
+	const char *slash = strrchr(path, '/');
+
+	if (!*path || strlen(path) >= sizeof(dir) - 8)
+		return error_set(err, EXIT_CODE_USAGE, "--state-file: the path is %s",
+				 *path ? "too long" : "empty");
+	snprintf(dir, sizeof(dir), "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+	return access(dir, W_OK | X_OK) == 0
+		       ? 0
+		       : error_set(err, EXIT_CODE_USAGE, "--state-file %.200s: %s", path,
+				   strerrordesc_np(errno));
+}
+
 /* A pod that is taken up again outlives a token file that is away for a moment. */
 static int files_check(const struct arguments *to, struct error *err)
 {
 	if (to->run.state_file)
-		return 0;
+		return state_file_check(to->run.state_file, err);
 	int rc = file_check("--token-file", to->node.token, err);
 	return rc < 0 ? rc : file_check("--ca-file", to->node.ca, err);
 }

@@ -188,6 +188,8 @@ def test_errors_say_what_would_be_right(api, tmp_path):
     (tmp_path / "pod.yaml").write_text("kind: Pod\nspce: {}\n")
     assert "spce is unknown" in says("--pod-template", tmp_path / "pod.yaml")
     assert "No such file" in says("--pod-template", tmp_path / "none")
+    assert "--state-file /nosuch/x: No such file" in says("--image", "i", "--state-file", "/nosuch/x")
+    assert "--state-file: the path is empty" in says("--image", "i", "--state-file", "")
     assert "'4Gi' is no size" in says("--image", "i", "--gpu-memory", "4Gi")
     assert "'soon' is no time" in says("--image", "i", "--grace", "soon")
     assert "no name for it" in says("--image", "i", "--namespace", "../kube-system")
