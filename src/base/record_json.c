@@ -29,6 +29,14 @@ static int integer_take(const struct record_field *field, const json_t *value, v
 	return 0;
 }
 
+int record_wrong(struct error *err, const char *name, const char *text, const char *wrong,
+		 const char *hint)
+{
+	error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' %s", name, text, wrong);
+	error_hint(err, "%s", hint);
+	return -EXIT_CODE_USAGE;
+}
+
 static int text_take(const struct record_field *field, const json_t *value, void *record,
 		     struct error *err)
 {
@@ -41,9 +49,7 @@ static int text_take(const struct record_field *field, const json_t *value, void
 	    (field->valid && !field->valid(text))) {
 		if (!field->wrong)
 			return RECORD_WRONG_TYPE;
-		error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' %s", field->name, text, field->wrong);
-		error_hint(err, "%s", field->hint);
-		return -EXIT_CODE_USAGE;
+		return record_wrong(err, field->name, text, field->wrong, field->hint);
 	}
 	if (field->size)
 		record_set_text(field, record, text);

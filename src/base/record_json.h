@@ -22,6 +22,10 @@ int record_take(const struct record_field *field, const json_t *value, void *rec
 /* The same without the field's functions. 0; negative with *err; or RECORD_WRONG_TYPE. */
 int record_take_plain(const struct record_field *field, const json_t *value, void *record,
 		      struct error *err);
+/* The error of a text that is wrong: "NAME: 'TEXT' is no name of a job", and what would be right.
+ * Returns negative. */
+int record_wrong(struct error *err, const char *name, const char *text, const char *wrong,
+		 const char *hint);
 /* The error of a key that is not in the table; its hint lists the first `most` lines. Returns
  * negative. */
 int record_unknown(const struct record_field *fields, size_t most, const char *what,

@@ -29,14 +29,6 @@ const struct job_text job_text_none = {
 	.umask = -1,
 };
 
-static int usage(struct error *err, const char *field, const char *text, const char *what,
-		 const char *hint)
-{
-	error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' %s", field, text, what);
-	error_hint(err, "%s", hint);
-	return -EXIT_CODE_USAGE;
-}
-
 static int argv_check(void *record, struct error *err)
 {
 	const struct job_text *text = record;
@@ -103,11 +95,11 @@ static int container_args_check(void *record, struct error *err)
 
 		if (strncmp(text, "--", 2) != 0 || !text[2] || strchr(text, '\n') ||
 		    used + strlen(text) + 2 > JOB_TEXT_ARGS_SIZE)
-			return usage(err, "container_args", text, "is no option of a runtime",
-				     "for example: --ipc=host");
+			return record_wrong(err, "container_args", text,
+					    "is no option of a runtime", "for example: --ipc=host");
 		if (outlives(text))
-			return usage(err, "container_args", text, outlives(text),
-				     "leave that option out");
+			return record_wrong(err, "container_args", text, outlives(text),
+					    "leave that option out");
 		used += strlen(text) + (used > 0);
 	}
 	return 0;
@@ -137,8 +129,8 @@ static int params_take(const json_t *value, void *record, struct error *err)
 	json_object_foreach((json_t *)value, key, values)
 	{
 		if (!is_parameter(key))
-			return usage(err, "param", key, "is not the name of a parameter",
-				     "letters, digits and _, as the environment has them");
+			return record_wrong(err, "param", key, "is not the name of a parameter",
+					    "letters, digits and _, as the environment has them");
 		if (record_take_plain(&values_field, values, &list, err) < 0)
 			return RECORD_WRONG_TYPE;
 		to->sweep *= json_array_size(values);

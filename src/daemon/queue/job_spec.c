@@ -114,14 +114,6 @@ struct reading {
 	int32_t *indexes;
 };
 
-static int usage(struct error *err, const char *field, const char *text, const char *what,
-		 const char *hint)
-{
-	error_set(err, EXIT_CODE_USAGE, "%s: '%.64s' %s", field, text, what);
-	error_hint(err, "%s", hint);
-	return -EXIT_CODE_USAGE;
-}
-
 static int seconds(const json_t *value, const char *field, uint64_t *ret, struct error *err)
 {
 	double number = json_number_value(value);
@@ -213,8 +205,8 @@ static int after_one(const json_t *item, struct job_after *ret, struct error *er
 		if (job_id_parse(text + length, &ret->job, &ret->index) == 0)
 			return 0;
 	}
-	return usage(err, "after", text, "does not name a job",
-		     "for example: ok:17, any:17 or notok:17_3");
+	return record_wrong(err, "after", text, "does not name a job",
+			    "for example: ok:17, any:17 or notok:17_3");
 }
 
 static int read_after(const json_t *value, void *record, struct error *err)
@@ -247,8 +239,8 @@ static int array_error(const char *text, int rc, struct error *err)
 		error_hint(err, "for example: 0-99999");
 		return -EXIT_CODE_USAGE;
 	}
-	return usage(err, "array", text, "is not a list of indexes",
-		     "for example: 0-99, 0-99%4, 1,3,5-9 or 0-90:10; 100000 jobs at most");
+	return record_wrong(err, "array", text, "is not a list of indexes",
+			    "for example: 0-99, 0-99%4, 1,3,5-9 or 0-90:10; 100000 jobs at most");
 }
 
 /* FIRST-LAST:STEP, the latter two optional. */
@@ -317,8 +309,8 @@ static int read_array(const json_t *value, void *record, struct error *err)
 		qsort(to->indexes, to->count, sizeof(*to->indexes), ascending);
 	for (uint32_t i = 1; !sorted && i < to->count; i++)
 		if (to->indexes[i] == to->indexes[i - 1])
-			return usage(err, "array", text, "names an index twice",
-				     "each index is one job");
+			return record_wrong(err, "array", text, "names an index twice",
+					    "each index is one job");
 	return 0;
 }
 
@@ -438,8 +430,8 @@ static int sweep_make(struct reading *to, struct error *err)
 static int name_check(const char *name, struct error *err)
 {
 	if (isdigit((unsigned char)*name) && strspn(name, "0123456789_*") == strlen(name))
-		return usage(err, "name", name, "looks like the ID of a job",
-			     "begin it with a letter, for example: run-17");
+		return record_wrong(err, "name", name, "looks like the ID of a job",
+				    "begin it with a letter, for example: run-17");
 	return 0;
 }
 

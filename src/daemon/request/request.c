@@ -173,12 +173,9 @@ static int parse_gpu_ids(const json_t *value, void *record, struct error *err)
 			last = strtoul(at, &end, 10);
 		}
 		end += strspn(end, " ");
-		if (!digits || last < first || (*end && *end != ',')) {
-			error_set(err, EXIT_CODE_USAGE, "gpu_ids: '%.64s' is not a list of GPUs",
-				  text);
-			error_hint(err, "for example: 0,1 or 0-2 or all");
-			return -1;
-		}
+		if (!digits || last < first || (*end && *end != ','))
+			return record_wrong(err, "gpu_ids", text, "is not a list of GPUs",
+					    "for example: 0,1 or 0-2 or all");
 		if (last >= GPUS_MAX) {
 			error_set(err, EXIT_CODE_USAGE, "gpu_ids: there is no GPU %.*s",
 				  (int)MIN(strcspn(at, ", "), 64), at);
