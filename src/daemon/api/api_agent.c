@@ -82,7 +82,7 @@ void api_get_agents(struct call *call, const char *id)
 {
 	json_t *list = json_array();
 
-	for (const struct agent *a = agents_first(call->node->queues); a; a = a->next)
+	for (const struct agent *a = call->node->queues->agents; a; a = a->next)
 		json_array_append_new(list, agent_json(call->node, a));
 	call_reply(call, HTTP_STATUS_OK, list);
 }
@@ -105,7 +105,7 @@ void api_get_queues(struct call *call, const char *id)
 {
 	json_t *list = json_array();
 
-	for (const struct agent *a = agents_first(call->node->queues); a; a = a->next)
+	for (const struct agent *a = call->node->queues->agents; a; a = a->next)
 		for (uint32_t i = 0; i < a->queue_count; i++)
 			json_array_append_new(list, queue_json(call->node, a, a->queue[i].spec.name,
 							       &a->queue[i]));
@@ -247,7 +247,7 @@ static int may_have_pods(const struct call *call, struct error *err)
 	uid_t owner = owner_of(call->peer.uid);
 	unsigned count = 0;
 
-	for (const struct agent *a = agents_first(call->node->queues); a; a = a->next)
+	for (const struct agent *a = call->node->queues->agents; a; a = a->next)
 		count += owner_of(a->uid) == owner;
 	if (count < USER_PODS_AGENTS_MAX)
 		return 0;

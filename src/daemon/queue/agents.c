@@ -23,11 +23,6 @@
 #include "daemon/request/request.h"
 #include "daemon/session/sessions.h"
 
-struct agent *agents_first(const struct queues *q)
-{
-	return q->agents;
-}
-
 struct agent *agent_find(const struct queues *q, const char *id)
 {
 	struct agent *agent = q->agents;
@@ -95,14 +90,31 @@ const char *job_halt(const struct job *job, char buf[static JOB_WHY_SIZE])
 	return why ? why : job_unserved(job, buf);
 }
 
-void job_agent_leave(const struct job *job)
+/* The job's queue at its agent; NULL: the agent is gone, or has no such queue. */
+static struct agent_queue *queue_of(const struct job *job)
 {
 	struct agent *agent = agent_find(job->queues, job->record.agent);
+	int position = agent ? agent_queue_position(agent, job->record.queue) : -1;
 
-	for (uint32_t i = 0; agent && i < agent->queue_count; i++)
-		if (!strcmp(agent->queue[i].spec.name, job->record.queue) &&
-		    agent->queue[i].running)
-			agent->queue[i].running--;
+	return position < 0 ? NULL : &agent->queue[position];
+}
+
+void job_agent_enter(const struct job *job)
+{
+	struct agent_queue *queue = queue_of(job);
+
+	if (queue)
+		queue->running++;
+	if (job->array)
+		job->array->running++;
+}
+
+void job_agent_leave(const struct job *job)
+{
+	struct agent_queue *queue = queue_of(job);
+
+	if (queue && queue->running)
+		queue->running--;
 	if (job->array && job->array->running)
 		job->array->running--;
 }

@@ -47,7 +47,6 @@ struct agent {
 	int64_t blocker;
 };
 
-struct agent *agents_first(const struct queues *q);
 struct agent *agent_find(const struct queues *q, const char *id);
 /* Whether it runs this user's jobs: root's runs everybody's, any other its own user's. */
 bool agent_runs_for(const struct agent *agent, uid_t uid);
@@ -78,7 +77,8 @@ int agent_drain(struct agent *agent, const char *queue, bool drain);
 int agents_load(struct queues *q);
 /* The queue's place in the agent's list; -1: it is none of the agent's. */
 int agent_queue_position(const struct agent *agent, const char *queue);
-/* The job counts no more among those that run of its queue, at its agent, and of its array. */
+/* The job counts among those that run of its queue, at its agent, and of its array; or no more. */
+void job_agent_enter(const struct job *job);
 void job_agent_leave(const struct job *job);
 /* Stops those whose command has ended. */
 void agents_end(struct queues *q);

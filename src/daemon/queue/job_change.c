@@ -186,24 +186,6 @@ static void part_change(struct queues *q, struct queue_parts *p)
 		p->rc = rc;
 }
 
-static void halt(struct queues *q, int64_t id)
-{
-	struct job_array *array = job_array_find(q, id);
-
-	if (array)
-		array->halts++;
-}
-
-/* The array may have ended meanwhile. */
-static void halt_end(struct queues *q, int64_t id)
-{
-	struct job_array *array = job_array_find(q, id);
-
-	if (array && array->halts)
-		array->halts--;
-	q->dirty = true;
-}
-
 static void on_durable(struct disk_waiter *waiter, int rc)
 {
 	struct queue_parts *p = CONTAINER_OF(waiter, struct queue_parts, durable);
@@ -218,13 +200,6 @@ static void parts_end(struct queue_parts *p)
 {
 	p->durable.cb = on_durable;
 	job_store_await(p->queues->store, &p->durable);
-}
-
-static void parts_add(struct queues *q, struct queue_parts *p, uid_t owner)
-{
-	if (p->array)
-		halt(q, p->array);
-	turns_add(&q->parts, &p->turn, owner);
 }
 
 static struct queue_parts *parts_new(struct queues *q, const struct job *first, bool all)
@@ -261,10 +236,15 @@ void jobs_change(struct queues *q, uid_t owner, int64_t id, int32_t index, jobs_
 	p->arg = arg;
 	if (p->count <= QUEUE_SHORT && !q->parts.first && !job_store_holds(q->store))
 		part_change(q, p);
-	if (p->done < p->count)
-		parts_add(q, p, owner);
-	else
+	if (p->done == p->count) {
 		parts_end(p);
+		return;
+	}
+	/* The first ones may have ended already, and the array with them. */
+	struct job_array *array = p->array ? job_array_find(q, p->array) : NULL;
+	if (array)
+		array->halts++;
+	turns_add(&q->parts, &p->turn, owner);
 }
 
 /* ---- the loop ----------------------------------------------------------------------------- */
@@ -290,8 +270,11 @@ void jobs_change_part(struct queues *q)
 	if (p->done < p->count)
 		return;
 	turns_remove(&q->parts, &p->turn);
-	if (p->array)
-		halt_end(q, p->array);
+	/* The array may have ended meanwhile. */
+	struct job_array *array = p->array ? job_array_find(q, p->array) : NULL;
+	if (array && array->halts)
+		array->halts--;
+	q->dirty |= p->array != 0;
 	parts_end(p);
 }
 

@@ -238,16 +238,6 @@ static void on_files(void *arg, int rc, const void *reply, int *fd)
 	files_tell(q, rc);
 }
 
-/* A launcher's are root's: what comes of it is seen by the next look. Returns 0 or -errno. */
-static int directory_make_anew(struct queues *q, uid_t uid)
-{
-	char path[PATH_MAX];
-
-	if (launcher_is_there(q->host.launcher))
-		return launcher_files(q->host.launcher, uid, on_files, q, &q->places.asked);
-	return job_directory_make(q, uid, path);
-}
-
 /* The user of a job that runs whose directory is missing; (uid_t)-1: nobody. */
 static uid_t directory_missing(const struct queues *q)
 {
@@ -267,6 +257,8 @@ static uid_t directory_missing(const struct queues *q)
  * makes the directory of all, too. */
 void job_directories_look(struct queues *q)
 {
+	char path[PATH_MAX];
+
 	if (q->places.asked)
 		return;
 	bool all = launcher_is_there(q->host.launcher) && access(q->places.users_dir, F_OK) < 0 &&
@@ -274,8 +266,10 @@ void job_directories_look(struct queues *q)
 	uid_t uid = all ? (uid_t)-1 : directory_missing(q);
 	if (!all && uid == (uid_t)-1)
 		return;
-	int rc = directory_make_anew(q, uid);
+	bool launched = launcher_is_there(q->host.launcher);
+	int rc = launched ? launcher_files(q->host.launcher, uid, on_files, q, &q->places.asked)
+			  : job_directory_make(q, uid, path);
 	/* A warden's answer comes later. */
-	if (rc < 0 || !launcher_is_there(q->host.launcher))
+	if (rc < 0 || !launched)
 		files_tell(q, rc);
 }

@@ -75,13 +75,6 @@ static int oldest_add(void *arg, const struct job_record *record)
 	return 0;
 }
 
-/* A daemon that was killed may have left the record. */
-static void attempt_forget(struct queues *q, const struct job_record *record)
-{
-	job_files_remove(q, record,
-			 SHIM_FILE_LOG | SHIM_FILE_ERR | SHIM_FILE_RECORD | SHIM_FILE_GIVEN_UP);
-}
-
 /* On disk first: a log without a job is found by nobody. */
 static void forget(struct queues *q, struct queue_use *use, struct oldest *oldest)
 {
@@ -99,8 +92,11 @@ static void forget(struct queues *q, struct queue_use *use, struct oldest *oldes
 
 		history_remove(&use->ended, record);
 		history_remove(&q->ended, record);
+		/* A daemon that was killed may have left the records. */
 		for (; record->attempt; record->attempt--)
-			attempt_forget(q, record);
+			job_files_remove(q, record,
+					 SHIM_FILE_LOG | SHIM_FILE_ERR | SHIM_FILE_RECORD |
+						 SHIM_FILE_GIVEN_UP);
 	}
 }
 

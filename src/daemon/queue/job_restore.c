@@ -32,14 +32,6 @@ static int64_t claim_in(const struct queues *q, const char *text)
 	return job ? job->record.id : 0;
 }
 
-/* The reason may be in the words of the job's user, who could have done without --requeue as well:
- * nobody else is spared by it. */
-static void claim_restore(struct job *job)
-{
-	job->claim = claim_in(job->queues,
-			      *job->record.ending ? job->record.ending : job->record.reason);
-}
-
 static void grants_restore(struct job *job)
 {
 	json_t *list = json_loads(job->record.place, 0, NULL), *item;
@@ -73,35 +65,17 @@ static uint64_t started_restore(const struct job *job)
 	return ran > 0 && (uint64_t)ran < now ? now - (uint64_t)ran : now;
 }
 
-static void counts_restore(struct job *job)
-{
-	struct agent *agent = agent_find(job->queues, job->record.agent);
-	int position = agent ? agent_queue_position(agent, job->record.queue) : -1;
-
-	if (position >= 0)
-		agent->queue[position].running++;
-	if (job->array)
-		job->array->running++;
-}
-
-static bool record_is_there(const struct job *job)
-{
-	json_t *start, *end;
-
-	bool there = job_record_read(job->queues, &job->record, &start, &end) < 0 || start || end;
-	json_decref(start);
-	json_decref(end);
-	return there;
-}
-
 /* After a power cut the database may be older than the records are. */
 static bool began_after_all(struct job *job)
 {
+	json_t *start, *end;
+
 	job->record.attempt++;
-	if (record_is_there(job))
-		return true;
-	job->record.attempt--;
-	return false;
+	bool began = job_record_read(job->queues, &job->record, &start, &end) < 0 || start || end;
+	json_decref(start);
+	json_decref(end);
+	job->record.attempt -= !began;
+	return began;
 }
 
 static void job_take_up(struct job *job)
@@ -110,7 +84,9 @@ static void job_take_up(struct job *job)
 	bool begun = job->record.state == JOB_STARTING || job->record.state == JOB_RUNNING ||
 		     began_after_all(job);
 
-	claim_restore(job);
+	/* The reason may be in the words of the job's user, who could have done without --requeue
+	 * as well: nobody else is spared by it. */
+	job->claim = claim_in(q, *job->record.ending ? job->record.ending : job->record.reason);
 	if (!begun) {
 		job_settle(job);
 		return;
@@ -119,7 +95,7 @@ static void job_take_up(struct job *job)
 	job->started_ns = started_restore(job);
 	job_state_put(job, JOB_RUNNING);
 	job_move(job, &q->jobs->running);
-	counts_restore(job);
+	job_agent_enter(job);
 	job_watch(job);
 }
 

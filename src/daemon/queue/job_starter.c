@@ -370,9 +370,7 @@ static int attempt_begin(struct start *start)
 	job_state_set(job, JOB_STARTING);
 	job_move(job, &job->queues->jobs->running);
 	agent->last = start->position;
-	agent->queue[start->position].running++;
-	if (job->array)
-		job->array->running++;
+	job_agent_enter(job);
 	return 0;
 }
 

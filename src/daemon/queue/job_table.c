@@ -468,7 +468,7 @@ static struct job *element_find(const struct queues *q, const struct job_array *
 	return job && job->array == array ? job : NULL;
 }
 
-static struct job *meant(const struct queues *q, int64_t id, int32_t index)
+struct job *job_meant(const struct queues *q, int64_t id, int32_t index)
 {
 	const struct job_array *array = job_array_find(q, id);
 	struct job *job;
@@ -477,11 +477,6 @@ static struct job *meant(const struct queues *q, int64_t id, int32_t index)
 		return index < 0 ? array->jobs : element_find(q, array, index);
 	job = job_find(q, id);
 	return job && index < 0 && !job->record.array ? job : NULL;
-}
-
-const struct job *job_meant(const struct queues *q, int64_t id, int32_t index)
-{
-	return meant(q, id, index);
 }
 
 const struct job *jobs_from(const struct queue_use *user, int64_t id)

@@ -69,7 +69,7 @@ void job_free(struct job *job);
 struct job *job_find(const struct queues *q, int64_t id);
 /* One of the jobs that are meant by an ID and have not ended; NULL: none is. For an array that is
  * found without looking at all of it. */
-const struct job *job_meant(const struct queues *q, int64_t id, int32_t index);
+struct job *job_meant(const struct queues *q, int64_t id, int32_t index);
 struct job_array *job_array_find(const struct queues *q, int64_t id);
 /* The job whose slice this session is, while it runs; NULL: it is no job's. */
 const struct job *job_of_session(const struct queues *q, const char *session);

@@ -159,9 +159,9 @@ const struct job_after *job_comes_round(const struct job *job, const struct job_
 static struct queue_target *target_of(struct queues *q, const struct job_after *after)
 {
 	struct job_array *array = after->index < 0 ? job_array_find(q, after->job) : NULL;
-	const struct job *job = job_meant(q, after->job, after->index);
+	struct job *job = job_meant(q, after->job, after->index);
 
-	return array ? &array->ended : job ? &job_find(q, job->record.id)->ended : NULL;
+	return array ? &array->ended : job ? &job->ended : NULL;
 }
 
 static void group_enter(struct queues *q, struct job_spec *spec)
