@@ -1,4 +1,12 @@
-/* Agents: which GPUs queues may fill, and with jobs of which size. */
+/* Agents. An agent has GPUs of this host, or makes pods in a cluster, and serves queues, each with
+ * a size of its jobs. A GPU belongs to one agent at most. Agents are in the database as JSON, and
+ * the next daemon takes them up. An agent lives as long as its command, whose process is watched,
+ * or until it is stopped, where it is detached. Its end is written to the database before it is
+ * forgotten; while the store would make the loop wait, the end waits, too.
+ *
+ * A job of its own size must fit into its queue's size: agent_request() says what a job gets. A
+ * queue whose size no GPU of the agent could ever grant is refused when the agent starts, so that
+ * its jobs do not wait forever. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

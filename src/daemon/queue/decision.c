@@ -1,5 +1,13 @@
-/* Asks core/queue.h who starts, when something changed: for each agent with the jobs that its
- * queues have, the room on its GPUs, and who runs there. */
+/* Which jobs start next. When something changed, decision_make() goes through the agents. It
+ * collects the room on an agent's GPUs, the jobs that run there, and the kinds of jobs that are
+ * ready. Then it asks core/queue.h, which is pure, for one decision. That is the job that starts,
+ * or the job that goes first and has a placement reserved. The starter starts the job, and the next
+ * decision sees it run. A decision that finds no room may end jobs that are preemptible.
+ *
+ * Users have equal parts in a decision: the oldest kinds of each, so that nobody's many kinds keep
+ * out another's. A decision is for all users, so it is in nobody's turn. It takes FAIR_STEP_NS of
+ * the loop, and the rest follows in the next round. Figures of the driver that are too old are
+ * asked for first. decision_explain() tries out the same decision to say what a job waits for. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,11 @@
-/* Enqueueing: all requests of one round of the loop are one step on the disk, and all steps that
- * wait for the disk at that moment are one wait. */
+/* Enqueueing. A client is told the ID of its job once the job is on the disk, so a job that was
+ * promised survives a power cut. All requests of one round of the loop are one step on the disk,
+ * and all steps that wait for the disk at that moment are one wait.
+ *
+ * The rows of a long array take many rounds, in parts, in its user's turns. Nobody sees these rows
+ * before the last step: a request that is not complete is removed when the database is opened next.
+ * Then its jobs are made in memory, and settled when all of them are there, or the array would seem
+ * to have ended with the first ones. A request counts in its user's budget from the beginning. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

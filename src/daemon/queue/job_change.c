@@ -1,4 +1,8 @@
-/* Changes of jobs that their users ask for. */
+/* Changes of jobs that their users ask for: a cancellation, a hold, another queue, priority or
+ * text. A change is on disk before it is told. A change of a long array is done in parts, each one
+ * step on the disk, in its user's turns (core/turns.h), and none of the array starts meanwhile. The
+ * jobs of an array are listed by ID when the change begins, as some may end before their part
+ * comes. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,4 +1,18 @@
-/* How jobs end: what the shim recorded, what the daemon wanted, and whether it is tried again. */
+/* How a job ends. While it runs, the process is watched whose end is the job's. That is the shim,
+ * or the command where the shim was killed. When the process has ended, the job stands among the
+ * ends of its user, and users take turns. In the turn, job_conclude() reads what the shim recorded
+ * and says what came of the attempt: an exit status, nothing that ran, or an end that nobody knows.
+ * The wish of the daemon, as after a cancellation, goes before that.
+ *
+ * Then outcome_take() writes the end. It goes on only when nothing of the job is left on the host.
+ * The slice ends next, then the end goes to disk, and at last the job is reported to the loop,
+ * which frees it or has it wait again. A step that fails leaves the job in the list of jobs that
+ * are ending, and it is tried again in a second. So no job is told to have ended while its
+ * processes run, and an end that is told is on disk. The record of the shim goes later
+ * (job_records.h).
+ *
+ * A job that is to end is signalled, and killed when its time for that is over. Nothing here waits:
+ * the warden answers later, and the end goes on with its answer. */
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -8,7 +22,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/array.h"
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/kill_point.h"
@@ -22,6 +35,7 @@
 #include "daemon/queue/job_events.h"
 #include "daemon/queue/job_files.h"
 #include "daemon/queue/job_left.h"
+#include "daemon/queue/job_records.h"
 #include "daemon/queue/job_rights.h"
 #include "daemon/queue/job_table.h"
 #include "daemon/queue/launcher.h"
@@ -35,30 +49,15 @@
 #define POD_END_NS 1000000000ull
 /* Beyond the job's own grace time, a shim has this long to record the end. */
 #define SHIM_PATIENCE_NS 5000000000ull
-#define RECORD_MAX 4096
 /* The process that removes the container of a job whose shim was killed has 60 s (shim/remover.c).
  */
 #define REMOVER_PATIENCE_NS 65000000000ull
-/* Records of ended jobs that are removed at the end. */
-#define TIDIED_AT_END 1000u
 /* The time in one look for removing the cgroups of a job of this process's own user. */
 #define CGROUP_STEP_NS 1000000ull
 
-/* A record whose job has ended: it goes once the end is on the disk. After a power cut the database
- * may have lost the job's start as well, and then the record alone says that it ran. */
-struct record_left {
-	int64_t id;
-	uint32_t attempt;
-	uid_t uid;
-};
-
 struct job_ender {
-	struct job_list ending;   /* their end could not be written */
-	struct turns ends;        /* struct queue_use, with ends to be read */
-	struct record_left *left; /* the oldest first, from left_first on; malloc'ed */
-	size_t left_first, left_synced, left_count, left_room;
-	struct disk_waiter left_durable;
-	size_t left_syncing; /* so many wait for the disk; 0: none */
+	struct job_list ending; /* their end could not be written */
+	struct turns ends;      /* struct queue_use, with ends to be read */
 	/* The cgroup of a job that is over, to be removed when it is empty; or "". */
 	char cgroup[PATH_MAX];
 };
@@ -70,51 +69,6 @@ struct job_ender *job_ender_new(void)
 	if (ender)
 		ender->ending.as_they_come = true;
 	return ender;
-}
-
-/* ---- records ------------------------------------------------------------------------------ */
-
-/* The shim could not record the end, by this errno value; 0: it did not say so. */
-static int given_up(const struct queues *q, const struct job_record *record)
-{
-	int error = job_file_link(q, record, SHIM_GIVEN_UP);
-
-	return strerrordesc_np(error) ? error : 0;
-}
-
-int job_record_read(const struct queues *q, const struct job_record *record, json_t **ret_start,
-		    json_t **ret_end)
-{
-	char text[RECORD_MAX], *at = text, *end;
-
-	*ret_start = *ret_end = NULL;
-	ssize_t n = job_file_read(q, record, SHIM_RECORD, text, sizeof(text));
-	if (n < 0 && n != -ENOENT)
-		return (int)n;
-	if (n <= 0)
-		return -given_up(q, record);
-	/* Lines that are whole. */
-	for (; (end = strchr(at, '\n')); at = end + 1) {
-		json_t *line = json_loadb(at, (size_t)(end - at), 0, NULL);
-		const char *kind = json_string_value(json_object_get(line, "kind"));
-		json_t **to = kind && !strcmp(kind, SHIM_KIND_START) ? ret_start : ret_end;
-
-		if (kind && !*to)
-			*to = line;
-		else
-			json_decref(line);
-	}
-	return *ret_start || *ret_end ? 0 : -EBADMSG;
-}
-
-#define RECORD_FILES (SHIM_FILE_RECORD | SHIM_FILE_CID | SHIM_FILE_GIVEN_UP)
-/* The pod's state must outlive a shim that was killed. */
-#define POD_FILES (SHIM_FILE_POD | SHIM_FILE_POD_STATE)
-
-static void records_remove(const struct job *job, bool all)
-{
-	job_files_remove(job->queues, &job->record,
-			 all && job_is_pod(&job->record) ? RECORD_FILES | POD_FILES : RECORD_FILES);
 }
 
 /* ---- processes that are left ---------------------------------------------------------------- */
@@ -220,70 +174,6 @@ void job_processes_drop(const struct job *job)
 				   job->record.attempt, NULL, NULL, NULL);
 	else
 		(void)leftovers_end(job);
-}
-
-/* ---- records that are left ------------------------------------------------------------------ */
-
-static bool record_leave(struct queues *q, const struct job_record *record)
-{
-	struct record_left *left = array_grown(q->ender->left, q->ender->left_count,
-					       &q->ender->left_room, sizeof(*left));
-	if (!left)
-		return false;
-	q->ender->left = left;
-	q->ender->left[q->ender->left_count++] =
-		(struct record_left){record->id, record->attempt, record->uid};
-	return true;
-}
-
-/* A file that stays behind, where there is no memory, goes with the job's log. */
-static void records_leave(const struct job *job)
-{
-	if (job_is_pod(&job->record))
-		records_remove(job, true);
-	else
-		(void)record_leave(job->queues, &job->record);
-}
-
-static void on_records_durable(struct disk_waiter *waiter, int rc)
-{
-	struct job_ender *ender = CONTAINER_OF(waiter, struct job_ender, left_durable);
-
-	if (rc == 0)
-		ender->left_synced = ender->left_syncing;
-	ender->left_syncing = 0;
-}
-
-void queue_records_sync(struct queues *q)
-{
-	if (q->ender->left_synced == q->ender->left_count || q->ender->left_syncing)
-		return;
-	q->ender->left_syncing = q->ender->left_count;
-	q->ender->left_durable.cb = on_records_durable;
-	job_store_await(q->store, &q->ender->left_durable);
-}
-
-void queue_records_tidy(struct queues *q, size_t most)
-{
-	for (; most && q->ender->left_first < q->ender->left_synced; most--) {
-		const struct record_left *left = &q->ender->left[q->ender->left_first++];
-		const struct job_record record = {
-			.id = left->id, .attempt = left->attempt, .uid = left->uid};
-
-		job_files_remove(q, &record, RECORD_FILES);
-	}
-	if (q->ender->left_first == q->ender->left_count)
-		q->ender->left_first = q->ender->left_synced = q->ender->left_count = 0;
-}
-
-void queue_records_end(struct queues *q)
-{
-	struct job_ender *ender = q->ender;
-
-	if (ender->left_synced < ender->left_count && job_store_sync(q->store) == 0)
-		ender->left_synced = ender->left_count;
-	queue_records_tidy(q, TIDIED_AT_END);
-	free(ender->left);
 }
 
 /* ---- the end ------------------------------------------------------------------------------ */
@@ -421,7 +311,7 @@ static void outcome_take(struct job *job, struct outcome *outcome)
 	}
 	kill_point("end.recorded");
 	if (ran)
-		records_leave(job);
+		job_records_leave(job);
 	kill_point("end.left");
 	job_state_set(job, after);
 	log_event(LOG_INFO, "job.%s id=%" PRId64 " code=%d signal=%d reason=\"%s\"",
@@ -524,7 +414,7 @@ static void unstarted(struct job *job, bool pod_goes_on)
 	struct queues *q = job->queues;
 	int64_t id = job->record.id;
 
-	records_remove(job, false);
+	job_records_remove(job, false);
 	if (*job->record.ending && !pod_goes_on)
 		ending_apply(job, &outcome);
 	if (job->record.boot != q->boot)
@@ -584,7 +474,7 @@ static void lost(struct job *job, int unread)
 {
 	struct outcome outcome = {
 		.state = JOB_LOST, .exit_code = JOB_CODE_UNKNOWN, .ended = now_realtime_ns()};
-	int error = given_up(job->queues, &job->record);
+	int error = job_record_given_up(job->queues, &job->record);
 
 	if (error)
 		snprintf(outcome.reason, sizeof(outcome.reason),

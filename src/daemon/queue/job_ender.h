@@ -3,7 +3,6 @@
  * other jobs. Loop thread only. */
 #pragma once
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -27,23 +26,12 @@ struct job_report {
 	void (*never)(struct job *job, const char *reason);
 };
 
-/* NULL: no memory. To be freed by free(), after queue_records_end() and after the jobs. */
+/* NULL: no memory. To be freed by free(), after the jobs. */
 struct job_ender *job_ender_new(void);
-/* Removes records of ended jobs, whose ends are on the disk then: the loop waits. */
-void queue_records_end(struct queues *q);
-/* Removes records of jobs whose end is on the disk, at most so many. */
-void queue_records_tidy(struct queues *q, size_t most);
-/* Has the ends of all jobs so far on the disk, soon. */
-void queue_records_sync(struct queues *q);
 /* Whether ends are to be read or written. */
 bool jobs_ending(const struct queues *q);
 /* Returns whether jobs_end_part() has something to do, and gives the owner of the next end. */
 bool jobs_end_owner(const struct queues *q, uid_t *ret);
-/* The record of the job's last attempt: how it started, and how it ended; owned by the caller.
- * NULL: it does not say. 0, also where there is no record: nothing of it began. -errno: there is
- * one that cannot be read, and it may have run. */
-int job_record_read(const struct queues *q, const struct job_record *record, json_t **ret_start,
-		    json_t **ret_end);
 /* Watches what runs of it; where nothing does, jobs_end_part() finds out how it ended. */
 void job_watch(struct job *job);
 /* True: it ran, and its end is not written yet. */

@@ -1,4 +1,9 @@
-/* The files of a job: those that its shim leaves are in a directory of the user's. */
+/* The files of jobs. A shim runs as the job's user, so its files are in a directory that the user
+ * owns. The user can replace a file by anything: a link, a pipe, another user's file. The user can
+ * also mount a file system there that never answers. So files are opened below that directory
+ * without following links, must be regular files of that user, and are read up to a bound. The
+ * launcher makes the directory of another user, and this process makes its own user's. A directory
+ * that somebody removed is made anew while a job of that user runs. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>

@@ -8,6 +8,7 @@
 #include "daemon/host/child.h"
 #include "daemon/queue/agents.h"
 #include "daemon/queue/job_ender.h"
+#include "daemon/queue/job_records.h"
 #include "daemon/queue/job_restore.h"
 #include "daemon/queue/job_starter.h"
 #include "daemon/queue/job_table.h"

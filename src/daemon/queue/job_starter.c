@@ -1,4 +1,13 @@
-/* Starting a job: a shim that waits, a slice that the shim holds, the start on disk, and go. */
+/* Starting a job. A start is a table of steps (`steps`). First come the checks, the place on GPUs,
+ * the slice, the attempt, and the question to the launcher for a shim. The launcher answers in a
+ * later round of the loop. Then the slice becomes the shim's, the start goes to disk, and the shim
+ * is told to go. Until then the shim waits, so nothing of the job runs before its start is on disk.
+ *
+ * Each step that leaves something behind has its undo. Where a step fails, the steps before it are
+ * undone from the last to the first, and the job waits again. How long it waits is up to
+ * job_start_judge(), which also finds that a job can never start. A daemon that is killed between
+ * two steps leaves a shim that was not told to go, and that ends by itself. It leaves a slice
+ * without a process, too, and the next daemon ends that slice. */
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>

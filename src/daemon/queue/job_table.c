@@ -1,4 +1,13 @@
-/* The jobs that have not ended: by ID, and by what they wait for. */
+/* The jobs that have not ended. Each job is found by its ID, and stands among the jobs of its user
+ * and of its array in the order in which they came. It is in one list at a time: pending, ready,
+ * waiting for other jobs or a time, running, or ending. Ready jobs that are alike share a bucket,
+ * because where the first of them finds no room the others find none either. So a decision looks at
+ * kinds of jobs, and not at each job of a long array.
+ *
+ * Users choose the names of queues and the sizes of requests, so tables of them are hashed with a
+ * random seed. A queue's name, an array, a bucket and a request live as long as some job has them.
+ * A job leaves a list by job_move() or job_free() alone, and both see to that. The loop's thread
+ * alone uses the table. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>

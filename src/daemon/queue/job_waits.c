@@ -1,4 +1,11 @@
-/* Jobs that wait for others to end, or for a time. Those of one request wait as one. */
+/* Jobs that wait for others to end, or for a time. The jobs of one request wait as one, so an array
+ * of 100,000 jobs has one entry at the job that it comes after. job_settle() puts a job where it
+ * belongs: among the ready ones, among those that wait, or, where the event cannot come any more,
+ * it reports that the job never starts.
+ *
+ * When a job or an array ends, the requests that wait for it are told, and are looked at in parts.
+ * How an array ended is counted in the database, which takes long, so the last counts are kept. A
+ * change that would make a job come after itself is found by job_comes_round(). */
 
 #include <stdio.h>
 

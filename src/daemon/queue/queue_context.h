@@ -15,6 +15,7 @@ struct enqueues;
 struct fair;
 struct job_ender;
 struct job_events;
+struct job_records;
 struct job_report;
 struct job_table;
 struct launcher;
@@ -58,6 +59,7 @@ struct queues {
 	struct job_store *store;
 	struct job_table *jobs;
 	struct job_ender *ender;
+	struct job_records *records;
 	struct enqueues *enqueues;
 	struct job_events *events;
 	struct agent *agents;

@@ -1,5 +1,14 @@
-/* The loop of the queues: what it does in each round and each second, which work is done in parts,
- * and what the report of a job means for others. */
+/* The loop of the queues, which has the objects of the queue work together. Objects do not call
+ * upwards: the ender and the waits report what became of a job, and the functions here do what
+ * follows for other jobs.
+ *
+ * Each round of the loop writes what was enqueued, decides who starts, and tells requests that wait
+ * for changes. Work on many jobs is done in parts: each kind of work that has something to do
+ * stands once in the line of the user whose part is next (host/fair.h). While the store would make
+ * the loop wait for the disk, nothing is begun; the store calls on_store_free() when that is over.
+ *
+ * At the start the database is read, and jobs are taken up (job_restore.h). At the end requests
+ * that wait for the disk are answered, and jobs go on without a daemon. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +33,7 @@
 #include "daemon/queue/job_events.h"
 #include "daemon/queue/job_files.h"
 #include "daemon/queue/job_history.h"
+#include "daemon/queue/job_records.h"
 #include "daemon/queue/job_restore.h"
 #include "daemon/queue/job_rights.h"
 #include "daemon/queue/job_starter.h"
@@ -307,6 +317,7 @@ static int queues_open(struct queues *q, struct error *err)
 static void objects_free(struct queues *q)
 {
 	free(q->ender);
+	free(q->records);
 	free(q->enqueues);
 	free(q->events);
 	job_table_free(q->jobs);
@@ -323,9 +334,10 @@ static struct queues *objects_new(const struct queues_host *host)
 	q->host = *host;
 	q->report = &report;
 	q->ender = job_ender_new();
+	q->records = job_records_new();
 	q->enqueues = enqueues_new();
 	q->events = calloc(1, sizeof(*q->events));
-	if (q->ender && q->enqueues && q->events &&
+	if (q->ender && q->records && q->enqueues && q->events &&
 	    job_table_new(*host->living_jobs, &q->jobs) == 0)
 		return q;
 	objects_free(q);
