@@ -78,12 +78,12 @@ static void connection_close(struct http_connection *c)
 {
 	struct http_server *server = c->server;
 
-	if (c->deferred)
-		c->on_gone(&c->call);
+	if (c->wait.deferred)
+		c->wait.on_gone(&c->call);
 	fair_withdraw(&c->turn);
 	http_call_end(c);
 	http_reader_free(&c->reader);
-	free(steal_ptr(&c->rest));
+	free(steal_ptr(&c->rest.data));
 	crowd_leave(&server->crowd, c->owner);
 	if (c->next)
 		c->next->previous = c->previous;
@@ -102,7 +102,7 @@ static void on_event(uv_poll_t *poll, int status, int events)
 
 	if (status < 0)
 		c->watched = 0; /* libuv has stopped to look */
-	if (c->deferred)
+	if (c->wait.deferred)
 		http_call_abort(c, "the client went away");
 	else if (c->state == HTTP_READS || c->state == HTTP_WRITES) {
 		c->turn.run = on_turn;
@@ -171,9 +171,9 @@ static bool rest_keep(struct http_connection *c, const char *data, size_t size)
 		return false;
 	if (size)
 		memcpy(rest, data, size);
-	free(c->rest);
-	c->rest = rest;
-	c->rest_size = size;
+	free(c->rest.data);
+	c->rest.data = rest;
+	c->rest.size = size;
 	return true;
 }
 
@@ -186,8 +186,8 @@ static void input_end(struct http_connection *c)
 
 static void connection_read(struct http_connection *c)
 {
-	const char *data = c->rest;
-	size_t size = c->rest_size;
+	const char *data = c->rest.data;
+	size_t size = c->rest.size;
 
 	if (!size) {
 		ssize_t n = rights_recv(c->fd, c->server->buffer, HTTP_TURN_BYTES, MSG_DONTWAIT);
@@ -221,7 +221,7 @@ static void request_next(struct http_connection *c)
 	}
 	http_reader_next(&c->reader);
 	c->state = HTTP_READS;
-	if (!c->rest_size)
+	if (!c->rest.size)
 		http_watch(c, UV_READABLE);
 	else if (!fair_do(&c->server->node->turns, c->owner, &c->turn))
 		http_watch(c, 0);
@@ -436,7 +436,7 @@ void http_server_stop(struct http_server *server)
 		connection_read(c);
 	}
 	for (struct http_connection *c = server->open; c; c = c->next)
-		if (c->deferred)
+		if (c->wait.deferred)
 			http_call_abort(c, "carved is stopping");
 	answers_send(server);
 	while (server->open)

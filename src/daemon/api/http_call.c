@@ -41,7 +41,7 @@ void http_call_abort(struct http_connection *c, const char *why)
 {
 	struct error err = {0};
 
-	c->on_gone(&c->call);
+	c->wait.on_gone(&c->call);
 	error_set(&err, EXIT_CODE_UNREACHABLE, "%s", why);
 	call_reply_error(&c->call, HTTP_STATUS_SERVICE_UNAVAILABLE, &err);
 }
@@ -51,8 +51,8 @@ void call_defer(struct call *call, void (*on_gone)(struct call *call))
 {
 	struct http_connection *c = http_connection_of(call);
 
-	c->on_gone = on_gone;
-	c->deferred = true;
+	c->wait.on_gone = on_gone;
+	c->wait.deferred = true;
 	http_watch(c, UV_DISCONNECT);
 }
 
@@ -63,16 +63,16 @@ static void on_gone_from_line(struct call *call)
 	struct http_connection *c = http_connection_of(call);
 
 	fair_withdraw(&c->turn);
-	free(steal_ptr(&c->answer_arg));
+	free(steal_ptr(&c->wait.arg));
 }
 
 static void on_turn(struct fair_work *turn)
 {
 	struct http_connection *c = CONTAINER_OF(turn, struct http_connection, turn);
 	/* The handler may put the call into a line again, with another argument. */
-	void *arg = steal_ptr(&c->answer_arg);
+	void *arg = steal_ptr(&c->wait.arg);
 
-	c->answer_with(&c->call, arg);
+	c->wait.answer(&c->call, arg);
 	free(arg);
 }
 
@@ -80,8 +80,8 @@ void call_fairly(struct call *call, call_answer answer, void *arg)
 {
 	struct http_connection *c = http_connection_of(call);
 
-	c->answer_with = answer;
-	c->answer_arg = arg;
+	c->wait.answer = answer;
+	c->wait.arg = arg;
 	c->turn.run = on_turn;
 	if (!fair_do(&call->node->turns, owner_of(call->peer.uid), &c->turn))
 		call_defer(call, on_gone_from_line);
@@ -170,7 +170,7 @@ void call_reply_text(struct call *call, unsigned status, char *text)
 	answer->text = text;
 	answer->size = c->headless ? 0 : size;
 	answer->sent = 0;
-	c->deferred = false;
+	c->wait.deferred = false;
 	http_answered(c);
 }
 

@@ -54,6 +54,20 @@ struct http_answer {
 	uid_t owner;  /* to whom it counts */
 };
 
+/* How a call that has no answer yet goes on. */
+struct http_wait {
+	bool deferred; /* the answer comes later; on_gone() tells the handler if the client goes */
+	void (*on_gone)(struct call *call);
+	call_answer answer; /* in the user's turn, with `arg` */
+	void *arg;          /* owned */
+};
+
+/* Bytes that came in behind a request. */
+struct http_rest {
+	char *data; /* owned */
+	size_t size;
+};
+
 enum http_state {
 	HTTP_READS,    /* a request, or the wait for it */
 	HTTP_CALLS,    /* the call is with whoever answers it */
@@ -73,18 +87,14 @@ struct http_connection {
 	enum http_state state;
 	bool last;     /* no request follows: the connection ends after this answer */
 	bool headless; /* the answer goes out without its body (HEAD) */
-	bool deferred; /* the answer comes later */
 	uint64_t moved_ns;
 	struct fair_work turn; /* the connection's reading, writing or call is in a line */
-	void (*on_gone)(struct call *call);
-	call_answer answer_with;
-	void *answer_arg;
+	struct http_wait wait;
 	struct http_reader reader;
 	struct http_target target;
 	struct http_body body;
 	struct http_answer answer;
-	char *rest; /* owned: bytes that came in behind a request */
-	size_t rest_size;
+	struct http_rest rest;
 };
 
 static inline struct http_connection *http_connection_of(struct call *call)
