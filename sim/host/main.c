@@ -76,13 +76,25 @@ int verb_fail(const struct error *err, bool json)
 	return err->code;
 }
 
+/* The exit code of a verb, unless what it printed is lost. */
+static int printed(int code)
+{
+	struct error err = {0};
+
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return code;
+	error_set(&err, EXIT_CODE_FAILED, "cannot write to standard output: %s",
+		  strerrordesc_np(errno));
+	return code ? code : verb_fail(&err, false);
+}
+
 int main(int argc, char **argv)
 {
 	struct error err = {0};
 
 	for (size_t i = 0; argc > 1 && i < ARRAY_SIZE(verbs); i++) {
 		if (!strcmp(argv[1], verbs[i].name))
-			return verbs[i].run(argc - 1, argv + 1);
+			return printed(verbs[i].run(argc - 1, argv + 1));
 	}
 	if (argc > 1 && !strcmp(argv[1], "--help")) {
 		usage(stdout);

@@ -173,6 +173,13 @@ int runtime_dir_choose(char *buf, size_t size, struct error *err)
 	const char *named = secure_getenv("CARVE_RUNTIME_DIR");
 	int rc = 0;
 
+	/* Each working directory would have a daemon of its own. */
+	if (named && *named && *named != '/') {
+		error_set(err, EXIT_CODE_USAGE, "CARVE_RUNTIME_DIR: %.200s is no absolute path",
+			  named);
+		error_hint(err, "for example: CARVE_RUNTIME_DIR=/tmp/carve-mine, or unset it");
+		return -EXIT_CODE_USAGE;
+	}
 	if (named && *named)
 		rc = snprintf(buf, size, "%s", named) < (int)size ? 0 : -ENAMETOOLONG;
 	else if (runtime_socket_answers(RUNTIME_DIR_SYSTEM "/" RUNTIME_SOCKET))

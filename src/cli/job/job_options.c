@@ -512,6 +512,8 @@ static int chdir_read(const char *text, json_t *body, struct error *err)
 			return path_set(body, "cwd", "chdir", logical, err);
 		}
 		text = ".";
+		if (!getcwd(path, sizeof(path)))
+			return error_set(err, EXIT_CODE_FAILED, "the current directory is gone");
 	}
 	if (!*text)
 		return error_set(err, EXIT_CODE_USAGE, "--chdir: the path is empty");

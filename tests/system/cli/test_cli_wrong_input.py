@@ -199,3 +199,34 @@ def test_hooks_of_a_simulated_host_are_in_its_own_directory(host):
     assert done.returncode == 0 and done.stdout.startswith(f"{place}/50-carve.json: "), done
     assert done.stderr == f"carve: note: this is a simulated host, so its hooks are in its own directory: podman --hooks-dir {place} run ...\n"
     assert host.carve("hook", "remove").stdout == f"{place}/50-carve.json: removed\n"
+
+
+def full(host, *argv):
+    return host.run(["sh", "-c", 'exec "$@" >/dev/full', "sh", BUILD / "carve", *argv])
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_session_whose_id_cannot_be_printed_is_named(host, options):
+    done = full(host, "session", "request", "--vram", "1", *options)
+    session, = host.carve_json("session", "list")
+    said = f"session {session['id']} is granted, but its ID cannot be printed: No space left on device"
+    assert done.returncode == 1 and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+@pytest.mark.parametrize("words", [["sim", "list"], ["sim", "list", "--json"], ["sim", "stat"], ["sim", "stat", "--json"], ["gpu", "list"],
+                                   ["help"], ["--version"], ["job", "list", "--json"]])
+def test_output_that_is_lost_is_a_failure(host, words):
+    done = full(host, *words)
+    assert done.returncode == 1 and "No space left on device" in done.stderr and done.stderr.count("\n") == 1, done
+
+
+def test_a_runtime_directory_that_depends_on_the_working_directory_is_refused(host, tmp_path):
+    done = host.run([BUILD / "carve", "gpu", "list"], env={"CARVE_RUNTIME_DIR": "relative"}, cwd=tmp_path)
+    assert done.returncode == 2 and "CARVE_RUNTIME_DIR: relative is no absolute path; for example" in done.stderr, done.stderr
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_job_of_a_directory_that_is_gone_is_refused(host, tmp_path):
+    done = host.run(["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh", BUILD / "carve", "enqueue", "--queue", "q", "--", "true"],
+                    cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr == "carve: the current directory is gone\n"
