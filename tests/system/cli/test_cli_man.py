@@ -104,7 +104,7 @@ def test_pages_and_messages_name_no_file_of_the_source_tree():
 
 def test_each_setting_of_the_daemon_stands_in_its_page_and_in_its_document():
     text = (ROOT / "src/daemon/config.c").read_text()
-    names = re.findall(r'\{"(\w+)", take_', text)
+    names = re.findall(r'\bFIELD\(\w+, "(\w+)"', text)
     assert "slicing_policy" in names and len(names) > 5
     for name in names:
         assert name in plain(PAGES / "carved.8"), name
