@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +17,8 @@
 
 #define PROGRAM "carve-kubernetes"
 #define WORDS_MAX 16
+/* The reader says a few lines. */
+#define SAID_SIZE 4096
 #define MAX_PODS_MAX 100000
 
 int agent_pods_check(const struct cli *cli, struct error *err)
@@ -65,7 +68,7 @@ static size_t word_add(char *words[WORDS_MAX], size_t count, const char *option,
 	return count;
 }
 
-_Noreturn static void reader_become(const struct cli *cli, int out)
+_Noreturn static void reader_become(const struct cli *cli, int out, int said)
 {
 	char path[PATH_MAX], *words[WORDS_MAX] = {path, (char *)"template"};
 	size_t count = 2;
@@ -79,15 +82,40 @@ _Noreturn static void reader_become(const struct cli *cli, int out)
 	count = word_add(words, count, "--api", cli->value[OPT_AGENT_API]);
 	count = word_add(words, count, "--token-file", cli->value[OPT_AGENT_TOKEN]);
 	(void)word_add(words, count, "--ca-file", cli->value[OPT_AGENT_CA]);
-	if (dup2(out, STDOUT_FILENO) >= 0)
+	if (dup2(out, STDOUT_FILENO) >= 0 && dup2(said, STDERR_FILENO) >= 0)
 		execv(path, words);
-	fprintf(stderr, "carve: cannot execute carve-kubernetes: %s\n", strerrordesc_np(errno));
+	fprintf(stderr, PROGRAM ": cannot be executed: %s\n", strerrordesc_np(errno));
 	_exit(EXIT_CODE_NOT_FOUND);
 }
 
-/* It has said on standard error what is wrong; then *err stays without a message. */
+/* Prints what the reader said. The last line of a reader that `failed` becomes the error instead.
+ */
+static void said_tell(int fd, bool failed, char last[static SAID_SIZE])
+{
+	char text[SAID_SIZE];
+	ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+	char *line = text, *end;
+
+	last[0] = '\0';
+	text[n > 0 ? n : 0] = '\0';
+	for (; *line; line = end) {
+		end = line + strcspn(line, "\n");
+		end += *end == '\n';
+		if (!failed || *end) {
+			fprintf(stderr, "%.*s", (int)(end - line), line);
+			continue;
+		}
+		const char *words = line;
+		if (!strncmp(words, PROGRAM ": ", strlen(PROGRAM ": ")))
+			words += strlen(PROGRAM ": ");
+		snprintf(last, SAID_SIZE, "%.*s", (int)strcspn(words, "\n"), words);
+	}
+}
+
 static int template_read(const struct cli *cli, json_t **ret, struct error *err)
 {
+	cleanup_close int said = memfd_create("carve-said", MFD_CLOEXEC);
+	char last[SAID_SIZE];
 	int ends[2], status = 0;
 
 	/* The template alone could be read without a cluster, and each job would fail. */
@@ -102,7 +130,7 @@ static int template_read(const struct cli *cli, json_t **ret, struct error *err)
 	fflush(NULL);
 	pid_t child = fork();
 	if (child == 0)
-		reader_become(cli, ends[1]);
+		reader_become(cli, ends[1], said);
 	close(ends[1]);
 	FILE *from = fdopen(ends[0], "r");
 	*ret = from ? json_loadf(from, 0, NULL) : NULL;
@@ -110,13 +138,15 @@ static int template_read(const struct cli *cli, json_t **ret, struct error *err)
 		fclose(from);
 	while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
 		;
-	if (child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0 && *ret)
+	bool read = child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0 && *ret;
+	said_tell(said, !read, last);
+	if (read)
 		return 0;
 	json_decref(*ret);
 	*ret = NULL;
 	error_set(err,
 		  WIFEXITED(status) && WEXITSTATUS(status) ? WEXITSTATUS(status) : EXIT_CODE_FAILED,
-		  "the pod template is not taken; the line above says why");
+		  "%s", *last ? last : "the pod template cannot be read");
 	return -err->code;
 }
 

@@ -366,13 +366,15 @@ def test_a_job_may_ask_for_less_than_its_queue_and_not_for_more(pods):
 def test_errors_of_the_command_are_one_line(pods):
     def says(*options, code=2, **more):
         done = pods.agent("half=0.5", options=options, **more)
-        assert done.returncode == code, done.stderr
+        assert done.returncode == code and done.stderr.startswith('{"error":') and done.stderr.count("\n") == 1, done.stderr
         return done.stderr
 
     assert "'0' is no number" in says("--max-pods", "0")
     assert "--gpus does not go" in says("--gpus", "0")
     assert "No such file" in says("--token-file", "/nowhere")
     assert "spce is unknown" in says(template="spce: {}\n")
+    assert "--namespace: 'A B' is no name for it" in says("--namespace", "A B")
+    assert "--api: 'foo' is no URL" in says("--api", "foo")
     assert "no image" in says(template="spec: {}\n")
     done = pods.host.carve("agent", "--max-pods", "3", "--queue", "a=1")
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "--on kubernetes" in done.stderr
