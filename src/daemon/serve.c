@@ -230,7 +230,7 @@ static void on_inventory(void *arg)
 	uv_timer_start(&node->tick, on_tick, TICK_IDLE_MS, TICK_IDLE_MS);
 	log_event(LOG_INFO, "carved.listening dir=%s state=%s version=%s", node->runtime.dir,
 		  node->state.dir, CARVE_VERSION);
-	supervisor_tell("READY=1");
+	keep_tell(&node->keep, "READY=1");
 }
 
 /* ---- the whole --------------------------------------------------------------------------- */

@@ -115,14 +115,14 @@ static void on_writable(uv_poll_t *poll, int status, int events)
 	queue_send(poll->data);
 }
 
-/* `format` takes the name. */
-static void message_send(struct keep *keep, const char *what, const char *name, int fd)
+/* Behind the messages that the supervisor has not taken yet. */
+static void text_send(struct keep *keep, const char *text, int fd)
 {
 	struct keep_sending *s = calloc(1, sizeof(*s));
 
 	if (!s)
 		return;
-	snprintf(s->text, sizeof(s->text), "%s\nFDNAME=%s", what, name);
+	snprintf(s->text, sizeof(s->text), "%s", text);
 	int rc = keep->first ? -EAGAIN : supervisor_tell_with(s->text, fd);
 	if (!is_busy(rc)) {
 		if (rc < 0)
@@ -134,6 +134,20 @@ static void message_send(struct keep *keep, const char *what, const char *name, 
 	*keep->last = s;
 	keep->last = &s->next;
 	queue_send(keep);
+}
+
+static void message_send(struct keep *keep, const char *what, const char *name, int fd)
+{
+	char text[sizeof(((struct keep_sending *)0)->text)];
+
+	snprintf(text, sizeof(text), "%s\nFDNAME=%s", what, name);
+	text_send(keep, text, fd);
+}
+
+void keep_tell(struct keep *keep, const char *state)
+{
+	if (supervisor_fd() >= 0)
+		text_send(keep, state, -1);
 }
 
 static void name_forget(struct keep *keep, const char *name)

@@ -35,6 +35,8 @@ void keep_taken(struct keep *keep);
 /* Has a descriptor kept, which stays the caller's, in place of any of that name. */
 void keep_put(struct keep *keep, const char *owner, const char *part, int fd);
 void keep_drop(struct keep *keep, const char *owner, const char *part);
+/* Tells the supervisor a state that it must not miss, as "READY=1", behind the names. */
+void keep_tell(struct keep *keep, const char *state);
 /* The process is about to end: waits until all of it is sent, 0.2 s at most. */
 void keep_flush(struct keep *keep);
 /* Ends this process at once, as if it were killed, so that its supervisor starts the next one;

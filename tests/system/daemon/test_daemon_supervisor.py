@@ -1,4 +1,5 @@
 """The supervisor: it starts the daemon's worker again, and keeps the descriptors of ledgers meanwhile."""
+import contextlib
 import fcntl
 import os
 import pathlib
@@ -357,3 +358,25 @@ def test_descriptors_under_the_right_names_are_checked(supervised, make_child):
         assert f"ledger.rejected id={session}" in daemon.log()
         assert daemon.show(session)["pids"] == [child.pid] and daemon.show(session)["ledger"] == "lost"
         wait_until(lambda: "s-nobody.ledger" not in supervisor.names())
+
+
+def test_a_supervisor_that_is_slow_to_read_hears_that_the_daemon_serves(daemon, tmp_path):
+    """The kernel queues few messages at a socket; a host of many GPUs fills that queue with their names."""
+    daemon.kill()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        notify.bind(str(tmp_path / "notify"))
+        other.connect(str(tmp_path / "notify"))
+        other.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                other.send(b"X=1")
+        daemon.process = subprocess.Popen(
+            ["sh", "-c", 'LISTEN_PID=$$ exec "$@"', "sh", BUILD / "carved", "--runtime-dir", daemon.runtime, "--foreground"],
+            env=dict(daemon.env(), NOTIFY_SOCKET=str(tmp_path / "notify"), FDSTORE="1000", LISTEN_FDS="0", LISTEN_FDNAMES=""),
+            stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_until(lambda: Systemd.serves(daemon))
+        notify.settimeout(60)
+        wait_until(lambda: b"READY=1" in notify.recv(4096), timeout=30)
+        daemon.process.terminate()
+        assert daemon.process.wait(60) == 0
+    daemon.start()
