@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/json_text.h"
 #include "base/macros.h"
 #include "cli/top/top_model.h"
 #include "cli/top/top_table.h"
@@ -99,7 +100,7 @@ static struct top_model *model_make(bool leases)
 static int column_named(enum top_list list, const char *title)
 {
 	size_t count;
-	const struct top_column *columns = top_columns(list, &count);
+	const struct column *columns = top_columns(list, &count);
 
 	for (size_t c = 0; c < count; c++)
 		if (!strcmp(columns[c].title, title))
@@ -111,7 +112,7 @@ static int column_named(enum top_list list, const char *title)
 static void assert_cell(const struct top_model *model, enum top_list list, size_t item,
 			const char *title, const char *text)
 {
-	struct top_cell cell;
+	struct cell cell;
 
 	top_cell(model, list, item, (size_t)column_named(list, title), &cell);
 	assert_string_equal(cell.text, text);
@@ -156,7 +157,7 @@ static void test_states_fit_into_80_columns(void **state)
 static void test_cells(void **state)
 {
 	struct top_model *m = model_make(false);
-	struct top_cell cell;
+	struct cell cell;
 
 	assert_cell(m, TOP_GPUS, 0, "USED", "8Gi/80Gi");
 	assert_cell(m, TOP_GPUS, 0, "BUSY", "37%");
@@ -195,7 +196,7 @@ static void test_users_are_summed_against_quotas(void **state)
 {
 	struct top_model *m = model_make(false);
 
-	assert_int_equal(m->user_count, 4);
+	assert_int_equal(top_list_size(m, TOP_USERS), 4);
 	assert_cell(m, TOP_USERS, 0, "USER", "alice");
 	assert_cell(m, TOP_USERS, 0, "SESSIONS", "1");
 	assert_cell(m, TOP_USERS, 0, "WAITING", "1");
@@ -225,7 +226,7 @@ static void test_a_user_whose_name_changes_meanwhile_has_one_row(void **state)
 	};
 	struct top_model *m = top_model_read(&answers, 0);
 
-	assert_int_equal(m->user_count, 3);
+	assert_int_equal(top_list_size(m, TOP_USERS), 3);
 	assert_cell(m, TOP_USERS, 0, "USER", "2005");
 	assert_cell(m, TOP_USERS, 0, "SESSIONS", "1/3");
 	assert_cell(m, TOP_USERS, 0, "WAITING", "1");
@@ -270,7 +271,7 @@ static void test_answers_of_other_types_are_survived(void **state)
 		for (int list = 0; list < TOP_LISTS; list++)
 			for (size_t c = 0, n; top_columns((enum top_list)list, &n) && c < n; c++)
 				for (size_t r = 0; r < top_list_size(m, (enum top_list)list); r++) {
-					struct top_cell cell;
+					struct cell cell;
 
 					top_cell(m, (enum top_list)list, r, c, &cell);
 				}
@@ -296,25 +297,25 @@ static void test_bytes_and_seconds(void **state)
 		     {GIB(80), "80Gi"},
 		     {GIB(80) - MIB(400), "79.7Gi"},
 		     {GIB(1024), "1Ti"},
-		     {TOP_NONE, "-"},
-		     {TOP_NONE - 1, "16Ei"}};
+		     {COLUMN_NONE, "-"},
+		     {COLUMN_NONE - 1, "16Ei"}};
 	static const struct {
 		int64_t seconds;
 		const char *text;
 	} times[] = {{-5, "0s"},      {59, "59s"},      {60, "1m00s"},
 		     {3661, "1h01m"}, {90000, "1d01h"}, {INT64_MAX, "999d00h"}};
-	char buf[TOP_BYTES_SIZE];
+	char buf[COLUMN_SHORT_SIZE];
 
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++)
-		assert_string_equal(top_bytes_text(sizes[i].bytes, buf), sizes[i].text);
-	assert_string_equal(top_room_text(GIB(80) - MIB(400), buf), "79.6Gi");
-	assert_string_equal(top_room_text(1048575, buf), "1023Ki");
-	assert_string_equal(top_room_text(GIB(100) - 1, buf), "99.9Gi");
-	assert_string_equal(top_bytes_text(GIB(100) - 1, buf), "100Gi");
-	assert_string_equal(top_room_text(0, buf), "0");
-	assert_string_equal(top_room_text(TOP_NONE, buf), "-");
+		assert_string_equal(column_bytes_text(sizes[i].bytes, buf), sizes[i].text);
+	assert_string_equal(column_room_text(GIB(80) - MIB(400), buf), "79.6Gi");
+	assert_string_equal(column_room_text(1048575, buf), "1023Ki");
+	assert_string_equal(column_room_text(GIB(100) - 1, buf), "99.9Gi");
+	assert_string_equal(column_bytes_text(GIB(100) - 1, buf), "100Gi");
+	assert_string_equal(column_room_text(0, buf), "0");
+	assert_string_equal(column_room_text(COLUMN_NONE, buf), "-");
 	for (size_t i = 0; i < ARRAY_SIZE(times); i++)
-		assert_string_equal(top_seconds_text(times[i].seconds, buf), times[i].text);
+		assert_string_equal(column_seconds_text(times[i].seconds, buf), times[i].text);
 }
 
 /* The column that is sorted by has a mark behind its title. */
@@ -322,7 +323,7 @@ static void test_titles_fit(void **state)
 {
 	for (enum top_list list = 0; list < TOP_LISTS; list++) {
 		size_t count;
-		const struct top_column *columns = top_columns(list, &count);
+		const struct column *columns = top_columns(list, &count);
 
 		for (size_t i = 0; i < count; i++)
 			assert_true(columns[i].width > (int)strlen(columns[i].title));
@@ -345,7 +346,8 @@ static void assert_sessions(const struct top_model *m, const struct top_order *o
 	struct top_row *rows = top_rows(m, TOP_SESSIONS, order, &count);
 
 	for (size_t i = 0; i < count; i++) {
-		const char *id = m->sessions[rows[i].item].id;
+		const char *id =
+			json_text(json_array_get(m->list[TOP_SESSIONS], rows[i].item), "id");
 
 		found[i] = rows[i].process >= 0 ? '.' : *id ? id[2] : '-';
 	}
@@ -406,10 +408,7 @@ static void test_selection_follows_its_session(void **state)
 	keys(&view, "jjjjj");
 	assert_string_equal(selected(&view), "s-bbbbbb");
 	/* One that was before it ends. */
-	free(next->sessions[1].processes);
-	memmove(&next->sessions[1], &next->sessions[2], sizeof(next->sessions[2]));
-	next->sessions[2] = (struct top_session){0};
-	next->session_count--;
+	json_array_remove(next->list[TOP_SESSIONS], 1);
 	top_view_update(&view, next);
 	assert_string_equal(selected(&view), "s-bbbbbb");
 	assert_int_equal(view.pane[TOP_SESSIONS].selected, 1);
@@ -516,7 +515,7 @@ static void test_interval_and_focus(void **state)
 	for (int i = 0; i < 30; i++)
 		keys(&view, "+");
 	assert_int_equal(view.interval_ns, TOP_INTERVAL_MAX_NS);
-	m->waiting_count = 0;
+	json_array_clear(m->list[TOP_WAITING]);
 	top_view_update(&view, m);
 	keys(&view, "3"); /* nobody waits: not shown */
 	assert_int_equal(view.focus, TOP_SESSIONS);
@@ -525,15 +524,13 @@ static void test_interval_and_focus(void **state)
 	top_view_key(&view, TOP_KEY_TAB);
 	top_view_key(&view, TOP_KEY_BACKTAB);
 	assert_int_equal(view.focus, TOP_USERS);
-	m->user_count = 0;
+	json_array_clear(m->list[TOP_USERS]);
 	top_view_update(&view, m);
 	assert_int_equal(view.focus, TOP_SESSIONS);
 	keys(&view, "h");
 	assert_int_equal(view.mode, TOP_HELPING);
 	keys(&view, "x");
 	assert_int_equal(view.mode, TOP_LOOKING);
-	m->waiting_count = 1;
-	m->user_count = 4;
 	top_view_free(&view);
 	top_model_free(m);
 }
@@ -594,7 +591,7 @@ static void test_columns_fit_any_width(void **state)
 			size_t count;
 			int total = 0;
 			bool rest = false;
-			const struct top_column *columns = top_columns((enum top_list)list, &count);
+			const struct column *columns = top_columns((enum top_list)list, &count);
 
 			top_columns_fit((enum top_list)list, width % 2, width, widths);
 			for (size_t c = 0; c < count; c++) {

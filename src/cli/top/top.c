@@ -33,9 +33,9 @@ static void list_print(const struct top_model *model, enum top_list list)
 {
 	const char *headings[TOP_COLUMNS_MAX + 1];
 	size_t count, shown = 0;
-	const struct top_column *columns = top_columns(list, &count);
+	const struct column *columns = top_columns(list, &count);
 	cleanup_table struct table table;
-	struct top_cell cell;
+	struct cell cell;
 
 	for (size_t c = 0; c < count; c++)
 		if (!columns[c].leases || model->leases)
@@ -62,7 +62,7 @@ static void model_print(const struct top_model *model)
 		strftime(clock, sizeof(clock), "%Y-%m-%d %H:%M:%S", &local);
 	printf("carve %s, %s, daemon %d, driver %s\n", model->version, clock,
 	       (int)model->daemon_pid, model->driver);
-	if (!model->gpu_count)
+	if (!top_list_size(model, TOP_GPUS))
 		puts("\nno GPU: `carve check` says why");
 	for (int list = 0; list < TOP_LISTS; list++) {
 		if (!top_list_size(model, (enum top_list)list))

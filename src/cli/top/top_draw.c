@@ -185,8 +185,7 @@ static void put_bar(int y, int x, int width, double full, double light)
 	put(y, x + width - 1, 1, false, A_BOLD, "]");
 }
 
-static void put_cell(int y, int x, int width, const struct top_column *column,
-		     const struct top_cell *cell)
+static void put_cell(int y, int x, int width, const struct column *column, const struct cell *cell)
 {
 	int text = MAX(top_text_width(cell->text), column->flexible ? 11 : 4);
 	int bar = width - text - 1;
@@ -211,7 +210,7 @@ static void draw_heading(const struct top_view *view, enum top_list list, int y,
 			       : A_REVERSE;
 	char text[64];
 	size_t count;
-	const struct top_column *columns = top_columns(list, &count);
+	const struct column *columns = top_columns(list, &count);
 	int x = 0;
 
 	put(y, 0, COLS, false, look, "");
@@ -237,9 +236,9 @@ static void draw_heading(const struct top_view *view, enum top_list list, int y,
 static void draw_row(const struct top_view *view, enum top_list list, const struct top_row *row,
 		     int y, const int widths[static TOP_COLUMNS_MAX])
 {
-	struct top_cell cell;
+	struct cell cell;
 	size_t count;
-	const struct top_column *columns = top_columns(list, &count);
+	const struct column *columns = top_columns(list, &count);
 	int x = 0;
 
 	if (row->process >= 0) {
@@ -280,14 +279,14 @@ static void draw_list(struct top_view *view, enum top_list list, struct top_plac
 static void draw_title(const struct top_view *view, const struct top_status *status)
 {
 	const struct top_model *m = view->model;
-	char text[600], silent[TOP_BYTES_SIZE], clock[16] = "";
+	char text[600], silent[COLUMN_SHORT_SIZE], clock[16] = "";
 	char gpus[UNITS_TEXT_SIZE], sessions[UNITS_TEXT_SIZE];
 	time_t now = m ? (time_t)m->now : 0;
 	struct tm local;
 
 	if (status->trouble) {
 		snprintf(text, sizeof(text), "No answer for %s, trying again: %s",
-			 top_seconds_text(status->silent_s, silent), status->trouble);
+			 column_seconds_text(status->silent_s, silent), status->trouble);
 		put(0, 0, COLS, false, colour(PAIR_RED) | A_BOLD | (coloured ? 0 : A_REVERSE),
 		    text);
 		return;
@@ -300,9 +299,10 @@ static void draw_title(const struct top_view *view, const struct top_status *sta
 		strftime(clock, sizeof(clock), "%H:%M:%S", &local);
 	snprintf(text, sizeof(text),
 		 "carve %s  %s  %s, %s, %zu waiting  every %g s  daemon %d, driver %s", m->version,
-		 clock, units_format_count(m->gpu_count, "GPU", gpus),
-		 units_format_count(m->session_count, "session", sessions), m->waiting_count,
-		 (double)view->interval_ns / 1e9, (int)m->daemon_pid, m->driver);
+		 clock, units_format_count(top_list_size(m, TOP_GPUS), "GPU", gpus),
+		 units_format_count(top_list_size(m, TOP_SESSIONS), "session", sessions),
+		 top_list_size(m, TOP_WAITING), (double)view->interval_ns / 1e9, (int)m->daemon_pid,
+		 m->driver);
 	put(0, 0, COLS, false, A_BOLD, text);
 }
 

@@ -66,25 +66,27 @@ int top_fetch(const struct client *client, struct top_answers *ret, struct error
 	return rc;
 }
 
-static void process_name(struct top_process *process)
+static void process_name(json_t *process)
 {
-	char path[64];
+	int pid = (int)json_integer_value(json_object_get(process, "pid"));
+	char path[64], command[64];
 
-	snprintf(path, sizeof(path), "/proc/%d/comm", (int)process->pid);
-	if (process->pid <= 0 || file_read(path, process->command, sizeof(process->command)) < 0)
-		process->command[0] = '\0';
-	process->command[strcspn(process->command, "\n")] = '\0';
+	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+	if (pid <= 0 || file_read(path, command, sizeof(command)) < 0)
+		return;
+	command[strcspn(command, "\n")] = '\0';
+	json_object_set_new(process, "command", json_string(command));
 }
 
 /* As this host's /proc has them. */
-static void processes_name(struct top_model *model)
+static void processes_name(const struct top_model *model)
 {
-	for (size_t i = 0; i < model->gpu_count; i++)
-		for (size_t p = 0; p < model->gpus[i].process_count; p++)
-			process_name(&model->gpus[i].processes[p]);
-	for (size_t i = 0; i < model->session_count; i++)
-		for (size_t p = 0; p < model->sessions[i].process_count; p++)
-			process_name(&model->sessions[i].processes[p]);
+	size_t i, p;
+	json_t *row, *process;
+
+	for (int list = TOP_GPUS; list <= TOP_SESSIONS; list++)
+		json_array_foreach(model->list[list], i, row)
+			json_array_foreach(top_processes(row), p, process) process_name(process);
 }
 
 static void look(const struct client *client, struct top_news *ret)

@@ -4,105 +4,118 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/json_text.h"
 #include "base/macros.h"
 #include "cli/moment.h"
-#include "cli/top/top_model.h"
+#include "client/gpu_holder.h"
 
 /* ---- columns ----------------------------------------------------------------------------- */
 
-enum {
-	GPU_INDEX,
-	GPU_NAME,
-	GPU_MEMORY,
-	GPU_PROMISED,
-	GPU_OUTSIDE,
-	GPU_FREE,
-	GPU_BUSY,
-	GPU_SESSIONS,
-	GPU_MODE,
-	GPU_STATE
-};
+static void busy_fill(const json_t *gpu, int64_t now, struct cell *cell)
+{
+	uint64_t percent = column_number(gpu, "utilization");
+
+	if (percent > 100)
+		return;
+	cell->number = cell->bar = (double)percent / 100;
+	column_print(cell, "%" PRIu64 "%%", percent);
+}
+
+static void gpu_used_fill(const json_t *gpu, int64_t now, struct cell *cell)
+{
+	column_bar(cell, column_number(gpu, "used_bytes"), column_number(gpu, "shown.claimed"),
+		   column_number(gpu, "memory_bytes"));
+}
+
+/* "ok"; "lost since 14:03"; of a GPU that another daemon has, whose it is. */
+static void gpu_state_fill(const json_t *gpu, int64_t now, struct cell *cell)
+{
+	static const char *const dated[] = {"lost", "failing", "draining"};
+	const json_t *holder = json_object_get(gpu, "held_by");
+	const char *state = json_text(gpu, "state");
+	char since[MOMENT_SIZE], held[GPU_HOLDER_SIZE];
+
+	if (json_is_object(holder))
+		column_print(cell, "%s", gpu_holder_text(holder, held));
+	moment_text(moment_parse(json_text(gpu, "state_since")), now, since);
+	for (size_t i = 0; i < ARRAY_SIZE(dated) && *since; i++)
+		if (!strcmp(state, dated[i]))
+			column_print(cell, "%s since %s", state, since);
+}
+
+static void session_used_fill(const json_t *session, int64_t now, struct cell *cell)
+{
+	uint64_t over = column_number(session, "over_bytes");
+	uint64_t used = column_number(session, "gpus.used_bytes");
+
+	if (over && over != COLUMN_NONE)
+		strncat(cell->text, "!", sizeof(cell->text) - strlen(cell->text) - 1);
+	if (used != COLUMN_NONE)
+		column_bar(cell, used, column_number(session, "gpus.peak_bytes"),
+			   column_number(session, "shown.size"));
+}
 
 /* Without the name, sessions and mode they fit into 80 columns. */
-static const struct top_column gpu_columns[] = {
-	[GPU_INDEX] = {"GPU", 4, .right = true},
-	[GPU_NAME] = {"NAME", 19, .rank = 4},
-	[GPU_MEMORY] = {"USED", 17, .flexible = true},
-	[GPU_PROMISED] = {"PROMISED", 9, .right = true, .rank = 1},
-	[GPU_OUTSIDE] = {"OUTSIDE", 8, .right = true, .rank = 3},
-	[GPU_FREE] = {"FREE", 6, .right = true, .rank = 2},
-	[GPU_BUSY] = {"BUSY", 10, .rank = 2},
-	[GPU_SESSIONS] = {"SESSIONS", 9, .right = true, .rank = 5},
-	[GPU_MODE] = {"MODE", 6, .rank = 6},
-	[GPU_STATE] = {"STATE", 20}, /* "draining since 14:03" */
+static const struct column gpu_columns[] = {
+	{"GPU", "index", FORMAT_COUNT, .width = 4, .right = true},
+	{"NAME", "name", FORMAT_TEXT, .width = 19, .rank = 4},
+	{"USED", "used_bytes", FORMAT_PART, "memory_bytes", gpu_used_fill, 17, .flexible = true},
+	{"PROMISED", "promised_bytes", FORMAT_BYTES, .width = 9, .right = true, .rank = 1},
+	{"OUTSIDE", "outside_bytes", FORMAT_BYTES, .width = 8, .right = true, .rank = 3},
+	{"FREE", "available_bytes", FORMAT_ROOM, .width = 6, .right = true, .rank = 2},
+	{"BUSY", NULL, FORMAT_SHARE, NULL, busy_fill, 10, .rank = 2},
+	{"SESSIONS", "sessions", FORMAT_COUNT, .width = 9, .right = true, .rank = 5},
+	{"MODE", "shown.mode", FORMAT_TEXT, .width = 6, .rank = 6},
+	/* "draining since 14:03" */
+	{"STATE", "state", FORMAT_KNOWN, NULL, gpu_state_fill, 20},
 };
 
-enum {
-	SESSION_ID,
-	SESSION_OWNER,
-	SESSION_STATE,
-	SESSION_GPUS,
-	SESSION_SIZE,
-	SESSION_USED,
-	SESSION_PEAK,
-	SESSION_REQUEST,
-	SESSION_LIMIT,
-	SESSION_RECEIVED,
-	SESSION_LEASES,
-	SESSION_WAITED,
-	SESSION_OVERRUN,
-	SESSION_PROCESSES,
-	SESSION_AGE,
-	SESSION_NAME
+static const struct column session_columns[] = {
+	{"SESSION", "id", FORMAT_KNOWN, .width = 15},
+	{"OWNER", "owner", FORMAT_KNOWN, .width = 10, .rank = 1},
+	{"STATE", "state", FORMAT_TEXT, .width = 6, .rank = 6},
+	{"GPU", "shown.gpus", FORMAT_TEXT, .width = 5, .rank = 2},
+	{"SIZE", "shown.size", FORMAT_BYTES, .width = 6, .right = true},
+	{"USED", "gpus.used_bytes", FORMAT_BYTES, NULL, session_used_fill, 20, .flexible = true},
+	{"PEAK", "gpus.peak_bytes", FORMAT_BYTES, .width = 6, .right = true, .rank = 3},
+	{"REQ", "shown.request", FORMAT_SHARE, .width = 5, .right = true, .rank = 5},
+	{"LIM", "shown.limit", FORMAT_SHARE, .width = 5, .right = true, .rank = 6},
+	{"GOT", "shown.received", FORMAT_SHARE, .width = 5, .right = true, .leases = true,
+	 .rank = 4},
+	{"LEASES", "leases", FORMAT_COUNT, .width = 7, .right = true, .leases = true, .rank = 8},
+	{"WAITED", "waited_ns", FORMAT_DURATION, .width = 7, .right = true, .leases = true,
+	 .rank = 8},
+	{"OVERRUN", "overrun_ns", FORMAT_DURATION, .width = 8, .right = true, .leases = true,
+	 .rank = 8},
+	{"PROCS", "pids", FORMAT_COUNT, .width = 6, .right = true, .rank = 3},
+	{"AGE", "created", FORMAT_AGE, .width = 6, .right = true, .rank = 4},
+	{"NAME", "name", FORMAT_TEXT, .width = 12, .rank = 7},
 };
 
-static const struct top_column session_columns[] = {
-	[SESSION_ID] = {"SESSION", 15},
-	[SESSION_OWNER] = {"OWNER", 10, .rank = 1},
-	[SESSION_STATE] = {"STATE", 6, .rank = 6},
-	[SESSION_GPUS] = {"GPU", 5, .rank = 2},
-	[SESSION_SIZE] = {"SIZE", 6, .right = true},
-	[SESSION_USED] = {"USED", 20, .flexible = true},
-	[SESSION_PEAK] = {"PEAK", 6, .right = true, .rank = 3},
-	[SESSION_REQUEST] = {"REQ", 5, .right = true, .rank = 5},
-	[SESSION_LIMIT] = {"LIM", 5, .right = true, .rank = 6},
-	[SESSION_RECEIVED] = {"GOT", 5, .right = true, .leases = true, .rank = 4},
-	[SESSION_LEASES] = {"LEASES", 7, .right = true, .leases = true, .rank = 8},
-	[SESSION_WAITED] = {"WAITED", 7, .right = true, .leases = true, .rank = 8},
-	[SESSION_OVERRUN] = {"OVERRUN", 8, .right = true, .leases = true, .rank = 8},
-	[SESSION_PROCESSES] = {"PROCS", 6, .right = true, .rank = 3},
-	[SESSION_AGE] = {"AGE", 6, .right = true, .rank = 4},
-	[SESSION_NAME] = {"NAME", 12, .rank = 7},
+static const struct column waiting_columns[] = {
+	{"LINE", "position", FORMAT_COUNT, .width = 5, .right = true},
+	{"SESSION", "id", FORMAT_KNOWN, .width = 15},
+	{"OWNER", "owner", FORMAT_KNOWN, .width = 10, .rank = 2},
+	{"ASKED", "asked", FORMAT_TEXT, .width = 18, .rank = 1},
+	{"SINCE", "created", FORMAT_AGE, .width = 6, .right = true, .rank = 1},
+	{"WAITS FOR", "reason", FORMAT_TEXT, .width = 10, .flexible = true, .rank = 3},
 };
 
-enum { WAITING_POSITION, WAITING_ID, WAITING_OWNER, WAITING_ASKED, WAITING_SINCE, WAITING_REASON };
-
-static const struct top_column waiting_columns[] = {
-	[WAITING_POSITION] = {"LINE", 5, .right = true},
-	[WAITING_ID] = {"SESSION", 15},
-	[WAITING_OWNER] = {"OWNER", 10, .rank = 2},
-	[WAITING_ASKED] = {"ASKED", 18, .rank = 1},
-	[WAITING_SINCE] = {"SINCE", 6, .right = true, .rank = 1},
-	[WAITING_REASON] = {"WAITS FOR", 10, .flexible = true, .rank = 3},
-};
-
-enum { USER_NAME, USER_KIND, USER_SESSIONS, USER_WAITING, USER_GPUS, USER_USED, USER_SIZE };
-
-static const struct top_column user_columns[] = {
-	[USER_NAME] = {"USER", 14},
-	[USER_KIND] = {"KIND", 5, .rank = 4},
-	[USER_SESSIONS] = {"SESSIONS", 9, .right = true, .rank = 1},
-	[USER_WAITING] = {"WAITING", 8, .right = true, .rank = 3},
-	[USER_GPUS] = {"GPUS", 6, .right = true, .rank = 2},
-	[USER_USED] = {"USED", 6, .right = true, .rank = 2},
-	[USER_SIZE] = {"PROMISED", 20, .flexible = true},
+static const struct column user_columns[] = {
+	{"USER", "name", FORMAT_TEXT, .width = 14},
+	{"KIND", "kind", FORMAT_TEXT, .width = 5, .rank = 4},
+	{"SESSIONS", "sessions", FORMAT_LIMITED, "quota.sessions", .width = 9, .right = true,
+	 .rank = 1},
+	{"WAITING", "shown.waiting", FORMAT_COUNT, .width = 8, .right = true, .rank = 3},
+	{"GPUS", "gpus", FORMAT_LIMITED, "quota.gpus", .width = 6, .right = true, .rank = 2},
+	{"USED", "used_bytes", FORMAT_BYTES, .width = 6, .right = true, .rank = 2},
+	{"PROMISED", "vram_bytes", FORMAT_PART, "quota.vram_bytes", .width = 20, .flexible = true},
 };
 
 static const struct {
 	const char *title;
-	const struct top_column *columns;
+	const struct column *columns;
 	size_t count;
 } lists[TOP_LISTS] = {
 	[TOP_GPUS] = {"GPUs", gpu_columns, ARRAY_SIZE(gpu_columns)},
@@ -118,7 +131,7 @@ const char *top_list_title(enum top_list list)
 	return lists[list].title;
 }
 
-const struct top_column *top_columns(enum top_list list, size_t *ret_count)
+const struct column *top_columns(enum top_list list, size_t *ret_count)
 {
 	*ret_count = lists[list].count;
 	return lists[list].columns;
@@ -126,344 +139,27 @@ const struct top_column *top_columns(enum top_list list, size_t *ret_count)
 
 size_t top_list_size(const struct top_model *model, enum top_list list)
 {
-	switch (list) {
-	case TOP_GPUS:
-		return model->gpu_count;
-	case TOP_SESSIONS:
-		return model->session_count;
-	case TOP_WAITING:
-		return model->waiting_count;
-	default:
-		return model->user_count;
-	}
-}
-
-/* ---- cells ------------------------------------------------------------------------------- */
-
-/* How many times `size / parts` it is, the last one rounded up or down. */
-static uint64_t parts_of(uint64_t bytes, uint64_t size, unsigned parts, bool up)
-{
-	unsigned __int128 all = (unsigned __int128)bytes * parts + (up ? size - 1 : 0);
-
-	return (uint64_t)(all / size);
-}
-
-/* Three digits, or four of a unit that has as many. */
-static const char *bytes_text(uint64_t bytes, bool up, char buf[static TOP_BYTES_SIZE])
-{
-	static const char *const units[] = {"B", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"};
-	uint64_t size = 1;
-	size_t unit = 0;
-
-	if (bytes == TOP_NONE || bytes == 0) {
-		snprintf(buf, TOP_BYTES_SIZE, "%s", bytes ? "-" : "0");
-		return buf;
-	}
-	/* A number that would be rounded up to 1024 takes the next unit. */
-	for (; parts_of(bytes, size, 1, up) >= 1024 && unit + 1 < ARRAY_SIZE(units); unit++)
-		size *= 1024;
-	uint64_t tenths = parts_of(bytes, size, 10, up);
-	if (tenths >= 1000 || unit == 0)
-		snprintf(buf, TOP_BYTES_SIZE, "%" PRIu64 "%s", parts_of(bytes, size, 1, up),
-			 units[unit]);
-	else if (tenths % 10)
-		snprintf(buf, TOP_BYTES_SIZE, "%" PRIu64 ".%u%s", tenths / 10,
-			 (unsigned)(tenths % 10), units[unit]);
-	else
-		snprintf(buf, TOP_BYTES_SIZE, "%" PRIu64 "%s", tenths / 10, units[unit]);
-	return buf;
-}
-
-const char *top_bytes_text(uint64_t bytes, char buf[static TOP_BYTES_SIZE])
-{
-	return bytes_text(bytes, true, buf);
-}
-
-const char *top_room_text(uint64_t bytes, char buf[static TOP_BYTES_SIZE])
-{
-	return bytes_text(bytes, false, buf);
-}
-
-const char *top_seconds_text(int64_t seconds, char buf[static TOP_BYTES_SIZE])
-{
-	int s = (int)MIN(MAX(seconds, 0), 999 * (int64_t)86400);
-
-	if (s < 60)
-		snprintf(buf, TOP_BYTES_SIZE, "%ds", s);
-	else if (s < 3600)
-		snprintf(buf, TOP_BYTES_SIZE, "%dm%02ds", s / 60, s % 60);
-	else if (s < 86400)
-		snprintf(buf, TOP_BYTES_SIZE, "%dh%02dm", s / 3600, s / 60 % 60);
-	else
-		snprintf(buf, TOP_BYTES_SIZE, "%dd%02dh", s / 86400, s / 3600 % 24);
-	return buf;
-}
-
-static void cell_text(struct top_cell *cell, const char *text)
-{
-	snprintf(cell->text, sizeof(cell->text), "%s", text);
-}
-
-static void cell_count(struct top_cell *cell, uint64_t count)
-{
-	cell->numeric = true;
-	cell->number = count == TOP_NONE ? -1 : (double)count;
-	if (count == TOP_NONE)
-		cell_text(cell, "-");
-	else
-		snprintf(cell->text, sizeof(cell->text), "%" PRIu64, count);
-}
-
-static void cell_bytes(struct top_cell *cell, uint64_t bytes)
-{
-	char text[TOP_BYTES_SIZE];
-
-	cell->numeric = true;
-	cell->number = bytes == TOP_NONE ? -1 : (double)bytes;
-	cell_text(cell, top_bytes_text(bytes, text));
-}
-
-/* The size of the largest slice that can be granted. */
-static void cell_room(struct top_cell *cell, uint64_t bytes)
-{
-	char text[TOP_BYTES_SIZE];
-
-	cell_bytes(cell, bytes);
-	cell_text(cell, top_room_text(bytes, text));
-}
-
-static void cell_share(struct top_cell *cell, double share)
-{
-	cell->numeric = true;
-	cell->number = share;
-	if (share < 0)
-		cell_text(cell, "-");
-	else
-		snprintf(cell->text, sizeof(cell->text), "%.0f%%", share * 100);
-}
-
-static void cell_seconds(struct top_cell *cell, int64_t seconds)
-{
-	char text[TOP_BYTES_SIZE];
-
-	cell->numeric = true;
-	cell->number = (double)seconds;
-	cell_text(cell, top_seconds_text(seconds, text));
-}
-
-static void cell_age(struct top_cell *cell, int64_t since, int64_t now)
-{
-	cell_seconds(cell, since ? now - since : 0);
-	if (!since)
-		cell_text(cell, "-");
-}
-
-static void cell_duration(struct top_cell *cell, uint64_t ns)
-{
-	cell->numeric = true;
-	cell->number = ns == TOP_NONE ? -1 : (double)ns;
-	if (ns == TOP_NONE)
-		cell_text(cell, "-");
-	else if (ns < 10000000000ull)
-		snprintf(cell->text, sizeof(cell->text), "%.2fs", (double)ns / 1e9);
-	else
-		cell_seconds(cell, (int64_t)(ns / 1000000000));
-}
-
-static double fraction(uint64_t part, uint64_t whole)
-{
-	return whole && part != TOP_NONE ? MIN((double)part / (double)whole, 1.0) : 0;
-}
-
-/* "12.5G/80G", with a bar */
-static void cell_part(struct top_cell *cell, uint64_t part, uint64_t whole)
-{
-	char a[TOP_BYTES_SIZE], b[TOP_BYTES_SIZE];
-
-	cell->numeric = true;
-	cell->number = part == TOP_NONE ? -1 : (double)part;
-	cell->bar = fraction(part, whole);
-	snprintf(cell->text, sizeof(cell->text), "%s/%s", top_bytes_text(part, a),
-		 top_bytes_text(whole, b));
-}
-
-/* "3/4"; without a limit "3" */
-static void cell_limited(struct top_cell *cell, uint64_t count, uint64_t limit)
-{
-	cell_count(cell, count);
-	if (limit != TOP_NONE)
-		snprintf(cell->text, sizeof(cell->text), "%" PRIu64 "/%" PRIu64, count, limit);
-}
-
-/* "ok"; "lost since 14:03"; of a GPU that another daemon has, whose it is. */
-static void cell_state(struct top_cell *cell, const struct top_gpu *gpu, int64_t now)
-{
-	static const char *const dated[] = {"lost", "failing", "draining"};
-	char since[MOMENT_SIZE];
-
-	cell_text(cell, *gpu->held_by ? gpu->held_by : *gpu->state ? gpu->state : "-");
-	moment_text(gpu->state_since, now, since);
-	for (size_t i = 0; i < ARRAY_SIZE(dated) && *since; i++)
-		if (!strcmp(gpu->state, dated[i]))
-			snprintf(cell->text, sizeof(cell->text), "%s since %s", gpu->state, since);
-}
-
-static void gpu_cell(const struct top_gpu *gpu, int64_t now, size_t column, struct top_cell *ret)
-{
-	switch (column) {
-	case GPU_INDEX:
-		return cell_count(ret, gpu->index);
-	case GPU_NAME:
-		return cell_text(ret, gpu->name);
-	case GPU_MEMORY:
-		cell_part(ret, gpu->used, gpu->memory);
-		ret->bar_light = fraction(gpu->outside + gpu->promised, gpu->memory);
-		return;
-	case GPU_PROMISED:
-		return cell_bytes(ret, gpu->promised);
-	case GPU_OUTSIDE:
-		return cell_bytes(ret, gpu->outside);
-	case GPU_FREE:
-		return cell_room(ret, gpu->available);
-	case GPU_BUSY:
-		cell_share(ret, gpu->utilization < 0 ? -1 : gpu->utilization / 100.0);
-		ret->bar = gpu->utilization < 0 ? -1 : gpu->utilization / 100.0;
-		return;
-	case GPU_SESSIONS:
-		return cell_count(ret, gpu->sessions);
-	case GPU_MODE:
-		return cell_text(ret, gpu->mode);
-	default:
-		return cell_state(ret, gpu, now);
-	}
-}
-
-static void session_lease_cell(const struct top_session *s, size_t column, struct top_cell *ret)
-{
-	switch (column) {
-	case SESSION_REQUEST:
-		return cell_share(ret, s->request);
-	case SESSION_LIMIT:
-		return cell_share(ret, s->limit);
-	case SESSION_RECEIVED:
-		/* A session of memory alone that did no work had no share to have. */
-		return cell_share(ret, s->request > 0 || s->leases ? s->received : -1);
-	case SESSION_LEASES:
-		return cell_count(ret, s->leases);
-	case SESSION_WAITED:
-		return cell_duration(ret, s->waited_ns);
-	default:
-		return cell_duration(ret, s->overrun_ns);
-	}
-}
-
-static void session_cell(const struct top_session *s, int64_t now, size_t column,
-			 struct top_cell *ret)
-{
-	switch (column) {
-	case SESSION_ID:
-		return cell_text(ret, *s->id ? s->id : "-");
-	case SESSION_OWNER:
-		return cell_text(ret, *s->owner ? s->owner : "-");
-	case SESSION_STATE:
-		return cell_text(ret, s->state);
-	case SESSION_GPUS:
-		return cell_text(ret, s->gpus);
-	case SESSION_SIZE:
-		return cell_bytes(ret, s->size);
-	case SESSION_USED:
-		cell_bytes(ret, s->used);
-		if (s->over)
-			strncat(ret->text, "!", sizeof(ret->text) - strlen(ret->text) - 1);
-		ret->bar = s->used == TOP_NONE ? -1 : fraction(s->used, s->size);
-		ret->bar_light = fraction(s->peak, s->size);
-		return;
-	case SESSION_PEAK:
-		return cell_bytes(ret, s->peak);
-	case SESSION_PROCESSES:
-		return cell_count(ret, *s->id ? s->process_count : TOP_NONE);
-	case SESSION_AGE:
-		return cell_age(ret, s->created, now);
-	case SESSION_NAME:
-		return cell_text(ret, s->name);
-	default:
-		return session_lease_cell(s, column, ret);
-	}
-}
-
-static void waiting_cell(const struct top_session *s, int64_t now, size_t column,
-			 struct top_cell *ret)
-{
-	switch (column) {
-	case WAITING_POSITION:
-		return cell_count(ret, s->position);
-	case WAITING_ID:
-		return cell_text(ret, *s->id ? s->id : "-");
-	case WAITING_OWNER:
-		return cell_text(ret, *s->owner ? s->owner : "-");
-	case WAITING_ASKED:
-		return cell_text(ret, s->asked);
-	case WAITING_SINCE:
-		return cell_age(ret, s->created, now);
-	default:
-		return cell_text(ret, s->reason);
-	}
-}
-
-static void user_cell(const struct top_user *u, size_t column, struct top_cell *ret)
-{
-	switch (column) {
-	case USER_NAME:
-		return cell_text(ret, u->name);
-	case USER_KIND:
-		return cell_text(ret, u->group ? "group" : "user");
-	case USER_SESSIONS:
-		return cell_limited(ret, u->sessions, u->max_sessions);
-	case USER_WAITING:
-		return cell_count(ret, u->group ? TOP_NONE : u->waiting);
-	case USER_GPUS:
-		return cell_limited(ret, u->gpus, u->max_gpus);
-	case USER_USED:
-		return cell_bytes(ret, u->used);
-	default:
-		cell_bytes(ret, u->size);
-		if (u->max_size != TOP_NONE)
-			cell_part(ret, u->size, u->max_size);
-		return;
-	}
+	return json_array_size(model->list[list]);
 }
 
 void top_cell(const struct top_model *model, enum top_list list, size_t item, size_t column,
-	      struct top_cell *ret)
+	      struct cell *ret)
 {
-	ret->text[0] = '\0';
-	ret->numeric = false;
-	ret->number = 0;
-	ret->bar = ret->bar_light = -1;
-	switch (list) {
-	case TOP_GPUS:
-		return gpu_cell(&model->gpus[item], model->now, column, ret);
-	case TOP_SESSIONS:
-		return session_cell(&model->sessions[item], model->now, column, ret);
-	case TOP_WAITING:
-		return waiting_cell(&model->waiting[item], model->now, column, ret);
-	default:
-		return user_cell(&model->users[item], column, ret);
-	}
+	column_cell(&lists[list].columns[column], json_array_get(model->list[list], item),
+		    model->now, ret);
 }
 
 const char *top_item_key(const struct top_model *model, enum top_list list, size_t item,
 			 char buf[static TOP_KEY_SIZE])
 {
-	const char *id = list == TOP_SESSIONS  ? model->sessions[item].id
-			 : list == TOP_WAITING ? model->waiting[item].id
-					       : "";
+	const json_t *row = json_array_get(model->list[list], item);
+	const char *id = json_text(row, "id");
 
 	if (list == TOP_GPUS)
-		snprintf(buf, TOP_KEY_SIZE, "gpu %" PRIu64, model->gpus[item].index);
+		snprintf(buf, TOP_KEY_SIZE, "gpu %" PRIu64, column_number(row, "index"));
 	else if (list == TOP_USERS)
-		snprintf(buf, TOP_KEY_SIZE, "%s %s", model->users[item].group ? "group" : "user",
-			 model->users[item].name);
+		snprintf(buf, TOP_KEY_SIZE, "%s %s", json_text(row, "kind"),
+			 json_text(row, "name"));
 	else if (*id)
 		snprintf(buf, TOP_KEY_SIZE, "%s", id);
 	else /* another user's: nothing but its place names it */
@@ -473,24 +169,15 @@ const char *top_item_key(const struct top_model *model, enum top_list list, size
 
 /* ---- rows -------------------------------------------------------------------------------- */
 
-static const struct top_process *processes_of(const struct top_model *model, enum top_list list,
-					      size_t item, size_t *ret_count)
+static const json_t *processes_of(const struct top_model *model, enum top_list list, size_t item)
 {
-	*ret_count = 0;
-	if (list == TOP_GPUS) {
-		*ret_count = model->gpus[item].process_count;
-		return model->gpus[item].processes;
-	}
-	if (list != TOP_SESSIONS)
-		return NULL;
-	*ret_count = model->sessions[item].process_count;
-	return model->sessions[item].processes;
+	return top_processes(json_array_get(model->list[list], item));
 }
 
 static bool matches(const struct top_model *model, enum top_list list, size_t item,
 		    const char *filter)
 {
-	struct top_cell cell;
+	struct cell cell;
 	size_t columns;
 
 	if (!filter || !*filter || list == TOP_GPUS)
@@ -506,7 +193,7 @@ static bool matches(const struct top_model *model, enum top_list list, size_t it
 
 struct sorted {
 	size_t item;
-	struct top_cell cell;
+	struct cell cell;
 };
 
 static int by_cell(const void *a, const void *b, void *context)
@@ -546,12 +233,10 @@ static struct top_row *rows_unfold(const struct top_model *model, enum top_list 
 				   const struct top_order *order, struct top_row *rows,
 				   size_t *count)
 {
-	size_t total = 0, to = 0, processes;
+	size_t total = 0, to = 0;
 
-	for (size_t i = 0; i < *count; i++) {
-		processes_of(model, list, rows[i].item, &processes);
-		total += 1 + processes;
-	}
+	for (size_t i = 0; i < *count; i++)
+		total += 1 + json_array_size(processes_of(model, list, rows[i].item));
 	struct top_row *all = total > *count ? calloc(total, sizeof(*all)) : NULL;
 	if (!all)
 		return rows;
@@ -559,7 +244,7 @@ static struct top_row *rows_unfold(const struct top_model *model, enum top_list 
 		char key[TOP_KEY_SIZE];
 
 		all[to++] = rows[i];
-		processes_of(model, list, rows[i].item, &processes);
+		size_t processes = json_array_size(processes_of(model, list, rows[i].item));
 		top_item_key(model, list, rows[i].item, key);
 		for (size_t p = 0; p < processes && order->unfolded(order->context, key); p++)
 			all[to++] = (struct top_row){rows[i].item, (int)p};
@@ -589,19 +274,22 @@ struct top_row *top_rows(const struct top_model *model, enum top_list list,
 }
 
 void top_process_text(const struct top_model *model, enum top_list list, const struct top_row *row,
-		      char buf[static TOP_CELL_SIZE])
+		      char buf[static CELL_SIZE])
 {
-	size_t count;
-	const struct top_process *list_of = processes_of(model, list, row->item, &count);
-	const struct top_process *p = &list_of[row->process];
-	char bytes[TOP_BYTES_SIZE] = "";
+	const json_t *all = processes_of(model, list, row->item);
+	const json_t *process = json_array_get(all, (size_t)row->process);
+	uint64_t bytes = column_number(process, "memory_bytes");
+	const char *command = json_text(process, "command");
+	char size[COLUMN_SHORT_SIZE] = "";
 
-	if (p->bytes != TOP_NONE)
-		top_bytes_text(p->bytes, bytes);
-	snprintf(buf, TOP_CELL_SIZE, "%s %d  %s%s%s%s",
-		 (size_t)row->process + 1 == count ? "`-" : "|-", (int)p->pid,
-		 *p->command ? p->command : "?", *bytes ? "  " : "", bytes,
+	if (bytes != COLUMN_NONE)
+		column_bytes_text(bytes, size);
+	snprintf(buf, CELL_SIZE, "%s %d  %s%s%s%s",
+		 (size_t)row->process + 1 == json_array_size(all) ? "`-" : "|-",
+		 (int)json_integer_value(json_object_get(process, "pid")), *command ? command : "?",
+		 *size ? "  " : "", size,
 		 list != TOP_GPUS ? ""
-		 : p->stray       ? "  (a session's, round carve's library)"
-				  : "  (outside carve)");
+		 : json_is_true(json_object_get(process, "stray"))
+			 ? "  (a session's, round carve's library)"
+			 : "  (outside carve)");
 }

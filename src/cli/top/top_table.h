@@ -6,38 +6,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct top_model;
+#include "cli/columns.h"
+#include "cli/top/top_model.h"
 
-enum top_list { TOP_GPUS, TOP_SESSIONS, TOP_WAITING, TOP_USERS, TOP_LISTS };
-
-struct top_column {
-	const char *title;
-	int width;
-	bool right;    /* numbers */
-	bool leases;   /* only where the daemon tells of leases */
-	bool flexible; /* takes what room is left */
-	int rank;      /* where there is no room, the highest go first; 0 stays */
-};
-
-#define TOP_CELL_SIZE 264
 #define TOP_COLUMNS_MAX 20
-
-struct top_cell {
-	char text[TOP_CELL_SIZE]; /* as it came, not fit for a terminal */
-	bool numeric;
-	double number;    /* the number by which it is sorted, where numeric */
-	double bar;       /* 0 to 1: drawn as a bar before the text; < 0: none */
-	double bar_light; /* a lighter part that reaches so far; below `bar`: none */
-};
 
 const char *top_list_title(enum top_list list);
 /* The columns of a list, TOP_COLUMNS_MAX at most. */
-const struct top_column *top_columns(enum top_list list, size_t *ret_count);
+const struct column *top_columns(enum top_list list, size_t *ret_count);
 /* Rows of a list before any filter. */
 size_t top_list_size(const struct top_model *model, enum top_list list);
 /* The cell in a row of a list; `item` < top_list_size(). */
 void top_cell(const struct top_model *model, enum top_list list, size_t item, size_t column,
-	      struct top_cell *ret);
+	      struct cell *ret);
 /* The key that identifies an item from one model to the next. */
 #define TOP_KEY_SIZE 64
 const char *top_item_key(const struct top_model *model, enum top_list list, size_t item,
@@ -65,12 +46,4 @@ struct top_row *top_rows(const struct top_model *model, enum top_list list,
 			 const struct top_order *order, size_t *ret_count);
 /* "  4711 python3  1.5G" */
 void top_process_text(const struct top_model *model, enum top_list list, const struct top_row *row,
-		      char buf[static TOP_CELL_SIZE]);
-
-/* "79.1G", "512M", "0": at most 6 characters, powers of 1024, rounded up; TOP_NONE: "-". */
-#define TOP_BYTES_SIZE 16
-const char *top_bytes_text(uint64_t bytes, char buf[static TOP_BYTES_SIZE]);
-/* Likewise, rounded down: what can be had. */
-const char *top_room_text(uint64_t bytes, char buf[static TOP_BYTES_SIZE]);
-/* "12s", "3m05s", "2h10m", "4d07h" */
-const char *top_seconds_text(int64_t seconds, char buf[static TOP_BYTES_SIZE]);
+		      char buf[static CELL_SIZE]);

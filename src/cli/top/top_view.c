@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "base/macros.h"
 #include "base/units.h"
 #include "cli/top/top_model.h"
@@ -142,7 +143,7 @@ static void focus_set(struct top_view *view, enum top_list list)
 static bool column_shows(const struct top_view *view, int column)
 {
 	size_t count;
-	const struct top_column *columns = top_columns(view->focus, &count);
+	const struct column *columns = top_columns(view->focus, &count);
 
 	return column < 0 || !columns[column].leases || (view->model && view->model->leases);
 }
@@ -152,7 +153,7 @@ static void sort_move(struct top_view *view, int by)
 {
 	struct top_pane *pane = &view->pane[view->focus];
 	size_t count;
-	const struct top_column *columns = top_columns(view->focus, &count);
+	const struct column *columns = top_columns(view->focus, &count);
 	int choices = (int)count + 1;
 
 	do
@@ -193,8 +194,7 @@ static void release_ask(struct top_view *view)
 		return;
 	}
 	size_t item = pane->rows[pane->selected].item;
-	const char *id = view->focus == TOP_SESSIONS ? view->model->sessions[item].id
-						     : view->model->waiting[item].id;
+	const char *id = json_text(json_array_get(view->model->list[view->focus], item), "id");
 	if (!*id) {
 		say(view, true, "that session is another user's");
 		return;
@@ -411,9 +411,16 @@ enum top_action top_view_key(struct top_view *view, int key)
 /* How many processes a session has inside. */
 static size_t asked_processes(const struct top_view *view)
 {
-	for (size_t i = 0; view->model && i < view->model->session_count; i++)
-		if (!strcmp(view->model->sessions[i].id, view->asked))
-			return view->model->sessions[i].process_count;
+	size_t i;
+	json_t *session;
+
+	if (!view->model)
+		return 0;
+	json_array_foreach(view->model->list[TOP_SESSIONS], i, session)
+	{
+		if (!strcmp(json_text(session, "id"), view->asked))
+			return json_array_size(json_object_get(session, "pids"));
+	}
 	return 0;
 }
 
@@ -492,7 +499,7 @@ void top_pane_scroll(struct top_pane *pane, int height)
 void top_columns_fit(enum top_list list, bool leases, int width, int ret[static TOP_COLUMNS_MAX])
 {
 	size_t count;
-	const struct top_column *columns = top_columns(list, &count);
+	const struct column *columns = top_columns(list, &count);
 	int total = 0, worst, flexible = -1;
 
 	for (size_t c = 0; c < count; c++) {
