@@ -11,10 +11,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "cli/columns.h"
 #include "client/text.h"
 
 /* The number of links that the kernel follows. */
@@ -289,4 +291,24 @@ void table_free(struct table *t)
 		free(t->cells[i]);
 	free_ptr(&t->cells);
 	t->count = 0;
+}
+
+void table_print_rows(const struct column *columns, size_t count, const json_t *rows)
+{
+	int64_t now = now_realtime_ns() / 1000000000;
+	cleanup_table struct table table = {.columns = count};
+	struct cell cell;
+	size_t i;
+	json_t *row;
+
+	for (size_t c = 0; c < count; c++)
+		table_add(&table, "%s", columns[c].title);
+	json_array_foreach(rows, i, row)
+	{
+		for (size_t c = 0; c < count; c++) {
+			column_cell(&columns[c], row, now, &cell);
+			table_add(&table, "%s", cell.text);
+		}
+	}
+	table_print(&table);
 }

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+struct column;
 struct error;
 
 /* "carve: MESSAGE" and "  hint: HINT" on stderr, or the JSON object with `json`. */
@@ -47,4 +48,6 @@ void table_add(struct table *t, const char *format, ...) __attribute__((format(p
  * out. Elsewhere each row is one line. */
 void table_print(const struct table *t);
 void table_free(struct table *t);
+/* Prints an array of objects as a table. */
+void table_print_rows(const struct column *columns, size_t count, const json_t *rows);
 #define cleanup_table __attribute__((cleanup(table_free)))

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "cli/columns.h"
 #include "cli/moment.h"
 #include "cli/output.h"
 #include "client/sessions.h"
@@ -102,47 +103,46 @@ static const char *elapsed_text(const json_t *job, int64_t now, char buf[static 
 	return buf;
 }
 
-static void moment_cell(struct table *table, const json_t *job, const char *key, int64_t now)
+static void size_fill(const json_t *job, int64_t now, struct cell *cell)
 {
-	char text[MOMENT_SIZE];
-
-	moment_long_text(moment_parse(session_text(job, key)), now, text);
-	table_add(table, "%s", *text ? text : "-");
+	(void)size_text(job, cell->text, sizeof(cell->text));
 }
 
-static void job_row(struct table *table, const json_t *job, int64_t now)
+static void elapsed_fill(const json_t *job, int64_t now, struct cell *cell)
 {
-	char text[128], units[UNITS_TEXT_SIZE];
+	char text[UNITS_TEXT_SIZE];
 
-	table_add(table, "%s", session_text(job, "id"));
-	table_add(table, "%s", session_text(job, "name"));
-	table_add(table, "%s", session_text(job, "queue"));
-	table_add(table, "%s", session_text(job, "user"));
-	table_add(table, "%s", session_text(job, "state"));
-	table_add(table, "%s", size_text(job, text, sizeof(text)));
-	moment_cell(table, job, "enqueued", now);
-	moment_cell(table, job, "started", now);
-	table_add(table, "%s", elapsed_text(job, now, units));
-	gpus_text(job, text, sizeof(text));
-	table_add(table, "%s", text);
-	code_text(job, text, sizeof(text));
-	table_add(table, "%s", text);
-	table_add(table, "%s", session_text_or_dash(job, "reason"));
+	column_print(cell, "%s", elapsed_text(job, now, text));
+}
+
+static void gpus_fill(const json_t *job, int64_t now, struct cell *cell)
+{
+	gpus_text(job, cell->text, sizeof(cell->text));
+}
+
+static void code_fill(const json_t *job, int64_t now, struct cell *cell)
+{
+	code_text(job, cell->text, sizeof(cell->text));
 }
 
 void jobs_print(const json_t *jobs)
 {
-	static const char *const headings[] = {"JOB",  "NAME",      "QUEUE",   "USER",    "STATE",
-					       "SIZE", "SUBMITTED", "STARTED", "ELAPSED", "GPUS",
-					       "EXIT", "REASON",    NULL};
-	int64_t now = now_realtime_ns() / NS_PER_SECOND;
-	cleanup_table struct table table;
-	size_t i;
-	json_t *job;
+	static const struct column columns[] = {
+		{"JOB", "id", FORMAT_TEXT},
+		{"NAME", "name", FORMAT_TEXT},
+		{"QUEUE", "queue", FORMAT_TEXT},
+		{"USER", "user", FORMAT_TEXT},
+		{"STATE", "state", FORMAT_TEXT},
+		{"SIZE", .fill = size_fill},
+		{"SUBMITTED", "enqueued", FORMAT_MOMENT},
+		{"STARTED", "started", FORMAT_MOMENT},
+		{"ELAPSED", .fill = elapsed_fill},
+		{"GPUS", .fill = gpus_fill},
+		{"EXIT", .fill = code_fill},
+		{"REASON", "reason", FORMAT_KNOWN},
+	};
 
-	table_begin(&table, headings);
-	json_array_foreach(jobs, i, job) job_row(&table, job, now);
-	table_print(&table);
+	table_print_rows(columns, ARRAY_SIZE(columns), jobs);
 }
 
 /* As the daemon tells other times. */

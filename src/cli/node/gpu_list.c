@@ -6,41 +6,35 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
+#include "cli/columns.h"
 #include "cli/output.h"
 #include "client/client.h"
 #include "client/gpu_holder.h"
 #include "client/sessions.h"
 
-static void gpus_print(const json_t *gpus)
+static void memory_fill(const json_t *gpu, int64_t now, struct cell *cell)
 {
-	static const char *const headings[] = {"GPU",     "NAME", "MEMORY", "AVAILABLE", "SESSIONS",
-					       "BACKEND", "MODE", "STATE",  NULL};
-	cleanup_table struct table table;
-	size_t i;
-	json_t *gpu;
-
-	table_begin(&table, headings);
-	json_array_foreach(gpus, i, gpu)
-	{
-		char memory[UNITS_TEXT_SIZE], left[UNITS_TEXT_SIZE];
-		const json_t *sessions = json_object_get(gpu, "sessions");
-
-		table_add(&table, "%" PRIu64, session_number(gpu, "index"));
-		table_add(&table, "%s", session_text(gpu, "name"));
-		uint64_t bytes = session_number(gpu, "memory_bytes");
-		table_add(&table, "%s", bytes ? units_format_bytes(bytes, memory) : "-");
-		table_add(&table, "%s",
-			  units_format_room(session_number(gpu, "available_bytes"), left));
-		/* A count, or the sessions themselves. */
-		table_add(&table, "%" PRIu64,
-			  json_is_array(sessions) ? (uint64_t)json_array_size(sessions)
-						  : session_number(gpu, "sessions"));
-		table_add(&table, "%s", session_text(gpu, "backend"));
-		table_add(&table, "%s", session_text(gpu, "compute_mode"));
-		table_add(&table, "%s", session_text_or_dash(gpu, "state"));
-	}
-	table_print(&table);
+	if (!session_number(gpu, "memory_bytes"))
+		column_print(cell, "-");
 }
+
+static void available_fill(const json_t *gpu, int64_t now, struct cell *cell)
+{
+	char left[UNITS_TEXT_SIZE];
+
+	column_print(cell, "%s", units_format_room(session_number(gpu, "available_bytes"), left));
+}
+
+static const struct column columns[] = {
+	{"GPU", "index", FORMAT_COUNT},
+	{"NAME", "name", FORMAT_TEXT},
+	{"MEMORY", "memory_bytes", FORMAT_LONG_BYTES, .fill = memory_fill},
+	{"AVAILABLE", .fill = available_fill},
+	{"SESSIONS", "sessions", FORMAT_COUNT}, /* a count, or the sessions themselves */
+	{"BACKEND", "backend", FORMAT_TEXT},
+	{"MODE", "compute_mode", FORMAT_TEXT},
+	{"STATE", "state", FORMAT_KNOWN},
+};
 
 /* Says which GPUs another daemon has: nothing can be granted on those here. */
 static void holders_print(const json_t *gpus)
@@ -143,7 +137,7 @@ int cli_gpu_list(struct cli *cli, struct error *err)
 		return no_gpu(&client, err);
 	if (cli->value[OPT_JSON])
 		return 0;
-	gpus_print(gpus);
+	table_print_rows(columns, ARRAY_SIZE(columns), gpus);
 	holders_print(gpus);
 	mig_print(gpus);
 	states_print(gpus);

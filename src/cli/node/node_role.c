@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/macros.h"
 #include "cli/cli.h"
+#include "cli/columns.h"
 #include "cli/output.h"
 #include "client/client.h"
 #include "client/sessions.h"
@@ -79,18 +81,12 @@ static int node_check(const struct cli *cli, const char *role, struct error *err
 
 static void roles_print(const json_t *roles)
 {
-	static const char *const headings[] = {"GPU", "ROLE", NULL};
-	cleanup_table struct table table;
-	size_t i;
-	json_t *gpu;
+	static const struct column columns[] = {
+		{"GPU", "gpu", FORMAT_COUNT},
+		{"ROLE", "role", FORMAT_KNOWN},
+	};
 
-	table_begin(&table, headings);
-	json_array_foreach(roles, i, gpu)
-	{
-		table_add(&table, "%" PRIu64, session_number(gpu, "gpu"));
-		table_add(&table, "%s", session_text_or_dash(gpu, "role"));
-	}
-	table_print(&table);
+	table_print_rows(columns, ARRAY_SIZE(columns), roles);
 }
 
 static int role_change(struct cli *cli, const char *role, struct error *err)
