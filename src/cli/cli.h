@@ -131,6 +131,8 @@ struct cli_option {
 	const char *name;     /* an alias is a second entry of the same id, without help */
 	const char *argument; /* NULL: a flag */
 	const char *help;
+	/* The values that shells complete: words, or a kind of them (completion/complete.c). */
+	const char *values;
 };
 
 enum cli_syntax {

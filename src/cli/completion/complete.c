@@ -80,21 +80,6 @@ static void offer_members(const struct line *line, const json_t *list, const cha
 	}
 }
 
-static void offer_sessions(const struct line *line)
-{
-	cleanup_json json_t *sessions = daemon_tells(line, "/v1/sessions");
-
-	offer_members(line, sessions, "id");
-	offer_members(line, sessions, "name");
-}
-
-static void offer_daemons(const struct line *line, const char *path, const char *key)
-{
-	cleanup_json json_t *list = daemon_tells(line, path);
-
-	offer_members(line, list, key);
-}
-
 /* ---- words that the host knows ------------------------------------------------------------ */
 
 /* The completion runs alone in its process. */
@@ -129,91 +114,56 @@ static void offer_models(const struct line *line)
 
 /* ---- values and arguments ----------------------------------------------------------------- */
 
-struct value {
-	enum cli_option_id option;
-	const char *words; /* NULL: `tell` finds them */
-	void (*tell)(const struct line *line);
-};
-
-static void offer_gpus(const struct line *line)
-{
-	offer_daemons(line, "/v1/gpus", "index");
-}
-
-static void offer_queues(const struct line *line)
-{
-	offer_daemons(line, "/v1/queues", "name");
-}
-
-static void offer_jobs(const struct line *line)
-{
-	offer_daemons(line, "/v1/jobs", "id");
-}
-
 static void offer_files(const struct line *line)
 {
 	fputs(":files\n", line->out);
 }
 
-static const struct value values[] = {
-	{OPT_MODE, "off fair strict", NULL},
-	{OPT_SIMULATE_MODE, "fair strict", NULL},
-	{OPT_BACKEND, "mig fraction", NULL},
-	{OPT_ISOLATION, "mount preload", NULL},
-	{OPT_SIM_DRIVER, "535 550 580 595 610 615", NULL},
-	{OPT_FRACTIONS, "0.25,0.75 0.5,0.5", NULL},
-	{OPT_JOB_EXPORT, "ALL NONE", NULL},
-	{OPT_JOB_AFTER, "ok: any: notok:", NULL},
-	{OPT_SESSION, NULL, offer_sessions},
-	{OPT_GPU_IDS, NULL, offer_gpus},
-	{OPT_AGENT_GPUS, NULL, offer_gpus},
-	{OPT_SIM_GPUS, NULL, offer_models},
-	{OPT_MIG_GPUS, NULL, offer_models},
-	{OPT_QUEUE, NULL, offer_queues},
-	{OPT_JOB_QUEUE, NULL, offer_queues},
-	{OPT_JOB_USER, NULL, offer_users},
-	{OPT_RELEASE_USER, NULL, offer_users},
-	{OPT_AGENT_DRAIN, NULL, offer_queues},
-	{OPT_AGENT_RESUME, NULL, offer_queues},
-	{OPT_GROUP, NULL, offer_groups},
-	{OPT_SVG, NULL, offer_files},
-	{OPT_HOST, NULL, offer_files},
-	{OPT_SIM_JOIN, NULL, offer_files},
-	{OPT_JOB_INPUT, NULL, offer_files},
-	{OPT_JOB_OUTPUT, NULL, offer_files},
-	{OPT_JOB_ERROR, NULL, offer_files},
-	{OPT_JOB_CHDIR, NULL, offer_files},
+/* Kinds of values, which options name in cli_options, and arguments in the usage of their verb. */
+static const struct kind {
+	const char *name;
+	const char *words;
+	const char *path, *keys[2]; /* members of a list that the daemon has */
+	void (*tell)(const struct line *line);
+} kinds[] = {
+	{"SHELL", "bash zsh fish"},
+	{"KIND", "alloc launch ecc lost hang nvml list-managed mig-create mig-destroy mig-hold "
+		 "mig-time mig-capacity mig-ids mig-mode mig-clients vgpu all reset reboot"},
+	{"ID", .path = "/v1/sessions", .keys = {"id", "name"}},
+	{"JOB", .path = "/v1/jobs", .keys = {"id"}},
+	{"GPU", .path = "/v1/gpus", .keys = {"index"}},
+	{"QUEUE", .path = "/v1/queues", .keys = {"name"}},
+	{"USER", .tell = offer_users},
+	{"GROUP", .tell = offer_groups},
+	{"MODEL", .tell = offer_models},
+	{"FILE", .tell = offer_files},
+	{"TRACE", .tell = offer_files},
 };
 
-static const struct {
-	const char *word; /* in the verb's usage */
-	void (*tell)(const struct line *line);
-} arguments[] = {
-	{"ID", offer_sessions}, {"JOB", offer_jobs},    {"USER", offer_users},
-	{"FILE", offer_files},  {"TRACE", offer_files},
-};
+static void offer_kind(const struct line *line, const struct kind *kind)
+{
+	if (kind->words)
+		offer_words(line, kind->words);
+	if (kind->tell)
+		kind->tell(line);
+	if (!kind->path)
+		return;
+	cleanup_json json_t *list = daemon_tells(line, kind->path);
+
+	for (size_t i = 0; i < ARRAY_SIZE(kind->keys) && kind->keys[i]; i++)
+		offer_members(line, list, kind->keys[i]);
+}
 
 static void complete_value(const struct line *line)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(values); i++) {
-		if (values[i].option != line->option->id)
-			continue;
-		if (values[i].words)
-			offer_words(line, values[i].words);
-		else
-			values[i].tell(line);
-	}
-}
+	const char *values = line->option->values;
 
-/* The first argument of verbs that take one of a few words. */
-static const struct {
-	const char *verb, *words;
-} choices[] = {
-	{"completion", "bash zsh fish"},
-	{"sim fault",
-	 "alloc launch ecc lost hang nvml list-managed mig-create mig-destroy mig-hold mig-time "
-	 "mig-capacity mig-ids mig-mode mig-clients vgpu all reset reboot"},
-};
+	for (size_t i = 0; values && i < ARRAY_SIZE(kinds); i++)
+		if (!strcmp(values, kinds[i].name))
+			return offer_kind(line, &kinds[i]);
+	if (values)
+		offer_words(line, values);
+}
 
 static void complete_first(const struct line *line);
 static void complete_second(const struct line *line, const char *first);
@@ -278,16 +228,14 @@ static void complete_argument(const struct line *line)
 		return complete_help(line);
 	if (is_container(verb))
 		return complete_image(line);
-	for (size_t i = 0; i < ARRAY_SIZE(choices); i++) {
-		if (strcmp(verb->name, choices[i].verb) != 0)
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		if (!strstr(verb->usage, kinds[i].name))
 			continue;
-		if (line->arguments == 0)
-			offer_words(line, choices[i].words);
+		/* Words stand for the first argument alone. */
+		if (!kinds[i].words || line->arguments == 0)
+			offer_kind(line, &kinds[i]);
 		return;
 	}
-	for (size_t i = 0; i < ARRAY_SIZE(arguments); i++)
-		if (strstr(verb->usage, arguments[i].word))
-			return arguments[i].tell(line);
 }
 
 /* A verb that reads its options itself has them in its usage alone. */
