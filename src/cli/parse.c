@@ -8,8 +8,8 @@
 #include "base/macros.h"
 #include "base/program.h"
 #include "base/units.h"
-#include "cli/apart.h"
 #include "cli/cli.h"
+#include "cli/split_unit.h"
 #include "cli/suggest.h"
 #include "cli/words.h"
 #include "container/container_args.h"
@@ -213,10 +213,10 @@ static const char *verb_word(const struct cli_verb *verb, const char *group)
 static int unknown_verb(const struct cli *cli, const char *typed, struct error *err)
 {
 	struct suggestion near = {0};
-	char path[64], meant[APART_SIZE];
+	char path[64], meant[SPLIT_UNIT_SIZE];
 
 	error_set(err, EXIT_CODE_USAGE, "unknown command '%.64s'", typed);
-	if (apart_option(cli, typed, true, meant)) {
+	if (split_unit_option(cli, typed, true, meant)) {
 		error_hint(err, "did you mean %s?", meant);
 		return -err->code;
 	}
@@ -263,11 +263,11 @@ static bool size_hint(const struct cli *cli, struct error *err)
 	int most = cli->verb->arguments_max;
 	const char *typed = cli->arguments[most];
 	struct error ignored = {0};
-	char meant[APART_SIZE];
+	char meant[SPLIT_UNIT_SIZE];
 	uint64_t bytes;
 
-	if (apart_option(cli, typed, false, meant) ||
-	    (most && apart_size(cli->arguments[most - 1], typed, meant))) {
+	if (split_unit_option(cli, typed, false, meant) ||
+	    (most && split_unit_size(cli->arguments[most - 1], typed, meant))) {
 		error_hint(err, "did you mean %s?", meant);
 		return true;
 	}
@@ -281,10 +281,10 @@ static bool size_hint(const struct cli *cli, struct error *err)
 static int command_check(const struct cli *cli, struct error *err)
 {
 	const char *typed = cli->arguments[0];
-	char meant[APART_SIZE];
+	char meant[SPLIT_UNIT_SIZE];
 
 	if (cli->verb->syntax != CLI_SYNTAX_COMMAND || cli->dashes || !cli->argument_count ||
-	    !apart_option(cli, typed, true, meant) || program_is_there(typed))
+	    !split_unit_option(cli, typed, true, meant) || program_is_there(typed))
 		return 0;
 	error_set(err, EXIT_CODE_USAGE, "%s: there is no command '%s'", cli->verb->name, typed);
 	error_hint(err, "did you mean %s?", meant);

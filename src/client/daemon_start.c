@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/trust.h"
-#include "client/service_like.h"
+#include "client/service_defaults.h"
 #include "proto/runtime.h"
 #include "slice/isolation.h"
 #include "slice/places.h"
@@ -145,7 +145,7 @@ _Noreturn static void daemon_become(const struct places *places, const char *dir
 	unsetenv("LD_PRELOAD");
 	// NOLINTNEXTLINE(concurrency-mt-unsafe): likewise
 	unsetenv("CARVE_HOST");
-	service_like_begin();
+	service_defaults_restore();
 	if (chdir("/") < 0)
 		_exit(1);
 	char *arguments[ARGUMENTS_MAX] = {0};

@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "base/macros.h"
-#include "cli/apart.h"
 #include "cli/cli.h"
 #include "cli/container/container_dir.h"
 #include "cli/container/container_remote.h"
@@ -21,6 +20,7 @@
 #include "cli/session/run_choice.h"
 #include "cli/session/session_grant.h"
 #include "cli/session/slice_request.h"
+#include "cli/split_unit.h"
 #include "cli/suggest.h"
 #include "client/client.h"
 #include "client/sessions.h"
@@ -247,9 +247,9 @@ static void misspelt_hint(const struct container *c, struct error *err)
 static int image_check(const struct container *c, const struct cli *options, struct error *err)
 {
 	const char *image = c->args.image[0];
-	char meant[APART_SIZE];
+	char meant[SPLIT_UNIT_SIZE];
 
-	if (!options->given_count || !apart_option(options, image, true, meant) ||
+	if (!options->given_count || !split_unit_option(options, image, true, meant) ||
 	    strcmp(c->args.image[-1], options->given[options->given_count - 1].value) != 0)
 		return 0;
 	error_set(err, EXIT_CODE_USAGE, "%s: '%s' would be the image", c->name, image);

@@ -5,10 +5,10 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "cli/apart.h"
 #include "cli/cli.h"
 #include "cli/output.h"
 #include "cli/session/slice_request.h"
+#include "cli/split_unit.h"
 #include "client/client.h"
 #include "client/sessions.h"
 
@@ -184,7 +184,7 @@ static bool is_sized(const struct cli *cli)
 int cli_explain(struct cli *cli, struct error *err)
 {
 	struct client client;
-	char meant[APART_SIZE];
+	char meant[SPLIT_UNIT_SIZE];
 
 	if (is_sized(cli) == (cli->argument_count > 0)) {
 		error_set(err, EXIT_CODE_USAGE, "explain: %s",
@@ -192,7 +192,7 @@ int cli_explain(struct cli *cli, struct error *err)
 					      : "no ID and no size given");
 		error_hint(err, "for example: carve explain --vram 40 --gpus 2, or carve explain "
 				"s-7k2m9q");
-		if (cli->argument_count && apart_option(cli, cli->arguments[0], false, meant))
+		if (cli->argument_count && split_unit_option(cli, cli->arguments[0], false, meant))
 			error_hint(err, "did you mean %s?", meant);
 		return -EXIT_CODE_USAGE;
 	}

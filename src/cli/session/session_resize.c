@@ -5,10 +5,10 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "cli/apart.h"
 #include "cli/cli.h"
 #include "cli/output.h"
 #include "cli/session/session_grant.h"
+#include "cli/split_unit.h"
 #include "client/client.h"
 #include "client/sessions.h"
 #include "core/request.h"
@@ -64,9 +64,9 @@ static int size_read(const struct cli *cli, const char *id, const char *size, js
 		 : vram   ? request_size_put(REQUEST_VRAM, vram, &place, err)
 		 : memory ? request_size_put(REQUEST_GPU_MEMORY, memory, &place, err)
 			  : request_size_put(REQUEST_GPU, fraction, &place, err);
-	char meant[APART_SIZE];
+	char meant[SPLIT_UNIT_SIZE];
 
-	if (rc < 0 && id && size && apart_size(id, size, meant))
+	if (rc < 0 && id && size && split_unit_size(id, size, meant))
 		error_hint(err, "did you mean %s?", meant);
 	if (rc < 0)
 		return rc;

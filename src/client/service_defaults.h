@@ -6,4 +6,4 @@
  * permitted. These are limits of resources (raised), niceness, scheduling, affinity, timer slack,
  * the OOM killer's score and the handling of signals. The daemon itself names those that cannot be
  * put back (daemon/host/limited.h). */
-void service_like_begin(void);
+void service_defaults_restore(void);

@@ -1,4 +1,4 @@
-#include "cli/apart.h"
+#include "cli/split_unit.h"
 
 #include <ctype.h>
 #include <stdint.h>
@@ -27,7 +27,7 @@ static bool joined(const char *number, const char *unit, char buf[static NUMBER_
 	return true;
 }
 
-bool apart_size(const char *number, const char *unit, char buf[static APART_SIZE])
+bool split_unit_size(const char *number, const char *unit, char buf[static SPLIT_UNIT_SIZE])
 {
 	char text[NUMBER_MAX + UNIT_MAX + 1];
 	struct error ignored = {0};
@@ -35,7 +35,7 @@ bool apart_size(const char *number, const char *unit, char buf[static APART_SIZE
 
 	if (!joined(number, unit, text) || units_parse_amount(text, "SIZE", &bytes, &ignored) < 0)
 		return false;
-	snprintf(buf, APART_SIZE, "%s", text);
+	snprintf(buf, SPLIT_UNIT_SIZE, "%s", text);
 	return true;
 }
 
@@ -66,7 +66,8 @@ static bool takes(const struct cli_option *option, const char *value)
 	return false;
 }
 
-bool apart_option(const struct cli *cli, const char *word, bool last, char buf[static APART_SIZE])
+bool split_unit_option(const struct cli *cli, const char *word, bool last,
+		       char buf[static SPLIT_UNIT_SIZE])
 {
 	char text[NUMBER_MAX + UNIT_MAX + 1];
 
@@ -76,7 +77,7 @@ bool apart_option(const struct cli *cli, const char *word, bool last, char buf[s
 
 		if (!joined(cli->given[i].value, word, text) || !takes(option, text))
 			continue;
-		snprintf(buf, APART_SIZE, "--%.40s %s", option->name, text);
+		snprintf(buf, SPLIT_UNIT_SIZE, "--%.40s %s", option->name, text);
 		return true;
 	}
 	return false;

@@ -1,4 +1,4 @@
-#include "client/service_like.h"
+#include "client/service_defaults.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -85,7 +85,7 @@ static void oom_score_reset(void)
 		(void)!write(fd, "0", 1);
 }
 
-void service_like_begin(void)
+void service_defaults_restore(void)
 {
 	sigset_t none;
 
