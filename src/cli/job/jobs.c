@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "cli/cli.h"
+#include "cli/columns.h"
 #include "cli/job/job_options.h"
 #include "cli/job/job_show.h"
 #include "cli/output.h"
@@ -209,29 +210,19 @@ int cli_job_explain(struct cli *cli, struct error *err)
 
 int cli_queue_list(struct cli *cli, struct error *err)
 {
-	static const char *const headings[] = {"QUEUE", "SIZE",   "WAITING", "RUNNING",
-					       "AGENT", "REASON", NULL};
+	static const struct column columns[] = {
+		{"QUEUE", "name", FORMAT_TEXT},       {"SIZE", "size", FORMAT_KNOWN},
+		{"WAITING", "waiting", FORMAT_COUNT}, {"RUNNING", "running", FORMAT_COUNT},
+		{"AGENT", "agent", FORMAT_KNOWN},     {"REASON", "reason", FORMAT_KNOWN},
+	};
 	cleanup_json json_t *queues = NULL;
-	cleanup_table struct table table = {0};
 	int rc = get(cli, "/v1/queues", &queues, err);
-	size_t i;
-	json_t *queue;
 
 	if (rc < 0)
 		return rc;
 	if (cli->value[OPT_JSON])
 		return output_json(queues, err);
-	table_begin(&table, headings);
-	json_array_foreach(queues, i, queue)
-	{
-		table_add(&table, "%s", session_text(queue, "name"));
-		table_add(&table, "%s", session_text_or_dash(queue, "size"));
-		table_add(&table, "%d", (int)session_number(queue, "waiting"));
-		table_add(&table, "%d", (int)session_number(queue, "running"));
-		table_add(&table, "%s", session_text_or_dash(queue, "agent"));
-		table_add(&table, "%s", session_text_or_dash(queue, "reason"));
-	}
-	table_print(&table);
+	table_print_rows(columns, ARRAY_SIZE(columns), queues);
 	return 0;
 }
 

@@ -6,6 +6,7 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
+#include "cli/columns.h"
 #include "cli/output.h"
 #include "client/client.h"
 #include "client/sessions.h"
@@ -31,32 +32,40 @@ static const char *list_text(const json_t *list, char *buf, size_t size)
 	return buf;
 }
 
-static void utilization_add(struct table *table, const json_t *per_cent)
+static void place_fill(const json_t *instance, int64_t now, struct cell *cell)
 {
-	if (json_is_integer(per_cent))
-		table_add(table, "%" JSON_INTEGER_FORMAT "%%", json_integer_value(per_cent));
+	column_print(cell, "%" PRIu64 ":%" PRIu64, session_number(instance, "start"),
+		     session_number(instance, "size"));
+}
+
+static void utilization_fill(const json_t *instance, int64_t now, struct cell *cell)
+{
+	uint64_t per_cent = column_number(instance, "utilization");
+
+	if (per_cent == COLUMN_NONE)
+		column_print(cell, "N/A");
 	else
-		table_add(table, "N/A");
+		column_print(cell, "%" PRIu64 "%%", per_cent);
 }
 
-static void instance_add(struct table *table, const json_t *instance)
+static void sessions_fill(const json_t *instance, int64_t now, struct cell *cell)
 {
-	char size[UNITS_TEXT_SIZE], pids[64], sessions[128];
-
-	table_add(table, "%" PRIu64, session_number(instance, "gpu"));
-	table_add(table, "%s", session_text_or_dash(instance, "profile"));
-	table_add(table, "%" PRIu64 ":%" PRIu64, session_number(instance, "start"),
-		  session_number(instance, "size"));
-	table_add(table, "%s", units_format_bytes(session_number(instance, "memory_bytes"), size));
-	table_add(table, "%s", session_text(instance, "state"));
-	utilization_add(table, json_object_get(instance, "utilization"));
-	table_add(table, "%s",
-		  list_text(json_object_get(instance, "sessions"), sessions, sizeof(sessions)));
-	table_add(table, "%s", session_text_or_dash(instance, "owner"));
-	table_add(table, "%s", session_text_or_dash(instance, "since"));
-	table_add(table, "%s", list_text(json_object_get(instance, "pids"), pids, sizeof(pids)));
-	table_add(table, "%s", session_text_or_dash(instance, "uuid"));
+	(void)list_text(json_object_get(instance, "sessions"), cell->text, 128);
 }
+
+static void pids_fill(const json_t *instance, int64_t now, struct cell *cell)
+{
+	(void)list_text(json_object_get(instance, "pids"), cell->text, 64);
+}
+
+static const struct column columns[] = {
+	{"GPU", "gpu", FORMAT_COUNT},       {"PROFILE", "profile", FORMAT_KNOWN},
+	{"PLACE", .fill = place_fill},      {"MEMORY", "memory_bytes", FORMAT_LONG_BYTES},
+	{"STATE", "state", FORMAT_TEXT},    {"UTIL", .fill = utilization_fill},
+	{"SESSION", .fill = sessions_fill}, {"OWNER", "owner", FORMAT_KNOWN},
+	{"SINCE", "since", FORMAT_KNOWN},   {"PIDS", .fill = pids_fill},
+	{"UUID", "uuid", FORMAT_KNOWN},
+};
 
 /* The first GPU whose flags are so decides which step is next. */
 static void next_step_print(const json_t *gpus)
@@ -102,17 +111,10 @@ static void next_step_print(const json_t *gpus)
 
 int cli_mig_list(struct cli *cli, struct error *err)
 {
-	static const char *const headings[] = {"GPU",   "PROFILE", "PLACE",   "MEMORY",
-					       "STATE", "UTIL",    "SESSION", "OWNER",
-					       "SINCE", "PIDS",    "UUID",    NULL};
 	cleanup_json json_t *list = NULL, *gpus = NULL;
-	cleanup_table struct table table;
 	struct client client;
-	size_t i;
-	json_t *instance;
 	int rc = client_open(&client, cli->value[OPT_HOST], err);
 
-	table_begin(&table, headings);
 	if (rc < 0 || (rc = client_call(&client, "GET", "/v1/mig", NULL, NULL, &list, err)) < 0)
 		return rc;
 	if (cli->value[OPT_JSON])
@@ -123,8 +125,7 @@ int cli_mig_list(struct cli *cli, struct error *err)
 			next_step_print(gpus);
 		return rc;
 	}
-	json_array_foreach(list, i, instance) instance_add(&table, instance);
-	table_print(&table);
+	table_print_rows(columns, ARRAY_SIZE(columns), list);
 	return 0;
 }
 
