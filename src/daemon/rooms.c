@@ -290,7 +290,7 @@ static int waiting_start(struct node *node, struct error *err)
 	node->waiting.sessions = &node->sessions;
 	node->waiting.pool = &node->pool;
 	node->waiting.quotas = &node->quotas;
-	crowd_begin_any(&node->waiting.crowd, WAITING_MAX);
+	budget_begin_any(&node->waiting.budget, WAITING_MAX);
 	int rc = waiting_load(&node->waiting);
 	/* Requests that were read back may have been given instances. */
 	if (rc == 0)

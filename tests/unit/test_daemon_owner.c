@@ -12,7 +12,7 @@
 
 #include "base/macros.h"
 #include "daemon/host/bounded_root.h"
-#include "daemon/host/crowd.h"
+#include "daemon/host/budget.h"
 #include "daemon/host/owner.h"
 
 static void ranges_set(const char *text)
@@ -49,99 +49,99 @@ static void test_lines_that_are_wrong_are_passed_over(void **state)
 
 static void test_subordinates_share_their_owners_budget(void **state)
 {
-	struct crowd crowd;
+	struct budget budget;
 	uid_t owner, other;
 	unsigned count = 0;
 
 	ranges_set("60103:300000:65536\n");
-	crowd_begin_any(&crowd, 100);
+	budget_begin_any(&budget, 100);
 	for (uid_t i = 0; i < 1000; i++)
-		count += crowd_enter(&crowd, 300000 + i, &owner);
+		count += budget_enter(&budget, 300000 + i, &owner);
 	assert_int_equal(count, 50);
 	assert_int_equal(owner, 60103);
-	assert_false(crowd_enter(&crowd, 60103, &owner));
-	assert_true(crowd_enter(&crowd, 60101, &other));
+	assert_false(budget_enter(&budget, 60103, &owner));
+	assert_true(budget_enter(&budget, 60101, &other));
 	assert_int_equal(other, 60101);
 	/* Ranges that changed meanwhile do not: it leaves as whom it came. */
 	ranges_set("");
 	for (unsigned i = 0; i < 50; i++)
-		crowd_leave(&crowd, 60103);
-	assert_int_equal(crowd.total, 1);
-	crowd_free(&crowd);
+		budget_leave(&budget, 60103);
+	assert_int_equal(budget.total, 1);
+	budget_free(&budget);
 }
 
 static void test_many_enter_together_or_not_at_all(void **state)
 {
-	struct crowd crowd;
+	struct budget budget;
 	uid_t owner;
 
-	crowd_begin_any(&crowd, 100);
-	assert_false(crowd_enter_many(&crowd, 60103, 51, &owner));
-	assert_false(crowd_enter_many(&crowd, 60103, UINT32_MAX, &owner));
-	assert_true(crowd_enter_many(&crowd, 60103, 50, &owner));
-	assert_false(crowd_enter_many(&crowd, 60101, 26, &owner));
-	assert_true(crowd_enter_many(&crowd, 60101, 25, &owner));
-	assert_false(crowd_enter(&crowd, 60101, &owner));
-	crowd_leave_many(&crowd, 60103, 50);
-	assert_int_equal(crowd.total, 25);
-	crowd_free(&crowd);
+	budget_begin_any(&budget, 100);
+	assert_false(budget_enter_many(&budget, 60103, 51, &owner));
+	assert_false(budget_enter_many(&budget, 60103, UINT32_MAX, &owner));
+	assert_true(budget_enter_many(&budget, 60103, 50, &owner));
+	assert_false(budget_enter_many(&budget, 60101, 26, &owner));
+	assert_true(budget_enter_many(&budget, 60101, 25, &owner));
+	assert_false(budget_enter(&budget, 60101, &owner));
+	budget_leave_many(&budget, 60103, 50);
+	assert_int_equal(budget.total, 25);
+	budget_free(&budget);
 }
 
 /* How many more of 100 a user gets, one by one. */
-static unsigned taken(struct crowd *crowd, uid_t uid)
+static unsigned taken(struct budget *budget, uid_t uid)
 {
 	unsigned count = 0;
 	uid_t owner;
 
-	while (crowd_enter(crowd, uid, &owner))
+	while (budget_enter(budget, uid, &owner))
 		count++;
 	return count;
 }
 
 static void test_root_leaves_the_last_quarter_to_others(void **state)
 {
-	struct crowd crowd;
+	struct budget budget;
 	uid_t owner;
 
-	crowd_begin_any(&crowd, 100);
-	assert_false(crowd_enter_many(&crowd, 0, 76, &owner));
-	assert_int_equal(taken(&crowd, 0), 75);
-	assert_int_equal(taken(&crowd, 60101), 12);
-	assert_int_equal(taken(&crowd, 60102), 6);
-	crowd_free(&crowd);
+	budget_begin_any(&budget, 100);
+	assert_false(budget_enter_many(&budget, 0, 76, &owner));
+	assert_int_equal(taken(&budget, 0), 75);
+	assert_int_equal(taken(&budget, 60101), 12);
+	assert_int_equal(taken(&budget, 60102), 6);
+	budget_free(&budget);
 	/* Where users came first, root has what any user has. */
-	assert_int_equal(taken(&crowd, 60101), 50);
-	assert_int_equal(taken(&crowd, 60102), 25);
-	assert_int_equal(taken(&crowd, 0), 12);
-	crowd_free(&crowd);
+	assert_int_equal(taken(&budget, 60101), 50);
+	assert_int_equal(taken(&budget, 60102), 25);
+	assert_int_equal(taken(&budget, 0), 12);
+	budget_free(&budget);
 }
 
 static void test_roots_of_containers_have_users_budgets(void **state)
 {
-	struct crowd crowd;
+	struct budget budget;
 
-	crowd_begin_any(&crowd, 100);
-	assert_int_equal(taken(&crowd, BOUNDED_ROOT_FIRST), 50);
+	budget_begin_any(&budget, 100);
+	assert_int_equal(taken(&budget, BOUNDED_ROOT_FIRST), 50);
 	/* However many one of them is, the last quarter is not theirs, and root has a part, too. */
 	for (uid_t i = 1; i < 1000; i++)
-		(void)taken(&crowd, BOUNDED_ROOT_FIRST + i);
-	assert_int_equal(crowd.total, 75);
-	assert_int_equal(taken(&crowd, 0), 12);
-	assert_int_equal(taken(&crowd, 60101), 6);
-	crowd_free(&crowd);
+		(void)taken(&budget, BOUNDED_ROOT_FIRST + i);
+	assert_int_equal(budget.total, 75);
+	assert_int_equal(taken(&budget, 0), 12);
+	assert_int_equal(taken(&budget, 60101), 6);
+	budget_free(&budget);
 }
 
 static void test_subordinates_of_root_are_not_root(void **state)
 {
-	struct crowd crowd;
+	struct budget budget;
 
 	ranges_set("root:400000:65536\n");
-	crowd_begin_any(&crowd, 100);
+	budget_begin_any(&budget, 100);
 	for (uid_t i = 0; i < 1000; i++)
-		(void)taken(&crowd, 400000 + i);
-	assert_int_equal(crowd.total, 50);
-	assert_int_equal(taken(&crowd, 0), 25);
-	crowd_free(&crowd);
+		(void)taken(&budget, 400000 + i);
+	assert_int_equal(budget.total, 50);
+	assert_int_equal(taken(&budget, 0), 25);
+	budget_free(&budget);
 	ranges_set("");
 }
 

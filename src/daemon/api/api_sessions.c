@@ -270,7 +270,7 @@ static void reply_unpaged(struct call *call, bool ended)
 	if (ended)
 		(void)store_sessions_each(l.node->store, true, UNPAGED_SESSIONS, ended_add, &l);
 	size_t before = json_array_size(l.list);
-	if (l.node->sessions.count + l.node->waiting.crowd.total <= UNPAGED_LIVING) {
+	if (l.node->sessions.count + l.node->waiting.budget.total <= UNPAGED_LIVING) {
 		living_add(&l, UNPAGED_LIVING);
 		l.place = before_all(KIND_WAITING);
 		waiting_add_rows(&l, UNPAGED_LIVING);

@@ -59,9 +59,9 @@ static void server_release(struct http_server *server)
 {
 	if (--server->open_handles)
 		return;
-	crowd_free(&server->crowd);
-	crowd_free(&server->answers);
-	crowd_free(&server->bodies);
+	budget_free(&server->budget);
+	budget_free(&server->answers);
+	budget_free(&server->bodies);
 	free(server);
 }
 
@@ -84,7 +84,7 @@ static void connection_close(struct http_connection *c)
 	http_call_end(c);
 	http_reader_free(&c->reader);
 	free(steal_ptr(&c->rest.data));
-	crowd_leave(&server->crowd, c->owner);
+	budget_leave(&server->budget, c->owner);
 	if (c->next)
 		c->next->previous = c->previous;
 	*(c->previous ? &c->previous->next : &server->open) = c->next;
@@ -297,14 +297,14 @@ static struct http_connection *connection_make(struct http_server *server, int f
 {
 	struct http_connection *c = calloc(1, sizeof(*c));
 
-	if (!c || !crowd_enter(&server->crowd, peer_uid(fd), &c->owner)) {
+	if (!c || !budget_enter(&server->budget, peer_uid(fd), &c->owner)) {
 		free(c);
 		return NULL;
 	}
 	int rc = uv_poll_init(&server->node->loop, &c->poll, fd);
 	if (rc < 0) {
 		log_event(LOG_WARNING, "http.connection_lost error=\"%s\"", uv_strerror(rc));
-		crowd_leave(&server->crowd, c->owner);
+		budget_leave(&server->budget, c->owner);
 		free(c);
 		return NULL;
 	}
@@ -395,13 +395,13 @@ int http_server_start(struct node *node, int fd, call_answer answer, struct http
 		return -ENOMEM;
 	server->node = node;
 	server->answer = answer;
-	crowd_begin(&server->crowd, CONNECTIONS_MAX);
-	crowd_begin_any(&server->answers, ANSWERS_KIB_MAX);
-	crowd_begin_any(&server->bodies, BODIES_KIB_MAX);
+	budget_begin(&server->budget, CONNECTIONS_MAX);
+	budget_begin_any(&server->answers, ANSWERS_KIB_MAX);
+	budget_begin_any(&server->bodies, BODIES_KIB_MAX);
 	/* Where descriptors are few, more connections wait until one of these ends. */
 	server->arrivals = (struct arrivals){
 		.turns = &node->turns,
-		.crowd = &server->crowd,
+		.budget = &server->budget,
 		.to = {.open = on_arrival, .refuse = on_too_many, .most = limited_last()},
 		.arg = server};
 	int rc = arrivals_begin(&server->arrivals, &node->loop, fd);
@@ -447,5 +447,5 @@ void http_server_stop(struct http_server *server)
 
 unsigned http_connections(const struct http_server *server)
 {
-	return server->crowd.total;
+	return server->budget.total;
 }

@@ -103,7 +103,7 @@ static char *answer_count(struct http_connection *c, char *text)
 
 	if (size <= ANSWER_SMALL)
 		return text;
-	if (crowd_enter_many(&c->server->answers, c->call.peer.uid, kib, &c->answer.owner)) {
+	if (budget_enter_many(&c->server->answers, c->call.peer.uid, kib, &c->answer.owner)) {
 		c->answer.kib = kib;
 		return text;
 	}
@@ -213,7 +213,7 @@ static size_t body_max(const struct http_connection *c)
 void http_call_drop_body(struct http_connection *c)
 {
 	if (c->body.kib)
-		crowd_leave_many(&c->server->bodies, c->body.owner, c->body.kib);
+		budget_leave_many(&c->server->bodies, c->body.owner, c->body.kib);
 	c->body.kib = 0;
 	c->body.room = 0;
 	free(steal_ptr(&c->body.data));
@@ -223,15 +223,15 @@ void http_call_drop_body(struct http_connection *c)
  * rest takes. False: there is no room for this one, and what was kept of it is freed. */
 static bool body_count(struct http_connection *c)
 {
-	struct crowd *bodies = &c->server->bodies;
+	struct budget *bodies = &c->server->bodies;
 	unsigned kib = (unsigned)(c->body.received / 1024 + 1);
 
 	if (c->body.received <= BODY_SMALL || kib == c->body.kib)
 		return true;
 	if (c->body.kib)
-		crowd_leave_many(bodies, c->body.owner, c->body.kib);
+		budget_leave_many(bodies, c->body.owner, c->body.kib);
 	c->body.kib = 0;
-	if (crowd_enter_many(bodies, c->call.peer.uid, kib, &c->body.owner)) {
+	if (budget_enter_many(bodies, c->call.peer.uid, kib, &c->body.owner)) {
 		c->body.kib = kib;
 		return true;
 	}
@@ -329,7 +329,7 @@ void http_call_wrong(struct http_connection *c)
 void http_call_end(struct http_connection *c)
 {
 	if (c->answer.kib)
-		crowd_leave_many(&c->server->answers, c->answer.owner, c->answer.kib);
+		budget_leave_many(&c->server->answers, c->answer.owner, c->answer.kib);
 	c->answer.kib = 0;
 	free(steal_ptr(&c->answer.text));
 	http_call_drop_body(c);

@@ -7,7 +7,7 @@
 
 #include "daemon/api/http.h"
 #include "daemon/host/arrivals.h"
-#include "daemon/host/crowd.h"
+#include "daemon/host/budget.h"
 #include "daemon/host/fair.h"
 #include "http/http_reader.h"
 #include "http/http_target.h"
@@ -23,9 +23,9 @@ struct http_server {
 	call_answer answer;
 	struct arrivals arrivals;
 	unsigned open_handles;
-	struct crowd crowd;
-	struct crowd answers; /* KiB of answers that were not read yet */
-	struct crowd bodies;  /* KiB of bodies of requests that were not answered yet */
+	struct budget budget;
+	struct budget answers; /* KiB of answers that were not read yet */
+	struct budget bodies;  /* KiB of bodies of requests that were not answered yet */
 	struct http_connection *open;
 	struct http_connection *answered; /* their answers are to be sent */
 	bool called;          /* a request was taken since the loop slept or came round */

@@ -32,7 +32,7 @@
 
 /* The kernel allows the daemon's user as many descriptors in unread messages as a process may open,
  * for all connections together (too_many_unix_fds()). So a connection has one message with three of
- * them unread at most, and connections are a quarter of that at most (crowd_begin()). */
+ * them unread at most, and connections are a quarter of that at most (budget_begin()). */
 static bool has_read_all(const struct attach_connection *c)
 {
 	int unread = 0;

@@ -7,7 +7,7 @@
 #include <uv.h>
 
 #include "daemon/host/arrivals.h"
-#include "daemon/host/crowd.h"
+#include "daemon/host/budget.h"
 #include "daemon/host/fair.h"
 #include "daemon/host/peer.h"
 #include "daemon/settle/settle.h"
@@ -22,7 +22,7 @@ struct attach_connection {
 	uv_poll_t poll;
 	int fd;
 	struct peer peer;
-	uid_t owner;             /* to whom it counts (crowd.h) */
+	uid_t owner;             /* to whom it counts (budget.h) */
 	struct process *process; /* NULL: it has no slot */
 	uint64_t heard_ns;
 	uint64_t binding; /* its cgroup gets a limit, then it is answered; 0: no */
@@ -50,7 +50,7 @@ struct attach_server {
 	uint64_t bindings;  /* so many were begun */
 	struct arrivals arrivals;
 	struct attach_connection *connections;
-	struct crowd crowd;
+	struct budget budget;
 };
 
 /* A connection of this peer. The descriptor becomes the connection's. 0 or -errno; -EMFILE: its

@@ -40,7 +40,7 @@ void attach_connection_close(struct attach_connection *c)
 	if (c->next)
 		c->next->previous = c->previous;
 	*(c->previous ? &c->previous->next : &c->server->connections) = c->next;
-	crowd_leave(&c->server->crowd, c->owner);
+	budget_leave(&c->server->budget, c->owner);
 	rights_drain(c->fd);
 	uv_poll_stop(&c->poll);
 	uv_close((uv_handle_t *)&c->poll, on_connection_closed);
@@ -107,11 +107,11 @@ int attach_connection_open(struct attach_server *server, int *fd, const struct p
 
 	if (!c)
 		return -ENOMEM;
-	int rc = crowd_enter(&server->crowd, peer->uid, &c->owner) ? 0 : -EMFILE;
+	int rc = budget_enter(&server->budget, peer->uid, &c->owner) ? 0 : -EMFILE;
 	if (rc == 0) {
 		rc = uv_poll_init(server->sessions->loop, &c->poll, *fd);
 		if (rc < 0)
-			crowd_leave(&server->crowd, c->owner);
+			budget_leave(&server->budget, c->owner);
 	}
 	if (rc < 0) {
 		free(c);
@@ -172,10 +172,10 @@ int attach_server_start(struct sessions *sessions, struct fair *turns, int fd,
 		return -ENOMEM;
 	server->sessions = sessions;
 	server->turns = turns;
-	crowd_begin(&server->crowd, CONNECTIONS_MAX);
+	budget_begin(&server->budget, CONNECTIONS_MAX);
 	server->arrivals = (struct arrivals){
 		.turns = turns,
-		.crowd = &server->crowd,
+		.budget = &server->budget,
 		.to = {.open = on_connection, .refuse = on_too_many, .leaves_last = true},
 		.arg = server};
 	int rc = arrivals_begin(&server->arrivals, sessions->loop, fd);
@@ -191,7 +191,7 @@ static void on_server_closed(uv_handle_t *handle)
 {
 	struct attach_server *server = handle->data;
 
-	crowd_free(&server->crowd);
+	budget_free(&server->budget);
 	free(server);
 }
 
@@ -209,7 +209,7 @@ void attach_server_stop(struct attach_server *server)
 
 unsigned attach_connections(const struct attach_server *server)
 {
-	return server->crowd.total;
+	return server->budget.total;
 }
 
 uint64_t attach_heard_ns(const struct attach_server *server)

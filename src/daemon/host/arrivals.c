@@ -26,7 +26,7 @@ static int arrival_take(struct arrival *arrival)
 	if (arrival->next)
 		arrival->next->previous = arrival->previous;
 	*(arrival->previous ? &arrival->previous->next : &a->first) = arrival->next;
-	crowd_leave(a->crowd, arrival->owner);
+	budget_leave(a->budget, arrival->owner);
 	free(arrival);
 	return fd;
 }
@@ -51,7 +51,7 @@ static void arrive(struct arrivals *a, int fd)
 	struct arrival *arrival = calloc(1, sizeof(*arrival));
 
 	if (!arrival || (a->to.leaves_last && limited_is_last(fd)) ||
-	    !crowd_enter(a->crowd, peer_uid(fd), &arrival->owner)) {
+	    !budget_enter(a->budget, peer_uid(fd), &arrival->owner)) {
 		free(arrival);
 		refuse(a, fd);
 		return;
@@ -70,7 +70,7 @@ static void arrive(struct arrivals *a, int fd)
 
 static bool is_full(const struct arrivals *a)
 {
-	return a->to.most && a->crowd->total >= a->to.most;
+	return a->to.most && a->budget->total >= a->to.most;
 }
 
 static void on_connection(uv_poll_t *poll, int status, int events)

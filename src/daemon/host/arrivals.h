@@ -9,14 +9,14 @@
 #include <sys/types.h>
 #include <uv.h>
 
-#include "daemon/host/crowd.h"
+#include "daemon/host/budget.h"
 #include "daemon/host/fair.h"
 
 struct arrival;
 
 /* Their owner's callbacks. */
 struct arrivals_to {
-	/* The descriptor becomes the callee's. It does not count in `crowd` any more: the callee
+	/* The descriptor becomes the callee's. It does not count in `budget` any more: the callee
 	 * has it enter, for which there is room. */
 	void (*open)(void *arg, int fd);
 	/* Says why to one whose user has too many; it is closed then. */
@@ -31,7 +31,7 @@ struct arrivals {
 	uv_poll_t poll; /* its `data` is `arg` */
 	int fd;         /* listens */
 	struct fair *turns;
-	struct crowd *crowd;
+	struct budget *budget;
 	struct arrivals_to to;
 	void *arg;
 	struct arrival *first; /* that wait for their turns */

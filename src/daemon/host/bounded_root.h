@@ -19,5 +19,5 @@ static inline bool uid_is_bounded_root(uid_t uid)
 
 /* The user ID for a process of such a root: one for all processes of a cgroup, which a container
  * has of its own. Root of a container may be able to make cgroups, and so to be several of these:
- * crowd.h bounds all of them together. */
+ * budget.h bounds all of them together. */
 uid_t bounded_root_of(pid_t pid);

@@ -4,7 +4,8 @@
  * milliseconds. So work is done at once only while there is some of the budget left. All further
  * pieces stand in lines, one line a user, and each user in turn has one piece done. A user's piece
  * thus waits for at most one piece of each other user. Work that outlasts FAIR_STEP_NS is cut, and
- * goes behind its user's other pieces. Users are owners as in host/crowd.h. One thread, the loop's.
+ * goes behind its user's other pieces. Users are owners as in host/budget.h. One thread, the
+ * loop's.
  */
 #pragma once
 

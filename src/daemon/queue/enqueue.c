@@ -73,7 +73,7 @@ static void enqueue_free(struct queues *q, struct enqueue *e)
 {
 	/* Else its request and its jobs leave when they end. */
 	if (!e->made)
-		crowd_leave_many(&q->jobs->crowd, e->owner, e->units + e->request.count);
+		budget_leave_many(&q->jobs->budget, e->owner, e->units + e->request.count);
 	free(e->request.text);
 	free(e->request.spec.warrant);
 	free(e->request.indexes);
@@ -89,8 +89,8 @@ int jobs_enqueue(struct queues *q, const struct enqueue_request *request)
 		return -ENOMEM;
 	e->units = queue_request_units(request->text);
 	e->text_bytes = (uint32_t)(strlen(request->text) / request->count + 1);
-	if (!crowd_enter_many(&q->jobs->crowd, request->peer->uid, e->units + request->count,
-			      &e->owner)) {
+	if (!budget_enter_many(&q->jobs->budget, request->peer->uid, e->units + request->count,
+			       &e->owner)) {
 		free(e);
 		return -EMFILE;
 	}
@@ -257,7 +257,7 @@ static bool spec_make(struct queues *q, struct enqueue *e)
 	e->request.spec.warrant = NULL; /* it is the job's now */
 	e->made->uses = 1;
 	e->made->id = e->spec;
-	e->made->crowd = &q->jobs->crowd;
+	e->made->budget = &q->jobs->budget;
 	e->made->owner = e->owner;
 	e->made->units = e->units;
 	return true;

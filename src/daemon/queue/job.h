@@ -21,7 +21,7 @@
  * so many takes the loop some 2 ms. */
 #define JOB_VALUES_MAX 10000u
 
-struct crowd;
+struct budget;
 struct error;
 struct job;
 struct queue_bucket;
@@ -107,7 +107,7 @@ struct job_spec {
 	uint64_t looked;
 	struct job_spec *look_next;
 	/* Its part in its user's budget of jobs (job_table.h); NULL: nothing. */
-	struct crowd *crowd;
+	struct budget *budget;
 	uid_t owner;
 	unsigned units;
 	struct warrant *warrant; /* malloc'ed; NULL: the daemon runs jobs of its own user */

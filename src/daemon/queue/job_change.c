@@ -117,19 +117,19 @@ static int spec_change(struct job *job, const char *text, struct warrant *warran
 	spec->warrant = warrant;
 	spec->uses = 1;
 	spec->units = queue_request_units(text);
-	if (!crowd_enter_many(&q->jobs->crowd, job->record.uid, spec->units + 1, &spec->owner)) {
+	if (!budget_enter_many(&q->jobs->budget, job->record.uid, spec->units + 1, &spec->owner)) {
 		job_spec_unref(spec);
 		return error_set(err, EXIT_CODE_FAILED, QUEUE_TOO_MANY);
 	}
-	spec->crowd = &q->jobs->crowd;
+	spec->budget = &q->jobs->budget;
 	int rc = job_store_spec_add(job->queues->store, text, warrant, true, &spec->id);
 	if (rc < 0) {
-		crowd_leave(&q->jobs->crowd, spec->owner);
+		budget_leave(&q->jobs->budget, spec->owner);
 		job_spec_unref(spec);
 		return not_saved(rc, err);
 	}
-	if (job->spec->crowd)
-		crowd_leave(job->spec->crowd, job->spec->owner);
+	if (job->spec->budget)
+		budget_leave(job->spec->budget, job->spec->owner);
 	(void)queue_rights_over(q, job->spec->warrant, job_position(job), 1);
 	job_move(job, NULL); /* its kind has the old one */
 	job_spec_unref(job->spec);

@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/record_json.h"
-#include "daemon/host/crowd.h"
+#include "daemon/host/budget.h"
 #include "daemon/queue/job.h"
 #include "daemon/request/request.h"
 #include "proto/job_text.h"
@@ -487,8 +487,8 @@ void job_spec_unref(struct job_spec *spec)
 {
 	if (!spec || --spec->uses)
 		return;
-	if (spec->crowd)
-		crowd_leave_many(spec->crowd, spec->owner, spec->units);
+	if (spec->budget)
+		budget_leave_many(spec->budget, spec->owner, spec->units);
 	free(spec->warrant);
 	free(spec);
 }

@@ -446,8 +446,8 @@ void job_free(struct job *job)
 	job_text_set(&job->record.place, "");
 	job_text_set(&job->record.ending, "");
 	job_text_set(&job->record.reason, "");
-	if (job->spec->crowd)
-		crowd_leave(job->spec->crowd, job->spec->owner);
+	if (job->spec->budget)
+		budget_leave(job->spec->budget, job->spec->owner);
 	job_spec_unref(job->spec);
 	free(job->grants);
 	free(job);
@@ -593,9 +593,9 @@ static struct job_spec *spec_load(struct queues *q, int64_t id, uid_t uid)
 	}
 	spec->warrant = warrant;
 	spec->id = id;
-	spec->crowd = &q->jobs->crowd;
+	spec->budget = &q->jobs->budget;
 	spec->units = queue_request_units(text);
-	spec->owner = crowd_add_many(&q->jobs->crowd, uid, spec->units);
+	spec->owner = budget_add_many(&q->jobs->budget, uid, spec->units);
 	return spec;
 }
 
@@ -615,7 +615,7 @@ static int load_one(void *arg, const struct job_record *record)
 	struct job *job = job_new(loading->q, record, loading->last);
 	if (!job)
 		return -ENOMEM;
-	(void)crowd_add(&loading->q->jobs->crowd, record->uid);
+	(void)budget_add(&loading->q->jobs->budget, record->uid);
 	list_insert(&loading->q->jobs->pending, job);
 	return 0;
 }
@@ -636,7 +636,7 @@ int job_table_new(uint32_t living, struct job_table **ret)
 	if (!table)
 		return -ENOMEM;
 	(void)!getrandom(&table->seed, sizeof(table->seed), GRND_NONBLOCK);
-	crowd_begin_any(&table->crowd, living);
+	budget_begin_any(&table->budget, living);
 	table->pending.as_they_come = true;
 	queue_waits_begin(&table->waits);
 	*ret = table;
@@ -654,6 +654,6 @@ void job_table_free(struct job_table *table)
 		free(use);
 	}
 	queue_waits_free(&table->waits);
-	crowd_free(&table->crowd);
+	budget_free(&table->budget);
 	free(table);
 }

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "core/queue_waits.h"
-#include "daemon/host/crowd.h"
+#include "daemon/host/budget.h"
 #include "daemon/queue/job.h"
 #include "daemon/queue/job_entry.h"
 #include "daemon/queue/job_store.h"
@@ -44,8 +44,8 @@ struct job_table {
 	uint64_t looks; /* the number of the next look of job_comes_round() */
 	struct job_known known[JOBS_KNOWN];
 	uint32_t known_next;
-	uint64_t came;      /* jobs so far */
-	struct crowd crowd; /* budgets of jobs that have not ended, in units */
+	uint64_t came;        /* jobs so far */
+	struct budget budget; /* budgets of jobs that have not ended, in units */
 };
 
 /* The most jobs of all users is `living`. 0 or -ENOMEM. */

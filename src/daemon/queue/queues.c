@@ -231,7 +231,7 @@ void queues_tick(struct queues *q)
 
 	if (!q)
 		return;
-	q->jobs->crowd.most = *q->host.living_jobs; /* it may have been read again */
+	q->jobs->budget.most = *q->host.living_jobs; /* it may have been read again */
 	queue_overs_tell(q);
 	job_directories_look(q);
 	queue_waits_retry(q);

@@ -65,7 +65,7 @@ static struct session *session_new(struct sessions *sessions, const struct store
 static void session_insert(struct session *s)
 {
 	sessions_insert(s->sessions, s);
-	s->owner = crowd_add(&s->sessions->living, s->record.uid);
+	s->owner = budget_add(&s->sessions->living, s->record.uid);
 	if (s->record.ends_at)
 		sessions_set_timed(s);
 	for (uint32_t i = 0; i < s->record.gpu_count; i++)

@@ -29,7 +29,7 @@ struct holder {
 	struct session *session;
 	struct process_id process;
 	struct process_watch *watch;
-	uid_t owner;  /* to whom its descriptors count (crowd.h) */
+	uid_t owner;  /* to whom its descriptors count (budget.h) */
 	bool command; /* a command of `carve run`: its descendants belong to the slice */
 	bool unread;  /* it has the session's ledger, which was kept nowhere else */
 	/* Its mount namespace, when it said that this was made for the slice; -1: it did not. Held
@@ -69,7 +69,7 @@ struct session {
 	struct session *next, *previous; /* sessions->first */
 	struct session *next_id, *next_user, *next_attached;
 	struct sessions *sessions;
-	uid_t owner; /* to whom it counts (crowd.h) */
+	uid_t owner; /* to whom it counts (budget.h) */
 	struct store_session record;
 	int *pool_gpu; /* record.gpu_count positions in the pool; -1: that GPU is gone */
 	enum session_state state;

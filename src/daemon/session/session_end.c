@@ -61,7 +61,7 @@ static void session_finish(struct session *s)
 		  s->record.reason);
 	sessions->hooks->recorded(s);
 	sessions_remove(sessions, s);
-	crowd_leave(&sessions->living, s->owner);
+	budget_leave(&sessions->living, s->owner);
 	session_promises_drop(s);
 	sessions->hooks->instances_left(s);
 	listeners_call(s);

@@ -34,7 +34,7 @@ static void holder_free(struct holder *holder)
 {
 	process_watch_stop(holder->watch);
 	close_fd(&holder->mount_fd);
-	crowd_leave_many(&holder->session->sessions->watched, holder->owner, HOLDER_DESCRIPTORS);
+	budget_leave_many(&holder->session->sessions->watched, holder->owner, HOLDER_DESCRIPTORS);
 	free(holder);
 }
 
@@ -99,8 +99,8 @@ static int holder_get(struct session *s, const struct process_id *process, struc
 	holder = calloc(1, sizeof(*holder));
 	if (!holder)
 		return -ENOMEM;
-	if (!crowd_enter_many(&s->sessions->watched, s->record.uid, HOLDER_DESCRIPTORS,
-			      &holder->owner)) {
+	if (!budget_enter_many(&s->sessions->watched, s->record.uid, HOLDER_DESCRIPTORS,
+			       &holder->owner)) {
 		free(holder);
 		return -EMFILE;
 	}

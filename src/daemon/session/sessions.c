@@ -10,8 +10,8 @@
 
 void sessions_begin(struct sessions *sessions, uint32_t most)
 {
-	crowd_begin(&sessions->watched, WATCHED_MAX);
-	crowd_begin_any(&sessions->living, most);
+	budget_begin(&sessions->watched, WATCHED_MAX);
+	budget_begin_any(&sessions->living, most);
 	uv_timer_init(sessions->loop, &sessions->reap);
 	sessions->reap.data = sessions;
 }
@@ -139,6 +139,6 @@ void sessions_free(struct sessions *sessions)
 	memset(sessions->by_id, 0, sizeof(sessions->by_id));
 	memset(sessions->by_user, 0, sizeof(sessions->by_user));
 	sessions->count = sessions->timed_count = 0;
-	crowd_free(&sessions->living);
+	budget_free(&sessions->living);
 	session_promises_free(sessions);
 }

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <uv.h>
 
-#include "daemon/host/crowd.h"
+#include "daemon/host/budget.h"
 #include "daemon/session/session_hooks.h"
 
 struct cgroups;
@@ -44,9 +44,9 @@ struct sessions {
 	uint32_t dead_count; /* processes that ended and still have a slot */
 	/* Memory of ended sessions that stays promised until the driver's figures are newer. */
 	struct drain *drains;
-	struct crowd watched; /* descriptors of commands in slices, and of who asked for one */
-	struct crowd living;  /* sessions that have not ended, by user */
-	uv_timer_t reap;      /* looks again whether the driver has dead processes' memory back */
+	struct budget watched; /* descriptors of commands in slices, and of who asked for one */
+	struct budget living;  /* sessions that have not ended, by user */
+	uv_timer_t reap;       /* looks again whether the driver has dead processes' memory back */
 	uint64_t reap_delay_ms;
 };
 

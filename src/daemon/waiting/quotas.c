@@ -206,7 +206,7 @@ int quotas_check(const struct quotas *quotas, const struct peer *peer,
 {
 	struct quota_use more = use_of_result(result);
 
-	if (!crowd_has_room(&quotas->sessions->living, peer->uid)) {
+	if (!budget_has_room(&quotas->sessions->living, peer->uid)) {
 		error_set(err, EXIT_CODE_NOT_PERMITTED,
 			  "you have as many sessions as one user may have on this machine");
 		error_hint(err, "release those that are not needed (carve session list), or have "

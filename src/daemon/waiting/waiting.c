@@ -40,7 +40,7 @@ static struct waiter *waiter_new(struct waiting *waiting, const struct slice_req
 	if (!w)
 		return NULL;
 	*ret_rc = -EMFILE;
-	if (!crowd_enter(&waiting->crowd, uid, &w->owner)) {
+	if (!budget_enter(&waiting->budget, uid, &w->owner)) {
 		free(w);
 		return NULL;
 	}
@@ -158,7 +158,7 @@ static void waiter_remove(struct waiting *waiting, struct waiter *w)
 	/* A row that cannot be removed is forgotten by the next daemon, as nobody asks for it. */
 	if (w->recorded)
 		(void)store_waiting_remove(waiting->sessions->store, w->id);
-	crowd_leave(&waiting->crowd, w->owner);
+	budget_leave(&waiting->budget, w->owner);
 	free(w);
 }
 

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/host/crowd.h"
+#include "daemon/host/budget.h"
 #include "daemon/host/peer.h"
 #include "daemon/request/request.h"
 
@@ -62,7 +62,7 @@ struct waiter {
 	char id[STORE_ID_SIZE]; /* the ID of the session to be */
 	struct slice_request request;
 	struct peer peer;
-	uid_t owner;                    /* to whom it counts (crowd.h) */
+	uid_t owner;                    /* to whom it counts (budget.h) */
 	uint64_t sample;                /* decided on figures no older than this sample */
 	uint64_t since_ns, deadline_ns; /* CLOCK_MONOTONIC */
 	int64_t created;                /* CLOCK_REALTIME, ns */
@@ -84,7 +84,7 @@ struct waiting {
 	const struct quotas *quotas;
 	struct waiter *first; /* in the order in which they are served */
 	bool dirty;           /* something changed that may let one through */
-	struct crowd crowd;   /* the same, counted by user */
+	struct budget budget; /* the same, counted by user */
 };
 
 /* Queues a request. The callback is called later, even where it can be decided at once. A request

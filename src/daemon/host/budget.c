@@ -1,4 +1,4 @@
-#include "daemon/host/crowd.h"
+#include "daemon/host/budget.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -10,12 +10,12 @@
 #include "daemon/host/limited.h"
 #include "daemon/host/owner.h"
 
-struct crowd_user {
+struct budget_user {
 	uid_t uid;
 	unsigned has;
 };
 
-static struct crowd_user *find(const struct crowd *c, uid_t uid)
+static struct budget_user *find(const struct budget *c, uid_t uid)
 {
 	for (size_t i = 0; i < c->count; i++)
 		if (c->users[i].uid == uid)
@@ -23,17 +23,17 @@ static struct crowd_user *find(const struct crowd *c, uid_t uid)
 	return NULL;
 }
 
-static struct crowd_user *find_or_add(struct crowd *c, uid_t uid)
+static struct budget_user *find_or_add(struct budget *c, uid_t uid)
 {
-	struct crowd_user *user = find(c, uid);
+	struct budget_user *user = find(c, uid);
 
 	if (user)
 		return user;
-	struct crowd_user *users = array_grown(c->users, c->count, &c->room, sizeof(*users));
+	struct budget_user *users = array_grown(c->users, c->count, &c->room, sizeof(*users));
 	if (!users)
 		return NULL;
 	c->users = users;
-	c->users[c->count] = (struct crowd_user){.uid = uid};
+	c->users[c->count] = (struct budget_user){.uid = uid};
 	return &c->users[c->count++];
 }
 
@@ -46,7 +46,7 @@ static uid_t user_of(uid_t uid)
 	return owner == 0 && uid != 0 ? BOUNDED_ROOT_LAST : owner;
 }
 
-static unsigned bounded_roots_have(const struct crowd *c)
+static unsigned bounded_roots_have(const struct budget *c)
 {
 	unsigned sum = 0;
 
@@ -55,13 +55,13 @@ static unsigned bounded_roots_have(const struct crowd *c)
 	return sum;
 }
 
-static bool fits(const struct crowd *c, const struct crowd_user *user, unsigned count)
+static bool fits(const struct budget *c, const struct budget_user *user, unsigned count)
 {
 	unsigned others = c->total - user->has;
 	unsigned left = c->most > others ? c->most - others : 0;
 	unsigned but_last = c->most - c->most / 4;
 
-	/* crowd_add() goes beyond it, and so does a setting that was lowered. */
+	/* budget_add() goes beyond it, and so does a setting that was lowered. */
 	if (c->total > c->most || count > c->most - c->total)
 		return false;
 	if (uid_is_bounded_root(user->uid) && bounded_roots_have(c) + count > but_last)
@@ -71,29 +71,29 @@ static bool fits(const struct crowd *c, const struct crowd_user *user, unsigned 
 	return user->uid == 0 ? c->total + count <= but_last : user->uid == geteuid();
 }
 
-static void remove_empty(struct crowd *c, struct crowd_user *user)
+static void remove_empty(struct budget *c, struct budget_user *user)
 {
 	if (user->has == 0)
 		*user = c->users[--c->count];
 }
 
-void crowd_begin(struct crowd *c, unsigned most)
+void budget_begin(struct budget *c, unsigned most)
 {
 	struct rlimit limit;
 
-	*c = (struct crowd){.most = most};
+	*c = (struct budget){.most = most};
 	if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
 		c->most = (unsigned)MIN((rlim_t)most, limit.rlim_cur / (limited_last() ? 2 : 4));
 }
 
-void crowd_begin_any(struct crowd *c, unsigned most)
+void budget_begin_any(struct budget *c, unsigned most)
 {
-	*c = (struct crowd){.most = most};
+	*c = (struct budget){.most = most};
 }
 
-bool crowd_enter_many(struct crowd *c, uid_t uid, unsigned count, uid_t *ret_owner)
+bool budget_enter_many(struct budget *c, uid_t uid, unsigned count, uid_t *ret_owner)
 {
-	struct crowd_user *user = find_or_add(c, user_of(uid));
+	struct budget_user *user = find_or_add(c, user_of(uid));
 
 	if (!user)
 		return false;
@@ -108,24 +108,24 @@ bool crowd_enter_many(struct crowd *c, uid_t uid, unsigned count, uid_t *ret_own
 	return true;
 }
 
-bool crowd_enter(struct crowd *c, uid_t uid, uid_t *ret_owner)
+bool budget_enter(struct budget *c, uid_t uid, uid_t *ret_owner)
 {
-	return crowd_enter_many(c, uid, 1, ret_owner);
+	return budget_enter_many(c, uid, 1, ret_owner);
 }
 
-bool crowd_has_room(const struct crowd *c, uid_t uid)
+bool budget_has_room(const struct budget *c, uid_t uid)
 {
 	uid_t owner = user_of(uid);
-	const struct crowd_user *user = find(c, owner);
-	struct crowd_user none = {.uid = owner};
+	const struct budget_user *user = find(c, owner);
+	struct budget_user none = {.uid = owner};
 
 	return fits(c, user ? user : &none, 1);
 }
 
-uid_t crowd_add_many(struct crowd *c, uid_t uid, unsigned count)
+uid_t budget_add_many(struct budget *c, uid_t uid, unsigned count)
 {
 	uid_t owner = user_of(uid);
-	struct crowd_user *user = find_or_add(c, owner);
+	struct budget_user *user = find_or_add(c, owner);
 
 	if (user) {
 		user->has += count;
@@ -134,14 +134,14 @@ uid_t crowd_add_many(struct crowd *c, uid_t uid, unsigned count)
 	return owner;
 }
 
-uid_t crowd_add(struct crowd *c, uid_t uid)
+uid_t budget_add(struct budget *c, uid_t uid)
 {
-	return crowd_add_many(c, uid, 1);
+	return budget_add_many(c, uid, 1);
 }
 
-void crowd_leave_many(struct crowd *c, uid_t owner, unsigned count)
+void budget_leave_many(struct budget *c, uid_t owner, unsigned count)
 {
-	struct crowd_user *user = find(c, owner);
+	struct budget_user *user = find(c, owner);
 
 	if (!user)
 		return;
@@ -150,13 +150,13 @@ void crowd_leave_many(struct crowd *c, uid_t owner, unsigned count)
 	remove_empty(c, user);
 }
 
-void crowd_leave(struct crowd *c, uid_t owner)
+void budget_leave(struct budget *c, uid_t owner)
 {
-	crowd_leave_many(c, owner, 1);
+	budget_leave_many(c, owner, 1);
 }
 
-void crowd_free(struct crowd *c)
+void budget_free(struct budget *c)
 {
 	free(c->users);
-	*c = (struct crowd){.most = c->most};
+	*c = (struct budget){.most = c->most};
 }

@@ -10,29 +10,29 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-struct crowd_user;
+struct budget_user;
 
-struct crowd {
+struct budget {
 	unsigned most, total;
-	struct crowd_user *users; /* those that have any */
+	struct budget_user *users; /* those that have any */
 	size_t count, room;
 };
 
 /* Empty, for `most` descriptors, or a quarter of those that this process may have;
  * half where they are few and the last ones are kept (limited_last()). */
-void crowd_begin(struct crowd *crowd, unsigned most);
+void budget_begin(struct budget *budget, unsigned most);
 /* Empty, for `most` of anything else. */
-void crowd_begin_any(struct crowd *crowd, unsigned most);
-/* One more of this user. False: too many. *ret_owner: to whom it counts, for crowd_leave(). */
-bool crowd_enter(struct crowd *crowd, uid_t uid, uid_t *ret_owner);
+void budget_begin_any(struct budget *budget, unsigned most);
+/* One more of this user. False: too many. *ret_owner: to whom it counts, for budget_leave(). */
+bool budget_enter(struct budget *budget, uid_t uid, uid_t *ret_owner);
 /* The same for several, all or none; in all no more than `most`. */
-bool crowd_enter_many(struct crowd *crowd, uid_t uid, unsigned count, uid_t *ret_owner);
-/* Whether crowd_enter() would let one more in. */
-bool crowd_has_room(const struct crowd *crowd, uid_t uid);
+bool budget_enter_many(struct budget *budget, uid_t uid, unsigned count, uid_t *ret_owner);
+/* Whether budget_enter() would let one more in. */
+bool budget_has_room(const struct budget *budget, uid_t uid);
 /* One more, or several, whether there is room or not. Returns to whom they count. */
-uid_t crowd_add(struct crowd *crowd, uid_t uid);
-uid_t crowd_add_many(struct crowd *crowd, uid_t uid, unsigned count);
+uid_t budget_add(struct budget *budget, uid_t uid);
+uid_t budget_add_many(struct budget *budget, uid_t uid, unsigned count);
 /* Some that had entered are gone. */
-void crowd_leave(struct crowd *crowd, uid_t owner);
-void crowd_leave_many(struct crowd *crowd, uid_t owner, unsigned count);
-void crowd_free(struct crowd *crowd);
+void budget_leave(struct budget *budget, uid_t owner);
+void budget_leave_many(struct budget *budget, uid_t owner, unsigned count);
+void budget_free(struct budget *budget);
