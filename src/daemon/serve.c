@@ -1,3 +1,12 @@
+/* The daemon's loop. serve_run() starts the first rooms and runs the loop; the pool then reads the
+ * inventory of GPUs on another thread, and on_inventory() starts the other rooms. From then on the
+ * daemon serves. Before the loop sleeps, users' turns are passed and each room has its round. The
+ * timer ticks each second, or ten times a second while requests wait or sessions end by the clock.
+ *
+ * The loop ends when all its handles are closed: loop_leave() has the rooms close theirs. A reason
+ * to be started anew does not end the loop but the process, as if it were killed, so that there is
+ * one way back (node_restart()). Signals and the orders of carve's own supervisor come as events of
+ * the loop, too. */
 #include "daemon/serve.h"
 
 #include <signal.h>
