@@ -371,7 +371,8 @@ static int long_write(struct queues *q, struct enqueue *e, uint64_t end)
 
 	if (rc < 0)
 		return rc;
-	if (!e->done)
+	/* It may have begun in a part that had no time for a job. */
+	if (!e->spec)
 		rc = long_begin(q, e);
 	for (; rc == 0 && e->done < rows && now_monotonic_ns() < end; e->done++) {
 		record_of(q, e, e->done, e->now, &record);

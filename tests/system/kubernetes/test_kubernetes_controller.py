@@ -388,6 +388,7 @@ def test_a_leader_that_is_killed_is_followed_by_one_and_nothing_is_made_twice(co
     assert sum(m == "GET" and p.startswith("/api/v1/pods") for m, p in controllers.api.calls) == 2
 
 
+@pytest.mark.once("it judges memory")
 def test_five_thousand_pods_cost_calls_by_the_page_and_memory_by_the_template(controllers):
     for i in range(5000):
         controllers.api.pod(f"p{i}", f"carve-memory-{1000 + i % 10}", f"team-{i % 20}")

@@ -297,6 +297,14 @@ def test_an_array_takes_one_number(queues):
     assert queues.enqueue("true", options=["--array", "0-1"]) == "7" and queues.enqueue("true") == "8"
 
 
+def test_arrays_of_a_long_text_take_one_number_each(queues):
+    """The text alone may take the daemon longer than a part of its work may: no job of the array is written in the first part."""
+    queues.agent("half=0.5")
+    words = [f"{i:050}" for i in range(9000)]
+    ids = [queues.enqueue("true", *words, options=["--array", "0-299", "--hold"]) for _ in range(30)]
+    assert ids == [str(i) for i in range(1, 31)]
+
+
 def test_jobs_start_in_the_order_in_which_they_came_before_and_after_a_restart(queues):
     queues.agent("whole=1", gpus="0")
     first = queues.witnessed(queues.gate(), queue="whole")
