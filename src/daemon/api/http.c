@@ -162,19 +162,19 @@ static bool bytes_take(struct http_connection *c, const char **data, size_t *siz
 	return true;
 }
 
-/* Keeps the bytes that came in behind the request that is answered now. */
-static bool rest_keep(struct http_connection *c, const char *data, size_t size)
+/* Keeps the bytes that came in behind the request that is answered now. Without memory for them the
+ * connection ends, after this answer: the request may stand in a list already. */
+static void rest_keep(struct http_connection *c, const char *data, size_t size)
 {
-	char *rest = size ? malloc(size) : NULL;
+	char *rest = size && !c->last ? malloc(size) : NULL;
 
 	if (size && !rest)
-		return false;
-	if (size)
+		c->last = true;
+	if (rest)
 		memcpy(rest, data, size);
 	free(c->rest.data);
 	c->rest.data = rest;
-	c->rest.size = size;
-	return true;
+	c->rest.size = rest ? size : 0;
 }
 
 static void input_end(struct http_connection *c)
@@ -204,9 +204,12 @@ static void connection_read(struct http_connection *c)
 		size = (size_t)n;
 		c->moved_ns = now_monotonic_ns();
 	}
-	if (!bytes_take(c, &data, &size) || !rest_keep(c, data, size))
+	if (!bytes_take(c, &data, &size)) {
 		connection_close(c);
-	else if (c->state == HTTP_READS)
+		return;
+	}
+	rest_keep(c, data, size);
+	if (c->state == HTTP_READS)
 		http_watch(c, UV_READABLE);
 }
 

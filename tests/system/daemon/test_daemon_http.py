@@ -249,6 +249,22 @@ def test_requests_that_are_sent_ahead_are_answered_in_order(wire):
     assert w.answer()[1]["connection"] == "close" and w.ended()
 
 
+@pytest.mark.skipif(sanitized(), reason="the sanitizers have a malloc() of their own")
+def test_a_daemon_without_memory_for_what_is_sent_ahead_goes_on(make_daemon, monkeypatch):
+    env = Daemon.env
+    monkeypatch.setattr(Daemon, "env", lambda self: {
+        **env(self), "LD_PRELOAD": str(BUILD / "tests/programs/liblacks_memory.so")})
+    daemon = make_daemon()
+    lacked = 12345  # as tests/programs/lacks_memory.c has it
+    for _ in range(10):
+        w = Wire(daemon)
+        w.send(VERSION_REQUEST + b"GET /".ljust(lacked, b"a"))
+        status, _, body = w.answer()
+        assert status == 200 and json.loads(body)["pid"] == daemon.worker
+        assert w.ended(), "what was sent ahead is lost, and the connection says so"
+        w.socket.close()
+
+
 def test_a_request_may_come_in_pieces(wire):
     w = wire()
     w.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
