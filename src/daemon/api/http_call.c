@@ -174,11 +174,26 @@ void call_reply_text(struct call *call, unsigned status, char *text)
 	http_answered(c);
 }
 
+/* Words may name what a target had, which need not be UTF-8, and they may be cut within
+ * a character. */
+static json_t *words_json(const char *words)
+{
+	char plain[MAX(sizeof(((struct error *)0)->message), sizeof(((struct error *)0)->hint))];
+	json_t *json = json_string(words);
+	size_t size = 0;
+
+	if (json)
+		return json;
+	for (; words[size] && size < sizeof(plain); size++)
+		plain[size] = (char)(words[size] & 0x80 ? '?' : words[size]);
+	return json_stringn(plain, size);
+}
+
 void call_reply_error(struct call *call, unsigned status, const struct error *err)
 {
 	call_reply(call, status,
-		   json_pack("{s:{s:i, s:s, s:s}}", "error", "code", err->code, "message",
-			     err->message, "hint", err->hint));
+		   json_pack("{s:{s:i, s:o, s:o}}", "error", "code", err->code, "message",
+			     words_json(err->message), "hint", words_json(err->hint)));
 }
 
 /* ---- requests ---------------------------------------------------------------------------- */

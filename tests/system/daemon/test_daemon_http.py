@@ -343,6 +343,17 @@ def test_targets_are_taken_as_http_has_them(wire, target, fields, status):
     assert w.answer()[0] == 200, "the connection goes on"
 
 
+@pytest.mark.parametrize("target, message", [
+    (b"/v1/sessions/%ff%fe", "there is no session ?? of yours"), (b"/%ff", "there is no /?"),
+    (b"/v1/sessions/" + "ä".encode() * 600, "there is no session ??"), (b"/v1/sessions/x" + "ä".encode() * 600, "there is no session x")],
+    ids=["name", "path", "cut", "cut_elsewhere"])
+def test_a_refusal_is_json_whatever_the_target_has(wire, target, message):
+    w = wire()
+    w.send(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+    status, _, body = w.answer()
+    assert status == 404 and json.loads(body)["error"]["message"].replace("ä", "?").startswith(message), body
+
+
 @pytest.mark.parametrize("text, status", [
     (b"FOO /v1/version HTTP/1.1\r\n\r\n", 501), (b"\x16\x03\x01\x02\x00", 501), (b"GET /v1/version HTTP/2.0\r\n\r\n", 505),
     (b"GET /v1/version HTTP/1.1\r\nA\x00: b\r\n\r\n", 400), (b"POST /v1/sessions HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
