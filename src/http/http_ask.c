@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/macros.h"
 
 #define ROOM_LEAST 16384u
@@ -120,16 +120,32 @@ void http_ask_free(struct http_ask *ask)
 	free(steal_ptr(&ask->body));
 }
 
+static int text_send(int fd, const char *text, size_t size)
+{
+	while (size) {
+		ssize_t n = send(fd, text, size, MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		text += n;
+		size -= (size_t)n;
+	}
+	return 0;
+}
+
+/* A server that has answered and ended the connection has not read all: its answer says why. */
 static int request_send(int fd, const char *method, const char *path, const char *text)
 {
 	char head[1024];
 	size_t size = text ? strlen(text) : 0;
 	size_t n = http_ask_head(head, sizeof(head), method, path, size);
-	int rc = n ? write_all(fd, head, n) : -ENAMETOOLONG;
+	int rc = n ? text_send(fd, head, n) : -ENAMETOOLONG;
 
-	if (rc == 0 && size)
-		rc = write_all(fd, text, size);
-	return rc == -EPIPE ? -ECONNRESET : rc;
+	if (rc == 0)
+		rc = text_send(fd, text, size);
+	return rc == -EPIPE || rc == -ECONNRESET ? 0 : rc;
 }
 
 int http_ask_call(struct http_ask *ask, int fd, const char *method, const char *path,

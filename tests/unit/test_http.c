@@ -1,4 +1,5 @@
 /* Requests and answers as they come in, whole and in pieces. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -364,6 +367,28 @@ static void test_the_head_of_a_request(void **state)
 	assert_int_equal(http_ask_head(head, 20, "POST", "/v1/jobs", 1), 0);
 }
 
+/* A server with too many connections answers and hangs up before it reads. SIGPIPE would end the
+ * caller. */
+static void test_an_answer_before_the_request_is_read(void **state)
+{
+	static const char answer[] = "HTTP/1.1 503 No\r\nContent-Length: 2\r\n\r\n{}";
+	struct http_ask ask;
+	int ends[2];
+
+	for (int answers = 0; answers < 2; answers++) {
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+		if (answers)
+			assert_int_equal(send(ends[1], answer, strlen(answer), 0), strlen(answer));
+		close(ends[1]);
+		http_ask_begin(&ask, BODY_MAX);
+		assert_int_equal(http_ask_call(&ask, ends[0], "POST", "/v1/sessions", "{}"),
+				 answers ? 0 : -ECONNRESET);
+		assert_int_equal(ask.status, answers ? 503 : 0);
+		http_ask_free(&ask);
+		close(ends[0]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -382,6 +407,7 @@ int main(void)
 		cmocka_unit_test(test_heads_and_bodies_have_a_bound),
 		cmocka_unit_test(test_interim_answers_have_a_bound),
 		cmocka_unit_test(test_the_head_of_a_request),
+		cmocka_unit_test(test_an_answer_before_the_request_is_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
