@@ -80,6 +80,9 @@ int http_target_parse(const char *target, size_t size, struct http_target *ret)
 		free(t.text);
 		return -EINVAL;
 	}
+	char *fitting = realloc(t.text, t.size);
+	if (fitting)
+		t.text = fitting;
 	*ret = t;
 	return 0;
 }

@@ -216,6 +216,8 @@ bool http_call_begin(struct http_connection *c)
 	if (!head_is_too_long(c) &&
 	    http_target_parse(c->reader.target, c->reader.target_size, &c->target) == -ENOMEM)
 		return false;
+	/* A request may wait for long, and needs its target once. */
+	http_reader_free(&c->reader);
 	c->call.path = http_target_path(&c->target);
 	return true;
 }

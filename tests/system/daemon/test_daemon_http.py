@@ -265,6 +265,24 @@ def test_a_daemon_without_memory_for_what_is_sent_ahead_goes_on(make_daemon, mon
         w.socket.close()
 
 
+@pytest.mark.skipif(sanitized(), reason="the sanitizers keep memory that was freed")
+def test_a_request_that_waits_keeps_its_target_once(daemon):
+    def resident():
+        line, = (line for line in open(f"/proc/{daemon.worker}/status") if line.startswith("VmRSS:"))
+        return int(line.split()[1]) << 10
+
+    assert daemon.call("POST", "/v1/sessions", {"gpu": 1}).status == 201
+    body, target, count = b'{"gpu": 1, "wait_for": 600}', b"/v1/sessions?a=".ljust(16000, b"a"), 500
+    before, wires = resident(), [Wire(daemon) for _ in range(count)]
+    for w in wires:
+        w.send(b"POST %s HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (target, len(body), body))
+    assert daemon.call("GET", "/v1/version").status == 200  # in the same user's turns, so all have been read
+    grown = (resident() - before) / count
+    for w in wires:
+        w.socket.close()
+    assert grown < 1.6 * len(target)
+
+
 def test_a_request_may_come_in_pieces(wire):
     w = wire()
     w.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
