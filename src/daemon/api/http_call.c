@@ -53,7 +53,7 @@ void call_defer(struct call *call, void (*on_gone)(struct call *call))
 
 	c->wait.on_gone = on_gone;
 	c->wait.deferred = true;
-	http_watch(c, UV_DISCONNECT);
+	http_watch(c, HTTP_WATCH_END);
 }
 
 /* ---- users' turns ------------------------------------------------------------------------ */

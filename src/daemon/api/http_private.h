@@ -102,6 +102,9 @@ static inline struct http_connection *http_connection_of(struct call *call)
 	return (struct http_connection *)call;
 }
 
+/* The end of a connection, which the kernel tells whatever is waited for. UV_DISCONNECT comes too
+ * early: a client may have sent all that it has, and read its answers still. */
+#define HTTP_WATCH_END UV_PRIORITIZED
 /* Waits for these events (uv_poll_event) of a connection and no others. */
 void http_watch(struct http_connection *c, int events);
 /* The call has its answer, which http_prepare() sends. */

@@ -265,6 +265,21 @@ def test_a_daemon_without_memory_for_what_is_sent_ahead_goes_on(make_daemon, mon
         w.socket.close()
 
 
+def test_a_client_that_has_sent_all_still_gets_its_answer(daemon):
+    """`nc -N` and socat end their own side as soon as their input has ended."""
+    holds = daemon.call("POST", "/v1/sessions", {"gpu": 1}).json["id"]
+    waits, goes = Wire(daemon), Wire(daemon)
+    body = b'{"gpu": 1, "wait_for": 600, "ephemeral": true, "name": "%s"}'
+    for w, name in ((goes, b"goes"), (waits, b"waits")):
+        w.send(b"POST /v1/sessions HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body) - 2 + len(name), body % name))
+        w.socket.shutdown(socket.SHUT_WR)
+        assert not select.select([w.socket], [], [], 0.5)[0], "it has no answer yet"
+    goes.socket.close()
+    assert daemon.call("DELETE", f"/v1/sessions/{holds}").status == 200
+    status, _, text = waits.answer()
+    assert status == 201 and json.loads(text)["name"] == "waits" and waits.ended()
+
+
 @pytest.mark.skipif(sanitized(), reason="the sanitizers keep memory that was freed")
 def test_a_request_that_waits_keeps_its_target_once(daemon):
     def resident():
