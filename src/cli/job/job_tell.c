@@ -85,8 +85,9 @@ int job_tell_command(const struct job_tell *tell, const json_t *end, struct erro
 	close(ends[0]);
 	/* A command that does not read it must not end this one. */
 	signal(SIGPIPE, SIG_IGN);
-	if (child > 0)
-		(void)write_all(ends[1], text, strlen(text));
+	/* A whole line, as `read` in a script takes it. */
+	if (child > 0 && write_all(ends[1], text, strlen(text)) == 0)
+		(void)write_all(ends[1], "\n", 1);
 	close(ends[1]);
 	if (child < 0)
 		return command_failed(end, "cannot be started", err);
@@ -236,6 +237,11 @@ int job_tell_options(const struct cli *cli, struct job_tell *ret, struct error *
 	if (exec && !exec[strspn(exec, " \t\n")]) {
 		error_set(err, EXIT_CODE_USAGE, "--exec: there is no command in it");
 		error_hint(err, "for example: --exec 'logger carve', or leave it out");
+		return -EXIT_CODE_USAGE;
+	}
+	if (timeout && !ret->command) {
+		error_set(err, EXIT_CODE_USAGE, "--exec-timeout: there is no command to kill");
+		error_hint(err, "name it with --exec CMD");
 		return -EXIT_CODE_USAGE;
 	}
 	if (cli->value[OPT_JOB_WEBHOOK])

@@ -241,12 +241,21 @@ def test_a_file_that_is_no_cursor_is_left_alone(queues, tmp_path):
 
 
 @pytest.mark.parametrize("options, says", [(("--webhook", "file:///etc/passwd"), "http://"), (("--exec", "true", "--exec-timeout", "x"), "--exec-timeout"),
-                                           (("--exec", "true", "--exec-timeout", "0"), "--exec-timeout"), (("--from", "x"), "--from"),
+                                           (("--exec", "true", "--exec-timeout", "0"), "--exec-timeout"), (("--exec-timeout", "5"), "--exec CMD"), (("--from", "x"), "--from"),
                                            (("--from", "-1"), "--from"), (("--from", "99"), "the next end has number 1"),
                                            (("--hook", "true"), "carve job events --exec"), (("--stdin",), "carve job events --from")])
 def test_a_wrong_option_is_refused_with_the_right_one(queues, tmp_path, options, says):
     done = queues.host.carve("job", "events", *options, env={"XDG_STATE_HOME": str(tmp_path)})
     assert done.returncode == 2 and says in done.stderr, done.stderr
+
+
+def test_a_command_gets_each_end_as_a_line(queues, reader):
+    """`cat >> FILE` makes a file of one object a line, and `read` succeeds."""
+    queues.agent("half=0.5")
+    reader.start("--exec", f"read -r end && echo \"$end\" >> {reader.out} && cat >> {reader.out}")
+    ids = done(queues, 2)
+    wait_until(lambda: reader.out.exists() and reader.out.read_text().count("\n") == 2)
+    assert {json.loads(line)["id"] for line in reader.out.read_text().splitlines()} == set(ids)
 
 
 @pytest.mark.parametrize("option", ["--hook", "--webhook", "--hook-timeout"])
