@@ -426,11 +426,15 @@ static int sweep_make(struct reading *to, struct error *err)
 	return 0;
 }
 
-/* Commands take such a name for an ID, and would never find the job. Older versions took it. */
+/* Commands take such a name for an ID or an option, and would never find the job. Older versions
+ * took it. */
 static int name_check(const char *name, struct error *err)
 {
 	if (isdigit((unsigned char)*name) && strspn(name, "0123456789_*") == strlen(name))
 		return record_wrong(err, "name", name, "looks like the ID of a job",
+				    "begin it with a letter, for example: run-17");
+	if (*name == '-')
+		return record_wrong(err, "name", name, "looks like an option",
 				    "begin it with a letter, for example: run-17");
 	return 0;
 }

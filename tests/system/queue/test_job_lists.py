@@ -223,7 +223,7 @@ def test_a_name_of_several_jobs_is_refused_with_the_candidates(queues):
     assert done.returncode == 1 and "there is no job 'nobody-has-this'" in done.stderr, done.stderr
 
 
-def test_a_name_that_looks_like_an_id_is_refused(queues):
+def test_a_name_that_looks_like_an_id_or_an_option_is_refused(queues):
     queues.agent("half=0.5")
     held = queues.enqueue("true", options=["--hold"])
     for name in ("17", "1_0", "1_*", "0", "1__2"):
@@ -231,6 +231,9 @@ def test_a_name_that_looks_like_an_id_is_refused(queues):
             done = queues.host.carve(*argv)
             assert done.returncode == 2 and done.stderr.count("\n") == 1 and not done.stdout, done
             assert f"--name: '{name}' looks like the ID of a job; begin it with a letter, for example: run-17" in done.stderr, done.stderr
+    for argv in (["enqueue", "--queue", "half", "--name", "-x", "--", "true"], ["job", "edit", held, "--name=-x"]):
+        done = queues.host.carve(*argv)
+        assert done.returncode == 2 and "--name: '-x' looks like an option; begin it with a letter" in done.stderr, done.stderr
     assert len(queues.host.carve_json("job", "list")) == 1
     for name in ("run-17", "17th", "x1_0"):
         queues.enqueue("true", options=["--name", name, "--hold"])
