@@ -216,6 +216,17 @@ static json_t *gpus_check(const struct client *client, json_t *found, json_t *mi
 	return gpus;
 }
 
+/* Slices are granted all the same where queues are of no use, as when another version of carve
+ * wrote the database of jobs. */
+static void queues_check(const struct client *client, json_t *missing)
+{
+	cleanup_json json_t *queues = NULL;
+	struct error err = {0};
+
+	if (client_call(client, "GET", "/v1/queues", NULL, NULL, &queues, &err) < 0)
+		missing_error(missing, &err);
+}
+
 static const char *or_none(const char *text)
 {
 	return *text ? text : "not found";
@@ -243,6 +254,7 @@ static json_t *daemon_check(const char *host, json_t *found, json_t **ret_gpus, 
 	}
 	json_object_set_new(daemon, "socket", json_string(client.socket));
 	*ret_gpus = gpus_check(&client, found, missing);
+	queues_check(&client, missing);
 	return steal_ptr(&daemon);
 }
 

@@ -104,11 +104,13 @@ int job_store_open(struct job_store **ret, const char *path, bool keeps_room, uv
 		return 0;
 	}
 	error_set(err, EXIT_CODE_FAILED, "cannot use the database of jobs %.300s: %s", path,
-		  rc == -EUCLEAN           ? "it is damaged"
-		  : rc == -EROFS           ? "it cannot be written"
-		  : rc == -EPROTONOSUPPORT ? "another version of carve wrote it"
-					   : strerrordesc_np(-rc));
-	error_hint(err, "move it away to begin with empty queues");
+		  database_fault(rc));
+	/* After other faults, as a disk that cannot be written, the jobs are in it still. */
+	if (rc == -EUCLEAN)
+		error_hint(err, "move it away to begin with empty queues");
+	else if (rc == -EPROTONOSUPPORT)
+		error_hint(err, "install that version again, or move the database away to begin "
+				"with empty queues");
 	job_store_close(store);
 	return rc;
 }

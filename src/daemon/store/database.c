@@ -116,6 +116,14 @@ static int schema_make(sqlite3 *db, const struct database_schema *schema)
 	return store_errno(rc);
 }
 
+const char *database_fault(int rc)
+{
+	return rc == -EUCLEAN           ? "it is damaged"
+	       : rc == -EROFS           ? "it cannot be written"
+	       : rc == -EPROTONOSUPPORT ? "another version of carve wrote it"
+					: strerrordesc_np(-rc);
+}
+
 int database_log_begin(sqlite3 *db)
 {
 	char text[64];

@@ -262,14 +262,13 @@ static int file_open(struct store *store, const char *path)
 void store_explain(const char *path, int rc, struct error *err)
 {
 	error_set(err, EXIT_CODE_FAILED, "cannot use the session database %s: %s", path,
-		  rc == -EUCLEAN           ? "it is damaged"
-		  : rc == -EROFS           ? "it cannot be written"
-		  : rc == -EPROTONOSUPPORT ? "another version of carve wrote it"
-					   : strerrordesc_np(-rc));
+		  database_fault(rc));
 	if (rc == -EUCLEAN || rc == -EPROTONOSUPPORT)
-		error_hint(err, "move it away, best after running workloads have ended: they keep "
-				"their limits, but their sessions are forgotten, and what they "
-				"may still take is promised to others");
+		error_hint(err,
+			   "%smove it away, best after running workloads have ended: they keep "
+			   "their limits, but their sessions are forgotten, and what they "
+			   "may still take is promised to others",
+			   rc == -EUCLEAN ? "" : "install that version again, or ");
 }
 
 int store_check(const char *path, struct error *err)

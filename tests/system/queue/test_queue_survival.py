@@ -399,6 +399,29 @@ def test_a_damaged_database_of_jobs_stops_queues_alone(queues):
     assert done.returncode == 1 and "damaged" in done.stderr and "queue.db" in done.stderr
 
 
+def test_a_database_of_jobs_of_another_version_is_kept_and_check_says_so(queues):
+    queues.agent("half=0.5")
+    id = queues.ended(queues.enqueue("true"))["id"]
+    path = state_directory(pathlib.Path(queues.job(id)["log"])) / "queue.db"
+
+    def version(new):
+        queues.kill_daemon()
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            was, = db.execute("PRAGMA user_version").fetchone()
+            db.execute(f"PRAGMA user_version={new}")
+        return was
+
+    was = version(99)
+    says = f"cannot use the database of jobs {path}: another version of carve wrote it; install that version again, or move the database away"
+    done = queues.host.carve("enqueue", "--queue", "half", "true")
+    assert done.returncode == 1 and says in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert queues.host.carve("session", "list").returncode == 0
+    check = queues.host.carve("check")
+    assert check.returncode == 1 and says in check.stdout, check.stdout
+    version(was)
+    assert queues.job(id)["state"] == "done"
+
+
 def test_a_database_of_the_version_before_is_taken(queues):
     """Its agents had hooks, and each end a number of which it kept no last one."""
     agent = queues.agent("half=0.5")
