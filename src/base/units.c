@@ -584,9 +584,10 @@ const char *units_format_duration(uint64_t ns, char buf[static UNITS_TEXT_SIZE])
 	} scales[] = {{1000000000, "s"}, {1000000, "ms"}, {1000, "us"}, {1, "ns"}};
 	unsigned at = 0;
 
-	while (ns && ns < scales[at].ns)
+	/* Three digits of 999.6 ms are 1 s. */
+	while (ns && ns < scales[at].ns - scales[at].ns / 2000)
 		at++;
-	snprintf(buf, UNITS_TEXT_SIZE, "%.*g %s", ns >= 1000 * scales[at].ns ? 9 : 3,
+	snprintf(buf, UNITS_TEXT_SIZE, "%.*g %s", ns >= 999 * scales[0].ns ? 9 : 3,
 		 (double)ns / (double)scales[at].ns, scales[at].name);
 	return buf;
 }

@@ -304,6 +304,11 @@ static void durations(void **state)
 	assert_true(!strcmp(units_format_duration(0, text), "0 s"));
 	assert_true(!strcmp(units_format_duration(12345678, text), "12.3 ms"));
 	assert_true(!strcmp(units_format_duration(7200000000000, text), "7200 s"));
+	assert_true(!strcmp(units_format_duration(999, text), "999 ns"));
+	assert_true(!strcmp(units_format_duration(999499000, text), "999 ms"));
+	assert_true(!strcmp(units_format_duration(999600000, text), "1 s"));
+	assert_true(!strcmp(units_format_duration(999999, text), "1 ms"));
+	assert_true(!strcmp(units_format_duration(999700000000, text), "999.7 s"));
 }
 
 static void rough_durations_are_read_at_a_glance(void **state)
