@@ -115,9 +115,6 @@ bool http_call_begin(struct http_connection *c);
 bool http_call_body(struct http_connection *c, const char *data, size_t size);
 /* The request is complete: it is answered, now or later. */
 void http_call_take(struct http_connection *c);
-/* Request line and header fields together. A longer head is read and refused, and ends its
- * connection where it is longer than http_parser takes (80 KiB). */
-#define HTTP_HEAD_BYTES_MAX 16384u
 /* The reader is WRONG: the client is told why, and the connection ends. */
 void http_call_wrong(struct http_connection *c);
 /* Gives a deferred call up, and answers with `why`. */
