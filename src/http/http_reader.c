@@ -68,6 +68,11 @@ static int on_header_field(http_parser *parser, const char *text, size_t size)
 {
 	struct http_reader *r = parser->data;
 
+	/* http_parser takes blanks before a colon. A proxy may see another field there. */
+	if (memchr(text, ' ', size)) {
+		wrong(r, HTTP_STATUS_BAD_REQUEST, "a field's name has a blank in it");
+		return -1;
+	}
 	if (r->head_ended)
 		return 0;
 	if (r->in_value)

@@ -143,6 +143,10 @@ static void test_faults_have_a_status(void **state)
 	requests_are("GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", "400");
 	requests_are("GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "400");
 	requests_are("GET / HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n", "400");
+	requests_are("GET / HTTP/1.1\r\nContent-Length : 1\r\n\r\na", "400");
+	requests_are("GET / HTTP/1.1\r\nA b: c\r\n\r\n", "400");
+	requests_are("GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA : b\r\n\r\n",
+		     "[GET /]400");
 	memset(fields + strlen(fields), 'a', sizeof(fields) - strlen(fields) - 1);
 	requests_read(fields, 1000, &told);
 	assert_string_equal(told.text, "431");
