@@ -27,6 +27,7 @@
 #include "daemon/node.h"
 #include "daemon/prepare.h"
 #include "daemon/purge.h"
+#include "daemon/queue/job_store.h"
 #include "daemon/separate.h"
 #include "daemon/serve.h"
 #include "daemon/supervisor/supervise.h"
@@ -489,8 +490,13 @@ static int config_tell(const struct arguments *args)
 static int takeover_check(const struct arguments *args, const struct node *node, int config_code,
 			  struct error *err)
 {
-	int code = config_code ? config_code : upgrade_check(args->takeover_check, node, err);
+	char dir[PATH_MAX / 2];
+	int code = config_code;
 
+	if (!code && (state_check(&node->runtime, dir, err) < 0 || job_store_check(dir, err) < 0))
+		code = EXIT_CODE_FAILED;
+	if (!code)
+		code = upgrade_check(args->takeover_check, err);
 	if (code)
 		printf("%s%s%s\n", err->message, err->hint[0] ? "; " : "", err->hint);
 	return code;

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,6 +80,29 @@ const char *job_store_missing(const struct job_store *store)
 	return !*end ? "queue.db" : !strcmp(end, "-wal") ? "queue.db-wal" : "queue.db-shm";
 }
 
+static void explain(const char *path, int rc, struct error *err)
+{
+	error_set(err, EXIT_CODE_FAILED, "cannot use the database of jobs %.300s: %s", path,
+		  database_fault(rc));
+	/* After other faults, as a disk that cannot be written, the jobs are in it still. */
+	if (rc == -EUCLEAN)
+		error_hint(err, "move it away to begin with empty queues");
+	else if (rc == -EPROTONOSUPPORT)
+		error_hint(err, "install that version again, or move the database away to begin "
+				"with empty queues");
+}
+
+int job_store_check(const char *dir, struct error *err)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/queue.db", dir);
+	if (database_check(path, &job_schema) != -EPROTONOSUPPORT)
+		return 0;
+	explain(path, -EPROTONOSUPPORT, err);
+	return -EPROTONOSUPPORT;
+}
+
 int job_store_open(struct job_store **ret, const char *path, bool keeps_room, uv_loop_t *loop,
 		   void (*freed)(void *arg), void *arg, struct error *err)
 {
@@ -103,14 +127,7 @@ int job_store_open(struct job_store **ret, const char *path, bool keeps_room, uv
 		*ret = store;
 		return 0;
 	}
-	error_set(err, EXIT_CODE_FAILED, "cannot use the database of jobs %.300s: %s", path,
-		  database_fault(rc));
-	/* After other faults, as a disk that cannot be written, the jobs are in it still. */
-	if (rc == -EUCLEAN)
-		error_hint(err, "move it away to begin with empty queues");
-	else if (rc == -EPROTONOSUPPORT)
-		error_hint(err, "install that version again, or move the database away to begin "
-				"with empty queues");
+	explain(path, rc, err);
 	job_store_close(store);
 	return rc;
 }

@@ -15,6 +15,10 @@
 struct error;
 struct job_store;
 
+/* Whether the database of jobs in this directory is of a version that job_store_open() takes. Where
+ * there is none, or it has another fault, the queues of the daemon before were as they will be.
+ * 0, or negative with *err. */
+int job_store_check(const char *dir, struct error *err);
 /* `loop` NULL: nobody waits for the disk. `freed` is called when job_store_holds() no longer is. */
 int job_store_open(struct job_store **ret, const char *path, bool keeps_room, uv_loop_t *loop,
 		   void (*freed)(void *arg), void *arg, struct error *err);

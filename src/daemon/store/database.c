@@ -116,6 +116,21 @@ static int schema_make(sqlite3 *db, const struct database_schema *schema)
 	return store_errno(rc);
 }
 
+int database_check(const char *path, const struct database_schema *schema)
+{
+	sqlite3 *db = NULL;
+	int version;
+	int rc = store_errno(
+		sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL));
+
+	if (rc == 0)
+		(void)sqlite3_busy_timeout(db, DATABASE_BUSY_MS);
+	if (rc == 0)
+		rc = database_schema_check(db, schema, &version);
+	sqlite3_close(db);
+	return rc;
+}
+
 const char *database_fault(int rc)
 {
 	return rc == -EUCLEAN           ? "it is damaged"

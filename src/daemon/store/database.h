@@ -56,6 +56,8 @@ int database_copy(const struct database *database);
 int database_version(sqlite3 *db, int *ret);
 /* Like database_version(), and -EPROTONOSUPPORT if another version of carve made the database. */
 int database_schema_check(sqlite3 *db, const struct database_schema *schema, int *ret_version);
+/* Whether database_open() would take this file, without touching it. 0 or -errno. */
+int database_check(const char *path, const struct database_schema *schema);
 /* Why a database cannot be used, by the -errno: "it is damaged". */
 const char *database_fault(int rc);
 /* Writes to an empty log: that waits for the disk once, and later commits need not. 0 or -errno. */

@@ -478,12 +478,12 @@ bool state_link_missing(const struct state *state, const struct runtime *runtime
 	return strcmp(state->dir, runtime->dir) != 0 && !linked_dir(runtime, target);
 }
 
-int state_check(const struct state *state, const struct runtime *runtime, struct error *err)
+int state_check(const struct runtime *runtime, char ret_dir[static PATH_MAX / 2], struct error *err)
 {
-	char dir[PATH_MAX / 2], path[PATH_MAX];
+	char path[PATH_MAX];
 
-	(void)current_dir(runtime, dir);
-	database_path(dir, path);
+	(void)current_dir(runtime, ret_dir);
+	database_path(ret_dir, path);
 	return store_check(path, err);
 }
 

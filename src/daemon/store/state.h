@@ -41,9 +41,10 @@ int state_open(struct state *state, const struct runtime *runtime, struct keep *
 	       struct store **ret, struct error *err);
 /* Why the open database cannot be read, as store_explain(). */
 void state_explain(const struct state *state, int rc, struct error *err);
-/* Whether state_open() of a daemon that takes over would find databases that it understands,
- * without touching them. */
-int state_check(const struct state *state, const struct runtime *runtime, struct error *err);
+/* Whether state_open() of a daemon that takes over would find a database that it understands,
+ * without touching it. *ret_dir is where the database is. */
+int state_check(const struct runtime *runtime, char ret_dir[static PATH_MAX / 2],
+		struct error *err);
 /* Before a system daemon gives up being root: gives its directories and files to the user that it
  * becomes (0: it stays root). Has the link say where they are, or stays where they are as
  * state_open() does. Only what root or a worker of carve's had is given away. 0 or negative with

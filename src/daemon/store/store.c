@@ -273,16 +273,8 @@ void store_explain(const char *path, int rc, struct error *err)
 
 int store_check(const char *path, struct error *err)
 {
-	sqlite3 *db = NULL;
-	int version;
-	int rc = store_errno(
-		sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL));
+	int rc = database_check(path, &schema);
 
-	if (rc == 0)
-		(void)sqlite3_busy_timeout(db, DATABASE_BUSY_MS);
-	if (rc == 0)
-		rc = database_schema_check(db, &schema, &version);
-	sqlite3_close(db);
 	if (rc < 0)
 		store_explain(path, rc, err);
 	return rc;

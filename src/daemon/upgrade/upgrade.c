@@ -18,7 +18,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/trust.h"
-#include "daemon/node.h"
 #include "http/http_ask.h"
 
 /* The daemon's own patience is below it: the check, the start. */
@@ -26,7 +25,7 @@
 #define ANSWER_MAX 65536u
 #define LOOK_PAUSE_NS 20000000L
 
-int upgrade_check(const char *version, const struct node *node, struct error *err)
+int upgrade_check(const char *version, struct error *err)
 {
 	if (strtol(version, NULL, 10) != UPGRADE_VERSION) {
 		error_set(err, EXIT_CODE_FAILED,
@@ -35,8 +34,6 @@ int upgrade_check(const char *version, const struct node *node, struct error *er
 		error_hint(err, "end that daemon and start this one: sessions survive it");
 		return EXIT_CODE_FAILED;
 	}
-	if (state_check(&node->state, &node->runtime, err) < 0)
-		return EXIT_CODE_FAILED;
 	fputs(UPGRADE_CHECKED, stdout);
 	return fflush(stdout) == 0 ? EXIT_CODE_OK : EXIT_CODE_FAILED;
 }

@@ -6,15 +6,14 @@
 #pragma once
 
 struct error;
-struct node;
 
 /* The number of what --takeover-check is asked. */
 #define UPGRADE_VERSION 2
 
-/* The whole of `carved --takeover-check VERSION`: whether this program can follow on a daemon in
- * the directories of `node`. Prints UPGRADE_CHECKED; returns the exit code. */
+/* The end of `carved --takeover-check VERSION`: whether this program can follow on a daemon that
+ * asks for that takeover. Prints UPGRADE_CHECKED; returns the exit code. */
 #define UPGRADE_CHECKED "carved can take over\n"
-int upgrade_check(const char *version, const struct node *node, struct error *err);
+int upgrade_check(const char *version, struct error *err);
 /* The whole of `carved --takeover`: has the daemon in `dir` started anew as this program, and waits
  * until it serves. Returns the exit code. */
 int upgrade_ask(const char *dir, struct error *err);

@@ -221,12 +221,14 @@ def test_an_upgrade_is_refused_if_the_new_program_could_not_go_on(make_daemon, t
     config.write_text('{"colour": "red"}')
     assert "unknown key 'colour'" in refused(daemon, BUILD / "carved")
     config.write_text("{}")
-    with contextlib.closing(sqlite3.connect(daemon.runtime / "carve.db")) as db, db:
-        newest, = db.execute("PRAGMA user_version").fetchone()
-        db.execute(f"PRAGMA user_version={newest + 1}")
-    assert "another version of carve wrote it" in refused(daemon, BUILD / "carved")
-    with contextlib.closing(sqlite3.connect(daemon.runtime / "carve.db")) as db, db:
-        db.execute(f"PRAGMA user_version={newest}")
+    for name in ("carve.db", "queue.db"):
+        with contextlib.closing(sqlite3.connect(daemon.runtime / name)) as db, db:
+            newest, = db.execute("PRAGMA user_version").fetchone()
+            db.execute(f"PRAGMA user_version={newest + 1}")
+        said = refused(daemon, BUILD / "carved")
+        assert f"{name}: another version of carve wrote it" in said, said
+        with contextlib.closing(sqlite3.connect(daemon.runtime / name)) as db, db:
+            db.execute(f"PRAGMA user_version={newest}")
     done = subprocess.run([BUILD / "carved", "--takeover-check", "99", "--runtime-dir", daemon.runtime],
                           stdout=subprocess.PIPE, text=True, timeout=60, env=clean_env())
     assert done.returncode == 1 and "does not follow on a daemon that asks for takeover 99" in done.stdout
