@@ -264,13 +264,16 @@ static void means_print(const char *what, const json_t *means)
 	       session_text(means, "strength"));
 }
 
-/* Whether two GPUs differ in their indexes alone. */
+/* Whether two GPUs differ in nothing that their blocks say. The time since when a GPU is in its
+ * state is in the text of the state where it matters. */
 static bool is_alike(const json_t *a, const json_t *b)
 {
 	cleanup_json json_t *one = json_copy((json_t *)a), *other = json_copy((json_t *)b);
 
 	json_object_del(one, "index");
 	json_object_del(other, "index");
+	json_object_del(one, "state_since");
+	json_object_del(other, "state_since");
 	return json_equal(one, other);
 }
 

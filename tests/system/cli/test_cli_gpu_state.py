@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import tempfile
+import time
 
 import pytest
 
@@ -39,6 +40,22 @@ def test_a_lost_gpu_shows_everywhere(host):
     assert "cannot reach it" in host.carve("session", "request", "--vram", "4", "--gpu-ids", "1").stderr
     host.carve("sim", "fault", "lost", "--clear")
     assert states(host) == ["ok"] * 3
+
+
+def test_a_gpu_that_is_back_is_in_the_block_of_its_like(host):
+    """Its state is of another second than theirs."""
+    def blocks():
+        return [line for line in host.carve("check").stdout.splitlines() if line.startswith("GPU") and ": " in line]
+
+    assert states(host) == ["ok"] * 3
+    host.carve("sim", "fault", "lost", "--gpu", "1")
+    wait_until(lambda: states(host)[1] == "lost")
+    assert len(blocks()) == 2
+    time.sleep(1)
+    host.carve("sim", "fault", "lost", "--clear")
+    wait_until(lambda: states(host) == ["ok"] * 3)
+    assert len({g["state_since"] for g in host.carve_json("gpu", "list")}) == 2
+    assert len(blocks()) == 1
 
 
 @pytest.mark.parametrize("gpu", [0, 2])
