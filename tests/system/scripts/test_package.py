@@ -98,6 +98,14 @@ def test_the_packages_hold_the_files_that_pages_and_messages_name(packages, tmp_
     assert {"/usr/share/doc/carve/containers.md", "/usr/share/doc/carve/mig.md", "/usr/share/doc/carve/examples/session.c"} <= named
 
 
+def test_the_packages_have_the_notices_of_libraries_that_are_linked_in(packages, tmp_path):
+    for name in NAMES:
+        assert run(["dpkg-deb", "-x", packages[name], tmp_path]).returncode == 0
+        text = (tmp_path / f"usr/share/doc/{name}/copyright").read_text()
+        assert text.startswith((ROOT / "LICENSE").read_text())
+        assert all(re.search(owner, text) for owner in ("Igor Sysoev", "Petri Lehtinen", "Yann Collet", "Facebook")), name
+
+
 def test_the_packages_say_what_they_need(packages):
     version = run([BUILD / "carve", "--version"]).stdout.split()[1]
     assert all(field(file, "Version") == version for file in packages.values())
