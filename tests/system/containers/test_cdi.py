@@ -47,7 +47,7 @@ def test_a_device_of_a_session_is_its_slice_in_every_container(podman, specs):
 def test_specs_are_listed_replaced_and_removed(podman, specs):
     first = podman.host.carve_json("session", "request", "--vram", "3")["id"]
     done = podman.host.carve("cdi", "remove", "--cdi-dir", specs, first)
-    assert done.returncode == 1 and f"no spec of a device {first}" in done.stderr
+    assert done.returncode == 1 and f"no spec of a device '{first}'" in done.stderr
     (specs / "nvidia.json").write_text("{}")
     cdi(podman, specs, "generate", first)
     cdi(podman, specs, "generate", "--all")
