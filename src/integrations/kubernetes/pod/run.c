@@ -64,14 +64,13 @@ struct run {
 	uint64_t seen;                            /* the bytes of this answer; never more */
 };
 
-/* `of_job`: a job's shim started this process. The shim may send SIGTERM again, and relies on the
- * pod being deleted before this process ends. */
-static volatile sig_atomic_t told, hurried, of_job;
+static volatile sig_atomic_t told, hurried;
 
 static void on_signal(int number)
 {
-	/* After a second signal the end of the pod is not waited for. */
-	hurried = told && (number == SIGINT || !of_job);
+	/* After a second Ctrl-C the end of the pod is not waited for. A shim sends a job SIGTERM
+	 * more than once. */
+	hurried = hurried || (told && number == SIGINT);
 	told = number;
 }
 
@@ -315,7 +314,7 @@ static void pod_gone_wait(struct run *run)
 		if (!said)
 			fprintf(stderr,
 				"carve-kubernetes: pod %s is deleted; waiting for its end, at most "
-				"%ld s (another signal ends this)\n",
+				"%ld s (Ctrl-C ends this)\n",
 				run->name, grace + GONE_PATIENCE_S);
 		said = true;
 		pause_a_moment(run);
@@ -360,7 +359,7 @@ static void pod_delete(struct run *run, bool stop)
 			 run->options->grace_s);
 	run->deletes = true;
 	while (!hurried) {
-		if (told && !of_job && !run->give_up_s)
+		if (told && !run->options->state_file && !run->give_up_s)
 			run->give_up_s = now_s() + DELETE_PATIENCE_S;
 		if (!call_goes_on(run))
 			break;
@@ -527,9 +526,8 @@ static int pod_whole(struct run *run, const json_t *pod, struct error *err)
 {
 	int code = state_read(run);
 
-	of_job = run->options->state_file != NULL;
 	/* An earlier process may have asked for it. */
-	run->asked = of_job;
+	run->asked = run->options->state_file != NULL;
 	run->said_s = now_s();
 	run->api.goes_on = call_goes_on;
 	run->api.arg = run;
