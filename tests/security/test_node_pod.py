@@ -202,8 +202,9 @@ def test_processes_of_the_pod_have_what_the_table_says(make_pod):
     assert worker["Uid"].split() == worker["Gid"].split() == [str(WORKER)] * 4 and worker["Groups"].split() == []
     assert [worker[name].strip() for name in ("CapPrm", "CapEff", "CapInh", "CapBnd", "CapAmb")] == [NOTHING] * 5
     assert worker["NoNewPrivs"].strip() == "1" and worker["Seccomp"].strip() == "2"
-    # It has all that it serves for, but for jobs.
-    assert [line.split("warning ")[1].split()[0] for line in pod.log().splitlines() if " warning " in line] == ["launcher.none"]
+    # It has all that it serves for, but for jobs. A busy API server is asked for the node's labels again.
+    warnings = [line.split("warning ")[1].split()[0] for line in pod.log().splitlines() if " warning " in line]
+    assert [warning for warning in warnings if warning != "labels.failed"] == ["launcher.none"]
     assert [p.name for p in (pod.node / "run/carve-claims" / str(WORKER)).iterdir()] == [gpu_of(pod)["uuid"]]
     # All that is root in that container has no more than setpriv left it.
     for pid in pod.pids("carved"):
