@@ -19,7 +19,7 @@ const struct record_field *record_find(const struct record_field *fields, const 
  * a text that is valid and fits. 0, or negative with *err. */
 int record_take(const struct record_field *field, const json_t *value, void *record,
 		struct error *err);
-/* The same without the field's functions. 0; negative with *err; or RECORD_WRONG_TYPE. */
+/* As record_take(), without the field's functions. 0; negative with *err; or RECORD_WRONG_TYPE. */
 int record_take_plain(const struct record_field *field, const json_t *value, void *record,
 		      struct error *err);
 /* The error of a text that is wrong: "NAME: 'TEXT' is no name of a job", and what would be right.

@@ -27,7 +27,7 @@ def worker_killed(lab):
 
 
 def children(lab):
-    """Those of the process with root's rights."""
+    """The PIDs of the children that the process with root's rights has."""
     pid = lab.daemon.pid
     return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 

@@ -1,4 +1,4 @@
-/* Changes of jobs that their users ask for. Those of long arrays are done in parts. */
+/* Changes of jobs that their users ask for. A change of a long array is done in parts. */
 #pragma once
 
 #include <stdbool.h>
@@ -14,10 +14,11 @@ struct warrant;
  */
 #define QUEUE_SHORT 50u
 
-/* The same as one change on the disk: all of it, or nothing that anybody was told of. A long array
- * takes several rounds of the loop, in which none of it starts; users (`owner`: as in
- * host/budget.h) take turns. `done` is called with 0 or -errno when the change is on the disk. It
- * is called before this returns only where there is no such job, or no memory. */
+/* Calls cb(job, arg) for the jobs that `id` and `index` name, as one change on the disk: all of it,
+ * or nothing that anybody was told of. A long array takes several rounds of the loop, in which none
+ * of it starts; users (`owner`: as in host/budget.h) take turns. `done` is called with 0 or -errno
+ * when the change is on the disk. It is called before this returns only where there is no such job,
+ * or no memory. */
 typedef void (*jobs_cb)(struct job *job, void *arg);
 typedef void (*jobs_done_cb)(void *arg, int rc);
 void jobs_change(struct queues *q, uid_t owner, int64_t id, int32_t index, jobs_cb cb,

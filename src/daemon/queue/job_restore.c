@@ -18,7 +18,8 @@
 #include "daemon/session/sessions.h"
 #include "proto/shim.h"
 
-/* One that has ended claims nothing. A daemon before wrote numbers of an array's jobs. */
+/* The job that a text names. A job that has ended claims nothing. An earlier daemon wrote the
+ * numbers of an array's jobs. */
 static int64_t claim_in(const struct queues *q, const char *text)
 {
 	size_t length = strlen(QUEUE_PREEMPTED_BY);
@@ -105,7 +106,7 @@ void jobs_restore(struct queues *q)
 	size_t count = 0, all = q->jobs->pending.count;
 	int64_t *ids = calloc(all + 1, sizeof(*ids));
 
-	/* One that ends may end others that come after it. */
+	/* A job that ends may end jobs that come after it. */
 	for (const struct job *job = q->jobs->pending.first; ids && job; job = job->next)
 		ids[count++] = job->record.id;
 	for (size_t i = 0; i < count; i++) {

@@ -123,9 +123,9 @@ bool job_is_making(struct job *job)
 	return false;
 }
 
-/* 0 where all instances are there already, with *ret. One that has to be made is nobody's when it
- * is there: whichever job or request comes first then has it. So a job that found none twice waits
- * a while, and a driver that makes none is not asked all the time. */
+/* 0 where all instances are there already, with *ret. An instance that has to be made is nobody's
+ * when it is there: whichever job or request comes first then has it. So a job that found none
+ * twice waits a while, and a driver that makes none is not asked all the time. */
 static int instances_take(struct job *job, const struct mig_decision *decision,
 			  struct mig_grant *ret)
 {

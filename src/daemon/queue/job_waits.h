@@ -1,4 +1,4 @@
-/* Jobs that wait for others to end, or for a time. Those of one request wait as one. */
+/* Jobs that wait for others to end, or for a time. All jobs of one request wait together. */
 #pragma once
 
 #include <stdbool.h>
@@ -21,5 +21,5 @@ const struct job_after *job_comes_round(const struct job *job, const struct job_
  * while, and in the next round of the loop for those that are left. */
 bool queue_waits_owner(const struct queues *q, uid_t *ret);
 void queue_waits_part(struct queues *q);
-/* Likewise at jobs for which there was no memory. */
+/* Looks again at jobs for which there was no memory. */
 void queue_waits_retry(struct queues *q);

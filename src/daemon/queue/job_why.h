@@ -17,8 +17,8 @@ struct job_prospect {
 	int64_t blocker, starts;
 };
 struct job_prospect job_prospect(const struct job *job);
-/* As users call the job of that number: 17, or 17_3 of an array. One that has ended is called by
- * the number. */
+/* As users call the job of that number: 17, or 17_3 of an array. A job that has ended is called
+ * by the number. */
 const char *queue_job_id_text(const struct queues *q, int64_t id, char buf[static JOB_ID_TEXT]);
 /* In words: why it waits. */
 const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE]);

@@ -35,7 +35,7 @@ struct row_value {
 	}
 /* Binds values to the parameters from 1 on. Texts are copied. Evaluates to the statement. */
 #define row_bind(stmt, ...) row_bind_at(stmt, 1, __VA_ARGS__)
-/* The same from another parameter on, for what follows a record. */
+/* As row_bind(), from parameter `first` on: for values that follow a record. */
 #define row_bind_at(stmt, first, ...)                                         \
 	row_bind_values(stmt, first, (const struct row_value[]){__VA_ARGS__}, \
 			sizeof((const struct row_value[]){__VA_ARGS__}) /     \
@@ -70,6 +70,7 @@ int row_end(sqlite3_stmt *stmt, int rc);
 	})
 /* The only row, or the first. 0, -ENOENT where there is none, or -errno. */
 int row_get(sqlite3_stmt *stmt, const struct record_field *fields, void *ret);
-/* The same for a row without a table: the numbers in its first columns. */
+/* As row_next() and row_get(), for a row without a table: they read the numbers in its first
+ * columns. */
 int row_next_numbers(sqlite3_stmt *stmt, int64_t *ret, int count);
 int row_get_numbers(sqlite3_stmt *stmt, int64_t *ret, int count);
