@@ -15,6 +15,7 @@
 #include "daemon/host/privileges.h"
 #include "daemon/host/runtime.h"
 #include "daemon/queue/launcher.h"
+#include "daemon/report/report.h"
 #include "daemon/separate.h"
 #include "daemon/session/session.h"
 #include "daemon/session/sessions.h"
@@ -75,6 +76,7 @@ struct node {
 	struct sessions sessions;
 	struct settling settling;
 	struct slicing slicing;
+	struct report report;
 	struct quotas quotas;
 	struct waiting waiting;
 	struct fresh *fresh;      /* calls that wait for the next sample */

@@ -4,6 +4,7 @@
 #include "daemon/attach/attach.h"
 #include "daemon/mig/mig.h"
 #include "daemon/node.h"
+#include "daemon/report/report.h"
 #include "daemon/session/session_hooks.h"
 #include "daemon/settle/cgroups.h"
 #include "daemon/settle/settle.h"
@@ -34,6 +35,18 @@ static void on_ended(void *context)
 	waiting_kick(&node->waiting);
 }
 
+static void on_recorded(struct session *session)
+{
+	report_count(&node_of(session)->report, session);
+	takeover_forget(session);
+}
+
+static void on_freeing(struct session *session)
+{
+	report_forget(&node_of(session)->report, session);
+	strays_forget(session);
+}
+
 const struct session_hooks node_session_hooks = {
 	.ledger_made = settle_tell,
 	.attached = slicing_join,
@@ -44,9 +57,9 @@ const struct session_hooks node_session_hooks = {
 	.instance_context = mig_context_bytes,
 	.instances_left = mig_session_ended,
 	.received = slicing_received,
-	.recorded = takeover_forget,
+	.recorded = on_recorded,
 	.ended = on_ended,
-	.freeing = strays_forget,
+	.freeing = on_freeing,
 	.freed = slicing_leave,
 	.namespace_made = takeover_keep_namespace,
 	.namespace_left = takeover_forget_namespace,

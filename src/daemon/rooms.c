@@ -31,6 +31,7 @@
 #include "daemon/node.h"
 #include "daemon/node_hooks.h"
 #include "daemon/queue/queues.h"
+#include "daemon/report/report.h"
 #include "daemon/session/process.h"
 #include "daemon/settings.h"
 #include "daemon/settle/cgroups.h"
@@ -263,6 +264,17 @@ static int slicing_start(struct node *node, struct error *err)
 	return slicing_load(&node->slicing);
 }
 
+static int report_room_start(struct node *node, struct error *err)
+{
+	node->report.sessions = &node->sessions;
+	node->report.turns = &node->turns;
+	node->report.store = node->store;
+	return report_start(&node->report);
+}
+
+HAND(report_room_tick, report_tick(&node->report))
+HAND(report_room_stop, report_stop(&node->report))
+
 HAND(slicing_tick, takeover_accounts_look(node))
 
 static int mig_room_start(struct node *node, struct error *err)
@@ -290,6 +302,7 @@ static int waiting_start(struct node *node, struct error *err)
 	node->waiting.sessions = &node->sessions;
 	node->waiting.pool = &node->pool;
 	node->waiting.quotas = &node->quotas;
+	node->waiting.report = &node->report;
 	budget_begin_any(&node->waiting.budget, WAITING_MAX);
 	int rc = waiting_load(&node->waiting);
 	/* Requests that were read back may have been given instances. */
@@ -383,6 +396,7 @@ static int queues_room_start(struct node *node, struct error *err)
 		.pool = &node->pool,
 		.waiting = &node->waiting,
 		.quotas = &node->quotas,
+		.report = &node->report,
 		.launcher = &node->launcher,
 		.state_dir = node->state.dir,
 		.runtime = &node->runtime,
@@ -495,6 +509,10 @@ static const struct room rooms[] = {
 	 .sampled = mig_room_sampled,
 	 .stop = mig_room_stop,
 	 .free = mig_room_free},
+	{.name = "report",
+	 .start = report_room_start,
+	 .tick = report_room_tick,
+	 .stop = report_room_stop},
 	{.name = "takeover", .start = takeover_start, .sampled = takeover_sampled},
 	{.name = "waiting",
 	 .start = waiting_start,

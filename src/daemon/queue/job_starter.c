@@ -37,6 +37,7 @@
 #include "daemon/queue/launcher.h"
 #include "daemon/queue/queue_context.h"
 #include "daemon/queue/queue_pods.h"
+#include "daemon/report/report.h"
 #include "daemon/session/session.h"
 #include "daemon/session/sessions.h"
 #include "daemon/waiting/grant.h"
@@ -362,6 +363,19 @@ static void slice_return(struct job *job)
 		session_end(session, "its job could not be started");
 }
 
+/* It waited from when it could have started. */
+static void job_report_start(const struct job *job)
+{
+	const struct queues_host *host = &job->queues->host;
+	struct session *session = session_find(host->sessions, job->record.session);
+	int64_t since = MAX(job->record.enqueued, job->spec->begin);
+
+	if (!session)
+		return;
+	report_job(host->report, session, job->record.name,
+		   job->record.started > since ? (uint64_t)(job->record.started - since) : 0);
+}
+
 /* From now on it counts as a job that runs. */
 static int attempt_begin(struct start *start)
 {
@@ -375,6 +389,7 @@ static int attempt_begin(struct start *start)
 	snprintf(job->record.agent, sizeof(job->record.agent), "%s", agent->id);
 	job->processes_ended = false;
 	job->starting = true;
+	job_report_start(job);
 	job->user->owner->starting++;
 	job_state_set(job, JOB_STARTING);
 	job_move(job, &job->queues->jobs->running);

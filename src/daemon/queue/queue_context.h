@@ -21,6 +21,7 @@ struct job_table;
 struct launcher;
 struct pool;
 struct quotas;
+struct report;
 struct runtime;
 struct sessions;
 struct waiting;
@@ -32,6 +33,7 @@ struct queues_host {
 	struct pool *pool;
 	struct waiting *waiting;
 	struct quotas *quotas;
+	struct report *report;
 	struct launcher *launcher;
 	const char *state_dir;
 	const struct runtime *runtime;

@@ -13,6 +13,7 @@
 
 struct lease_member;
 struct namespace_seen;
+struct report_mark;
 struct sessions;
 struct process;
 struct session;
@@ -73,9 +74,10 @@ struct session {
 	struct store_session record;
 	int *pool_gpu; /* record.gpu_count positions in the pool; -1: that GPU is gone */
 	enum session_state state;
-	bool timed;                 /* something becomes of it by the clock */
-	struct books books;         /* made when the first process attaches */
-	struct lease_member *lease; /* its turns on the GPUs; NULL: it has no books yet */
+	bool timed;                  /* something becomes of it by the clock */
+	struct books books;          /* made when the first process attaches */
+	struct lease_member *lease;  /* its turns on the GPUs; NULL: it has no books yet */
+	struct report_mark *counted; /* the room `report` has its time up to there; or NULL */
 	int wake_fd; /* its processes' wake descriptor, kept over an upgrade, until it is leased */
 	bool wake_kept; /* there was one */
 	/* Since when its GPU time is counted (ns since 1970): its beginning, but where a daemon

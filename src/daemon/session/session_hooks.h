@@ -32,7 +32,7 @@ struct session_hooks {
 	/* The share of its GPUs' time that it had, for its record (slicing.h). */
 	int64_t (*received)(const struct session *session);
 	/* Its end is recorded; then its room is free, and it is forgotten: last of all `ended`. */
-	void (*recorded)(const struct session *session);
+	void (*recorded)(struct session *session);
 	void (*ended)(void *context);
 	/* It is freed, recorded or not: before its processes are, and after. */
 	void (*freeing)(struct session *session);

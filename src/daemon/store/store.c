@@ -79,7 +79,35 @@ static const char schema_text[] =
 	"CREATE TABLE waiting(id TEXT PRIMARY KEY, uid INTEGER, since INTEGER,"
 	" deadline INTEGER, created INTEGER, passed INTEGER, body BLOB) WITHOUT ROWID;";
 
-static const struct database_schema schema = {.base = 17, .text = schema_text};
+/* The figures of struct tally. */
+#define TALLY_COLUMNS                                                                       \
+	" held INTEGER NOT NULL, gpu_ns INTEGER NOT NULL, used INTEGER NOT NULL,"           \
+	" measured INTEGER NOT NULL, asked INTEGER NOT NULL, peak INTEGER NOT NULL,"        \
+	" peak_bytes INTEGER NOT NULL, sessions INTEGER NOT NULL, slices INTEGER NOT NULL," \
+	" jobs INTEGER NOT NULL, refusals INTEGER NOT NULL, waits INTEGER NOT NULL,"        \
+	" wait INTEGER NOT NULL,"
+#define TALLY_NAMES_OF                                                                    \
+	"held, gpu_ns, used, measured, asked, peak, peak_bytes, sessions, slices, jobs, " \
+	"refusals, waits, wait"
+#define TALLY_ADDED                                                                            \
+	"held=held+?1, gpu_ns=gpu_ns+?2, used=used+?3, measured=measured+?4, asked=asked+?5, " \
+	"peak=peak+?6, peak_bytes=max(peak_bytes, ?7), sessions=sessions+?8, "                 \
+	"slices=slices+?9, jobs=jobs+?10, refusals=refusals+?11, waits=waits+?12, wait=wait+?13"
+
+static const char *const migrations[] = {
+	/* Tallies of users and of names, by days (core/tally.h). The table tally_state has the
+	 * moment up to which living sessions are counted, in the life of the host that it names. */
+	"CREATE TABLE tally(day INTEGER, uid INTEGER, gid INTEGER, gpu TEXT," TALLY_COLUMNS
+	" PRIMARY KEY(day, uid, gid, gpu)) WITHOUT ROWID;"
+	"CREATE TABLE tally_name(day INTEGER, uid INTEGER, name TEXT," TALLY_COLUMNS
+	" PRIMARY KEY(day, uid, name)) WITHOUT ROWID;"
+	"CREATE TABLE tally_state(one INTEGER PRIMARY KEY CHECK(one = 1), until INTEGER,"
+	" until_realtime INTEGER, began INTEGER, boot TEXT);",
+	NULL,
+};
+
+static const struct database_schema schema = {
+	.base = 17, .text = schema_text, .migrations = migrations};
 
 /* As session_fields of store_session.c, and the two columns behind them. */
 #define SESSION_COLUMNS                                                                          \
@@ -199,6 +227,25 @@ static const char *const texts[STATEMENTS] = {
 	[EXPORTER_REMOVE] = "DELETE FROM exporter WHERE session=?1 AND position=?2",
 	[EXPORTERS] = "SELECT session, position, uuid, slice, remains, kept, given, exports "
 		      "FROM exporter",
+	[TALLY_STATE_GET] = "SELECT iif(boot=?1 AND boot<>'', until, 0), until_realtime, began "
+			    "FROM tally_state",
+	[TALLY_STATE_PUT] = "INSERT OR REPLACE INTO tally_state VALUES(1,?1,?2,?3,?4)",
+	[TALLY_GROUPS] = "SELECT sum(gid=?3), count(DISTINCT gid) FROM tally WHERE day=?1 AND "
+			 "uid=?2",
+	[TALLY_NAMES] = "SELECT sum(name=?3), count(*) FROM tally_name WHERE day=?1 AND uid=?2",
+	[TALLY_PUT] = "INSERT INTO tally(day, uid, gid, gpu, " TALLY_NAMES_OF
+		      ") VALUES(?14,?15,?16,?17,?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13) ON "
+		      "CONFLICT(day, uid, gid, gpu) DO UPDATE SET " TALLY_ADDED,
+	[TALLY_NAME_PUT] = "INSERT INTO tally_name(day, uid, name, " TALLY_NAMES_OF
+			   ") VALUES(?14,?15,?16,?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13) ON "
+			   "CONFLICT(day, uid, name) DO UPDATE SET " TALLY_ADDED,
+	[TALLY_SUMS] = "SELECT uid, gid, sum(gpu_ns) FROM tally WHERE day >= ?1 GROUP BY uid, gid",
+	[TALLY_RECENT] = "SELECT 1 FROM tally WHERE EXISTS(SELECT 1 FROM tally WHERE day < ?1) AND "
+			 "day >= ?2 AND day < ?3 LIMIT 1",
+	[TALLY_TRIM] = "DELETE FROM tally WHERE (day, uid, gid, gpu) IN (SELECT day, uid, gid, gpu "
+		       "FROM tally WHERE day < ?1 ORDER BY day, uid, gid, gpu LIMIT ?2)",
+	[TALLY_NAME_TRIM] = "DELETE FROM tally_name WHERE (day, uid, name) IN (SELECT day, uid, "
+			    "name FROM tally_name WHERE day < ?1 ORDER BY day, uid, name LIMIT ?2)",
 };
 
 /* ---- statements -------------------------------------------------------------------------- */

@@ -14,6 +14,7 @@
 #include "core/lease.h"
 #include "core/place.h"
 #include "core/quota.h"
+#include "core/tally.h"
 #include "daemon/host/groups.h"
 #include "daemon/host/peer.h"
 
@@ -280,3 +281,43 @@ int store_waiting_remove(struct store *store, const char *id);
 typedef int (*store_waiting_cb)(void *arg, const struct store_waiting *waiting);
 /* In the order in which they came. The callback must not change the store. */
 int store_waiting_each(struct store *store, store_waiting_cb cb, void *arg);
+
+/* ---- tallies (core/tally.h) ---- */
+
+/* One user has rows of so many primary groups a day, for each GPU, and of so many names. Figures of
+ * further groups and names are added to the rows of STORE_OTHER_GROUP and STORE_OTHER_NAME. */
+#define STORE_TALLY_GROUPS 4
+#define STORE_TALLY_NAMES 32
+#define STORE_OTHER_GROUP UINT32_MAX
+#define STORE_OTHER_NAME "\x1f"
+
+/* A user's tally of a GPU, or of the sessions and jobs that had a name. */
+struct store_tally {
+	int64_t day;
+	uint32_t uid;
+	bool named;                 /* the row is that of `name`; else of `gid` and `gpu` */
+	uint32_t gid;               /* the primary group when it was asked for */
+	char gpu[48];               /* its UUID; "": no GPU was granted */
+	char name[STORE_NAME_SIZE]; /* "": the sessions had no name */
+	struct tally tally;
+};
+
+/* How far the counting is. */
+struct store_tally_state {
+	uint64_t until;         /* CLOCK_MONOTONIC of this life of the host; 0: not known */
+	int64_t until_realtime; /* CLOCK_REALTIME at that moment */
+	int64_t began;          /* the first day of which all is there */
+};
+
+/* -ENOENT: nothing was counted yet. */
+int store_tally_state(struct store *store, struct store_tally_state *ret);
+/* Adds all of these to what is there, and sets the state: all or nothing. */
+int store_tally_put(struct store *store, const struct store_tally *rows, uint32_t count,
+		    const struct store_tally_state *state);
+/* The GPU-hours (tally.gpu_ns) of each user and group from that day on; the rest is 0. */
+typedef int (*store_tally_cb)(void *arg, const struct store_tally *sum);
+int store_tally_sums(struct store *store, int64_t day, store_tally_cb cb, void *arg);
+/* Forgets at most `limit` rows of each kind of the days before `day`, the oldest first. Forgets
+ * none where there are no rows of the last days before `today`: the clock may be set far ahead.
+ * Returns how many rows were forgotten, or -errno. */
+int store_tally_trim(struct store *store, int64_t day, int64_t today, uint32_t limit);

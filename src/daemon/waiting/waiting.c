@@ -14,6 +14,7 @@
 #include "daemon/host/log.h"
 #include "daemon/host/unrecorded.h"
 #include "daemon/mig/mig.h"
+#include "daemon/report/report.h"
 #include "daemon/session/session.h"
 #include "daemon/session/sessions.h"
 #include "daemon/waiting/grant.h"
@@ -344,6 +345,14 @@ static void grant_moved(struct waiting *waiting, struct waiter *w,
 	waiting_kick(waiting);
 }
 
+/* A request that could not be decided at once has waited. */
+static void waiter_report(const struct waiting *waiting, const struct waiter *w, const char *gpu)
+{
+	if (w->why[0])
+		report_waited(waiting->report, &w->peer, gpu, w->request.name,
+			      now_monotonic_ns() - w->since_ns);
+}
+
 static void grant(struct waiting *waiting, struct waiter *w, const struct place_result *result,
 		  const struct mig_grant *instances)
 {
@@ -374,6 +383,8 @@ static void grant(struct waiting *waiting, struct waiter *w, const struct place_
 	}
 	if (instances)
 		mig_give(waiting->sessions->mig, instances, record.id);
+	waiter_report(waiting, w, record.gpu[0].uuid_text);
+	report_began(waiting->report, session, record.name);
 	log_event(LOG_INFO, "session.granted id=%s uid=%u gpus=%u bytes=%" PRIu64 " tolerance=%d",
 		  record.id, record.uid, record.gpu_count, gpus[0].bytes, record.tolerance_applied);
 	if (w->ask.cb)
@@ -705,6 +716,8 @@ static void waiter_settle(struct waiting *waiting, struct waiter *w, int rc,
 	} else if (!waits) {
 		if (rc == -EAGAIN)
 			waited_in_vain(w, err);
+		waiter_report(waiting, w, "");
+		report_refused(waiting->report, &w->peer, w->request.name);
 		refuse(waiting, w, err);
 	} else {
 		snprintf(w->why, sizeof(w->why), "%s", err->message);

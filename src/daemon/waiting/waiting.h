@@ -25,6 +25,7 @@ struct mig_grant;
 struct waiting;
 struct pool;
 struct quotas;
+struct report;
 struct session;
 struct sessions;
 
@@ -82,6 +83,7 @@ struct waiting {
 	struct sessions *sessions;
 	struct pool *pool;
 	const struct quotas *quotas;
+	struct report *report;
 	struct waiter *first; /* in the order in which they are served */
 	bool dirty;           /* something changed that may let one through */
 	struct budget budget; /* the same, counted by user */
