@@ -1,17 +1,22 @@
-"""scripts/build: a checkout that was copied with its build directory."""
+"""scripts/build: a checkout that was copied with its build directory, a build of a few targets, what a build says."""
 import shutil
 
 from conftest import ROOT, clean_env, run
 
 
+def small_project(place, programs, source):
+    (place / "scripts").mkdir(parents=True)
+    shutil.copy(ROOT / "scripts/build", place / "scripts")
+    (place / "scripts/install-packages").write_text("#!/bin/sh\n")
+    (place / "scripts/install-packages").chmod(0o755)
+    (place / "meson.build").write_text("project('small', 'c')\n" + "".join(f"executable('{name}', '{name}.c')\n" for name in programs))
+    for name in programs:
+        (place / f"{name}.c").write_text(source)
+
+
 def test_a_copied_checkout_builds_anew(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
-    (first / "scripts").mkdir(parents=True)
-    shutil.copy(ROOT / "scripts/build", first / "scripts")
-    (first / "scripts/install-packages").write_text("#!/bin/sh\n")
-    (first / "scripts/install-packages").chmod(0o755)
-    (first / "meson.build").write_text("project('small', 'c')\nexecutable('small', 'small.c')\n")
-    (first / "small.c").write_text("int main(void) { return 0; }\n")
+    small_project(first, ["small"], "int main(void) { return 0; }\n")
 
     def build(place):
         done = run([place / "scripts/build"], env=clean_env())
@@ -21,6 +26,34 @@ def test_a_copied_checkout_builds_anew(tmp_path):
     shutil.copytree(first, second)
     assert f"build/ was made for {first}: building anew" in build(second)
     assert (second / "build/small").exists() and "anew" not in build(second)
+
+
+def test_only_the_targets_that_are_named_are_built(tmp_path):
+    small_project(tmp_path / "x", ["one", "two"], "int main(void) { return 0; }\n")
+    done = run([tmp_path / "x/scripts/build", "two"], env=clean_env())
+    assert done.returncode == 0, done
+    assert (tmp_path / "x/build/two").exists() and not (tmp_path / "x/build/one").exists()
+    done = run([tmp_path / "x/scripts/build", "--fast"], env=clean_env())
+    assert done.returncode == 2 and done.stderr.startswith("usage: scripts/build"), done
+
+
+def test_a_build_that_fails_shows_what_the_compiler_said(tmp_path):
+    small_project(tmp_path / "x", ["one"], "int main(void) { return nothing; }\n")
+    done = run([tmp_path / "x/scripts/build"], env=clean_env())
+    assert done.returncode != 0 and "one.c:1" in done.stderr and "nothing" in done.stderr, done
+
+
+def test_a_long_build_says_in_a_pipe_how_far_it_is(tmp_path):
+    """The build is a stand-in for ninja, which takes its time for its second step of three."""
+    small_project(tmp_path / "x", ["one"], "int main(void) { return 0; }\n")
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "ninja").write_text("#!/bin/sh\n[ \"$1\" = -C ] || exit 0\necho '[1/3] one'; sleep 6; echo '[2/3] two'; echo '[3/3] three'\n")
+    (tools / "ninja").chmod(0o755)
+    (tmp_path / "x/build").mkdir()
+    (tmp_path / "x/build/build.ninja").write_text("")
+    done = run([tmp_path / "x/scripts/build"], env=clean_env({"PATH": f"{tools}:/usr/bin:/bin"}))
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "Building into build/\n  2 of 3 steps done\n")
 
 
 def test_the_format_of_an_unpacked_archive_is_checked_without_git(tmp_path):
