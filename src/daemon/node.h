@@ -27,6 +27,7 @@
 
 struct attach_server;
 struct binding;
+struct events;
 struct fresh;
 struct http_server;
 struct leases;
@@ -62,6 +63,7 @@ struct node {
 	struct pool pool;
 	struct probe probe;
 	struct store *store;
+	struct events *events;
 	struct keep keep; /* descriptors of ledgers, for the next daemon */
 	struct privileges privileges;
 	struct launcher launcher;

@@ -20,6 +20,7 @@
 #include "daemon/api/fresh.h"
 #include "daemon/api/http.h"
 #include "daemon/attach/attach.h"
+#include "daemon/events/events.h"
 #include "daemon/files.h"
 #include "daemon/gpu/gpu_state.h"
 #include "daemon/host/log.h"
@@ -76,6 +77,15 @@ static void state_free(struct node *node)
 	state_close(&node->state);
 }
 
+static int events_room_start(struct node *node, struct error *err)
+{
+	return events_start(node->store, &node->events);
+}
+
+HAND(events_room_round, events_round(node->events))
+HAND(events_room_tick, events_tick(node->events))
+HAND(events_room_free, events_stop(steal_ptr(&node->events)))
+
 static int leases_room_start(struct node *node, struct error *err)
 {
 	return leases_start(&node->leases);
@@ -130,6 +140,7 @@ static int pool_room_start(struct node *node, struct error *err)
 {
 	node->pool.keep = &node->keep;
 	node->pool.store = node->store;
+	node->pool.events = node->events;
 	int rc = pool_start(&node->pool, &node->loop);
 	return rc < 0 ? rc : ROOMS_WAIT;
 }
@@ -193,6 +204,7 @@ static int sessions_start(struct node *node, struct error *err)
 	sessions->loop = &node->loop;
 	sessions->pool = &node->pool;
 	sessions->store = node->store;
+	sessions->events = node->events;
 	sessions->leases = node->leases;
 	sessions->privileges = &node->privileges;
 	sessions->hooks = &node_session_hooks;
@@ -479,6 +491,11 @@ struct room {
 
 static const struct room rooms[] = {
 	{.name = "state", .start = state_start, .tick = state_tick, .free = state_free},
+	{.name = "events",
+	 .start = events_room_start,
+	 .round = events_room_round,
+	 .tick = events_room_tick,
+	 .free = events_room_free},
 	{.name = "leases", .start = leases_room_start, .free = leases_room_free},
 	{.name = "names",
 	 .start = names_start,

@@ -18,6 +18,7 @@
 #include "base/macros.h"
 #include "daemon/api/http.h"
 #include "daemon/attach/attach.h"
+#include "daemon/events/events.h"
 #include "daemon/files.h"
 #include "daemon/host/devices.h"
 #include "daemon/host/log.h"
@@ -239,6 +240,9 @@ static void on_inventory(void *arg)
 	uv_timer_start(&node->tick, on_tick, TICK_IDLE_MS, TICK_IDLE_MS);
 	log_event(LOG_INFO, "carved.listening dir=%s state=%s version=%s", node->runtime.dir,
 		  node->state.dir, CARVE_VERSION);
+	events_add(node->events, &(struct event){.kind = EVENT_STARTED,
+						 .subject = "carved",
+						 .after = CARVE_VERSION});
 	keep_tell(&node->keep, "READY=1");
 }
 

@@ -11,6 +11,7 @@
 #include "daemon/api/answer.h"
 #include "daemon/api/api_agent.h"
 #include "daemon/api/api_command.h"
+#include "daemon/api/api_events.h"
 #include "daemon/api/api_explain.h"
 #include "daemon/api/api_job.h"
 #include "daemon/api/api_quota.h"
@@ -68,6 +69,7 @@ static const struct route routes[] = {
 	{"POST", "/v1/upgrade", false, false, api_upgrade_post},
 	{"POST", "/v1/explain", false, false, api_post_explain},
 	{"GET", "/v1/explain/", true, false, api_get_explain},
+	{"GET", "/v1/events", false, false, api_get_events},
 	{"GET", "/v1/quotas", false, false, api_get_quotas},
 	{"PUT", "/v1/quotas/user/", true, false, api_put_quota},
 	{"PUT", "/v1/quotas/group/", true, false, api_put_quota},

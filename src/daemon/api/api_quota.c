@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <http_parser.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +12,7 @@
 #include "daemon/api/answer.h"
 #include "daemon/api/api.h"
 #include "daemon/api/http.h"
+#include "daemon/events/events.h"
 #include "daemon/host/names.h"
 #include "daemon/host/unrecorded.h"
 #include "daemon/node.h"
@@ -246,8 +249,47 @@ static bool admin_or_answer(struct call *call)
 	return call->peer.admin;
 }
 
+#define QUOTA_TEXT_SIZE 160
+
+static const char *limit_text(uint64_t limit, char buf[static UNITS_TEXT_SIZE])
+{
+	if (limit == QUOTA_NONE)
+		return "no limit";
+	snprintf(buf, UNITS_TEXT_SIZE, "%" PRIu64, limit);
+	return buf;
+}
+
+/* "vram 8 GiB, sessions 2, gpus no limit" */
+static const char *quota_text(const struct quota *q, char buf[static QUOTA_TEXT_SIZE])
+{
+	char vram[UNITS_TEXT_SIZE], sessions[UNITS_TEXT_SIZE], gpus[UNITS_TEXT_SIZE];
+
+	snprintf(buf, QUOTA_TEXT_SIZE, "vram %s, sessions %s, gpus %s",
+		 q->vram_bytes == QUOTA_NONE ? "no limit" : units_format_bytes(q->vram_bytes, vram),
+		 limit_text(q->sessions, sessions), limit_text(q->gpus, gpus));
+	return buf;
+}
+
+static void record(struct call *call, const struct store_quota *quota, const struct quota *before)
+{
+	char subject[NAMES_SIZE + 8], old[QUOTA_TEXT_SIZE], new[QUOTA_TEXT_SIZE];
+
+	snprintf(subject, sizeof(subject), "%s %s", kind_text(quota->kind),
+		 names_of(names_kind(quota->kind), quota->id));
+	events_add(call->node->events,
+		   &(struct event){
+			   .kind = EVENT_QUOTA_SET,
+			   .actor = &call->peer,
+			   .owner = quota->kind == QUOTA_OF_USER ? &quota->id : NULL,
+			   .subject = subject,
+			   .before = quota_text(before, old),
+			   .after = quota_text(&quota->quota, new),
+		   });
+}
+
 static void set(struct call *call, const struct store_quota *wanted)
 {
+	struct quota before = quotas_get(&call->node->quotas, wanted->kind, wanted->id);
 	int rc = quotas_set(&call->node->quotas, wanted);
 
 	if (rc < 0) {
@@ -257,6 +299,7 @@ static void set(struct call *call, const struct store_quota *wanted)
 		call_reply_error(call, answer_status(&err), &err);
 		return;
 	}
+	record(call, wanted, &before);
 	waiting_kick(&call->node->waiting);
 	call_reply(call, HTTP_STATUS_OK, quota_json(call->node, wanted));
 }

@@ -77,7 +77,8 @@ struct pool {
 	struct keep *keep;    /* has the names that own GPUs */
 	struct claims claims; /* opened before pool_start() */
 	uint64_t claimed_ns;  /* CLOCK_MONOTONIC: when all claims were looked at; or 0 */
-	struct store *store;  /* likewise; remembers GPUs for when they are lost */
+	struct events *events;
+	struct store *store; /* likewise; remembers GPUs for when they are lost */
 	struct gpus *gpus;
 	enum pool_state state;
 	struct error why;

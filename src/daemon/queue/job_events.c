@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
@@ -163,29 +162,14 @@ int queue_end_read(const struct queues *q, uint64_t from, const struct peer *vie
 
 /* ---- waiting ------------------------------------------------------------------------------- */
 
-int queue_listen(struct queues *q, job_event_cb cb, void *arg)
+int queue_listen(struct queues *q, listener_cb cb, void *arg)
 {
-	struct queue_listener *listener = malloc(sizeof(*listener));
-
-	if (!listener)
-		return -ENOMEM;
-	*listener = (struct queue_listener){q->events->listeners, cb, arg};
-	q->events->listeners = listener;
-	return 0;
+	return listeners_add(&q->events->listeners, cb, arg);
 }
 
-void queue_unlisten(struct queues *q, void *arg)
+void queue_unlisten(struct queues *q, const void *arg)
 {
-	for (struct queue_listener **at = &q->events->listeners; *at;) {
-		struct queue_listener *listener = *at;
-
-		if (listener->arg != arg) {
-			at = &listener->next;
-			continue;
-		}
-		*at = listener->next;
-		free(listener);
-	}
+	listeners_remove(&q->events->listeners, arg);
 }
 
 void queue_event_add(struct queues *q, const struct job_record *record, enum job_state state)
@@ -208,17 +192,8 @@ void queue_event_add(struct queues *q, const struct job_record *record, enum job
 
 void queue_events_tell(struct queues *q)
 {
-	struct queue_listener *list = q->events->listeners;
-
 	if (!q->events->told)
 		return;
 	q->events->told = false;
-	q->events->listeners = NULL;
-	while (list) {
-		struct queue_listener *listener = list;
-
-		list = listener->next;
-		listener->cb(listener->arg);
-		free(listener);
-	}
+	listeners_tell(&q->events->listeners);
 }

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "core/queue_spec.h"
+#include "daemon/host/listeners.h"
 #include "daemon/queue/job.h"
 #include "daemon/queue/job_store.h"
 #include "daemon/store/disk.h"
@@ -38,23 +39,16 @@ struct queue_end_numbers {
 };
 
 /* Every change of a job's state has a number. */
-typedef void (*job_event_cb)(void *arg);
 uint64_t queue_events_last(const struct queues *q);
 /* The changes after number `from`, the oldest that are remembered first; those that the viewer may
  * not see in detail are left out. */
 json_t *queue_events(const struct queues *q, uint64_t from, const struct peer *viewer,
 		     uint64_t *ret_next);
-struct queue_listener {
-	struct queue_listener *next;
-	job_event_cb cb;
-	void *arg;
-};
-
 struct job_events {
 	struct queue_event event[QUEUE_EVENTS];
 	uint64_t last; /* the number of the last one */
 	bool told;     /* listeners have not heard of it */
-	struct queue_listener *listeners;
+	struct listeners listeners;
 	struct queue_end_numbers ends;
 };
 
@@ -84,7 +78,7 @@ int64_t queue_end_number_take(struct queues *q);
 /* Has the ends so far on the disk, soon. Each second. */
 void queue_end_sync(struct queues *q);
 /* Calls once at the next change, or when ends have come to the disk. */
-int queue_listen(struct queues *q, job_event_cb cb, void *arg);
-void queue_unlisten(struct queues *q, void *arg);
+int queue_listen(struct queues *q, listener_cb cb, void *arg);
+void queue_unlisten(struct queues *q, const void *arg);
 /* Tells those who wait, if there was a change. */
 void queue_events_tell(struct queues *q);

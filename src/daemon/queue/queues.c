@@ -384,7 +384,6 @@ void queues_stop(struct queues *q)
 			job_free(use->jobs);
 	agents_free(q);
 	job_store_close(q->store);
-	while (q->events->listeners)
-		queue_unlisten(q, q->events->listeners->arg);
+	listeners_free(&q->events->listeners);
 	objects_free(q);
 }

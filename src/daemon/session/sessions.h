@@ -26,6 +26,7 @@ struct sessions {
 	uv_loop_t *loop;
 	struct pool *pool;
 	struct store *store;
+	struct events *events; /* lent */
 	struct leases *leases;
 	struct privileges *privileges;
 	/* Books of rooms above, which this one does not read. */

@@ -103,6 +103,17 @@ static const char *const migrations[] = {
 	" PRIMARY KEY(day, uid, name)) WITHOUT ROWID;"
 	"CREATE TABLE tally_state(one INTEGER PRIMARY KEY CHECK(one = 1), until INTEGER,"
 	" until_realtime INTEGER, began INTEGER, boot TEXT);",
+	/* Events. `charged`: the user against whose events it counts, or -1. The random ID is that
+	 * of this database, whose numbers the events have. */
+	"CREATE TABLE event(number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL,"
+	" kind TEXT NOT NULL, uid INTEGER, login INTEGER, pid INTEGER, process TEXT,"
+	" owner INTEGER, charged INTEGER NOT NULL, subject TEXT, before TEXT, after TEXT,"
+	" text TEXT);"
+	"CREATE INDEX event_at ON event(at);"
+	"CREATE INDEX event_charged ON event(charged, number);"
+	"CREATE INDEX event_of_users ON event(number) WHERE charged >= 0;"
+	"CREATE TABLE event_log(id TEXT NOT NULL, boot TEXT NOT NULL);"
+	"INSERT INTO event_log VALUES(lower(hex(randomblob(8))), '');",
 	NULL,
 };
 
@@ -246,6 +257,27 @@ static const char *const texts[STATEMENTS] = {
 		       "FROM tally WHERE day < ?1 ORDER BY day, uid, gid, gpu LIMIT ?2)",
 	[TALLY_NAME_TRIM] = "DELETE FROM tally_name WHERE (day, uid, name) IN (SELECT day, uid, "
 			    "name FROM tally_name WHERE day < ?1 ORDER BY day, uid, name LIMIT ?2)",
+	[EVENT_LOG] = "SELECT id, boot, ifnull((SELECT seq FROM sqlite_sequence WHERE "
+		      "name='event'), 0) FROM event_log",
+	[EVENT_BOOT] = "UPDATE event_log SET boot=?1",
+	/* As event_fields of store_events.c. */
+	[EVENT_ADD] = "INSERT INTO event(number, at, kind, uid, login, pid, process, owner, "
+		      "charged, subject, before, after, text) "
+		      "VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)",
+	[EVENTS_FROM] = "SELECT number, at, kind, uid, login, pid, process, owner, charged, "
+			"subject, before, after, text FROM event WHERE number>=?1 ORDER BY number "
+			"LIMIT ?2",
+	[EVENT_SINCE] = "SELECT number FROM event WHERE at>=?1 ORDER BY at LIMIT 1",
+	[EVENTS_COUNT] = "SELECT (SELECT count(*) FROM event WHERE charged >= 0), "
+			 "(SELECT count(*) FROM event WHERE charged=-1)",
+	[EVENTS_TRIM_USER] = "DELETE FROM event WHERE charged=?1 AND number <= (SELECT number FROM "
+			     "event WHERE charged=?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)",
+	[EVENT_TRIM_USERS] = "DELETE FROM event WHERE number=(SELECT number FROM event WHERE "
+			     "charged >= 0 ORDER BY number LIMIT 1)",
+	[EVENT_TRIM_NODE] = "DELETE FROM event WHERE number=(SELECT number FROM event WHERE "
+			    "charged=-1 ORDER BY number LIMIT 1)",
+	[EVENTS_EXPIRE] = "DELETE FROM event WHERE number IN (SELECT number FROM event WHERE "
+			  "at < ?1 ORDER BY at LIMIT 64)",
 };
 
 /* ---- statements -------------------------------------------------------------------------- */
@@ -427,6 +459,11 @@ int store_boot_record(struct store *store)
 	if (rc == 0)
 		store->boot_due = store->living_are_of_before = false;
 	return rc;
+}
+
+const char *store_boot_id(const struct store *store)
+{
+	return store->boot.id;
 }
 
 int store_boot(struct store *store, const struct store_boot *boot, unsigned *ret_ended)

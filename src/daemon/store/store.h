@@ -321,3 +321,44 @@ int store_tally_sums(struct store *store, int64_t day, store_tally_cb cb, void *
  * none where there are no rows of the last days before `today`: the clock may be set far ahead.
  * Returns how many rows were forgotten, or -errno. */
 int store_tally_trim(struct store *store, int64_t day, int64_t today, uint32_t limit);
+
+/* An event of the log (daemon/events/events.h). User IDs and the PID: -1 is none. */
+struct store_event {
+	uint64_t number;
+	int64_t at; /* CLOCK_REALTIME, ns */
+	char kind[32];
+	int64_t uid, login, pid; /* who did it, and as whom that user logged in */
+	char process[64];        /* the program's name */
+	int64_t owner;           /* whose it is */
+	int64_t charged;         /* the user against whose events it counts */
+	char subject[160], before[256], after[256], text[512];
+};
+
+/* The numbers of events. */
+struct store_event_log {
+	char id[24]; /* of this database */
+	char boot[STORE_BOOT_SIZE];
+	int64_t last; /* that was given to an event; 0: none was */
+};
+
+int store_event_log(struct store *store, struct store_event_log *ret);
+/* The life of the host in which the last event was written. */
+int store_event_boot(struct store *store, const char *boot);
+/* `synced`: on the disk itself when it returns. */
+int store_event_add(struct store *store, const struct store_event *event, bool synced);
+typedef int (*store_event_cb)(void *arg, const struct store_event *event);
+/* At most `limit` events from that number on. 0, -errno, or what the callback returned. */
+int store_events_each(struct store *store, uint64_t from, uint32_t limit, store_event_cb cb,
+		      void *arg);
+/* The number of the first event from that moment on. -ENOENT: there is none. */
+int store_event_since(struct store *store, int64_t at, uint64_t *ret);
+/* How many there are that count against users, and that do not. */
+int store_events_count(struct store *store, int64_t *ret_users, int64_t *ret_node);
+/* Leaves the last `keep` events of one user. */
+int store_events_trim_user(struct store *store, int64_t charged, uint32_t keep,
+			   unsigned *ret_removed);
+/* Removes the oldest event of all users, or of those that count against nobody. */
+int store_event_trim(struct store *store, bool of_users);
+/* Removes some events from before that moment. */
+int store_events_expire(struct store *store, int64_t before, unsigned *ret_removed);
+const char *store_boot_id(const struct store *store);

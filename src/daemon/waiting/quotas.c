@@ -88,8 +88,6 @@ int quotas_set(struct quotas *quotas, const struct store_quota *quota)
 
 	if (rc < 0)
 		return rc;
-	log_event(LOG_INFO, "quota.set kind=%s id=%u removed=%d",
-		  quota->kind == QUOTA_OF_USER ? "user" : "group", quota->id, gone);
 	if (!gone)
 		return entry_put(quotas, quota);
 	struct quota_entry **at = entry_find(quotas, quota->kind, quota->id);

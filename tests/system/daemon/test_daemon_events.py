@@ -1,0 +1,89 @@
+"""The event log of the daemon: GET /v1/events."""
+import os
+import threading
+
+import pytest
+
+from conftest import administrator, wait_until
+from daemon_client import *
+from own_daemon import daemon, make_daemon, set_quota  # noqa: F401: fixtures
+
+
+def events(daemon, query="from=0"):
+    """All events, in parts as a client reads them."""
+    found, part = [], daemon.call("GET", f"/v1/events?{query}").json
+    while True:
+        found += part["events"]
+        next = part["next"]
+        part = daemon.call("GET", f"/v1/events?{query}&from={next}" if "from" not in query else f"/v1/events?from={next}").json
+        if part["next"] == next:
+            return found
+
+
+def kinds(daemon):
+    return [e["kind"] for e in events(daemon)]
+
+
+def test_a_start_is_an_event_of_the_daemon_itself(daemon):
+    (event,) = events(daemon)
+    assert event["kind"] == "carved.started" and event["uid"] is None and event["number"] == 1, event
+    assert f"carved.started event=1" in daemon.log()
+
+
+def test_a_quota_tells_who_set_it_with_old_and_new_value(daemon):
+    set_quota(daemon, "12345", vram="4", sessions=2)
+    set_quota(daemon, "12345", vram="8")
+    first, second = [e for e in events(daemon) if e["kind"] == "quota.set"]
+    assert first["before"] == "vram no limit, sessions no limit, gpus no limit"
+    assert first["after"] == second["before"] == "vram 4 GiB, sessions 2, gpus no limit"
+    assert second["after"] == "vram 8 GiB, sessions no limit, gpus no limit"
+    assert second["uid"] == os.getuid() and second["pid"] == os.getpid() and second["owner"] == "12345"
+    assert second["subject"] == "user 12345" and "python" in second["process"]
+    assert 'quota.set event=' in daemon.log() and 'after="vram 8 GiB, sessions no limit, gpus no limit"' in daemon.log()
+
+
+def test_numbers_go_on_after_a_restart(daemon):
+    before = events(daemon)
+    daemon.restart()
+    after = events(daemon)
+    assert after[:len(before)] == before
+    assert [e["number"] for e in after] == list(range(1, len(after) + 1)) and len(after) == len(before) + 1
+
+
+def test_a_call_waits_for_the_next_event(daemon):
+    first = daemon.call("GET", "/v1/events").json
+    assert first["events"] == []
+    answers = []
+    caller = threading.Thread(target=lambda: answers.append(daemon.call("GET", f"/v1/events?wait=1&from={first['next']}").json))
+    caller.start()
+    caller.join(0.3)
+    assert caller.is_alive()
+    set_quota(daemon, "12345", vram="4")
+    caller.join(60)
+    assert [e["kind"] for e in answers[0]["events"]] == ["quota.set"]
+
+
+@pytest.mark.parametrize("query, words", [
+    ("from=x", "from: takes a whole number"), ("from=-1", "from: takes a whole number"), ("since=1d", "since: takes"),
+    ("kind=quota", "there are no events of kind quota"), ("uid=x", "uid: takes"), ("from=99999999999999999999999", "from: takes"),
+])
+def test_wrong_words_are_refused(daemon, query, words):
+    answer = daemon.call("GET", f"/v1/events?{query}")
+    assert answer.status == 400 and words in answer.error["message"], answer.json
+
+
+def test_a_number_beyond_the_last_one_is_answered_with_the_next(daemon):
+    next = daemon.call("GET", "/v1/events").json["next"]
+    for number in (next + 1, 1 << 53, (1 << 63) - 1):
+        answer = daemon.call("GET", f"/v1/events?wait=1&from={number}").json
+        assert answer["events"] == [] and answer["next"] == next
+
+
+def test_events_are_filtered_by_kind_and_user(daemon):
+    set_quota(daemon, "12345", vram="4")
+    set_quota(daemon, "12346", vram="4")
+    assert [e["kind"] for e in daemon.call("GET", "/v1/events?from=0&kind=carved.started").json["events"]] == ["carved.started"]
+    assert [e["owner"] for e in daemon.call("GET", "/v1/events?from=0&uid=12346").json["events"]] == ["12346"]
+    assert [e["kind"] for e in daemon.call("GET", "/v1/events?from=0&changes=1").json["events"]] == ["quota.set"] * 2
+    assert len(daemon.call("GET", "/v1/events?since=1").json["events"]) == 3
+    assert daemon.call("GET", f"/v1/events?since={1 << 62}").json["events"] == []
