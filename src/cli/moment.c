@@ -34,3 +34,14 @@ const char *moment_long_text(int64_t moment, int64_t now, char buf[static MOMENT
 {
 	return moment_write(moment, now, "%m-%d %H:%M", "%Y-%m-%d", buf);
 }
+
+const char *moment_exact_text(int64_t moment, char buf[static MOMENT_SIZE])
+{
+	time_t then = (time_t)moment;
+	struct tm local;
+
+	buf[0] = '\0';
+	if (localtime_r(&then, &local))
+		strftime(buf, MOMENT_SIZE, "%Y-%m-%d %H:%M:%S", &local);
+	return buf;
+}

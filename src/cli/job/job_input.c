@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "cli/job/user_dir.h"
+#include "cli/user_dir.h"
 
 static bool is_there(void)
 {

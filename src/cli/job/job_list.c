@@ -10,12 +10,12 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "cli/job/job_options.h"
 #include "cli/job/job_show.h"
 #include "cli/job/jobs.h"
 #include "cli/moment.h"
 #include "cli/output.h"
 #include "cli/user.h"
+#include "cli/when.h"
 #include "client/client.h"
 #include "client/sessions.h"
 #include "client/text.h"
@@ -350,7 +350,7 @@ static int filters_read(const struct cli *cli, char filter[static FILTER_SIZE], 
 		filter_add(filter, "uid", number);
 	}
 	if (rc == 0 && since)
-		rc = job_option_since(since, ret_since, err);
+		rc = when_since(since, ret_since, err);
 	return rc;
 }
 

@@ -20,11 +20,10 @@
 #include "cli/job/jobs.h"
 #include "cli/job/snapshot.h"
 #include "cli/session/slice_request.h"
+#include "cli/when.h"
 #include "client/client.h"
 #include "container/container_find.h"
 
-#define SECONDS_MAX 1000000000ll
-#define NS_PER_SECOND 1000000000ull
 #define PRIORITY_MAX 100
 #define RETRY_ON_EXAMPLE "for example: --retry-on 75,137,KILL"
 
@@ -36,22 +35,6 @@ static int wrong(struct error *err, const char *option, const char *text, const 
 }
 
 /* ---- times -------------------------------------------------------------------------------- */
-
-/* "30m", "90s", "1h30m", "1d". */
-static int unit_time(const char *text, int64_t *ret_seconds)
-{
-	struct error ignored;
-	uint64_t ns;
-	size_t length = strlen(text);
-
-	/* Whole seconds, and never a number alone. */
-	if (!isdigit((unsigned char)*text) || !isalpha((unsigned char)text[length - 1]) ||
-	    units_parse_seconds(text, "", &ns, &ignored) < 0 || ns % NS_PER_SECOND ||
-	    ns / NS_PER_SECOND > SECONDS_MAX)
-		return -1;
-	*ret_seconds = (int64_t)(ns / NS_PER_SECOND);
-	return 0;
-}
 
 // NOLINTBEGIN(cert-err34-c): fields of at most four digits
 
@@ -84,51 +67,10 @@ static int time_read(const char *text, json_t *body, struct error *err)
 		return wrong(err, "time", text, hint);
 	}
 	if (!isdigit((unsigned char)*text) ||
-	    (unit_time(text, &seconds) < 0 && colon_time(text, &seconds) < 0) || !seconds)
+	    (when_unit_time(text, &seconds) < 0 && colon_time(text, &seconds) < 0) || !seconds)
 		return wrong(err, "time", text,
 			     "for example: 90s, 30m, 2h, 1d, 01:30:00, 1-12:00:00");
 	json_object_set_new(body, "time", json_integer(seconds));
-	return 0;
-}
-
-/* "2026-11-30", "2026-11-30T08:00", "2026-11-30T08:00:30". */
-static int date_time(const char *text, int64_t *ret)
-{
-	static const char *const forms[] = {"%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"};
-
-	for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
-		struct tm tm = {.tm_isdst = -1};
-		const char *end = strptime(text, forms[i], &tm);
-
-		if (!end || *end)
-			continue;
-		int day = tm.tm_mday;
-
-		*ret = (int64_t)mktime(&tm);
-		/* There is no 31st of some months. */
-		return *ret < 0 || tm.tm_mday != day ? -1 : 0;
-	}
-	return -1;
-}
-
-/* Local time, of today or tomorrow where no day is named. */
-static int calendar_time(const char *text, int64_t *ret)
-{
-	time_t now = time(NULL);
-	struct tm tm;
-	int used = 0;
-
-	if (date_time(text, ret) == 0)
-		return 0;
-	localtime_r(&now, &tm);
-	tm.tm_sec = 0;
-	tm.tm_isdst = -1;
-	if (sscanf(text, "%2d:%2d%n", &tm.tm_hour, &tm.tm_min, &used) != 2 || text[used] ||
-	    tm.tm_hour > 23 || tm.tm_min > 59)
-		return -1;
-	*ret = (int64_t)mktime(&tm);
-	if (*ret < (int64_t)now)
-		*ret += 86400;
 	return 0;
 }
 
@@ -141,9 +83,9 @@ static int begin_read(const char *text, json_t *body, struct error *err)
 	/* The daemon's times end in the year 2262. */
 	if (!strcmp(text, "now"))
 		seconds = now_realtime_ns() / 1000000000;
-	else if (!strncmp(text, "now+", 4) && unit_time(text + 4, &seconds) == 0)
+	else if (!strncmp(text, "now+", 4) && when_unit_time(text + 4, &seconds) == 0)
 		seconds += now_realtime_ns() / 1000000000;
-	else if (calendar_time(text, &seconds) < 0)
+	else if (when_calendar_time(text, &seconds) < 0)
 		return wrong(err, "begin", text, "for example: now+30m, 18:30, 2026-11-30T08:00");
 	else if (seconds > INT64_MAX / 1000000000)
 		return wrong(err, "begin", text, "it is after the year 2262");
@@ -154,24 +96,6 @@ static int begin_read(const char *text, json_t *body, struct error *err)
 	}
 	json_object_set_new(body, "begin", json_integer(seconds * 1000000000));
 	return 0;
-}
-
-int job_option_since(const char *text, int64_t *ret, struct error *err)
-{
-	int64_t now = now_realtime_ns() / 1000000000;
-
-	if (unit_time(text, ret) == 0)
-		*ret = now - *ret;
-	else if (calendar_time(text, ret) < 0)
-		return wrong(err, "since", text, "for example: 2h (ago), 18:30, 2026-11-30T08:00");
-	/* A time without a day is the last one of its kind. */
-	else if (*ret > now && strlen(text) <= strlen("18:30"))
-		*ret -= 86400;
-	if (*ret <= now && *ret > 0)
-		return 0;
-	error_set(err, EXIT_CODE_USAGE, "--since: '%.64s' is not in the past", text);
-	error_hint(err, "for example: 2h (ago), 18:30, 2026-11-30T08:00");
-	return -EXIT_CODE_USAGE;
 }
 
 /* ---- options that both have --------------------------------------------------------------- */

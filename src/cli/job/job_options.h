@@ -2,7 +2,6 @@
 #pragma once
 
 #include <jansson.h>
-#include <stdint.h>
 
 struct cli;
 struct error;
@@ -14,8 +13,5 @@ int job_options_read(const struct cli *cli, json_t *body, struct error *err);
  * *err.
  */
 int job_image_check(const struct cli *cli, struct error *err);
-/* A moment in the past, in seconds since 1970: "2h" ago, "18:30" or "2026-11-30T08:00". 0, or
- * negative with *err. */
-int job_option_since(const char *text, int64_t *ret, struct error *err);
 /* The options that only a new job has: its environment, directory, array and sweep. */
 int job_options_new(const struct cli *cli, json_t *body, struct error *err);

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "cli/job/user_dir.h"
+#include "cli/user_dir.h"
 
 #define WORDS_MAX 20
 

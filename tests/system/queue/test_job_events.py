@@ -170,12 +170,12 @@ def test_a_webhook_that_refuses_is_asked_again_and_the_command_is_not_run_again(
     wait_until(lambda: len(posted.got) >= 2)
     assert reader.next() == 1
     posted.status = 200
-    wait_until(lambda: "takes ends again" in reader.said())
+    wait_until(lambda: "takes posts again" in reader.said())
     wait_until(lambda: reader.next() == 2)
     assert reader.told() == [id] and {end["id"] for _, end in posted.got} == {id}
     assert reader.said().splitlines() == [
         f"carve: note: the webhook at 127.0.0.1:{posted.server_port} did not take the end of job {id}, done: HTTP status 503; "
-        "carve tries again until it succeeds", "carve: note: the webhook takes ends again"]
+        "carve tries again until it succeeds", "carve: note: the webhook takes posts again"]
 
 
 def test_a_reader_waits_for_a_daemon_that_is_away_and_starts_none(queues, reader):

@@ -1,4 +1,4 @@
-#include "cli/job/user_dir.h"
+#include "cli/user_dir.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,8 +1,10 @@
-/* The end of a job is told to a command and to a URL, as the user who runs `carve job events`. Both
- * get an ID, a queue, a state, a time and numbers, and nothing that the job's user wrote, as root
- * hears of everybody's jobs. Whether an end was told is the command's exit code and the server's
- * status: the caller tries again until both say so. */
-#include "cli/job/job_tell.h"
+/* An item is told to a command and to a URL, as the user who runs the verb. Of the end of a job
+ * both get an ID, a queue, a state, a time and numbers, and nothing that the job's user wrote, as
+ * root hears of everybody's jobs. Of an event they get its JSON, whose texts the daemon has
+ * cleaned, and the command's environment has its number and its kind alone. Whether an item was
+ * told is the command's exit code and the server's status: the caller tries again until both say
+ * so. */
+#include "cli/events/tell.h"
 
 #include <curl/curl.h>
 #include <dlfcn.h>
@@ -24,18 +26,19 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "client/sessions.h"
+#include "cli/events/follow.h"
 
 #define POST_TIMEOUT_MS 10000L
+#define TELL_NAME_SIZE 128
 #define EXEC_TIMEOUT_NS 60000000000ull
 /* The command is in a variable, where `ps` does not show it to other users. */
-#define EXEC_SHELL                                                              \
-	"carve_exec=$" JOB_EXEC_ENV "; unset " JOB_EXEC_ENV " " JOB_WEBHOOK_ENV \
+#define EXEC_SHELL                                                                 \
+	"carve_exec=$" TELL_EXEC_ENV "; unset " TELL_EXEC_ENV " " TELL_WEBHOOK_ENV \
 	"; eval \"$carve_exec\""
 
 /* ---- a command ---------------------------------------------------------------------------- */
 
-_Noreturn static void command_become(const char *command, const json_t *end, int in)
+_Noreturn static void command_become(const struct tell *tell, const json_t *item, int in)
 {
 	if (dup2(in, STDIN_FILENO) < 0)
 		_exit(EXIT_CODE_FAILED);
@@ -43,10 +46,8 @@ _Noreturn static void command_become(const char *command, const json_t *end, int
 	setpgid(0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	signal(SIGPIPE, SIG_DFL);
-	setenv("CARVE_JOB_ID", session_text(end, "id"), 1);
-	setenv("CARVE_JOB_QUEUE", session_text(end, "queue"), 1);
-	setenv("CARVE_JOB_STATE", session_text(end, "state"), 1);
-	setenv(JOB_EXEC_ENV, command, 1);
+	tell->source->environment(item);
+	setenv(TELL_EXEC_ENV, tell->command, 1);
 	execl("/bin/sh", "sh", "-c", EXEC_SHELL, NULL);
 	_exit(EXIT_CODE_FAILED);
 }
@@ -65,23 +66,26 @@ static bool command_wait(pid_t child, uint64_t timeout_ns, int *ret_status)
 	return !late;
 }
 
-static int command_failed(const json_t *end, const char *what, struct error *err)
+static int command_failed(const struct tell *tell, const json_t *item, const char *what,
+			  struct error *err)
 {
-	return error_set(err, EXIT_CODE_FAILED, "the command for the end of job %s, %s, %s",
-			 session_text(end, "id"), session_text(end, "state"), what);
+	char name[TELL_NAME_SIZE];
+
+	return error_set(err, EXIT_CODE_FAILED, "the command for %s, %s",
+			 tell->source->name(item, name, sizeof(name)), what);
 }
 
-int job_tell_command(const struct job_tell *tell, const json_t *end, struct error *err)
+int tell_command(const struct tell *tell, const json_t *item, struct error *err)
 {
-	cleanup_free char *text = json_dumps(end, JSON_COMPACT);
+	cleanup_free char *text = json_dumps(item, JSON_COMPACT);
 	char what[64] = "took too long and was killed";
 	int ends[2], status = 0;
 
 	if (!text || pipe2(ends, O_CLOEXEC) < 0)
-		return command_failed(end, "cannot be given a pipe", err);
+		return command_failed(tell, item, "cannot be given a pipe", err);
 	pid_t child = fork();
 	if (child == 0)
-		command_become(tell->command, end, ends[0]);
+		command_become(tell, item, ends[0]);
 	close(ends[0]);
 	/* A command that does not read it must not end this one. */
 	signal(SIGPIPE, SIG_IGN);
@@ -90,7 +94,7 @@ int job_tell_command(const struct job_tell *tell, const json_t *end, struct erro
 		(void)write_all(ends[1], "\n", 1);
 	close(ends[1]);
 	if (child < 0)
-		return command_failed(end, "cannot be started", err);
+		return command_failed(tell, item, "cannot be started", err);
 	bool in_time = command_wait(child, tell->timeout_ns, &status);
 	if (in_time && status == 0)
 		return 0;
@@ -98,7 +102,7 @@ int job_tell_command(const struct job_tell *tell, const json_t *end, struct erro
 		snprintf(what, sizeof(what), "was ended by signal %d", WTERMSIG(status));
 	else if (in_time)
 		snprintf(what, sizeof(what), "failed with exit code %d", WEXITSTATUS(status));
-	return command_failed(end, what, err);
+	return command_failed(tell, item, what, err);
 }
 
 /* ---- a URL -------------------------------------------------------------------------------- */
@@ -108,7 +112,7 @@ static int url_check(const char *url, struct error *err)
 	if (!strncmp(url, "http://", 7) || !strncmp(url, "https://", 8))
 		return 0;
 	error_set(err, EXIT_CODE_USAGE, "--webhook takes an http:// or https:// URL");
-	error_hint(err, "for example: --webhook https://example.org/ends");
+	error_hint(err, "for example: --webhook https://example.org/hook");
 	return -EXIT_CODE_USAGE;
 }
 
@@ -190,13 +194,13 @@ static const char *host_of(const char *url, char *buf, size_t size)
 	return buf;
 }
 
-int job_tell_url(const struct job_tell *tell, const json_t *end, struct error *err)
+int tell_url(const struct tell *tell, const json_t *item, struct error *err)
 {
-	cleanup_free char *text = json_dumps(end, JSON_COMPACT);
+	cleanup_free char *text = json_dumps(item, JSON_COMPACT);
 	struct curl curl = {0};
 	CURL *handle = curl_load(&curl) ? curl.init() : NULL;
 	CURLcode code = CURLE_FAILED_INIT;
-	char host[128], status_text[40];
+	char host[128], status_text[40], name[TELL_NAME_SIZE];
 	long status = 0;
 
 	if (handle && text)
@@ -206,16 +210,27 @@ int job_tell_url(const struct job_tell *tell, const json_t *end, struct error *e
 	if (code == CURLE_OK && status >= 200 && status < 300)
 		return 0;
 	snprintf(status_text, sizeof(status_text), "HTTP status %ld", status);
-	return error_set(err, EXIT_CODE_FAILED,
-			 "the webhook at %s did not take the end of job %s, %s: %s",
-			 host_of(tell->url, host, sizeof(host)), session_text(end, "id"),
-			 session_text(end, "state"),
+	return error_set(err, EXIT_CODE_FAILED, "the webhook at %s did not take %s: %s",
+			 host_of(tell->url, host, sizeof(host)),
+			 tell->source->name(item, name, sizeof(name)),
 			 code == CURLE_OK ? status_text
 			 : handle         ? curl.strerror(code)
 					  : "libcurl.so.4 cannot be loaded");
 }
 
 /* ---- options ------------------------------------------------------------------------------ */
+
+static bool is_there(const char *variable)
+{
+	const char *value = secure_getenv(variable);
+
+	return value && *value;
+}
+
+bool tell_is_asked(void)
+{
+	return is_there(TELL_EXEC_ENV) || is_there(TELL_WEBHOOK_ENV);
+}
 
 static const char *chosen(const struct cli *cli, enum cli_option_id id, const char *variable)
 {
@@ -224,13 +239,15 @@ static const char *chosen(const struct cli *cli, enum cli_option_id id, const ch
 	return value && *value ? value : NULL;
 }
 
-int job_tell_options(const struct cli *cli, struct job_tell *ret, struct error *err)
+int tell_options(const struct cli *cli, const struct follow_source *source, struct tell *ret,
+		 struct error *err)
 {
 	const char *timeout = cli->value[OPT_JOB_EXEC_TIMEOUT];
 
-	*ret = (struct job_tell){
-		.command = chosen(cli, OPT_JOB_EXEC, JOB_EXEC_ENV),
-		.url = chosen(cli, OPT_JOB_WEBHOOK, JOB_WEBHOOK_ENV),
+	*ret = (struct tell){
+		.source = source,
+		.command = chosen(cli, OPT_JOB_EXEC, TELL_EXEC_ENV),
+		.url = chosen(cli, OPT_JOB_WEBHOOK, TELL_WEBHOOK_ENV),
 		.timeout_ns = EXEC_TIMEOUT_NS,
 	};
 	const char *exec = cli->value[OPT_JOB_EXEC];

@@ -1,4 +1,4 @@
-#include "cli/job/job_cursor.h"
+#include "cli/events/cursor.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,13 +10,14 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "cli/job/user_dir.h"
+#include "cli/user_dir.h"
 
 /* The file always has as many bytes, so that it is written in place: within one sector of a disk,
  * which is old or new as a whole. A file that is put in its place would not be the locked one. */
 #define CURSOR_BYTES 160
 
-static int path_choose(const char *path, char ret[static PATH_MAX], struct error *err)
+static int path_choose(const char *path, const char *name, char ret[static PATH_MAX],
+		       struct error *err)
 {
 	char dir[PATH_MAX];
 
@@ -31,35 +32,35 @@ static int path_choose(const char *path, char ret[static PATH_MAX], struct error
 		error_hint(err, "name a file by --cursor-file FILE");
 		return -EXIT_CODE_FAILED;
 	}
-	snprintf(ret, PATH_MAX, "%.*sevents.json", PATH_MAX - 16, dir);
+	snprintf(ret, PATH_MAX, "%.*s%s", PATH_MAX - 32, dir, name);
 	return 0;
 }
 
-static int failed(const struct job_cursor *cursor, int rc, struct error *err)
+static int failed(const struct cursor *cursor, int rc, struct error *err)
 {
 	return error_set(err, EXIT_CODE_FAILED, "the cursor file %.300s: %s", cursor->path,
 			 strerrordesc_np(-rc));
 }
 
-static int in_use(const struct job_cursor *cursor, struct error *err)
+static int in_use(const struct cursor *cursor, struct error *err)
 {
-	error_set(err, EXIT_CODE_FAILED, "another `carve job events` uses the cursor file %.300s",
-		  cursor->path);
+	error_set(err, EXIT_CODE_FAILED, "another `carve %s` uses the cursor file %.300s",
+		  cursor->verb, cursor->path);
 	error_hint(err, "give this one a file of its own: --cursor-file FILE");
 	return -EXIT_CODE_FAILED;
 }
 
-static int foreign(const struct job_cursor *cursor, struct error *err)
+static int foreign(const struct cursor *cursor, struct error *err)
 {
-	error_set(err, EXIT_CODE_FAILED, "%.300s is no cursor file of `carve job events`",
-		  cursor->path);
+	error_set(err, EXIT_CODE_FAILED, "%.300s is no cursor file of `carve %s`", cursor->path,
+		  cursor->verb);
 	error_hint(err, "name another file by --cursor-file FILE, or remove this one");
 	return -EXIT_CODE_FAILED;
 }
 
 /* The name of a new file is on the disk before its contents: else a power cut takes the cursor, and
  * the next reader begins with later ends. */
-static int name_sync(const struct job_cursor *cursor)
+static int name_sync(const struct cursor *cursor)
 {
 	char dir[PATH_MAX];
 	const char *slash = strrchr(cursor->path, '/');
@@ -70,7 +71,7 @@ static int name_sync(const struct job_cursor *cursor)
 }
 
 /* An empty file is a new one: a file that was written is never empty. */
-static int cursor_read(struct job_cursor *cursor, struct error *err)
+static int cursor_read(struct cursor *cursor, struct error *err)
 {
 	char text[CURSOR_BYTES + 1];
 	ssize_t n = read_all(cursor->fd, text, sizeof(text));
@@ -94,10 +95,11 @@ static int cursor_read(struct job_cursor *cursor, struct error *err)
 	return is_cursor ? 0 : foreign(cursor, err);
 }
 
-int job_cursor_open(struct job_cursor *ret, const char *path, struct error *err)
+int cursor_open(struct cursor *ret, const char *verb, const char *path, const char *name,
+		struct error *err)
 {
-	*ret = (struct job_cursor){.fd = -1};
-	int rc = path_choose(path, ret->path, err);
+	*ret = (struct cursor){.verb = verb, .fd = -1};
+	int rc = path_choose(path, name, ret->path, err);
 
 	if (rc < 0)
 		return rc;
@@ -110,7 +112,7 @@ int job_cursor_open(struct job_cursor *ret, const char *path, struct error *err)
 	return cursor_read(ret, err);
 }
 
-int job_cursor_save(const struct job_cursor *cursor, struct error *err)
+int cursor_save(const struct cursor *cursor, struct error *err)
 {
 	char text[CURSOR_BYTES + 1];
 

@@ -1,0 +1,184 @@
+/* carve events: prints events of the daemon's log as they come, or tells of them. carve audit:
+ * lists the changes among them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/macros.h"
+#include "cli/cli.h"
+#include "cli/columns.h"
+#include "cli/events/event_text.h"
+#include "cli/events/follow.h"
+#include "cli/moment.h"
+#include "cli/output.h"
+#include "cli/user.h"
+#include "cli/when.h"
+#include "client/client.h"
+#include "client/sessions.h"
+#include "client/text.h"
+
+#define FILTER_SIZE 160
+
+/* ---- options ------------------------------------------------------------------------------- */
+
+static int filters_read(const struct cli *cli, char filters[static FILTER_SIZE], struct error *err)
+{
+	const char *kind = cli->value[OPT_EVENT_KIND], *user = cli->value[OPT_EVENT_USER];
+	char number[32];
+	uid_t uid;
+	int rc = user ? user_find(user, &uid, err) : 0;
+
+	filters[0] = '\0';
+	if (rc == 0 && user) {
+		snprintf(number, sizeof(number), "&uid=%u", uid);
+		strcat(filters, number);
+	}
+	if (rc < 0 || !kind)
+		return rc;
+	strcat(filters, "&kind=");
+	if (*kind && strlen(kind) < 32 && text_url_append(filters, FILTER_SIZE, kind))
+		return 0;
+	error_set(err, EXIT_CODE_USAGE, "--kind: '%.64s' is no kind of events", kind);
+	error_hint(err, "for example: --kind quota.set");
+	return -EXIT_CODE_USAGE;
+}
+
+/* ---- carve events -------------------------------------------------------------------------- */
+
+static int event_print(const struct cli *cli, const json_t *event, struct error *err)
+{
+	char line[EVENT_LINE_SIZE], when[MOMENT_SIZE];
+	int64_t at = moment_parse(session_text(event, "at"));
+	int rc = 0;
+
+	if (cli->value[OPT_JSON])
+		rc = output_json_line(event, err);
+	else
+		printf("%s %s\n", moment_exact_text(at, when), event_line(event, line));
+	if (rc == 0 && fflush(stdout) == EOF)
+		rc = error_set(err, EXIT_CODE_FAILED, "cannot write to standard output");
+	return rc;
+}
+
+static const char *event_name(const json_t *event, char *buf, size_t size)
+{
+	snprintf(buf, size, "event %llu, %s", (unsigned long long)session_number(event, "number"),
+		 session_text(event, "kind"));
+	return buf;
+}
+
+static void event_environment(const json_t *event)
+{
+	char line[EVENT_LINE_SIZE], number[32];
+
+	snprintf(number, sizeof(number), "%llu",
+		 (unsigned long long)session_number(event, "number"));
+	setenv("CARVE_EVENT_NUMBER", number, 1);
+	setenv("CARVE_EVENT_KIND", session_text(event, "kind"), 1);
+	setenv("CARVE_EVENT_LINE", event_line(event, line), 1);
+}
+
+int cli_events(struct cli *cli, struct error *err)
+{
+	char filters[FILTER_SIZE];
+	const struct follow_source source = {
+		.verb = "events",
+		.path = "/v1/events",
+		.filters = filters,
+		.list = "events",
+		.one = "event",
+		.many = "events",
+		.store = "event log",
+		.cursor_file = "node-events.json",
+		.environment = event_environment,
+		.name = event_name,
+		.print = event_print,
+	};
+	int rc = filters_read(cli, filters, err);
+
+	return rc < 0 ? rc : follow(cli, &source, err);
+}
+
+/* ---- carve audit --------------------------------------------------------------------------- */
+
+/* All changes since then: a list, owned by the caller. */
+static int changes_get(const struct client *client, const char *filters, int64_t since,
+		       json_t **ret, struct error *err)
+{
+	char path[FILTER_SIZE + 96], place[64] = "";
+	uint64_t from, next = 0;
+
+	*ret = json_array();
+	do {
+		cleanup_json json_t *answer = NULL;
+
+		from = next;
+		if (from)
+			snprintf(place, sizeof(place), "&from=%llu", (unsigned long long)from);
+		snprintf(path, sizeof(path), "/v1/events?changes=1&since=%lld%s%s",
+			 (long long)since * 1000000000, place, filters);
+		int rc = client_call(client, "GET", path, NULL, NULL, &answer, err);
+		if (rc < 0)
+			return rc;
+		json_array_extend(*ret, json_object_get(answer, "events"));
+		next = session_number(answer, "next");
+	} while (next != from);
+	return 0;
+}
+
+static void by_fill(const json_t *row, int64_t now, struct cell *cell)
+{
+	const char *user = session_text(row, "user"), *login = session_text(row, "login");
+
+	if (!*user)
+		column_print(cell, "carved");
+	else if (*login && strcmp(login, user) != 0)
+		column_print(cell, "%s (%s)", user, login);
+	else
+		column_print(cell, "%s", user);
+}
+
+static void process_fill(const json_t *row, int64_t now, struct cell *cell)
+{
+	const char *process = session_text(row, "process");
+
+	if (json_is_integer(json_object_get(row, "pid")))
+		column_print(cell, "%s%s%llu", process, *process ? " " : "",
+			     (unsigned long long)session_number(row, "pid"));
+	else
+		column_print(cell, "-");
+}
+
+static const struct column columns[] = {
+	{.title = "WHEN", .path = "at", .format = FORMAT_MOMENT},
+	{.title = "KIND", .path = "kind"},
+	{.title = "BY", .fill = by_fill},
+	{.title = "PROCESS", .fill = process_fill},
+	{.title = "SUBJECT", .path = "subject", .format = FORMAT_KNOWN},
+	{.title = "BEFORE", .path = "before", .format = FORMAT_KNOWN},
+	{.title = "AFTER", .path = "after", .format = FORMAT_KNOWN},
+	{.title = "REASON", .path = "text", .format = FORMAT_KNOWN},
+};
+
+int cli_audit(struct cli *cli, struct error *err)
+{
+	cleanup_json json_t *changes = NULL;
+	const char *wanted = cli->value[OPT_EVENT_SINCE];
+	char filters[FILTER_SIZE];
+	struct client client;
+	int64_t since;
+	int rc = when_since(wanted ? wanted : "7d", &since, err);
+
+	if (rc < 0 || (rc = filters_read(cli, filters, err)) < 0 ||
+	    (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0 ||
+	    (rc = changes_get(&client, filters, since, &changes, err)) < 0)
+		return rc;
+	if (cli->value[OPT_JSON])
+		return output_json(changes, err);
+	if (json_array_size(changes))
+		table_print_rows(columns, ARRAY_SIZE(columns), changes);
+	else
+		printf("no changes since %s\n", wanted ? wanted : "7 days ago");
+	return 0;
+}
