@@ -1,0 +1,99 @@
+"""carve events and carve audit."""
+import json
+import subprocess
+
+import pytest
+
+from conftest import BUILD, administrator, wait_until
+from own_daemon import daemon, make_daemon, set_quota  # noqa: F401: fixtures
+
+CARVE = BUILD / "carve"
+
+
+class Reader:
+    def __init__(self, daemon, tmp_path, *options, env=None):
+        self.out, self.notes = tmp_path / "out", tmp_path / "notes"
+        self.process = subprocess.Popen([CARVE, "events", "--host", daemon.runtime / "carved.sock", *options], env={**daemon.env(), **(env or {})},
+                                        stdout=open(self.out, "a"), stderr=open(self.notes, "a"), stdin=subprocess.DEVNULL)
+
+    def lines(self):
+        return self.out.read_text().splitlines()
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+@pytest.fixture
+def read(daemon, tmp_path):
+    readers = []
+
+    def start(*options, **kw):
+        readers.append(Reader(daemon, tmp_path, *options, **kw))
+        return readers[-1]
+
+    yield start
+    for reader in readers:
+        reader.end()
+
+
+def carve(daemon, *argv):
+    return subprocess.run([CARVE, *argv, "--host", daemon.runtime / "carved.sock"], env=daemon.env(), capture_output=True, text=True)
+
+
+def test_events_are_printed_from_a_number_on_as_they_come(daemon, read):
+    reader = read("--from", "0", "--json")
+    wait_until(lambda: reader.lines())
+    assert json.loads(reader.lines()[0])["kind"] == "carved.started"
+    set_quota(daemon, "12345", vram="4")
+    wait_until(lambda: len(reader.lines()) == 2)
+    assert json.loads(reader.lines()[1])["after"] == "vram 4 GiB, sessions no limit, gpus no limit"
+
+
+def test_a_line_says_what_changed_and_by_whom(daemon, read):
+    reader = read("--from", "0", "--kind", "quota.set")
+    set_quota(daemon, "12345", vram="4")
+    wait_until(lambda: reader.lines())
+    assert "quota.set user 12345: vram no limit, sessions no limit, gpus no limit -> vram 4 GiB, sessions no limit, gpus no limit; by root (" \
+        in reader.lines()[0]
+
+
+def test_a_command_hears_of_each_event_once_over_restarts(daemon, read, tmp_path):
+    told, cursor = tmp_path / "told", tmp_path / "cursor"
+    command = f'echo "$CARVE_EVENT_NUMBER $CARVE_EVENT_KIND $CARVE_EVENT_LINE" >> {told}; cat >> {told}'
+    reader = read("--from", "0", "--exec", command, "--cursor-file", cursor)
+    wait_until(lambda: told.exists() and told.read_text().count("\n") == 2)
+    reader.end()
+    daemon.restart()
+    read("--exec", command, "--cursor-file", cursor)
+    wait_until(lambda: told.read_text().count("\n") == 4)
+    first, text, second, _ = told.read_text().splitlines()
+    assert first.startswith("1 carved.started carved.started carved: ") and json.loads(text)["number"] == 1
+    assert second.startswith("2 carved.started ")
+
+
+def test_the_audit_lists_changes_with_old_and_new_value(daemon):
+    empty = carve(daemon, "audit")
+    assert empty.returncode == 0 and empty.stdout == "no changes since 7 days ago\n"
+    set_quota(daemon, "12345", vram="4")
+    text = carve(daemon, "audit")
+    assert text.returncode == 0 and "vram 4 GiB" in text.stdout and "quota.set" in text.stdout and "root" in text.stdout, text
+    (change,) = json.loads(carve(daemon, "audit", "--json").stdout)
+    assert change["kind"] == "quota.set" and change["subject"] == "user 12345" and change["pid"]
+    assert json.loads(carve(daemon, "audit", "--user", "54321", "--json").stdout) == []
+    assert len(json.loads(carve(daemon, "audit", "--user", "12345", "--kind", "quota.set", "--since", "1h", "--json").stdout)) == 1
+
+
+@pytest.mark.parametrize("argv, words", [
+    (["audit", "--since", "yesterday"], "--since: 'yesterday' is not understood"),
+    (["audit", "--since", "2099-01-01"], "is not in the past"),
+    (["audit", "--kind", "x"], "there are no events of kind x"),
+    (["audit", "--kind", ""], "--kind: '' is no kind of events"),
+    (["audit", "--user", "nobody-here"], "there is no user 'nobody-here'"),
+    (["events", "--from", "99"], "--from 99: the next event has number 2"),
+    (["events", "--kind", "quota", "--from", "0"], "there are no events of kind quota"),
+    (["events", "--exec-timeout", "3"], "there is no command to kill"),
+])
+def test_wrong_words_are_refused(daemon, argv, words):
+    done = carve(daemon, *argv)
+    assert done.returncode == 2 and words in done.stderr, done.stderr
