@@ -33,7 +33,7 @@ static void actor_add(struct line *line, const json_t *event)
 		return;
 	add(line, "; by %s", user);
 	if (*login && strcmp(login, user) != 0)
-		add(line, ", who logged in as %s", login);
+		add(line, " (logged in as %s)", login);
 	if (json_is_integer(pid))
 		add(line, " (%s%sPID %" JSON_INTEGER_FORMAT ")", session_text(event, "process"),
 		    *session_text(event, "process") ? ", " : "", json_integer_value(pid));

@@ -9,7 +9,7 @@
 struct cli;
 struct error;
 
-/* What a verb reads. */
+/* The items that a verb reads. */
 struct follow_source {
 	const char *verb;        /* "job events" */
 	const char *path;        /* in the daemon's API: "/v1/jobs/ends" */

@@ -1,9 +1,7 @@
-/* An item is told to a command and to a URL, as the user who runs the verb. Of the end of a job
- * both get an ID, a queue, a state, a time and numbers, and nothing that the job's user wrote, as
- * root hears of everybody's jobs. Of an event they get its JSON, whose texts the daemon has
- * cleaned, and the command's environment has its number and its kind alone. Whether an item was
- * told is the command's exit code and the server's status: the caller tries again until both say
- * so. */
+/* An item is told to a command and to a URL, as the user who runs the verb. The end of a job is an
+ * ID, a queue, a state, a time and numbers, and nothing that the job's user wrote, as root hears of
+ * everybody's jobs. An event is JSON whose texts the daemon has cleaned. Whether an item was told
+ * is the command's exit code and the server's status: the caller tries again until both say so. */
 #include "cli/events/tell.h"
 
 #include <curl/curl.h>

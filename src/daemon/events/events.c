@@ -1,5 +1,6 @@
 /* The event log. An event gets the next number, a line in the daemon's log and a row in the
- * database, at once and on the loop: a row takes some 50 us, as any row of the store does.
+ * database. The row is written at once and on the loop: it takes some 50 us, as any row of the
+ * store does.
  *
  * Numbers are never given twice, because readers keep the number up to which they have read. The
  * database is synced only now and then, so a power cut can take the last rows away. Therefore the

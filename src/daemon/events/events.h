@@ -23,14 +23,14 @@ struct peer;
 /* The most events that one request looks at. */
 #define EVENTS_PART 256u
 
-/* What happened. Texts that are missing are "". Texts that are too long are cut, and what is no
- * UTF-8 or a control character becomes '?'. */
+/* An event before it has a number. Texts that are missing are "". Texts that are too long are cut,
+ * and what is no UTF-8 or a control character becomes '?'. */
 struct event {
 	enum event_kind kind;
-	const struct peer *actor; /* who changed it; NULL: the daemon itself */
+	const struct peer *actor; /* the client that changed it; NULL: the daemon */
 	/* The user whose session, job or quota it concerns; NULL: no user's. */
 	const uid_t *owner;
-	const char *subject;        /* what it is about: "user alice", "GPU 3", "session s-1" */
+	const char *subject; /* the thing that changed: "user alice", "GPU 3", "session s-1" */
 	const char *before, *after; /* the old value and the new one */
 	const char *text;           /* a reason, or the rest */
 };

@@ -327,16 +327,16 @@ struct store_event {
 	uint64_t number;
 	int64_t at; /* CLOCK_REALTIME, ns */
 	char kind[32];
-	int64_t uid, login, pid; /* who did it, and as whom that user logged in */
+	int64_t uid, login, pid; /* the client's user, the user who logged in, and its process */
 	char process[64];        /* the program's name */
-	int64_t owner;           /* whose it is */
+	int64_t owner;           /* the user whom it concerns */
 	int64_t charged;         /* the user against whose events it counts */
 	char subject[160], before[256], after[256], text[512];
 };
 
 /* The numbers of events. */
 struct store_event_log {
-	char id[24]; /* of this database */
+	char id[24]; /* the database's random name */
 	char boot[STORE_BOOT_SIZE];
 	int64_t last; /* that was given to an event; 0: none was */
 };

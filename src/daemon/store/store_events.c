@@ -64,7 +64,7 @@ int store_event_since(struct store *store, int64_t at, uint64_t *ret)
 	return rc;
 }
 
-/* ---- what is forgotten --------------------------------------------------------------------- */
+/* ---- forgetting ---------------------------------------------------------------------------- */
 
 int store_events_count(struct store *store, int64_t *ret_users, int64_t *ret_node)
 {
