@@ -5,7 +5,7 @@
  * and carve_error_hint() say what was wrong. Answers are JSON text (UTF-8) in the forms of
  * `carve --json`, allocated with malloc() and freed by the caller; they are set on success only.
  * Texts that are handed in are copied: they need not outlive the call. Where an `id` is asked for,
- * a session's name will do, and NULL is the caller's active session. An example that uses most of
+ * a session's name will do, and NULL is the caller's current session. An example that uses most of
  * this is examples/session.c.
  */
 #ifndef CARVE_CARVE_H

@@ -28,6 +28,12 @@ const char *session_text_or_dash(const json_t *object, const char *key)
 	return *text ? text : "-";
 }
 
+const char *session_name_text(const json_t *session)
+{
+	return json_is_true(json_object_get(session, "current")) ? "(" SESSION_CURRENT ")"
+								 : session_text(session, "name");
+}
+
 uint64_t session_number(const json_t *object, const char *key)
 {
 	json_int_t value = json_integer_value(json_object_get(object, key));
@@ -167,26 +173,6 @@ int sessions_get(const struct client *client, json_t **ret, struct error *err)
 	return rc;
 }
 
-int session_find_active(const struct client *client, json_t **ret, struct error *err)
-{
-	cleanup_json json_t *sessions = NULL;
-	size_t i;
-	json_t *session;
-	int rc = sessions_get(client, &sessions, err);
-
-	if (rc < 0)
-		return rc;
-	*ret = NULL;
-	json_array_foreach(sessions, i, session)
-	{
-		if (!*ret && !strcmp(session_text(session, "state"), "active") &&
-		    !json_is_true(json_object_get(session, "ephemeral")) &&
-		    session_owner_is_me(session_text(session, "owner")))
-			*ret = json_incref(session);
-	}
-	return 0;
-}
-
 int session_path(const char *id, char buf[static SESSION_PATH_SIZE], struct error *err)
 {
 	static const char allowed[] =
@@ -204,31 +190,30 @@ int session_path(const char *id, char buf[static SESSION_PATH_SIZE], struct erro
 int session_locate(const struct client *client, const char *id, char buf[static SESSION_PATH_SIZE],
 		   struct error *err)
 {
-	cleanup_json json_t *active = NULL;
+	cleanup_json json_t *current = NULL;
 
 	if (id)
 		return session_path(id, buf, err);
-	int rc = session_find_active(client, &active, err);
-	if (rc < 0)
-		return rc;
-	if (active)
-		return session_path(session_text(active, "id"), buf, err);
-	error_set(err, EXIT_CODE_FAILED, "you have no active session");
-	error_hint(err, "name one of `carve session list`, or request one: "
-			"carve session request --vram 4");
-	return -EXIT_CODE_FAILED;
+	int rc = session_get(client, NULL, &current, err);
+	return rc < 0 ? rc : session_path(session_text(current, "id"), buf, err);
 }
 
 int session_inactive(const json_t *session, struct error *err)
 {
 	const char *id = session_text(session, "id"), *state = session_text(session, "state");
+	const char *again = session_text(session, "request_again");
 
 	if (strcmp(state, "ended") != 0)
 		error_set(err, EXIT_CODE_FAILED, "session %s is not active, but %s", id, state);
 	else
-		error_set(err, EXIT_CODE_FAILED, "session %s ended at %s: %s", id,
-			  session_text(session, "ended"), session_text(session, "reason"));
-	error_hint(err, "`carve session list` shows those that are active");
+		error_set(err, EXIT_CODE_FAILED, "%ssession %s ended at %s%s%s",
+			  *again ? "your " : "", id, session_text(session, "ended"),
+			  !strcmp(session_text(session, "ended_by"), "time") ? " because " : ": ",
+			  session_text(session, "reason"));
+	if (*again)
+		error_hint(err, "request a new one: %s", again);
+	else
+		error_hint(err, "`carve session list` shows those that are active");
 	return -EXIT_CODE_FAILED;
 }
 
@@ -262,7 +247,7 @@ const char *session_meant(const struct client *client, const char *id)
 int session_get(const struct client *client, const char *id, json_t **ret, struct error *err)
 {
 	char path[SESSION_PATH_SIZE];
-	int rc = session_locate(client, id, path, err);
+	int rc = session_path(id ? id : SESSION_CURRENT, path, err);
 
 	return rc < 0 ? rc : client_call(client, "GET", path, NULL, NULL, ret, err);
 }

@@ -18,21 +18,22 @@ int sessions_get(const struct client *client, json_t **ret, struct error *err);
 int sessions_get_of(const struct client *client, uid_t uid, json_t **ret, struct error *err);
 /* All sessions that have not ended, with the sessions that ended before them. */
 int sessions_get_all(const struct client *client, json_t **ret, struct error *err);
-/* The caller's active session, the one that `carve run` joins: 0 with *ret (owned by the caller),
- * or NULL there where none is. */
-int session_find_active(const struct client *client, json_t **ret, struct error *err);
 /* Whether an owner's name, as the daemon writes it, is this user's. */
 bool session_owner_is_me(const char *owner);
-/* Gives where a session is in the daemon's API: `id`, or where that is NULL, the caller's active
- * one. Returns 0, or negative with *err set: no ID can look like this, or none is active. */
+/* The word that stands for the caller's current session, the one that `carve run` joins, where an
+ * ID or a name may stand. */
+#define SESSION_CURRENT "current"
+/* Gives where a session is in the daemon's API: `id`, or where that is NULL, the caller's current
+ * one, whose ID is asked for. Returns 0, or negative with *err set: no ID can look like this, or
+ * the caller has no current session. */
 #define SESSION_PATH_SIZE 96
 int session_path(const char *id, char buf[static SESSION_PATH_SIZE], struct error *err);
 int session_locate(const struct client *client, const char *id, char buf[static SESSION_PATH_SIZE],
 		   struct error *err);
 /* The session that a verb means: `id`. Where that is NULL and this process is in a slice of this
- * daemon's, it is the slice's; else NULL, which is the caller's active one. */
+ * daemon's, it is the slice's; else NULL, which is the caller's current one. */
 const char *session_meant(const struct client *client, const char *id);
-/* Looks at the session that session_locate() finds; *ret is owned by the caller. */
+/* Looks at a session; NULL: the caller's current one. *ret is owned by the caller. */
 int session_get(const struct client *client, const char *id, json_t **ret, struct error *err);
 /* Says that the session is not active: when and why it ended, or its reason to wait. Returns
  * -EXIT_CODE_FAILED. */
@@ -48,6 +49,8 @@ void session_give_back(const struct client *client, const char *id);
 /* A text of any object, "" where there is none; for people, "-" where there is none. */
 const char *session_text(const json_t *object, const char *key);
 const char *session_text_or_dash(const json_t *object, const char *key);
+/* A session's name, for people; "(current)" for its owner's current session, which has none. */
+const char *session_name_text(const json_t *session);
 uint64_t session_number(const json_t *object, const char *key);
 /* Sum of a number over the session's GPUs. */
 uint64_t session_gpus_sum(const json_t *session, const char *key);

@@ -169,7 +169,7 @@ static void claims_look(struct node *node)
 		next = s->next;
 		if (s->state == SESSION_ACTIVE && !s->processes && !s->holders &&
 		    session_is_left(s))
-			session_end(s, "its GPU is the system daemon's");
+			session_end(s, STORE_END_SYSTEM, "its GPU is the system daemon's");
 	}
 }
 

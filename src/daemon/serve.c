@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "base/units.h"
 #include "daemon/api/http.h"
 #include "daemon/attach/attach.h"
 #include "daemon/events/events.h"
@@ -87,6 +88,17 @@ static void clock_follow(struct node *node, int64_t now)
 		log_event(LOG_WARNING, "clock.set seconds=%.3f", (double)step / 1e9);
 }
 
+static void time_end(struct session *s)
+{
+	char time[UNITS_TEXT_SIZE], why[STORE_REASON_SIZE] = "its time was up";
+
+	if (s->record.timeout_ns)
+		snprintf(why, sizeof(why), "its time of %s was up",
+			 units_format_rough_duration(s->record.timeout_ns, time));
+	session_commands_end(s, NULL);
+	session_end(s, STORE_END_TIME, why);
+}
+
 static void sessions_clock_tick(struct node *node)
 {
 	int64_t now = now_realtime_ns();
@@ -98,8 +110,7 @@ static void sessions_clock_tick(struct node *node)
 		if (s->state != SESSION_ACTIVE) {
 			session_continue_end(s);
 		} else if (s->record.ends_at && now >= s->record.ends_at) {
-			session_commands_end(s, NULL);
-			session_end(s, "its time was up");
+			time_end(s);
 		}
 	}
 }

@@ -79,6 +79,9 @@ class Fake:
         self.commands = []  # (session, pid) of ATTACH_COMMAND
         self.answers = {("GET", "/v1/gpus"): (200, [GPU]), ("GET", "/v1/sessions"): (200, []),
                         ("GET", "/v1/sessions/s-abc123"): (200, session()),
+                        ("GET", "/v1/sessions/current"):
+                            (404, {"error": {"code": 1, "message": "you have no current session",
+                                             "hint": "request one: carve session request --vram 4"}}),
                         ("POST", "/v1/sessions"): (201, session()),
                         ("DELETE", "/v1/sessions/s-abc123"):
                             (200, {"id": "s-abc123", "state": "released"})}

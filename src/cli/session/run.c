@@ -56,7 +56,7 @@ static int join_check(const struct run_choice *choice, const struct slice_reques
 		return 0;
 	snprintf(what, sizeof(what), "%s%s only goes with a slice of its own",
 		 request->option ? "--" : "", request->option ? request->option : "a size");
-	return join_error(choice, what, "leave it out, or run with --ephemeral and a size", err);
+	return join_error(choice, what, "leave it out, or give a size for a slice of its own", err);
 }
 
 static int choose_named(const struct client *client, const char *id,
@@ -86,56 +86,25 @@ static int choose_one_off(const struct client *client, const struct slice_reques
 	return session_grant_request(client, request, &choice->session, err);
 }
 
-static int other_size_error(const json_t *active, bool waits, struct error *err)
+/* Without a size the user's current session is joined. */
+static int choose_current(const struct client *client, const struct slice_request *request,
+			  struct run_choice *choice, struct error *err)
 {
-	char size[SESSION_SIZE_SIZE];
+	struct error none = {0};
+	int rc = session_get(client, NULL, &choice->session, &none);
 
-	error_set(err, EXIT_CODE_USAGE,
-		  "your active session %s is %s: it cannot be joined at another size",
-		  session_text(active, "id"), session_size_text(active, size));
-	error_hint(err, "leave the size out to join it, or add --ephemeral for a slice beside it%s",
-		   waits ? "; --wait-for waits for room, not for the end of your session" : "");
-	return -EXIT_CODE_USAGE;
-}
-
-/* The bytes of the request on the first GPU of a session; 0: not known. */
-static uint64_t bytes_on_gpu(const struct client *client, const struct slice_request *request,
-			     const json_t *session)
-{
-	const json_t *own = json_array_get(json_object_get(session, "gpus"), 0);
-	cleanup_json json_t *gpus = NULL;
-	struct error ignored;
-	size_t i;
-	json_t *gpu;
-
-	if (request->place.bytes)
-		return request->place.bytes;
-	if (client_call(client, "GET", "/v1/gpus", NULL, NULL, &gpus, &ignored) < 0)
-		return 0;
-	json_array_foreach(gpus, i, gpu)
-	{
-		if (strcmp(session_text(gpu, "uuid"), session_text(own, "uuid")) != 0)
-			continue;
-		uint64_t capacity =
-			session_number(gpu, "memory_bytes") - session_number(gpu, "reserved_bytes");
-
-		return (uint64_t)((unsigned __int128)capacity * request->place.share / SHARE_ONE);
-	}
-	return 0;
-}
-
-/* Whether the request's size is the one that the session was made for. */
-static bool same_size(const struct client *client, const struct slice_request *request,
-		      const json_t *session)
-{
-	const json_t *gpus = json_object_get(session, "gpus"), *first = json_array_get(gpus, 0);
-
-	if (json_array_size(gpus) != request->place.count)
-		return false;
-	/* A daemon from before this was told of each GPU tells the least of all. */
-	if (!json_is_integer(json_object_get(first, "requested_bytes")))
-		first = session;
-	return bytes_on_gpu(client, request, session) == session_number(first, "requested_bytes");
+	if (rc == 0)
+		return strcmp(session_text(choice->session, "state"), "active") != 0
+			       ? session_inactive(choice->session, err)
+			       : join_check(choice, request, err);
+	*err = none;
+	if (none.code != EXIT_CODE_FAILED)
+		return rc;
+	error_set(err, EXIT_CODE_FAILED, "%s: no size given, and %s", verb_of(choice),
+		  none.message);
+	error_hint(err, "for example: carve %s --vram 4 %s; or %s", verb_of(choice),
+		   choice->operands ? choice->operands : "CMD", none.hint);
+	return rc;
 }
 
 static int choose(const struct cli *cli, const struct client *client,
@@ -148,26 +117,8 @@ static int choose(const struct cli *cli, const struct client *client,
 		return choose_named(client, cli->value[OPT_SESSION], request, choice, err);
 	if (cli->value[OPT_EPHEMERAL])
 		return choose_one_off(client, request, choice, err);
-	int rc = session_find_active(client, &choice->session, err);
-	if (rc < 0)
-		return rc;
-	if (!choice->session && request->sized)
-		return choose_one_off(client, request, choice, err);
-	if (!choice->session) {
-		error_set(err, EXIT_CODE_FAILED,
-			  "%s: no size given, and you have no active session to join",
-			  verb_of(choice));
-		error_hint(err,
-			   "for example: carve %s --vram 4 %s; or first: "
-			   "carve session request --vram 4",
-			   verb_of(choice), choice->operands ? choice->operands : "CMD");
-		return -EXIT_CODE_FAILED;
-	}
-	if (!request->sized)
-		return join_check(choice, request, err);
-	if (!same_size(client, request, choice->session))
-		return other_size_error(choice->session, request->wait_ns, err);
-	return request->option ? join_check(choice, request, err) : 0;
+	return request->sized ? choose_one_off(client, request, choice, err)
+			      : choose_current(client, request, choice, err);
 }
 
 int run_choose(const struct cli *cli, const struct client *client,
@@ -340,14 +291,13 @@ static int run_inside(const struct cli *cli, const struct slice_request *request
 }
 
 /* A session that was there already is shared with its other processes. */
-static void join_tell(const struct cli *cli, const struct slice_request *request,
-		      const json_t *session)
+static void join_tell(const struct cli *cli, const json_t *session)
 {
 	size_t count = json_array_size(json_object_get(session, "pids")) +
 		       json_array_size(json_object_get(session, "command_pids"));
 	char others[UNITS_TEXT_SIZE], size[SESSION_SIZE_SIZE];
 
-	if (!request->sized && !cli->value[OPT_VERBOSE] && !isatty(STDERR_FILENO))
+	if (!cli->value[OPT_VERBOSE] && !isatty(STDERR_FILENO))
 		return;
 	units_format_count(count, "process", others);
 	fprintf(stderr, "carve: using your session %s (%s%s%s)\n", session_text(session, "id"),
@@ -378,7 +328,7 @@ static int run_outside(const struct cli *cli, const struct slice_request *reques
 	if (grant_is_told(cli, &choice))
 		session_grant_print(cli, stderr, "carve: ", choice.session);
 	if (!choice.one_off)
-		join_tell(cli, request, choice.session);
+		join_tell(cli, choice.session);
 	visible_warn(choice.session);
 	visible_set(choice.session);
 	several_warn(&client, choice.session);

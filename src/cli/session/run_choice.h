@@ -17,7 +17,7 @@ struct run_choice {
 	const char *verb, *operands;
 };
 
-/* By --session, --ephemeral, the size options and the user's active session. 0, or negative with
+/* By --session, --ephemeral, the size options and the user's current session. 0, or negative with
  * *err set. */
 int run_choose(const struct cli *cli, const struct client *client,
 	       const struct slice_request *request, struct run_choice *choice, struct error *err);

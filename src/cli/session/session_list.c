@@ -9,6 +9,12 @@
 #include "client/client.h"
 #include "client/sessions.h"
 
+static void name_fill(const json_t *session, int64_t now, struct cell *cell)
+{
+	if (*session_name_text(session))
+		column_print(cell, "%s", session_name_text(session));
+}
+
 /* A request that waits is at a place in the line. */
 static void state_fill(const json_t *session, int64_t now, struct cell *cell)
 {
@@ -47,7 +53,7 @@ static void gpus_fill(const json_t *session, int64_t now, struct cell *cell)
 /* Moments are short, as a row has to fit a terminal; `session show` and JSON tell them exactly. */
 static const struct column columns[] = {
 	{"ID", "id", FORMAT_KNOWN},
-	{"NAME", "name", FORMAT_KNOWN},
+	{"NAME", "name", FORMAT_KNOWN, .fill = name_fill},
 	{"STATE", "state", FORMAT_KNOWN, .fill = state_fill},
 	{"OWNER", "owner", FORMAT_KNOWN},
 	{"SIZE", "asked", FORMAT_KNOWN, .fill = size_fill},

@@ -9,24 +9,23 @@
 #include "client/client.h"
 #include "client/sessions.h"
 
-/* Which session to end: where this process is in one and the user has another that is active,
+/* Which session to end: where this process is in one and the user's current session is another,
  * either may be meant. */
 static int locate(const struct client *client, const char *id, char path[static SESSION_PATH_SIZE],
 		  struct error *err)
 {
 	const char *meant = session_meant(client, id);
-	cleanup_json json_t *active = NULL;
-	int rc = !id && meant ? session_find_active(client, &active, err) : 0;
+	cleanup_json json_t *current = NULL;
+	struct error none = {0};
 
-	if (rc < 0)
-		return rc;
-	if (!active || !strcmp(session_text(active, "id"), meant))
+	if (id || !meant || session_get(client, NULL, &current, &none) < 0 ||
+	    !strcmp(session_text(current, "id"), meant))
 		return session_locate(client, meant, path, err);
 	error_set(err, EXIT_CODE_USAGE,
-		  "session release: this is inside slice %.64s, and your active session is %.64s",
-		  meant, session_text(active, "id"));
+		  "session release: this is inside slice %.64s, and your current session is %.64s",
+		  meant, session_text(current, "id"));
 	error_hint(err, "name the one that is to end: carve session release %.64s",
-		   session_text(active, "id"));
+		   session_text(current, "id"));
 	return -EXIT_CODE_USAGE;
 }
 

@@ -105,7 +105,8 @@ static void session_print(const json_t *session)
 	json_t *item;
 
 	printf("session:   %s, %s\n", session_text(session, "id"), session_text(session, "state"));
-	line_print("name:      ", session, "name");
+	if (*session_name_text(session))
+		printf("name:      %s\n", session_name_text(session));
 	printf("owner:     %s\n", session_text(session, "owner"));
 	/* To the second: one that did not wait was created when it was requested. */
 	if (strncmp(session_text(session, "created"), session_text(session, "requested"),
@@ -116,6 +117,7 @@ static void session_print(const json_t *session)
 	line_print("ended:     ", session, "ended");
 	line_print(session_number(session, "position") ? "waits for: " : "because:   ", session,
 		   "reason");
+	line_print("again:     ", session, "request_again");
 	line_print("backend:   ", session, "backend");
 	line_print("front only:", session, "front_only_reason");
 	pids_print("processes:", json_object_get(session, "pids"));

@@ -9,6 +9,7 @@
 #include "base/macros.h"
 #include "cli/moment.h"
 #include "client/gpu_holder.h"
+#include "client/sessions.h"
 
 /* ---- columns ----------------------------------------------------------------------------- */
 
@@ -56,6 +57,11 @@ static void session_used_fill(const json_t *session, int64_t now, struct cell *c
 			   column_number(session, "shown.size"));
 }
 
+static void name_fill(const json_t *session, int64_t now, struct cell *cell)
+{
+	column_print(cell, "%s", session_name_text(session));
+}
+
 /* Without the name, sessions and mode they fit into 80 columns. */
 static const struct column gpu_columns[] = {
 	{"GPU", "index", FORMAT_COUNT, .width = 4, .right = true},
@@ -90,7 +96,7 @@ static const struct column session_columns[] = {
 	 .rank = 8},
 	{"PROCS", "pids", FORMAT_COUNT, .width = 6, .right = true, .rank = 3},
 	{"AGE", "created", FORMAT_AGE, .width = 6, .right = true, .rank = 4},
-	{"NAME", "name", FORMAT_TEXT, .width = 12, .rank = 7},
+	{"NAME", "name", FORMAT_TEXT, NULL, name_fill, 12, .rank = 7},
 };
 
 static const struct column waiting_columns[] = {

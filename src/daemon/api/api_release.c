@@ -8,6 +8,7 @@
 #include "daemon/api/answer.h"
 #include "daemon/api/api_session.h"
 #include "daemon/api/http.h"
+#include "daemon/api/view.h"
 #include "daemon/node.h"
 #include "daemon/queue/job_table.h"
 #include "daemon/session/process.h"
@@ -88,13 +89,18 @@ static void pids_text(const struct session *s, const struct call *call, char *bu
 			pid_add(buf, size, h->process.pid);
 }
 
-static void release(struct call *call, struct session *s, const char *reason)
+static void release(struct call *call, struct session *s, bool forced)
 {
-	char id[STORE_ID_SIZE];
+	bool owner = call->peer.uid == s->record.uid;
+	enum store_end by = owner ? STORE_END_OWNER : STORE_END_ADMINISTRATOR;
+	char id[STORE_ID_SIZE], reason[STORE_REASON_SIZE];
 
 	snprintf(id, sizeof(id), "%s", s->record.id);
+	snprintf(reason, sizeof(reason), "released%s%s%.20s%s", forced ? " by force" : "",
+		 owner ? "" : " by ", owner ? "" : view_user(call->peer.uid),
+		 owner ? "" : ", an administrator");
 	if (!session_live(s)) {
-		session_end(s, reason);
+		session_end_unused(s, by, reason);
 		reply_if_released(call, id);
 		return;
 	}
@@ -103,7 +109,7 @@ static void release(struct call *call, struct session *s, const char *reason)
 		return;
 	}
 	call_defer(call, on_releaser_gone);
-	session_end(s, reason);
+	session_end(s, by, reason);
 }
 
 static void delete_waiter(struct call *call, struct waiter *w)
@@ -142,7 +148,7 @@ void api_delete_session(struct call *call, const char *id)
 {
 	struct waiter *w = api_session_waiter(call, id);
 	const char *force = call_argument(call, "force");
-	char pids[256], why[STORE_REASON_SIZE];
+	char pids[256];
 
 	if (w) {
 		delete_waiter(call, w);
@@ -155,12 +161,12 @@ void api_delete_session(struct call *call, const char *id)
 	bool forced = force && strcmp(force, "0") != 0;
 	/* A job's command registers when it is in its slice, a moment after the job is running. */
 	if (!pids[0] && (forced || !job_of_session(call->node->queues, s->record.id))) {
-		release(call, s, session_unused_reason(s, "released", why));
+		release(call, s, false);
 		return;
 	}
 	if (forced) {
 		session_commands_end(s, &call->peer.process);
-		release(call, s, "released by force");
+		release(call, s, true);
 		return;
 	}
 	refuse_used(call, s->record.id, pids);

@@ -12,54 +12,170 @@
 #include "daemon/api/view.h"
 #include "daemon/node.h"
 #include "daemon/request/request.h"
+#include "daemon/request/request_again.h"
 #include "daemon/session/session.h"
 #include "daemon/waiting/waiting.h"
 
-/* By its ID, or of the caller's own by its name; an administrator sees the names of all. */
-static struct session *session_meant(const struct call *call, const char *id)
-{
-	struct session *s = session_find(&call->node->sessions, id);
+/* Sessions and requests that the text of a call may mean, several only where an administrator gives
+ * a name that several users gave. */
+struct meant {
+	struct session *session;
+	struct waiter *waiter;
+	unsigned count;
+	char ids[160]; /* "s-7k2m9q of alice, s-4b8hwz of bob", as many as there is room for */
+};
 
-	if (!s)
-		s = session_named(&call->node->sessions, call->peer.uid, id);
-	return !s && call->peer.admin ? session_named_once(&call->node->sessions, id) : s;
+static void meant_add(struct meant *to, const char *id, uid_t uid)
+{
+	size_t used = strlen(to->ids);
+
+	to->count++;
+	if (used + STORE_ID_SIZE + sizeof(", more") < sizeof(to->ids))
+		snprintf(to->ids + used, sizeof(to->ids) - used, "%s%s of %s", used ? ", " : "", id,
+			 view_user(uid));
+}
+
+/* Those of all users that have this name. */
+static void namesakes_find(const struct node *node, const char *name, struct meant *ret)
+{
+	for (struct session *s = node->sessions.first; s; s = s->next)
+		if (!strcmp(s->record.name, name)) {
+			ret->session = s;
+			meant_add(ret, s->record.id, s->record.uid);
+		}
+	for (struct waiter *w = node->waiting.first; w; w = w->next)
+		if (!strcmp(w->request.name, name)) {
+			ret->waiter = w;
+			meant_add(ret, w->id, w->peer.uid);
+		}
+	if (ret->count > 1) {
+		ret->session = NULL;
+		ret->waiter = NULL;
+	}
+}
+
+/* By its ID, or of the caller's own by its name, or the caller's current one. An administrator sees
+ * the names of all, and the own ones first. */
+static struct meant meant_find(const struct call *call, const char *id)
+{
+	const struct node *node = call->node;
+	struct meant meant = {0};
+
+	if (!strcmp(id, REQUEST_CURRENT)) {
+		meant.session = session_current(&node->sessions, call->peer.uid);
+		return meant;
+	}
+	meant.session = session_find(&node->sessions, id);
+	meant.waiter = waiting_find(&node->waiting, id);
+	if (!meant.session && !meant.waiter)
+		meant.session = session_named(&node->sessions, call->peer.uid, id);
+	if (!meant.session && !meant.waiter)
+		meant.waiter = waiting_named(&node->waiting, call->peer.uid, id);
+	if (!meant.session && !meant.waiter && call->peer.admin && *id)
+		namesakes_find(node, id, &meant);
+	return meant;
 }
 
 struct waiter *api_session_waiter(const struct call *call, const char *id)
 {
-	struct waiter *w = waiting_find(&call->node->waiting, id);
-
-	return w ? w : waiting_named(&call->node->waiting, call->peer.uid, id);
+	return meant_find(call, id).waiter;
 }
 
 /* Likewise of those that ended. */
 static bool ended_meant(const struct call *call, const char *id, struct store_session *ret)
 {
-	return store_session_find(call->node->store, id, ret) == 0 ||
-	       store_session_named(call->node->store, call->peer.uid, id, ret) == 0;
+	return strcmp(id, REQUEST_CURRENT) != 0 &&
+	       (store_session_find(call->node->store, id, ret) == 0 ||
+		store_session_named(call->node->store, call->peer.uid, id, ret) == 0);
 }
 
-/* One that has ended says when and why, to those who may see it. */
-static void reply_no_session(struct call *call, const char *id)
+/* When and why a session ended; and to its owner, how it can be had again where something else
+ * ended it. */
+static void ended_explain(const struct call *call, const struct store_session *record,
+			  const char *before, struct error *err)
+{
+	char time[UNITS_TEXT_SIZE], again[REQUEST_AGAIN_SIZE];
+	bool may_ask = view_may_ask_again(record, &call->peer);
+
+	error_set(err, EXIT_CODE_FAILED, "%s%ssession %s ended at %s%s%s", before,
+		  may_ask ? "your " : "", record->id,
+		  units_format_time(record->ended, UNITS_MILLISECONDS, time),
+		  record->ended_by == STORE_END_TIME ? " because " : ": ", record->reason);
+	if (may_ask)
+		error_hint(err, "request a new one: %s", request_again(record, again));
+	else
+		error_hint(err, "`carve session list` shows those that have not ended");
+}
+
+/* Says why there is no such session. One that has ended says when and why, to those who may see
+ * it. */
+static void none_explain(const struct call *call, const char *id, struct error *err)
 {
 	struct store_gpu gpus[PLACE_GPUS_MAX];
 	struct store_session record = {.gpu = gpus};
-	struct error err = {0};
-	char time[UNITS_TEXT_SIZE];
 
 	if (ended_meant(call, id, &record) && record.ended &&
-	    peer_permitted(&call->peer, record.uid))
-		error_set(&err, EXIT_CODE_FAILED, "session %s ended at %s: %s", record.id,
-			  units_format_time(record.ended, UNITS_MILLISECONDS, time), record.reason);
+	    peer_permitted(&call->peer, record.uid)) {
+		ended_explain(call, &record, "", err);
+		return;
+	}
+	error_set(err, EXIT_CODE_FAILED, "there is no session %.64s of yours", id);
+	error_hint(err, "`carve session list` shows those that have not ended");
+}
+
+/* The name of one of the user's living sessions that have one; NULL: none has. */
+static const char *named_example(const struct call *call)
+{
+	for (const struct session *s = call->node->sessions.first; s; s = s->next)
+		if (s->record.uid == call->peer.uid && s->record.name[0] && !s->record.ephemeral)
+			return s->record.name;
+	return NULL;
+}
+
+/* Where the user did not end the last one, the time or the policy that ended it is the reason. */
+static void none_current_explain(const struct call *call, struct error *err)
+{
+	const char *named = named_example(call);
+	struct store_gpu gpus[PLACE_GPUS_MAX];
+	struct store_session last = {.gpu = gpus};
+
+	if (store_session_last_current(call->node->store, call->peer.uid, &last) == 0 &&
+	    view_may_ask_again(&last, &call->peer)) {
+		ended_explain(call, &last, "you have no current session: ", err);
+		return;
+	}
+	error_set(err, EXIT_CODE_FAILED, "you have no current session");
+	if (named)
+		error_hint(err,
+			   "name the one that you mean, such as %s: `carve session list` shows "
+			   "yours",
+			   named);
 	else
-		error_set(&err, EXIT_CODE_FAILED, "there is no session %.64s of yours", id);
-	error_hint(&err, "`carve session list` shows those that have not ended");
-	call_reply_error(call, HTTP_STATUS_NOT_FOUND, &err);
+		error_hint(err, "request one: carve session request --vram 4");
+}
+
+static void reply_no_session(struct call *call, const char *id)
+{
+	const struct meant meant = meant_find(call, id);
+	unsigned status = HTTP_STATUS_NOT_FOUND;
+	struct error err = {0};
+
+	if (meant.count > 1) {
+		status = HTTP_STATUS_CONFLICT;
+		error_set(&err, EXIT_CODE_FAILED, "%u sessions are called %.64s: %s", meant.count,
+			  id, meant.ids);
+		error_hint(&err, "name the one that you mean by its ID");
+	} else if (!strcmp(id, REQUEST_CURRENT)) {
+		none_current_explain(call, &err);
+	} else {
+		none_explain(call, id, &err);
+	}
+	call_reply_error(call, status, &err);
 }
 
 struct session *api_session_or_reply(struct call *call, const char *id)
 {
-	struct session *s = session_meant(call, id);
+	struct session *s = meant_find(call, id).session;
 
 	if (!s) {
 		reply_no_session(call, id);
@@ -77,13 +193,14 @@ void api_get_session(struct call *call, const char *id)
 {
 	struct store_gpu gpus[PLACE_GPUS_MAX];
 	struct store_session record = {.gpu = gpus};
-	const struct waiter *w = api_session_waiter(call, id);
-	const struct session *s = session_meant(call, id);
+	const struct meant meant = meant_find(call, id);
+	const struct waiter *w = meant.waiter;
+	const struct session *s = meant.session;
 
 	if (w && peer_permitted(&call->peer, w->peer.uid)) {
 		call_reply(call, HTTP_STATUS_OK,
 			   view_waiter(w, waiting_position(&call->node->waiting, w), &call->peer));
-	} else if (!s && ended_meant(call, id, &record) &&
+	} else if (!s && !meant.count && ended_meant(call, id, &record) &&
 		   peer_permitted(&call->peer, record.uid)) {
 		call_reply(call, HTTP_STATUS_OK, view_ended(&record, &call->peer));
 	} else if ((s = api_session_or_reply(call, id)) != NULL) {

@@ -15,6 +15,7 @@
 #include "daemon/mig/mig.h"
 #include "daemon/mig/mig_books.h"
 #include "daemon/node.h"
+#include "daemon/request/request_again.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/settle/cgroups.h"
@@ -586,6 +587,36 @@ static void mig_add(const struct store_session *record, const struct session *se
 					      answer_number(bytes), "compute", compute));
 }
 
+static json_t *ended_by_json(const struct store_session *record)
+{
+	static const char *const texts[] = {
+		[STORE_END_OWNER] = "owner",
+		[STORE_END_TIME] = "time",
+		[STORE_END_ADMINISTRATOR] = "administrator",
+		[STORE_END_POLICY] = "policy",
+		[STORE_END_SYSTEM] = "system",
+	};
+	bool known = (size_t)record->ended_by < ARRAY_SIZE(texts) && texts[record->ended_by];
+
+	return known ? json_string(texts[record->ended_by]) : json_null();
+}
+
+bool view_may_ask_again(const struct store_session *session, const struct peer *viewer)
+{
+	return session->ended && session->uid == viewer->uid && !session->ephemeral &&
+	       !session->kept && session->ended_by != STORE_END_UNKNOWN &&
+	       session->ended_by != STORE_END_OWNER;
+}
+
+/* The command that requests it again; null: its owner ended it, or it lives. */
+static json_t *again_json(const struct store_session *record, const struct peer *viewer)
+{
+	char text[REQUEST_AGAIN_SIZE];
+
+	return view_may_ask_again(record, viewer) ? json_string(request_again(record, text))
+						  : json_null();
+}
+
 static json_t *record_json(const struct store_session *record, const struct session *session,
 			   const char *state, const struct peer *viewer)
 {
@@ -611,7 +642,11 @@ static json_t *record_json(const struct store_session *record, const struct sess
 	json_object_set_new(json, "ends_at", view_time(record->ends_at));
 	json_object_set_new(json, "ended", view_time(record->ended));
 	json_object_set_new(json, "reason", reason_json(record, session));
+	json_object_set_new(json, "ended_by", ended_by_json(record));
+	json_object_set_new(json, "request_again", again_json(record, viewer));
 	json_object_set_new(json, "name", json_string(record->name));
+	json_object_set_new(json, "current",
+			    json_boolean(session && store_session_is_current(record)));
 	json_object_set_new(json, "ephemeral", json_boolean(record->ephemeral));
 	json_object_set_new(json, "kept", json_boolean(record->kept));
 	json_object_set_new(json, "requested_bytes", answer_number(requested));

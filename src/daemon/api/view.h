@@ -32,5 +32,8 @@ json_t *view_gpus(const struct node *node);
 json_t *view_session(const struct session *session, const struct peer *viewer);
 /* `position`: in the row, from 1. */
 json_t *view_waiter(const struct waiter *waiter, unsigned position, const struct peer *viewer);
+/* Whether to tell the viewer how to request this session again: an ended one of the viewer's own,
+ * not ephemeral, that somebody or something else ended. */
+bool view_may_ask_again(const struct store_session *session, const struct peer *viewer);
 /* A session that has ended. */
 json_t *view_ended(const struct store_session *session, const struct peer *viewer);

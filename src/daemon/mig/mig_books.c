@@ -386,7 +386,7 @@ static void session_lose(struct mig *mig, const struct mig_detail *detail, const
 	if (!s)
 		return;
 	session_commands_end(s, NULL);
-	session_end(s, why);
+	session_end(s, STORE_END_SYSTEM, why);
 }
 
 /* Whether it is the instance that the books have. Where they have no UUID, it was being made. */
@@ -565,7 +565,8 @@ static void sessions_orphaned(struct mig *mig, uint32_t gpu)
 		if (lost && s->state == SESSION_ACTIVE &&
 		    !mig->hooks->resizes(mig->context, s->record.id)) {
 			session_commands_end(s, NULL);
-			session_end(s, "its MIG instance is gone (removed, or GPU was reset)");
+			session_end(s, STORE_END_SYSTEM,
+				    "its MIG instance is gone (removed, or GPU was reset)");
 			return; /* more at the next look: ending one may change the list */
 		}
 	}

@@ -220,12 +220,11 @@ static void usage_note(struct job *job)
 static void slice_end(const struct job *job)
 {
 	struct session *session = session_find(job->queues->host.sessions, job->record.session);
-	char why[STORE_REASON_SIZE];
 
 	if (!session || session->state != SESSION_ACTIVE)
 		return;
 	session_commands_end(session, NULL);
-	session_end(session, session_unused_reason(session, "its job ended", why));
+	session_end_unused(session, STORE_END_OWNER, "its job ended");
 }
 
 static bool retries(const struct job *job, const struct outcome *outcome)

@@ -360,7 +360,7 @@ static void slice_return(struct job *job)
 	free(steal_ptr(&job->grants));
 	job->grant_count = 0;
 	if (session)
-		session_end(session, "its job could not be started");
+		session_end(session, STORE_END_SYSTEM, "its job could not be started");
 }
 
 /* It waited from when it could have started. */

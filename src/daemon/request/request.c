@@ -79,6 +79,18 @@ static int parse_gpu(const json_t *value, void *record, struct error *err)
 	return request_size_put(REQUEST_GPU, number, &to->place, err);
 }
 
+static int name_check(void *record, struct error *err)
+{
+	const struct slice_request *request = record;
+
+	if (strcmp(request->name, REQUEST_CURRENT) != 0)
+		return 0;
+	error_set(err, EXIT_CODE_USAGE,
+		  "name: '" REQUEST_CURRENT "' stands for the session without a name");
+	error_hint(err, "choose another name, or leave it out");
+	return -1;
+}
+
 static int kept_check(void *record, struct error *err)
 {
 	const struct slice_request *request = record;
@@ -390,7 +402,7 @@ const struct record_field request_fields[] = {
 	FIELD(kept, "kept", .then = kept_check, .takes = "true or false"),
 	FIELD(priority, "priority", .least = -REQUEST_PRIORITY_MAX, .most = REQUEST_PRIORITY_MAX,
 	      .takes = "a whole number"),
-	FIELD(name, "name", .valid = is_session_name, .takes = "a text",
+	FIELD(name, "name", .valid = is_session_name, .then = name_check, .takes = "a text",
 	      .wrong = "is no name for a session",
 	      .hint = "1 to 63 letters, digits and . _ -, not beginning with s-, . or -"),
 	FIELD(id, "id", .valid = is_session_id, .takes = "a session ID",

@@ -13,6 +13,8 @@
 struct error;
 struct pool;
 
+/* The word that stands for a user's current session where an ID may stand. */
+#define REQUEST_CURRENT "current"
 /* Priorities are within plus and minus this; above 0 only for administrators. */
 #define REQUEST_PRIORITY_MAX 100
 

@@ -68,7 +68,7 @@ struct session_listener {
 
 struct session {
 	struct session *next, *previous; /* sessions->first */
-	struct session *next_id, *next_user, *next_attached;
+	struct session *next_id, *next_current, *next_attached;
 	struct sessions *sessions;
 	uid_t owner; /* to whom it counts (budget.h) */
 	struct store_session record;
@@ -176,10 +176,6 @@ int session_shut_in(const struct session *session, const struct namespace_seen *
 void session_over_killed(struct session *session, pid_t pid);
 /* Likewise, for the time that it took beyond its turns. */
 void session_slicing_killed(struct session *session, pid_t pid);
-/* Why a session without processes ends: `reason`, but for an ephemeral one in which nobody used the
- * GPU any more after the policy ended some. Returns that or buf. */
-const char *session_unused_reason(const struct session *session, const char *reason,
-				  char buf[static STORE_REASON_SIZE]);
 /* This process has the session's ledger, and the daemon has not. */
 void session_holder_unread(struct session *session, const struct process_id *process);
 /* Holders of that kind. */
@@ -192,10 +188,9 @@ void session_check_held(struct session *session);
 struct session *session_find(const struct sessions *sessions, const char *id);
 /* The user's session of this name, if it has not ended. */
 struct session *session_named(const struct sessions *sessions, uid_t uid, const char *name);
-/* The only one of that name, whoever's it is; NULL: there is none, or several are called so. */
-struct session *session_named_once(const struct sessions *sessions, const char *name);
-/* The user's session that is not ephemeral; NULL: none. */
-struct session *session_of_user(const struct sessions *sessions, uid_t uid);
+/* The user's current session, which `carve run` joins: of those that live until they are released,
+ * the one without a name. A user has one at most. NULL: none. */
+struct session *session_current(const struct sessions *sessions, uid_t uid);
 /* A fresh ID. */
 void session_make_id(const struct sessions *sessions, char ret[static STORE_ID_SIZE]);
 
@@ -223,7 +218,10 @@ uint32_t session_live(const struct session *session);
 
 /* Ends the session; its living processes get SIGTERM, later SIGKILL, and it ends when they are
  * gone. `reason` is copied. The session may be gone afterwards. */
-void session_end(struct session *session, const char *reason);
+void session_end(struct session *session, enum store_end by, const char *reason);
+/* Likewise a session without processes. If it is ephemeral and a policy ended the last processes
+ * that used the GPU, the policy and its reason take the place of `by` and `reason`. */
+void session_end_unused(struct session *session, enum store_end by, const char *reason);
 /* Goes on with an ending session: called when a process ended and on each tick. */
 void session_continue_end(struct session *session);
 /* Calls cb when the session has ended; the session must be ending. 0 or -ENOMEM. */

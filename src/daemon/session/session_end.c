@@ -152,7 +152,7 @@ static void state_move(struct session *s, enum session_event event)
 			  (int)from, (int)event);
 }
 
-void session_end(struct session *s, const char *reason)
+void session_end(struct session *s, enum store_end by, const char *reason)
 {
 	bool begins = s->state == SESSION_ACTIVE;
 
@@ -163,6 +163,7 @@ void session_end(struct session *s, const char *reason)
 		return;
 	}
 	sessions_set_timed(s);
+	s->record.ended_by = by;
 	snprintf(s->record.reason, sizeof(s->record.reason), "%s", reason);
 	/* Nothing more is granted from here on. */
 	for (uint32_t i = 0; books_exist(&s->books) && i < s->record.gpu_count; i++)
@@ -217,19 +218,21 @@ void session_unlisten(struct sessions *sessions, void *arg)
 		}
 }
 
-const char *session_unused_reason(const struct session *s, const char *reason,
-				  char buf[static STORE_REASON_SIZE])
+void session_end_unused(struct session *s, enum store_end by, const char *reason)
 {
-	char held[UNITS_TEXT_SIZE];
+	char held[UNITS_TEXT_SIZE], why[STORE_REASON_SIZE];
 
-	if (s->record.ephemeral && s->slicing_killed)
-		return "ended by slicing_policy: its program opened the gate, or used the GPU "
-		       "without carve's front";
-	if (!s->record.ephemeral || !s->over_ended)
-		return reason;
-	snprintf(buf, STORE_REASON_SIZE, "ended by over_policy: %s held beyond the slice",
-		 units_format_bytes(s->record.over_killed_bytes, held));
-	return buf;
+	if (s->record.ephemeral && s->slicing_killed) {
+		session_end(s, STORE_END_POLICY,
+			    "ended by slicing_policy: its program opened the gate, or used the GPU "
+			    "without carve's front");
+	} else if (s->record.ephemeral && s->over_ended) {
+		snprintf(why, sizeof(why), "ended by over_policy: %s held beyond the slice",
+			 units_format_bytes(s->record.over_killed_bytes, held));
+		session_end(s, STORE_END_POLICY, why);
+	} else {
+		session_end(s, by, reason);
+	}
 }
 
 void session_slicing_killed(struct session *s, pid_t pid)

@@ -309,8 +309,6 @@ int session_shut_in(const struct session *s, const struct namespace_seen *seen)
 
 void session_check_held(struct session *s)
 {
-	char why[STORE_REASON_SIZE];
-
 	if (s->record.ephemeral && s->state == SESSION_ACTIVE && !s->holders && !s->processes)
-		session_end(s, session_unused_reason(s, "its command ended", why));
+		session_end_unused(s, STORE_END_OWNER, "its command ended");
 }

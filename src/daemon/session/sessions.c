@@ -34,12 +34,12 @@ struct session *session_find(const struct sessions *sessions, const char *id)
 	return s;
 }
 
-struct session *session_of_user(const struct sessions *sessions, uid_t uid)
+struct session *session_current(const struct sessions *sessions, uid_t uid)
 {
-	struct session *s = sessions->by_user[uid % SESSIONS_BUCKETS];
+	struct session *s = sessions->current[uid % SESSIONS_BUCKETS];
 
 	while (s && s->record.uid != uid)
-		s = s->next_user;
+		s = s->next_current;
 	return s;
 }
 
@@ -52,20 +52,6 @@ struct session *session_named(const struct sessions *sessions, uid_t uid, const 
 	return s;
 }
 
-struct session *session_named_once(const struct sessions *sessions, const char *name)
-{
-	struct session *found = NULL;
-
-	for (struct session *s = *name ? sessions->first : NULL; s; s = s->next) {
-		if (strcmp(s->record.name, name) != 0)
-			continue;
-		if (found)
-			return NULL;
-		found = s;
-	}
-	return found;
-}
-
 void sessions_set_timed(struct session *s)
 {
 	s->sessions->timed_count += !s->timed;
@@ -75,13 +61,13 @@ void sessions_set_timed(struct session *s)
 void sessions_insert(struct sessions *sessions, struct session *s)
 {
 	struct session **by_id = &sessions->by_id[id_bucket(s->record.id)];
-	struct session **by_user = &sessions->by_user[s->record.uid % SESSIONS_BUCKETS];
+	struct session **current = &sessions->current[s->record.uid % SESSIONS_BUCKETS];
 
 	s->next_id = *by_id;
 	*by_id = s;
-	if (!s->record.ephemeral && !s->record.kept) {
-		s->next_user = *by_user;
-		*by_user = s;
+	if (store_session_is_current(&s->record)) {
+		s->next_current = *current;
+		*current = s;
 	}
 	s->next = sessions->first;
 	if (s->next)
@@ -97,11 +83,11 @@ void sessions_remove(struct sessions *sessions, struct session *s)
 	for (at = &sessions->by_id[id_bucket(s->record.id)]; *at != s; at = &(*at)->next_id)
 		;
 	*at = s->next_id;
-	for (at = &sessions->by_user[s->record.uid % SESSIONS_BUCKETS]; *at && *at != s;
-	     at = &(*at)->next_user)
+	for (at = &sessions->current[s->record.uid % SESSIONS_BUCKETS]; *at && *at != s;
+	     at = &(*at)->next_current)
 		;
 	if (*at)
-		*at = s->next_user;
+		*at = s->next_current;
 	for (at = &sessions->attached; books_exist(&s->books) && *at && *at != s;
 	     at = &(*at)->next_attached)
 		;
@@ -137,7 +123,7 @@ void sessions_free(struct sessions *sessions)
 	}
 	sessions->first = sessions->attached = NULL;
 	memset(sessions->by_id, 0, sizeof(sessions->by_id));
-	memset(sessions->by_user, 0, sizeof(sessions->by_user));
+	memset(sessions->current, 0, sizeof(sessions->current));
 	sessions->count = sessions->timed_count = 0;
 	budget_free(&sessions->living);
 	session_promises_free(sessions);

@@ -18,7 +18,7 @@ struct session;
 struct settling;
 struct store;
 
-/* Sessions are found by ID and by user in hash tables of this many buckets. */
+/* Sessions are found by ID, and current ones by user, in hash tables of this many buckets. */
 #define SESSIONS_BUCKETS 4096u
 
 struct sessions {
@@ -35,10 +35,10 @@ struct sessions {
 	struct cgroups *cgroups; /* NULL: not yet */
 	const struct session_hooks *hooks;
 	void *context; /* the hooks' argument */
-	/* All; with an ID; a user's active one; with a ledger. */
+	/* All; with an ID; a user's current one; with a ledger. */
 	struct session *first;
 	struct session *by_id[SESSIONS_BUCKETS];
-	struct session *by_user[SESSIONS_BUCKETS];
+	struct session *current[SESSIONS_BUCKETS];
 	struct session *attached;
 	uint64_t attaches; /* the attaches of processes so far */
 	uint32_t count, timed_count;

@@ -17,7 +17,8 @@
 /* One after the other from the file's begin; a size of 0 ends them. Only this host reads them. */
 struct ends_record {
 	uint32_t size; /* bytes, with the peaks that are there */
-	uint32_t gpu_count;
+	uint16_t gpu_count;
+	uint16_t ended_by; /* 0 in files of versions that did not tell */
 	int64_t ended, received;
 	char id[STORE_ID_SIZE];
 	char reason[STORE_REASON_SIZE];
@@ -80,6 +81,7 @@ int ends_each(struct ends *ends, ends_cb cb, void *arg)
 		struct store_session session = {
 			.ended = record.ended,
 			.received = record.received,
+			.ended_by = (enum store_end)record.ended_by,
 			.gpu_count = record.gpu_count,
 			.gpu = gpus,
 		};
@@ -97,7 +99,8 @@ int ends_write(struct ends *ends, const struct store_session *session)
 {
 	struct ends_record record = {
 		.size = record_size(session->gpu_count),
-		.gpu_count = session->gpu_count,
+		.gpu_count = (uint16_t)session->gpu_count,
+		.ended_by = (uint16_t)session->ended_by,
 		.ended = session->ended,
 		.received = session->received,
 	};

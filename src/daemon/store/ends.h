@@ -24,8 +24,8 @@ int ends_open(struct ends *ret, const char *path);
 /* Whether its file is where it was. */
 bool ends_intact(const struct ends *ends, const char *path);
 void ends_close(struct ends *ends);
-/* Calls for every end in the file: only id, ended, reason, received and gpu[].peak are set. A
- * callback's negative result ends the walk and is returned. */
+/* Calls for every end in the file: only id, ended, reason, received, ended_by and gpu[].peak are
+ * set. A callback's negative result ends the walk and is returned. */
 typedef int (*ends_cb)(void *arg, const struct store_session *session);
 int ends_each(struct ends *ends, ends_cb cb, void *arg);
 /* 0 or -errno; -ENOSPC: the file is full, or has no room of its own. */

@@ -114,6 +114,12 @@ static const char *const migrations[] = {
 	"CREATE INDEX event_of_users ON event(number) WHERE charged >= 0;"
 	"CREATE TABLE event_log(id TEXT NOT NULL, boot TEXT NOT NULL);"
 	"INSERT INTO event_log VALUES(lower(hex(randomblob(8))), '');",
+	/* The cause of a session's end (enum store_end), and the time that was requested. A user's
+	 * session is found by its name, and the last current one without a name. */
+	"ALTER TABLE session ADD COLUMN ended_by INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE session ADD COLUMN timeout INTEGER NOT NULL DEFAULT 0;"
+	"CREATE INDEX session_name ON session(uid, name, ended) WHERE name<>'';"
+	"CREATE INDEX session_current ON session(uid, ended) WHERE ephemeral=0 AND name='';",
 	NULL,
 };
 
@@ -121,18 +127,20 @@ static const struct database_schema schema = {
 	.base = 17, .text = schema_text, .migrations = migrations};
 
 /* As session_fields of store_session.c, and the two columns behind them. */
-#define SESSION_COLUMNS                                                                          \
-	"id, name, uid, gid, tolerance, kind, compute, created, ends_at, asked, ended, reason, " \
-	"received, ifnull(killed, 0), ifnull(held, 0), session.rowid, ephemeral, groups "        \
+#define SESSION_COLUMNS                                                                           \
+	"id, name, uid, gid, tolerance, kind, compute, created, ends_at, asked, timeout, ended, " \
+	"reason, received, ifnull(killed, 0), ifnull(held, 0), session.rowid, ended_by, "         \
+	"ephemeral, groups "                                                                      \
 	"FROM session LEFT JOIN over_killed ON session=id "
 
 static const char *const texts[STATEMENTS] = {
 	[BEGIN] = "BEGIN IMMEDIATE",
 	[COMMIT] = "COMMIT",
 	[ROLLBACK] = "ROLLBACK",
-	[SESSION_ADD] = "INSERT INTO session(id, name, uid, gid, tolerance, kind, compute, "
-			"created, ends_at, asked, ended, reason, ephemeral, groups, owner) "
-			"VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,0,'',?17,?18,?19)",
+	[SESSION_ADD] =
+		"INSERT INTO session(id, name, uid, gid, tolerance, kind, compute, "
+		"created, ends_at, asked, timeout, ended, reason, ephemeral, groups, owner) "
+		"VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,0,'',?19,?20,?21)",
 	/* Parameters of session_gpu are those of gpu_fields in store_session.c. */
 	[GPU_ADD] = "INSERT INTO session_gpu(session, position, uuid, name, number, bytes, "
 		    "requested, peak, instance, profile) VALUES(?1,?2,?3,?4,?5,?6,?7,0,?8,?9)",
@@ -141,7 +149,8 @@ static const char *const texts[STATEMENTS] = {
 	[GPU_RESIZE] = "UPDATE session_gpu SET bytes=?6, requested=?7 WHERE session=?1 AND "
 		       "position=?2",
 	[SESSION_RESIZE] = "UPDATE session SET compute=?2, tolerance=?3, ends_at=?4 WHERE id=?1",
-	[SESSION_END] = "UPDATE session SET ended=?2, reason=?3, received=?4 WHERE id=?1",
+	[SESSION_END] = "UPDATE session SET ended=?2, reason=?3, received=?4, ended_by=?5 WHERE "
+			"id=?1",
 	[SESSION_RENAME] = "UPDATE session SET id=?2 WHERE id=?1 AND ended > 0",
 	[GPUS_RENAME] = "UPDATE session_gpu SET session=?2 WHERE session=?1",
 	[OVER_RENAME] = "UPDATE over_killed SET session=?2 WHERE session=?1",
@@ -181,7 +190,11 @@ static const char *const texts[STATEMENTS] = {
 		"(?1, ?2, ?3) ORDER BY ended, created, session.rowid LIMIT ?4",
 	[SESSION_FIND] = "SELECT " SESSION_COLUMNS "WHERE id=?1",
 	[SESSION_NAMED] = "SELECT " SESSION_COLUMNS
-			  "WHERE ended>0 AND uid=?1 AND name=?2 ORDER BY ended DESC LIMIT 1",
+			  "WHERE ended>0 AND uid=?1 AND name=?2 AND name<>'' ORDER BY ended DESC "
+			  "LIMIT 1",
+	[SESSION_LAST_CURRENT] =
+		"SELECT " SESSION_COLUMNS "WHERE ended>0 AND uid=?1 AND ephemeral=0 AND name='' "
+		"ORDER BY ended DESC LIMIT 1",
 	[GPUS_OF] = "SELECT session, position, uuid, name, number, bytes, requested, instance, "
 		    "profile, peak FROM session_gpu WHERE session=?1 ORDER BY position",
 	[HOLDERS_OF] = "SELECT pid, start_time, 0 FROM holder WHERE session=?1",
@@ -206,7 +219,9 @@ static const char *const texts[STATEMENTS] = {
 	[BOOT_PUT] = "UPDATE host SET boot=?1",
 	[BOOT_END_PEAKS] = "UPDATE session_gpu SET peak=-1 WHERE session IN (SELECT id FROM "
 			   "session WHERE ended=0)",
-	[BOOT_END_SESSIONS] = "UPDATE session SET ended=max(created, ?1), reason=?2 WHERE ended=0",
+	[BOOT_END_SESSIONS] = "UPDATE session SET ended=max(created, ?1), reason=?2, ended_by=?3 "
+			      "WHERE ended=0",
+
 	[BOOT_END_HOLDERS] = "DELETE FROM holder",
 	[BOOT_END_COMMANDS] = "DELETE FROM command",
 	[BOOT_END_ATTACHED] = "DELETE FROM attached",
@@ -439,7 +454,7 @@ static int living_end(struct store *store)
 
 	if (rc == 0)
 		rc = store_run(store, BOOT_END_SESSIONS, ROW_NUMBER(store->boot.began),
-			       ROW_TEXT("host restarted"));
+			       ROW_TEXT("host restarted"), ROW_NUMBER(STORE_END_SYSTEM));
 	for (size_t i = 0; i < ARRAY_SIZE(all) && rc == 0; i++)
 		rc = store_step(store_statement(store, all[i]));
 	return rc;

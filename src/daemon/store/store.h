@@ -41,6 +41,16 @@ struct store_gpu {
 	char profile[32];  /* the instance's, as the driver calls it */
 };
 
+/* The cause of a session's end; the numbers are in databases. */
+enum store_end {
+	STORE_END_UNKNOWN = 0, /* it lives, or a version of carve ended it that did not tell */
+	STORE_END_OWNER = 1,   /* its owner, by a release or by the end of its command */
+	STORE_END_TIME = 2,    /* its own time was up */
+	STORE_END_ADMINISTRATOR = 3,
+	STORE_END_POLICY = 4, /* a policy of carved.json */
+	STORE_END_SYSTEM = 5, /* its GPU or its instance was lost, or the host restarted */
+};
+
 /* A session as it is on disk. Times in nanoseconds of CLOCK_REALTIME, 0: none. */
 struct store_session {
 	char id[STORE_ID_SIZE];
@@ -56,9 +66,11 @@ struct store_session {
 	enum place_kind kind;
 	uint32_t compute;
 	int64_t created, ends_at, ended;
-	int64_t asked; /* when its request came; 0: when it was created */
-	int64_t row;   /* its place in the database, among those that ended in one moment */
+	int64_t asked;       /* when its request came; 0: when it was created */
+	uint64_t timeout_ns; /* the time that it was requested for; 0: none, or not known */
+	int64_t row;         /* its place in the database, among those that ended in one moment */
 	char reason[STORE_REASON_SIZE]; /* why it ended */
+	enum store_end ended_by;
 	/* The share of its GPUs' time that it had over its whole life, in millionths, set when it
 	 * ends; -1: nobody measured. */
 	int64_t received;
@@ -69,6 +81,12 @@ struct store_session {
 	 * room for PLACE_GPUS_MAX here. */
 	struct store_gpu *gpu;
 };
+
+/* Whether it is its owner's current session, as long as it lives (session_current()). */
+static inline bool store_session_is_current(const struct store_session *session)
+{
+	return !session->ephemeral && !session->kept && !session->name[0];
+}
 
 /* Opens or makes the database (mode 0600). `on_disk`: it is to survive a power cut, and so writes
  * wait for the disk now and then. *err says what is wrong with it and what to do. */
@@ -133,6 +151,8 @@ int store_session_find(struct store *store, const char *id, struct store_session
 /* Likewise the one of this user that had this name and ended last. */
 int store_session_named(struct store *store, uid_t uid, const char *name,
 			struct store_session *ret);
+/* Likewise the one that was this user's current session and ended last. */
+int store_session_last_current(struct store *store, uid_t uid, struct store_session *ret);
 /* A process of a session, and what else there is to it. */
 typedef int (*store_process_cb)(void *arg, const struct process_id *process, uint64_t more);
 /* Those that keep an ephemeral session alive; `more` is 0. */

@@ -25,7 +25,7 @@ enum {
 
 /* ---- changing ---------------------------------------------------------------------------- */
 
-/* The columns of a session, as SESSION_COLUMNS has them; a new one's row has those up to `asked`.
+/* The columns of a session, as SESSION_COLUMNS has them; a new one's row has those up to `timeout`.
  * Behind them come two that are no members. */
 static const struct record_field session_fields[] = {
 	RECORD_FIELD(struct store_session, id, "id"),
@@ -38,12 +38,14 @@ static const struct record_field session_fields[] = {
 	RECORD_FIELD(struct store_session, created, "created"),
 	RECORD_FIELD(struct store_session, ends_at, "ends_at"),
 	RECORD_FIELD(struct store_session, asked, "asked"),
+	RECORD_FIELD(struct store_session, timeout_ns, "timeout"),
 	RECORD_FIELD(struct store_session, ended, "ended"),
 	RECORD_FIELD(struct store_session, reason, "reason"),
 	RECORD_FIELD(struct store_session, received, "received"),
 	RECORD_FIELD(struct store_session, over_killed, "killed"),
 	RECORD_FIELD(struct store_session, over_killed_bytes, "held"),
 	RECORD_FIELD(struct store_session, row, "rowid"),
+	RECORD_FIELD(struct store_session, ended_by, "ended_by"),
 	{0},
 };
 enum { LIFE_COLUMN = ARRAY_SIZE(session_fields) - 1, GROUPS_COLUMN };
@@ -293,7 +295,8 @@ int store_session_end(struct store *store, const struct store_session *session)
 	if (rc < 0)
 		return rc;
 	rc = store_run(store, SESSION_END, ROW_TEXT(session->id), ROW_NUMBER(session->ended),
-		       ROW_TEXT(session->reason), ROW_NUMBER(session->received));
+		       ROW_TEXT(session->reason), ROW_NUMBER(session->received),
+		       ROW_NUMBER(session->ended_by));
 	if (rc == 0)
 		rc = gpus_put(store, GPU_PEAK, session);
 	if (rc == 0 && session->over_killed)
@@ -437,6 +440,13 @@ int store_session_named(struct store *store, uid_t uid, const char *name, struct
 	return session_found(
 		store,
 		row_bind(store_statement(store, SESSION_NAMED), ROW_NUMBER(uid), ROW_TEXT(name)),
+		ret);
+}
+
+int store_session_last_current(struct store *store, uid_t uid, struct store_session *ret)
+{
+	return session_found(
+		store, row_bind(store_statement(store, SESSION_LAST_CURRENT), ROW_NUMBER(uid)),
 		ret);
 }
 

@@ -264,20 +264,38 @@ int waiting_load(struct waiting *waiting)
 
 /* ---- deciding ---------------------------------------------------------------------------- */
 
-/* One active session a user. */
-static bool user_has_one(const struct waiting *waiting, const struct slice_request *request,
-			 const struct peer *peer, struct error *err)
+/* Whether a request would make its user's current session. */
+static bool asks_for_current(const struct slice_request *request)
 {
-	const struct session *active = session_of_user(waiting->sessions, peer->uid);
+	return !request->ephemeral && !request->kept && !request->resize[0] && !request->name[0];
+}
 
-	if (request->ephemeral || request->kept || request->resize[0] || !active)
+/* A user has one current session, or one request for it that came first (`before` is where to
+ * stop). */
+static bool current_taken(const struct waiting *waiting, const struct slice_request *request,
+			  const struct peer *peer, const struct waiter *before, struct error *err)
+{
+	const struct session *current = session_current(waiting->sessions, peer->uid);
+	const struct waiter *first = waiting->first;
+
+	if (!asks_for_current(request))
 		return false;
-	error_set(err, EXIT_CODE_FAILED, "you have an active session already: %s",
-		  active->record.id);
+	while (first && first != before &&
+	       (first->peer.uid != peer->uid || !asks_for_current(&first->request)))
+		first = first->next;
+	if (current)
+		error_set(err, EXIT_CODE_FAILED, "you have a current session already: %s%s",
+			  current->record.id,
+			  current->state == SESSION_ACTIVE ? "" : ", which is ending");
+	else if (first && first != before)
+		error_set(err, EXIT_CODE_FAILED,
+			  "your request %s for a current session waits already", first->id);
+	else
+		return false;
 	error_hint(err,
-		   "for one more slice: carve run --ephemeral; to end it: carve session "
-		   "release %s",
-		   active->record.id);
+		   "for one more session: --name NAME; for a slice of one command: carve run "
+		   "--vram 4 CMD; to end it: carve session release %s",
+		   current ? current->record.id : first->id);
 	return true;
 }
 
@@ -297,7 +315,8 @@ static bool name_taken(const struct waiting *waiting, const struct slice_request
 		return false;
 	error_set(err, EXIT_CODE_FAILED, "your session %s is called %s already", holder,
 		  request->name);
-	error_hint(err, "choose another name, or release that one");
+	error_hint(err, "choose another name, or end that session: carve session release %s",
+		   request->name);
 	return true;
 }
 
@@ -311,6 +330,7 @@ static void record_fill(const struct waiting *waiting, const struct waiter *w,
 	ret->asked = w->created;
 	ret->ephemeral = request->ephemeral;
 	ret->kept = request->kept;
+	ret->timeout_ns = request->timeout_ns;
 	if (request->timeout_ns)
 		ret->ends_at = ret->created + (int64_t)request->timeout_ns;
 	snprintf(ret->id, sizeof(ret->id), "%s", w->id);
@@ -578,7 +598,7 @@ int waiting_would(const struct waiting *waiting, const struct slice_request *req
 		refusal_no_gpu(waiting->pool, err);
 		return -ENODEV;
 	}
-	if (user_has_one(waiting, request, peer, err) ||
+	if (current_taken(waiting, request, peer, NULL, err) ||
 	    name_taken(waiting, request, peer, NULL, err))
 		return -EEXIST;
 	struct mig_decision instances;
@@ -588,7 +608,7 @@ int waiting_would(const struct waiting *waiting, const struct slice_request *req
 int waiting_explain(const struct waiting *waiting, const struct waiter *w, struct place_result *ret,
 		    struct error *err)
 {
-	if (user_has_one(waiting, &w->request, &w->peer, err))
+	if (current_taken(waiting, &w->request, &w->peer, w, err))
 		return -EEXIST;
 	struct mig_decision instances;
 	return decide(waiting, w, &w->request, &w->peer, ret, &instances, err);
@@ -659,7 +679,7 @@ void waiting_made(struct waiting *waiting, const char *id, const struct mig_gran
 	} else if (!instances && w->request.resize[0])
 		instance_refused(waiting, w->request.resize, &err);
 	/* Another request of this user may have come first. */
-	if (instances && (user_has_one(waiting, &w->request, &w->peer, &err) ||
+	if (instances && (current_taken(waiting, &w->request, &w->peer, w, &err) ||
 			  name_taken(waiting, &w->request, &w->peer, w, &err)))
 		instances = NULL;
 	if (instances)
@@ -734,7 +754,7 @@ static void waiter_run(struct waiting *waiting, struct waiter *w)
 
 	if (waiting->pool->state == POOL_NO_GPU)
 		refusal_no_gpu(waiting->pool, &err);
-	if (err.code || user_has_one(waiting, &w->request, &w->peer, &err) ||
+	if (err.code || current_taken(waiting, &w->request, &w->peer, w, &err) ||
 	    name_taken(waiting, &w->request, &w->peer, w, &err) ||
 	    request_resolve(&w->request, waiting->pool, &err) < 0) {
 		refuse(waiting, w, &err);

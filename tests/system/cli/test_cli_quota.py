@@ -160,9 +160,9 @@ def test_a_request_is_explained_with_numbers_for_each_gpu(two_gpus):
     assert len(two_gpus.call("GET", "/v1/sessions").json) == 1  # it takes nothing
 
 
-def test_the_active_session_is_a_reason_unless_ephemeral(two_gpus):
-    active = two_gpus.request(vram="1", ephemeral=False).json["id"]
-    assert active in carve(two_gpus, "explain", "--vram", "1").stdout.splitlines()[0]
+def test_the_current_session_is_a_reason_unless_ephemeral(two_gpus):
+    current = two_gpus.request(vram="1", ephemeral=False).json["id"]
+    assert current in carve(two_gpus, "explain", "--vram", "1").stdout.splitlines()[0]
     assert carve_json(two_gpus, "explain", "--vram", "1", "--ephemeral")["granted"]
 
 

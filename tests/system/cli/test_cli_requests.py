@@ -117,10 +117,10 @@ def test_resize(fake):
         assert "--vram" not in done.stderr
 
 
-def test_resize_of_the_active_session(fake):
+def test_resize_of_the_current_session(fake):
     fake.answers["PATCH", "/v1/sessions/s-abc123"] = (200, session(vram_bytes=6 * GIB))
-    fails(carve(fake, "session", "resize", "6GiB"), 1, "no active session")
-    fake.answers["GET", "/v1/sessions"] = (200, [session()])
+    fails(carve(fake, "session", "resize", "6GiB"), 1, "no current session")
+    fake.answers["GET", "/v1/sessions/current"] = (200, session())
     # A name may begin as a size does.
     fake.answers["PATCH", "/v1/sessions/3d-lab"] = (200, session(vram_bytes=6 * GIB))
     assert carve(fake, "session", "resize", "3d-lab", "--vram", "6").returncode == 0
@@ -289,8 +289,8 @@ def test_grants_say_bytes_and_the_93_rule(fake):
 
 
 def test_session_show_list_release(fake):
-    fails(carve(fake, "session", "show"), 1, "no active session")
-    fails(carve(fake, "session", "release"), 1, "no active session")
+    fails(carve(fake, "session", "show"), 1, "no current session")
+    fails(carve(fake, "session", "release"), 1, "no current session")
     fails(carve(fake, "session", "show", "../x"), 1, "no session")
     fake.answers["GET", "/v1/sessions"] = (200, [
         session(id="s-other", owner="someone-else"), session(id="s-once", ephemeral=True),
@@ -298,7 +298,7 @@ def test_session_show_list_release(fake):
     done = carve(fake, "session", "list")
     assert [line.split()[0] for line in done.stdout.splitlines()] == \
         ["ID", "s-other", "s-once", "s-abc123"]
-    fake.answers["GET", "/v1/sessions/s-abc123"] = (200, session(pids=[11, 12]))
+    fake.answers["GET", "/v1/sessions/s-abc123"] = fake.answers["GET", "/v1/sessions/current"] = (200, session(pids=[11, 12]))
     assert "11 12" in carve(fake, "session", "show").stdout
     assert "11 12" in carve(fake, "session", "show", "s-abc123").stdout
     assert carve(fake, "session", "release").returncode == 0

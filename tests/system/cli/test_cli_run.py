@@ -67,12 +67,10 @@ def test_run_keeps_what_sanitizers_are_told(fake, given, inside):
     assert done.stdout == inside + "\n"
 
 
-def test_run_joins_the_active_session(fake):
-    fails(carve(fake, "run", "true"), 125, "no active session", "--vram")
-    fake.answers["GET", "/v1/sessions"] = (200, [session()])
+def test_run_joins_the_current_session(fake):
+    fails(carve(fake, "run", "true"), 125, "no current session", "--vram")
+    fake.answers["GET", "/v1/sessions/current"] = (200, session())
     assert carve(fake, "run", "sh", "-c", "exit 3").returncode == 3
-    assert carve(fake, "run", "--vram", "4GiB", "true").returncode == 0
-    fails(carve(fake, "run", "--vram", "2", "true"), 125, "--ephemeral")
     fails(carve(fake, "run", "--gpus", "2", "true"), 125, "--gpus")
     fails(carve(fake, "run", "--session", "s-abc123", "--ephemeral", "true"), 125, "--ephemeral")
     assert carve(fake, "run", "--session", "s-abc123", "true").returncode == 0
@@ -80,16 +78,6 @@ def test_run_joins_the_active_session(fake):
     assert {name for name, _ in fake.commands} == {"s-abc123"}
     assert carve(fake, "run", "--ephemeral", "--vram", "2", "true").returncode == 0
     assert fake.sent("POST")[0][1] == {"vram_bytes": 2 * GIB, "ephemeral": True}
-
-
-def test_run_compares_fractions_by_what_they_come_to(fake):
-    fake.answers["GET", "/v1/gpus"] = (200, [dict(GPU, uuid="GPU-1"),
-                                             dict(GPU, memory_bytes=9 * GIB, reserved_bytes=GIB)])
-    fake.answers["GET", "/v1/sessions"] = (200, [session()])
-    assert carve(fake, "run", "--gpu", "0.5", "true").returncode == 0
-    fails(carve(fake, "run", "--gpu", "0.25", "true"), 125, "--ephemeral")
-    fails(carve(fake, "run", "--gpu", "2", "true"), 125, "--ephemeral")
-    assert not fake.sent("POST")
 
 
 @pytest.mark.parametrize("visible, gpus, warned", [
@@ -105,6 +93,11 @@ def test_visible_devices_count_within_the_slice(fake, visible, gpus, warned):
     words = f"carve: warning: CUDA_VISIBLE_DEVICES={visible} counts within the slice and names none of its {gpus} GPU"
     assert done.returncode == 0 and (words in done.stderr) == warned, done.stderr
     assert done.stderr.count("\n") == warned
+
+
+def test_run_in_a_current_session_that_is_ending(fake):
+    fake.answers["GET", "/v1/sessions/current"] = (200, session(state="ending"))
+    fails(carve(fake, "run", "true"), 125, "session s-abc123 is not active, but ending")
 
 
 def test_run_in_a_session_that_ended(fake):

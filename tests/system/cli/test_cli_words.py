@@ -242,25 +242,16 @@ def test_jobs_are_asked_whether_mebibytes_were_meant(host, agent):
 
 def test_a_run_that_joins_says_which_session_and_who_shares_it(host):
     granted = host.carve_json("session", "request", "--vram", "1")["id"]
-    done = host.carve("run", "--vram", "1", "--", CARVE, "run", "--vram", "1", "true")
+    done = host.carve("run", "--verbose", "--", CARVE, "run", "--vram", "1", "true")
     assert f"using your session {granted} (1 GiB)\n" in done.stderr
     assert f"inside slice {granted} already, and a slice cannot be cut again" in done.stderr
     assert not host.carve("run", "true").stderr
-    sleeper = host.popen([CARVE, "run", "--vram", "1", "--", "sh", "-c", "echo up; read line"], stdin=subprocess.PIPE,
+    sleeper = host.popen([CARVE, "run", "--", "sh", "-c", "echo up; read line"], stdin=subprocess.PIPE,
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert sleeper.stdout.readline()
-    done = host.carve("run", "--vram", "1", "true")
+    done = host.carve("run", "--verbose", "true")
     assert f"using your session {granted} (1 GiB, shared with 1 process)\n" in done.stderr
     sleeper.communicate("\n" if sleeper.text_mode else b"\n", timeout=60)
-
-
-def test_waiting_beside_a_session_of_another_size_says_what_it_waits_for(host):
-    host.carve_json("session", "request", "--vram", "2")
-    words = "--wait-for waits for room, not for the end of your session"
-    done = host.carve("run", "--wait-for", "1m", "--vram", "1", "true")
-    assert done.returncode == 125 and "cannot be joined at another size" in done.stderr and words in done.stderr
-    assert words not in host.carve("run", "--vram", "1", "true").stderr
-    assert host.carve("run", "--ephemeral", "--wait-for", "1m", "--vram", "1", "true").returncode == 0
 
 
 def test_a_missing_argument_is_named_by_one_word():

@@ -34,13 +34,13 @@ WRONG = r"""
 3|session request --vram 2TiB|2 TiB is more than there is: GPU 0 (NVIDIA H100 80GB HBM3): 79.1 GiB of 79.1 GiB free; GPU 1 (NVIDIA H100 80GB HBM3): 79.1 GiB of 79.1 GiB free\n
 3|session request --gpu 3|3 GPUs asked, there are 2
 3|session request --mig-profile 9g.999gb|no GPU here gives out MIG instances
-1|session show|you have no active session
+1|session show|you have no current session
 1|session show s-x|there is no session s-x
 2|session resize s-x --gpu 2|is whole GPUs
-1|session resize --vram 5|you have no active session
+1|session resize --vram 5|you have no current session
 2|session release --user root --all|--user and --all are both given
 125|run|the command is missing
-125|run true|no size given, and you have no active session
+125|run true|no size given, and you have no current session
 125|run --vram 500 true|500 GiB is more than there is
 125|run --isolation foo --vram 1 true|'foo' is no way to isolate
 127|run --vram 1 -- -x|-x: command not found

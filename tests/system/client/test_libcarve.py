@@ -74,9 +74,9 @@ def test_the_example_says_why_it_was_refused(host, examples):
 
 
 @needs_sim
-def test_the_active_session_is_meant_where_none_is_named(host, examples):
+def test_the_current_session_is_meant_where_none_is_named(host, examples):
     """And processes inside keep it, but for force."""
-    assert "no active session" in host.run([CASES, "", "show"]).stdout
+    assert "no current session" in host.run([CASES, "", "show"]).stdout
     given = host.carve_json("session", "request", "--vram", "2")
     hog = host.popen([BUILD / "carve", "run", examples / "hog", "1000"])
     wait_until(lambda: host.carve_json("session", "show")["pids"] != [])

@@ -125,7 +125,7 @@ def test_every_user_of_a_container_is_in_the_devices_slice(podman, specs):
 
 
 @pytest.mark.parametrize("argv, code, said", [
-    (["generate"], 1, "you have no active session"),
+    (["generate"], 1, "you have no current session"),
     (["generate", "s-nosuch"], 1, "s-nosuch"),
     (["generate", "../../x"], 1, "../../x"),
     (["generate", "--vram", "8", "s-7k2m9q"], 2, "a session has its size"),

@@ -213,7 +213,7 @@ def test_a_program_that_cannot_load_the_front_gets_no_gpu(podman):
     (["--vram", "2"], 125, "the image is missing"),
     (["--vram"], 125, "--vram needs a value"),
     (["--vram", "x", "IMAGE"], 125, "--vram"),
-    (["--rm", "IMAGE", "true"], 125, "carve: podman run: no size given, and you have no active session to join; for example: carve podman run --vram 4 IMAGE"),
+    (["--rm", "IMAGE", "true"], 125, "carve: podman run: no size given, and you have no current session; for example: carve podman run --vram 4 IMAGE"),
     (["--session", "s-2345", "--vram", "2", "IMAGE"], 125, "carve: podman run: a size only goes with a slice of its own"),
     (["--vrm", "2", "IMAGE", "true"], 125, "did you mean --vram?"),
     (["--vram", "2", "--rmm", "IMAGE"], 125, "was taken for the value of --rmm"),

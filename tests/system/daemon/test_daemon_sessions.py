@@ -100,13 +100,16 @@ def test_several_gpus_and_ids(make_daemon):
     assert [g["index"] for g in daemon.grant(gpu="2")["gpus"]] == [1, 2]
 
 
-def test_one_active_session_a_user(daemon):
+def test_one_current_session_a_user(daemon):
     first = daemon.request(vram="1", ephemeral=False)
     assert first.status == 201
     second = daemon.request(vram="1", ephemeral=False)
     assert second.status == 409 and first.json["id"] in second.error["message"]
-    assert "carve run --ephemeral" in second.error["hint"]
+    assert "--name NAME" in second.error["hint"]
     assert daemon.request(vram="1").status == 201
+    named = daemon.request(vram="1", ephemeral=False, name="beside")
+    assert named.status == 201 and not named.json["current"] and first.json["current"]
+    assert daemon.call("GET", "/v1/sessions/current").json["id"] == first.json["id"]
     daemon.release(first.json["id"])
     assert daemon.request(vram="1", ephemeral=False).status == 201
 
@@ -416,7 +419,7 @@ def test_session_timeout(daemon):
     session = daemon.grant(vram="1", session_timeout=0.6)
     assert session["ends_at"]
     wait_until(lambda: daemon.call("GET", "/v1/sessions").json == [])
-    assert daemon.show(session["id"])["reason"] == "its time was up"
+    assert daemon.show(session["id"])["reason"] == "its time of 600 ms was up"
 
 
 def test_one_off_ends_with_its_owner(daemon):
