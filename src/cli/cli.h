@@ -126,6 +126,10 @@ enum cli_option_id {
 	OPT_IMAGE_FROM,
 	OPT_IMAGE_TAG,
 	OPT_IMAGE_RUNTIME,
+	OPT_REPORT_SINCE,
+	OPT_REPORT_UNTIL,
+	OPT_REPORT_BY,
+	OPT_CSV,
 	OPT_COUNT,
 };
 
@@ -230,6 +234,7 @@ int cli_sim(struct cli *cli, struct error *err);
 int cli_sim_tool(struct cli *cli, struct error *err);
 int cli_top(struct cli *cli, struct error *err);
 int cli_explain(struct cli *cli, struct error *err);
+int cli_report(struct cli *cli, struct error *err);
 int cli_quota_list(struct cli *cli, struct error *err);
 int cli_quota_show(struct cli *cli, struct error *err);
 int cli_quota_set(struct cli *cli, struct error *err);

@@ -56,7 +56,7 @@ static const struct section {
 	{"Queues", {"enqueue", "job", "queue", "agent"}},
 	{"Containers", {"podman", "docker", "apptainer", "cdi", "image", "hook"}},
 	{"Cluster", {"kubernetes"}},
-	{"Administrator", {"quota", "timeslicing", "node", "mig", "events", "audit"}},
+	{"Administrator", {"quota", "report", "timeslicing", "node", "mig", "events", "audit"}},
 	{"Simulated GPUs", {"sim"}},
 };
 

@@ -173,6 +173,11 @@ const struct cli_option cli_options[] = {
 	{OPT_IMAGE_FROM, "from", "IMAGE", "the image to limit"},
 	{OPT_IMAGE_TAG, "tag", "IMAGE", "(-t) the name of the image that is made"},
 	{OPT_IMAGE_RUNTIME, "runtime", "NAME", "podman or docker (the one that has the image)"},
+	{OPT_REPORT_SINCE, "since", "WHEN", "the first day: 30d (ago), or 2026-11-01 (29d)"},
+	{OPT_REPORT_UNTIL, "until", "WHEN", "the last day: 7d (ago), or 2026-11-30 (today)"},
+	{OPT_REPORT_BY, "by", "KEY", "one row for each user, group, gpu or name (user)",
+	 "user group gpu name"},
+	{OPT_CSV, "csv", NULL, "print comma-separated values, for a spreadsheet"},
 	{OPT_CDI_ALL, "all", NULL, "for all sessions; remove: all specs"},
 	{OPT_COUNT, NULL, NULL, NULL},
 };
@@ -301,6 +306,10 @@ const struct cli_verb cli_verbs[] = {
 	 "carve audit --since 30d --user alice",
 	 BIT(OPT_EVENT_SINCE) | BIT(OPT_EVENT_USER) | BIT(OPT_EVENT_KIND), 0, 0, CLI_SYNTAX_MIXED,
 	 cli_audit},
+	{"report", "", "show GPU-hours, memory and waits of past days",
+	 "carve report --since 30d --by user",
+	 BIT(OPT_REPORT_SINCE) | BIT(OPT_REPORT_UNTIL) | BIT(OPT_REPORT_BY) | BIT(OPT_CSV), 0, 0,
+	 CLI_SYNTAX_MIXED, cli_report},
 	{"agent", "[daemon] [NAME=N]...", "fill GPUs with the jobs of queues",
 	 "carve agent --gpus 0-2 --queue dual_gpus=2 quarter_gpu=0.25 half_gpu=0.5",
 	 BIT(OPT_AGENT_GPUS) | BIT(OPT_AGENT_DYNAMIC) | BIT(OPT_QUEUE) | BIT(OPT_AGENT_FAIRNESS) |

@@ -280,6 +280,7 @@ static int report_room_start(struct node *node, struct error *err)
 {
 	node->report.sessions = &node->sessions;
 	node->report.turns = &node->turns;
+	node->report.asks.loop = &node->loop;
 	node->report.store = node->store;
 	return report_start(&node->report);
 }

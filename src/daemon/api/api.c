@@ -16,6 +16,7 @@
 #include "daemon/api/api_job.h"
 #include "daemon/api/api_quota.h"
 #include "daemon/api/api_release.h"
+#include "daemon/api/api_report.h"
 #include "daemon/api/api_resize.h"
 #include "daemon/api/api_session.h"
 #include "daemon/api/api_sessions.h"
@@ -79,6 +80,7 @@ static const struct route routes[] = {
 	{"PATCH", "/v1/quotas/group/", true, false, api_patch_quota},
 	{"DELETE", "/v1/quotas/user/", true, false, api_delete_quota},
 	{"DELETE", "/v1/quotas/group/", true, false, api_delete_quota},
+	{"GET", "/v1/report", false, false, api_get_report},
 	{"GET", "/v1/mig", false, true, api_get_mig},
 	{"PUT", "/v1/mig/roles", false, true, api_put_mig_roles},
 	{"POST", "/v1/mig/gc", false, false, api_post_mig_gc},

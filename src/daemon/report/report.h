@@ -18,6 +18,7 @@
 #include <sys/types.h>
 
 #include "daemon/host/fair.h"
+#include "daemon/report/report_ask.h"
 #include "daemon/store/store.h"
 
 struct members;
@@ -29,6 +30,18 @@ struct sessions;
 
 #define REPORT_BUCKETS 256u
 
+/* One walk over living sessions, and the write of what it found. */
+struct report_round {
+	struct session *next; /* the one with which the walk goes on */
+	bool walking, writing;
+	uint64_t number, written;    /* the last walk that began; that was written */
+	uint64_t wanted;             /* a report waits for this walk */
+	struct fair_work work;       /* a part of the walk, or of the write */
+	uint64_t due_ns;             /* the next walk; CLOCK_MONOTONIC */
+	uint64_t written_ns;         /* likewise, the last write */
+	uint64_t spent_ns, ended_ns; /* by the last round, and when it ended */
+};
+
 struct report {
 	/* Lent. */
 	struct sessions *sessions;
@@ -37,11 +50,8 @@ struct report {
 	struct report_owner *owners[REPORT_BUCKETS];
 	/* Rows that are to be written, in the order in which they came. */
 	struct report_row *first, *last;
-	struct session *next; /* the one with which the walk over living sessions goes on */
-	bool walking, writing;
-	struct fair_work work;       /* parts of a walk, and of a write */
-	uint64_t due_ns;             /* the next walk; CLOCK_MONOTONIC */
-	uint64_t written_ns;         /* likewise, the last write */
+	struct report_round round;
+	struct report_asks asks;
 	int64_t month;               /* the first day of the month whose GPU-hours are summed up */
 	struct store_tally_state at; /* .until is 0 once all sessions were taken up from there */
 };
@@ -49,8 +59,14 @@ struct report {
 /* Before sessions of the daemon before are taken up. 0 or -errno of the store. */
 int report_start(struct report *report);
 void report_tick(struct report *report);
+/* Has living sessions counted up to now and written. Returns the number of the walk: it is written
+ * once report->round.written is as high. */
+uint64_t report_freshen(struct report *report);
 /* Writes what is left. */
 void report_stop(struct report *report);
+
+/* Writes the moment up to which sessions are counted, where the one in the database is old. */
+void report_renew(struct report *report);
 
 /* The session was granted; `name` is its job's, or its own. */
 void report_began(struct report *report, struct session *session, const char *name);

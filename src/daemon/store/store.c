@@ -431,6 +431,11 @@ int store_copy(const struct store *store)
 	return database_copy(&store->database);
 }
 
+const char *store_path(const struct store *store)
+{
+	return store->database.path;
+}
+
 void store_close(struct store *store)
 {
 	if (!store)

@@ -92,6 +92,8 @@ static inline bool store_session_is_current(const struct store_session *session)
  * wait for the disk now and then. *err says what is wrong with it and what to do. */
 int store_open(struct store **ret, const char *path, bool on_disk, struct error *err);
 void store_close(struct store *store);
+/* The file, for a connection of its own that only reads. Good until store_close(). */
+const char *store_path(const struct store *store);
 /* The name of a file of it that somebody removed, NULL: none; each second. */
 const char *store_missing(const struct store *store);
 /* As database_copy(). */

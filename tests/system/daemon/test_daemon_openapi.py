@@ -127,3 +127,10 @@ def test_the_check_itself_can_fail():
     for bad in ({}, {"error": {"code": "1", "message": "", "hint": ""}}, {**good, "more": 1},
                 {"error": {"code": True, "message": "", "hint": ""}}):
         assert mismatches(bad, error)
+
+
+def test_reports_have_the_fields_of_the_file(daemon):
+    daemon.grant(vram="20", name="train")
+    for by in ("user", "group", "gpu", "name"):
+        assert check(daemon.call("GET", f"/v1/report?by={by}"), "/v1/report", "get")["rows"]
+    check(daemon.call("GET", "/v1/report?by=colour"), "/v1/report", "get")
