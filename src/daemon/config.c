@@ -52,6 +52,7 @@ const struct config config_default = {
 	.slicing = {.mode = COMPUTE_OFF,
 		    .lease_ns = LEASE_NS_DEFAULT,
 		    .granularity_ppm = LEASE_GRANULARITY_DEFAULT},
+	.metrics = {.readers = METRICS_READERS_DEFAULT},
 };
 
 static int take_tolerance(const json_t *value, void *record, struct error *err)
@@ -142,6 +143,11 @@ static int take_slicing(const json_t *value, void *record, struct error *err)
 	return 0;
 }
 
+static int take_metrics(const json_t *value, void *record, struct error *err)
+{
+	return metrics_config_read(value, &((struct config *)record)->metrics, err);
+}
+
 static int take_core(const json_t *value, void *record, struct error *err)
 {
 	const json_t *slicing = json_object_get(value, "timeSlicing");
@@ -221,6 +227,7 @@ static const struct record_field keys[] = {
 	FIELD(slicing_policy, "slicing_policy", .words = policies,
 	      .takes = "\"report\" or \"kill\""),
 	{"mig_share_group", .take = take_share_group, .takes = "the name or the number of a group"},
+	{"metrics", .take = take_metrics},
 	{"timeSlicing", .take = take_slicing},
 	{"global", .take = take_global},
 	{0},

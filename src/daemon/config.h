@@ -20,6 +20,7 @@
  *   By default a system daemon kills, and a user's own daemon reports
  * - "mig_share_group": "mates": the members of this group may share MIG instances with each other
  *   (`--mig-share`); a name of /etc/group, or a number. By default only sessions of one user may
+ * - "metrics": {"listen": "127.0.0.1:9400"}: where Prometheus reads (metrics/metrics_config.h)
  * - "timeSlicing": {"mode": "fair", "lease": "250ms", "granularity": "5%"}: for GPUs that nobody
  * set with `carve timeslicing`; also as {"global": {"core": {"timeSlicing": {...}}}}
  */
@@ -29,6 +30,7 @@
 #include <stdint.h>
 
 #include "core/lease.h"
+#include "daemon/metrics/metrics_config.h"
 
 struct error;
 
@@ -53,6 +55,7 @@ struct config {
 	char mig_share_group[CONFIG_NAME_SIZE]; /* "": none is named */
 	enum slicing_policy slicing_policy;
 	struct lease_setting slicing;
+	struct metrics_config metrics;
 };
 
 /* The settings without a file. */

@@ -14,6 +14,7 @@
 #include "daemon/host/keep.h"
 #include "daemon/host/privileges.h"
 #include "daemon/host/runtime.h"
+#include "daemon/metrics/health.h"
 #include "daemon/queue/launcher.h"
 #include "daemon/report/report.h"
 #include "daemon/separate.h"
@@ -93,6 +94,8 @@ struct node {
 	struct fair turns; /* the turns of users, at both sockets: http_prepare() runs them */
 	struct attach_server *attach;
 	struct http_server *http;
+	struct metrics_health health;
+	uv_check_t check;     /* a pass of the loop begins */
 	uv_prepare_t prepare; /* runs what was put off, before the loop sleeps */
 	uv_timer_t tick;
 	uv_poll_t control; /* orders of the supervisor, */

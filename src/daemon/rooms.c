@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "daemon/api/api.h"
+#include "daemon/api/api_metrics.h"
 #include "daemon/api/api_upgrade.h"
 #include "daemon/api/fresh.h"
 #include "daemon/api/http.h"
@@ -448,6 +449,13 @@ static int http_start(struct node *node, struct error *err)
 	return http_server_start(node, node->runtime.http_fd, on_call, &node->http);
 }
 
+static int metrics_start(struct node *node, struct error *err)
+{
+	return api_metrics_start(node, err);
+}
+
+HAND(metrics_stop, api_metrics_stop(node))
+
 HAND(http_round, http_prepare(node->http))
 HAND(http_room_tick, http_tick(node->http))
 HAND(http_sampled, fresh_sampled(node))
@@ -557,6 +565,7 @@ static const struct room rooms[] = {
 	 .tick = attach_room_tick,
 	 .sampled = attach_room_sampled,
 	 .stop = attach_stop},
+	{.name = "metrics", .start = metrics_start, .stop = metrics_stop},
 	{.name = "http",
 	 .start = http_start,
 	 .round = http_round,

@@ -53,6 +53,7 @@ static void loop_leave(struct node *node)
 {
 	node->stopping = true;
 	rooms_stop(node);
+	close_handle(&node->check);
 	close_handle(&node->prepare);
 	close_handle(&node->tick);
 	close_handle(&node->control);
@@ -190,6 +191,14 @@ static void on_prepare(uv_prepare_t *prepare)
 		node->waiting.first || node->sessions.timed_count ? TICK_BUSY_MS : TICK_IDLE_MS;
 	if (wanted != node->tick_ms)
 		tick_set(node, wanted);
+	metrics_pass_end(&node->health, now_monotonic_ns());
+}
+
+static void on_check(uv_check_t *check)
+{
+	struct node *node = check->data;
+
+	metrics_pass_begin(&node->health, now_monotonic_ns());
 }
 
 /* ---- calls of the pool ------------------------------------------------------------------- */
@@ -247,6 +256,7 @@ static void on_inventory(void *arg)
 	}
 	node->serving = true;
 	uv_prepare_start(&node->prepare, on_prepare);
+	uv_check_start(&node->check, on_check);
 	node->tick_ms = TICK_IDLE_MS;
 	uv_timer_start(&node->tick, on_tick, TICK_IDLE_MS, TICK_IDLE_MS);
 	log_event(LOG_INFO, "carved.listening dir=%s state=%s version=%s", node->runtime.dir,
@@ -297,12 +307,13 @@ static void handles_init(struct node *node)
 		node->control.data = node;
 		uv_poll_start(&node->control, UV_READABLE, on_order);
 	}
+	uv_check_init(&node->loop, &node->check);
 	uv_prepare_init(&node->loop, &node->prepare);
 	uv_timer_init(&node->loop, &node->tick);
 	uv_signal_init(&node->loop, &node->on_term);
 	uv_signal_init(&node->loop, &node->on_int);
 	uv_signal_init(&node->loop, &node->on_hup);
-	node->prepare.data = node->tick.data = node;
+	node->check.data = node->prepare.data = node->tick.data = node;
 	node->on_term.data = node->on_int.data = node->on_hup.data = node;
 	uv_signal_start(&node->on_term, on_signal, SIGTERM);
 	uv_signal_start(&node->on_int, on_signal, SIGINT);

@@ -32,6 +32,19 @@ static gid_t share_group_find(const struct config *config)
 	return MIG_SHARE_NO_GROUP;
 }
 
+/* Nobody misses a group that is there by default. */
+static gid_t readers_find(const struct config *config)
+{
+	const char *name = config->metrics.readers;
+	uint32_t group;
+
+	if (names_find_here(NAMES_OF_GROUPS, name, &group) == 0)
+		return group;
+	if (strcmp(name, METRICS_READERS_DEFAULT) != 0)
+		log_event(LOG_WARNING, "config.no_group key=metrics.readers group=%s", name);
+	return (gid_t)-1;
+}
+
 /* For a start with a file that is wrong by then. A system daemon may not write in its runtime
  * directory. */
 static void copy_keep(struct node *node)
@@ -63,6 +76,7 @@ void settings_spread(struct node *node)
 	const struct config *config = &node->config;
 
 	mig_share_among(node->mig, share_group_find(config));
+	node->health.readers = readers_find(config);
 	node->sessions.living.most = config->living_sessions;
 	node->settling.over = (struct over_setting){
 		.kills = config->over_policy == OVER_KILL,

@@ -97,10 +97,12 @@ void books_drop_locked(struct process *p, const struct object *object)
 	books_managed_end_locked(p, object);
 }
 
-void books_count_refused(struct process *p, uint32_t gpu)
+void books_count_refused(struct process *p, uint32_t gpu, uint64_t bytes)
 {
-	atomic_fetch_add_explicit(&ledger_gpu(&p->attachment.ledger, gpu)->refused, 1,
-				  memory_order_relaxed);
+	struct ledger_gpu *of = ledger_gpu(&p->attachment.ledger, gpu);
+
+	atomic_fetch_add_explicit(&of->refused, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&of->refused_bytes, bytes, memory_order_relaxed);
 }
 
 int books_reserve(struct process *p, struct object *object)

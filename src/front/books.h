@@ -182,8 +182,8 @@ void books_call_end(struct process *p);
 /* The same for a call that is a question to the daemon, which does not wait until others stand
  * still. */
 void books_question_begin(struct process *p);
-/* For people: the slice refused an allocation. */
-void books_count_refused(struct process *p, uint32_t gpu);
+/* For people: the slice refused an allocation of so many bytes. */
+void books_count_refused(struct process *p, uint32_t gpu, uint64_t bytes);
 /* Changes how often an object is referred to, and returns that; 0: not one of ours. */
 uint32_t books_reference(struct process *p, enum object_kind kind, uint64_t handle, int change);
 /* Drops everything that belonged to a context. */

@@ -97,7 +97,8 @@ struct ledger_gpu {
 	 * An amount charged for a moment only is to be given back at once, and nothing more charged
 	 * so. */
 	_Atomic uint64_t short_until_ns;
-	uint64_t reserved[11];
+	_Atomic uint64_t refused_bytes; /* the sum of what `refused` counts */
+	uint64_t reserved[10];
 };
 
 enum ledger_slot_state {

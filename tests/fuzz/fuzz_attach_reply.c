@@ -171,7 +171,7 @@ static void work(struct process *p)
 			books_cancel(p, &small);
 		if (books_take(p, OBJECT_LINEAR, small.handle, &small))
 			books_drop(p, &small);
-		books_count_refused(p, gpu);
+		books_count_refused(p, gpu, 4096);
 		for (uint32_t slot = 0; slot < p->attachment.shape.slot_count; slot++)
 			(void)ledger_slot_bytes(&p->attachment.ledger, slot, gpu);
 	}

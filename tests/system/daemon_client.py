@@ -17,9 +17,10 @@ GIB = 1 << 30
 
 
 class Answer:
-    def __init__(self, status, text):
+    def __init__(self, status, text, type="application/json"):
         self.status = status
-        self.json = json.loads(text) if text else None
+        self.text = text.decode(errors="replace")
+        self.json = json.loads(text) if text and type == "application/json" else None
 
     @property
     def error(self):
@@ -150,7 +151,7 @@ class Daemon:
         text = body if isinstance(body, (str, bytes, type(None))) else json.dumps(body)
         connection.request(method, path, text)
         response = connection.getresponse()
-        answer = Answer(response.status, response.read())
+        answer = Answer(response.status, response.read(), response.getheader("Content-Type"))
         connection.close()
         return answer
 

@@ -14,6 +14,7 @@
 #include "daemon/api/api_events.h"
 #include "daemon/api/api_explain.h"
 #include "daemon/api/api_job.h"
+#include "daemon/api/api_metrics.h"
 #include "daemon/api/api_quota.h"
 #include "daemon/api/api_release.h"
 #include "daemon/api/api_report.h"
@@ -62,6 +63,7 @@ struct route {
 };
 
 static const struct route routes[] = {
+	{"GET", "/metrics", false, false, api_get_metrics},
 	{"GET", "/v1/version", false, true, get_version},
 	{"GET", "/v1/gpus", false, true, get_gpus},
 	{"GET", "/v1/sessions", false, true, api_get_sessions},

@@ -288,7 +288,7 @@ static void on_too_many(void *arg, int fd)
 	char head[320];
 	struct iovec parts[] = {
 		{head, http_answer_head(head, sizeof(head), HTTP_STATUS_SERVICE_UNAVAILABLE,
-					sizeof(body) - 1, "close")},
+					HTTP_TYPE_JSON, sizeof(body) - 1, "close")},
 		{(void *)body, sizeof(body) - 1}};
 	struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
 
@@ -446,6 +446,11 @@ void http_server_stop(struct http_server *server)
 		connection_close(server->open);
 	arrivals_end(&server->arrivals, on_closed);
 	uv_close((uv_handle_t *)&server->more_to_do, on_closed);
+}
+
+uint64_t http_refused(const struct http_server *server)
+{
+	return server->refused;
 }
 
 unsigned http_connections(const struct http_server *server)

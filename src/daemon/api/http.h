@@ -42,6 +42,8 @@ void call_reply(struct call *call, unsigned status, json_t *body);
 char *call_text(json_t *body);
 /* Likewise a JSON text, from malloc, which becomes the call's; NULL: out of memory. */
 void call_reply_text(struct call *call, unsigned status, char *text);
+/* The same with a text of another type than JSON. */
+void call_reply_as(struct call *call, unsigned status, const char *type, char *text);
 void call_reply_error(struct call *call, unsigned status, const struct error *err);
 /* The answer comes later; `on_gone` is called if the client goes away before. */
 void call_defer(struct call *call, void (*on_gone)(struct call *call));
@@ -56,6 +58,8 @@ void call_fairly(struct call *call, call_answer answer, void *arg);
 int http_server_start(struct node *node, int fd, call_answer answer, struct http_server **ret);
 void http_server_stop(struct http_server *server);
 unsigned http_connections(const struct http_server *server);
+/* The number of requests that were answered with 403 so far. */
+uint64_t http_refused(const struct http_server *server);
 /* Called each second: connections on which nothing moves end, and faults of clients come to one
  * line of the log a second, with their number. */
 void http_tick(struct http_server *server);

@@ -126,7 +126,7 @@ void call_reply(struct call *call, unsigned status, json_t *body)
 	call_reply_text(call, status, call_text(body));
 }
 
-size_t http_answer_head(char *buf, size_t room, unsigned status, size_t size,
+size_t http_answer_head(char *buf, size_t room, unsigned status, const char *type, size_t size,
 			const char *connection)
 {
 	time_t now = time(NULL);
@@ -136,9 +136,9 @@ size_t http_answer_head(char *buf, size_t room, unsigned status, size_t size,
 	if (gmtime_r(&now, &at))
 		(void)strftime(date, sizeof(date), "%a, %d %b %Y %H:%M:%S GMT", &at);
 	int n = snprintf(buf, room,
-			 "HTTP/1.1 %u %s\r\nDate: %s\r\nContent-Type: application/json\r\n"
+			 "HTTP/1.1 %u %s\r\nDate: %s\r\nContent-Type: %s\r\n"
 			 "Content-Length: %zu\r\n%s%s%s\r\n",
-			 status, http_status_str(status), date, size,
+			 status, http_status_str(status), date, type, size,
 			 connection ? "Connection: " : "", connection ? connection : "",
 			 connection ? "\r\n" : "");
 	return MIN((size_t)MAX(n, 0), room - 1);
@@ -146,17 +146,26 @@ size_t http_answer_head(char *buf, size_t room, unsigned status, size_t size,
 
 void call_reply_text(struct call *call, unsigned status, char *text)
 {
+	call_reply_as(call, status, HTTP_TYPE_JSON, text);
+}
+
+void call_reply_as(struct call *call, unsigned status, const char *type, char *text)
+{
 	struct http_connection *c = http_connection_of(call);
 	struct http_answer *answer = &c->answer;
 
+	if (status == HTTP_STATUS_FORBIDDEN)
+		c->server->refused++;
 	if (text && !(text = answer_count(c, text))) {
 		status = HTTP_STATUS_TOO_MANY_REQUESTS;
+		type = HTTP_TYPE_JSON;
 		text = strdup("{\"error\":{\"code\":1,\"message\":\"you have too many answers of "
 			      "carved that you do not read\",\"hint\":\"read them, or close their "
 			      "connections\"}}");
 	}
 	if (!text) {
 		status = HTTP_STATUS_INTERNAL_SERVER_ERROR;
+		type = HTTP_TYPE_JSON;
 		text = strdup(
 			"{\"error\":{\"code\":1,\"message\":\"out of memory\",\"hint\":\"\"}}");
 	}
@@ -165,8 +174,8 @@ void call_reply_text(struct call *call, unsigned status, char *text)
 				 : c->reader.parser.http_minor == 0 ? "keep-alive"
 								    : NULL;
 
-	answer->head_size =
-		http_answer_head(answer->head, sizeof(answer->head), status, size, connection);
+	answer->head_size = http_answer_head(answer->head, sizeof(answer->head), status, type, size,
+					     connection);
 	answer->text = text;
 	answer->size = c->headless ? 0 : size;
 	answer->sent = 0;

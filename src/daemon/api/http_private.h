@@ -31,6 +31,7 @@ struct http_server {
 	bool called;          /* a request was taken since the loop slept or came round */
 	bool logged;          /* a fault of a client had its line of this second */
 	unsigned unlogged;    /* and other faults since */
+	uint64_t refused;     /* requests that were answered with 403 */
 	uv_idle_t more_to_do; /* runs while calls stand in lines: the loop does not sleep */
 	char buffer[HTTP_TURN_BYTES];
 };
@@ -123,7 +124,8 @@ void http_call_abort(struct http_connection *c, const char *why);
 void http_call_drop_body(struct http_connection *c);
 /* The answer is out, or the connection ends: frees what belongs to the call. */
 void http_call_end(struct http_connection *c);
-/* The head of an answer with a body of `size` bytes; `connection` is a field's value or NULL.
- * Returns its length. */
-size_t http_answer_head(char *buf, size_t room, unsigned status, size_t size,
+#define HTTP_TYPE_JSON "application/json"
+/* The head of an answer with a body of `size` bytes of that type; `connection` is a field's value
+ * or NULL. Returns its length. */
+size_t http_answer_head(char *buf, size_t room, unsigned status, const char *type, size_t size,
 			const char *connection);

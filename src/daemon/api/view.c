@@ -404,19 +404,6 @@ static void place_add(const struct session *session, uint32_t i, json_t *json)
 	json_object_set_new(json, "compute_instance", json_integer(compute));
 }
 
-/* Its charge; where memory bypasses the slice, all that its programs hold by the driver's
- * figures. */
-static uint64_t used_bytes(const struct session *session, uint32_t i)
-{
-	int position = session->pool_gpu[i];
-	uint64_t charged = session_used(session, i);
-
-	if (session->over == SESSION_OVER_UNREPORTED || position < 0)
-		return charged;
-	const struct gpu_sample *sample = &session->sessions->pool->gpu[position].sample;
-	return sample->error ? charged : MAX(charged, session_held(session, i, sample));
-}
-
 /* One GPU's entry; `session` is NULL for one that has ended. */
 static json_t *session_gpu_json(const struct store_session *record, const struct session *session,
 				uint32_t i, bool permitted)
@@ -434,7 +421,7 @@ static json_t *session_gpu_json(const struct store_session *record, const struct
 	json_object_set_new(json, "mig_profile",
 			    gpu->profile[0] ? json_string(gpu->profile) : json_null());
 	json_object_set_new(json, "used_bytes",
-			    answer_number(session ? used_bytes(session, i) : 0));
+			    answer_number(session ? session_uses(session, i) : 0));
 	uint64_t peak = session ? session_peak(session, i) : gpu->peak;
 	json_object_set_new(json, "peak_bytes",
 			    peak == UINT64_MAX ? json_null() : answer_number(peak));

@@ -216,6 +216,7 @@ static void sample_done(uv_work_t *work, int status)
 	}
 	pool->done = pool->started;
 	pool->took_ns = pool->took_next_ns;
+	pool->took_all_ns += pool->took_ns;
 	pool->ended_ns = now_monotonic_ns();
 	if (whole)
 		pool->done_ns = pool->started_ns;

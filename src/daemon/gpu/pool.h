@@ -93,6 +93,7 @@ struct pool {
 	bool exact;                 /* the running sample decides about a request */
 	uint64_t ended_ns, took_ns; /* when the last sample was in; how long it took the thread */
 	uint64_t took_next_ns;
+	uint64_t took_all_ns; /* all samples together */
 	uv_work_t work;
 	struct gpu_info found[GPUS_MAX]; /* by the inventory; then, of unread GPUs, by a sample */
 	size_t found_count;

@@ -85,6 +85,17 @@ uint64_t session_held(const struct session *s, uint32_t position, const struct g
 	return held_in(s, position, sample, NULL);
 }
 
+uint64_t session_uses(const struct session *s, uint32_t position)
+{
+	int gpu = s->pool_gpu[position];
+	uint64_t charged = session_used(s, position);
+
+	if (s->over == SESSION_OVER_UNREPORTED || gpu < 0)
+		return charged;
+	const struct gpu_sample *sample = &s->sessions->pool->gpu[gpu].sample;
+	return sample->error ? charged : MAX(charged, session_held(s, position, sample));
+}
+
 /* A dead process whose forked children keep the driver's descriptors still has its memory, whether
  * the driver lists it or not. It has no more than the driver said while it lived, and no more than
  * is still charged for it. */

@@ -16,6 +16,9 @@ void figures_note(const struct session *session, struct process *process);
 /* Bytes that the session's processes and strays hold on GPU `position` of it. */
 uint64_t session_held(const struct session *session, uint32_t position,
 		      const struct gpu_sample *sample);
+/* The bytes that are shown as its use there: the sum of its charges. Where memory bypasses the
+ * slice, all that its programs hold by the driver's figures. */
+uint64_t session_uses(const struct session *session, uint32_t position);
 /* Those that may hold something: only sessions with a ledger have processes, strays may be any
  * session's, and there may be thousands that hold nothing. */
 struct session *holding_first(const struct settling *settling);

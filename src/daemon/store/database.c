@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 
-int store_errno(int rc)
+static int errno_of(int rc)
 {
 	switch (rc & 0xff) {
 	case SQLITE_OK:
@@ -37,6 +37,22 @@ int store_errno(int rc)
 	default:
 		return -EIO;
 	}
+}
+
+static _Atomic unsigned faults;
+
+int store_errno(int rc)
+{
+	int error = errno_of(rc);
+
+	if (error == -ENOSPC || error == -EROFS || error == -EUCLEAN || error == -EIO)
+		faults++;
+	return error;
+}
+
+unsigned database_faults(void)
+{
+	return faults;
 }
 
 #define FILE_SIZE (PATH_MAX + 8)

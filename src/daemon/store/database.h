@@ -42,6 +42,8 @@ struct database {
 
 /* The -errno of an error of SQLite's, or 0: of the result of a call, a step or a row. */
 int store_errno(int rc);
+/* The number of errors of disks and files among these, since the program started. Any thread. */
+unsigned database_faults(void);
 /* Opens the file, made with mode 0600 where it is missing, and brings it to the schema's newest
  * version: wholly or not at all. 0 or -errno; -EPROTONOSUPPORT as database_schema_check(). After an
  * error, too, the caller closes it. */

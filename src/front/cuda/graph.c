@@ -173,7 +173,7 @@ static CUresult tight_begin(struct graph_call *c)
 		charge_short_end(c->process, part->gpu, &tries);
 	}
 	if (result != CUDA_SUCCESS)
-		books_count_refused(c->process, (uint32_t)c->parts[0].gpu);
+		books_count_refused(c->process, (uint32_t)c->parts[0].gpu, c->parts[0].bytes);
 	return result;
 }
 

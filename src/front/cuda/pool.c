@@ -116,7 +116,7 @@ static CUresult tight_begin(struct pool_call *c, struct process *p, int gpu, siz
 	charge_short_end(p, gpu, &tries);
 	if (result == CUDA_SUCCESS)
 		return result;
-	books_count_refused(p, gpu);
+	books_count_refused(p, gpu, bytes);
 	return charge_refusal();
 }
 
@@ -209,7 +209,7 @@ static CUresult pool_undo(struct pool_call *c, CUdeviceptr ptr, CUstream stream,
 	giving_end(&g, CUDA_SUCCESS);
 	grow_trim(p, c->growing.taking.object.gpu);
 	grow_waits_end(waiting);
-	books_count_refused(p, c->growing.taking.object.gpu);
+	books_count_refused(p, c->growing.taking.object.gpu, c->growing.taking.object.bytes);
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -251,7 +251,7 @@ static __attribute__((noinline)) int reserve_again(struct taking *t, struct proc
 	}
 	charge_short_end(p, t->object.gpu, &tries);
 	if (r < 0)
-		books_count_refused(p, t->object.gpu);
+		books_count_refused(p, t->object.gpu, t->object.bytes);
 	return r;
 }
 
@@ -353,7 +353,7 @@ CUresult taking_end(struct taking *t, CUresult result, uint64_t handle)
 	t->object.handle = handle;
 	if (p && result == CUDA_SUCCESS && keep(t) < 0) {
 		real_cuMemFree_v2(handle);
-		books_count_refused(p, t->object.gpu);
+		books_count_refused(p, t->object.gpu, t->object.bytes);
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	if (p && result != CUDA_SUCCESS)

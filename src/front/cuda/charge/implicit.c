@@ -166,7 +166,7 @@ bool implicit_refused(const struct implicit *i, bool last)
 		      (charge_sweep_in_call(i->process, i->gpu, more) &&
 		       more <= books_free(i->process, (uint32_t)i->gpu))))
 		return false;
-	books_count_refused(i->process, (uint32_t)i->gpu);
+	books_count_refused(i->process, (uint32_t)i->gpu, more);
 	return true;
 }
 
