@@ -10,6 +10,8 @@
 #include "daemon/serve.h"
 
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -240,6 +242,26 @@ static void on_driver(void *arg)
 	keep_restart(&node->keep, "the driver has GPUs now", false);
 }
 
+static void start_record(struct node *node)
+{
+	char text[64], sessions[UNITS_TEXT_SIZE];
+	uint64_t count = 0;
+
+	for (const struct session *s = node->sessions.first; s; s = s->next)
+		count++;
+	snprintf(text, sizeof(text), "%s %s on", units_format_count(count, "session", sessions),
+		 count == 1 ? "goes" : "go");
+	events_add(node->events, &(struct event){.kind = EVENT_STARTED,
+						 .subject = "carved",
+						 .after = CARVE_VERSION,
+						 .text = count ? text : NULL});
+	/* The same place has the reason for which the state directory stays. */
+	if (node->config_wrong[0] && strcmp(node->config_wrong, node->state.stays) != 0)
+		events_add(node->events, &(struct event){.kind = EVENT_CONFIG_REFUSED,
+							 .subject = node->options.config_path,
+							 .text = node->config_wrong});
+}
+
 static void on_inventory(void *arg)
 {
 	struct node *node = arg;
@@ -261,9 +283,7 @@ static void on_inventory(void *arg)
 	uv_timer_start(&node->tick, on_tick, TICK_IDLE_MS, TICK_IDLE_MS);
 	log_event(LOG_INFO, "carved.listening dir=%s state=%s version=%s", node->runtime.dir,
 		  node->state.dir, CARVE_VERSION);
-	events_add(node->events, &(struct event){.kind = EVENT_STARTED,
-						 .subject = "carved",
-						 .after = CARVE_VERSION});
+	start_record(node);
 	keep_tell(&node->keep, "READY=1");
 }
 

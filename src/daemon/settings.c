@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "daemon/config_last.h"
+#include "daemon/events/events.h"
 #include "daemon/host/log.h"
 #include "daemon/host/names.h"
 #include "daemon/mig/mig.h"
@@ -89,6 +91,26 @@ void settings_spread(struct node *node)
 			      (config->slicing_policy == SLICING_DEFAULT && node->options.system);
 }
 
+/* The file that held until now; NULL: it is not known. From malloc. */
+static char *copy_read(const struct node *node)
+{
+	char *text = config_last_text(node->state.dir);
+
+	return text ? text : config_last_text(node->runtime.dir);
+}
+
+/* The keys that differ, as they were and as they are. */
+static void change_record(const struct node *node, const char *last)
+{
+	char old[CONFIG_CHANGE_SIZE], new[CONFIG_CHANGE_SIZE];
+
+	config_change_text(last, node->options.config_path, old, new);
+	events_add(node->events, &(struct event){.kind = EVENT_CONFIG_READ,
+						 .subject = node->options.config_path,
+						 .before = old,
+						 .after = new});
+}
+
 void settings_reload(struct node *node)
 {
 	struct config before = node->config;
@@ -99,19 +121,22 @@ void settings_reload(struct node *node)
 	if (config_read(node->options.config_path, &node->config, &err) < 0) {
 		snprintf(node->config_wrong, sizeof(node->config_wrong), "%s%s%s", err.message,
 			 err.hint[0] ? "; " : "", err.hint);
-		log_event(LOG_ERROR, "config.refused error=\"%s\"", node->config_wrong);
+		events_add(node->events, &(struct event){.kind = EVENT_CONFIG_REFUSED,
+							 .subject = node->options.config_path,
+							 .text = node->config_wrong});
 		return;
 	}
 	bool same_dir = !strcmp(before.state_dir, node->config.state_dir);
 	snprintf(node->config_wrong, sizeof(node->config_wrong), "%s",
 		 same_dir ? node->state.stays : "");
+	cleanup_free char *last = copy_read(node);
 	if (!node->config_wrong[0])
 		copy_keep(node);
 	if (!same_dir)
 		log_event(LOG_WARNING, "config.later key=state_dir dir=%s", node->state.dir);
 	store_keep_history(node->store, node->config.history_sessions,
 			   node->config.history_per_minute);
-	log_event(LOG_INFO, "config.read path=%s", node->options.config_path);
+	change_record(node, last);
 	/* Rooms that have not started take the settings when they start. */
 	if (!node->serving)
 		return;

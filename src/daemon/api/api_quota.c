@@ -274,6 +274,8 @@ static void record(struct call *call, const struct store_quota *quota, const str
 {
 	char subject[NAMES_SIZE + 8], old[QUOTA_TEXT_SIZE], new[QUOTA_TEXT_SIZE];
 
+	if (!strcmp(quota_text(before, old), quota_text(&quota->quota, new)))
+		return;
 	snprintf(subject, sizeof(subject), "%s %s", kind_text(quota->kind),
 		 names_of(names_kind(quota->kind), quota->id));
 	events_add(call->node->events,
@@ -282,8 +284,8 @@ static void record(struct call *call, const struct store_quota *quota, const str
 			   .actor = &call->peer,
 			   .owner = quota->kind == QUOTA_OF_USER ? &quota->id : NULL,
 			   .subject = subject,
-			   .before = quota_text(before, old),
-			   .after = quota_text(&quota->quota, new),
+			   .before = old,
+			   .after = new,
 		   });
 }
 

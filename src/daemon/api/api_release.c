@@ -5,10 +5,13 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "daemon/api/answer.h"
 #include "daemon/api/api_session.h"
 #include "daemon/api/http.h"
 #include "daemon/api/view.h"
+#include "daemon/events/events.h"
+#include "daemon/host/owner.h"
 #include "daemon/node.h"
 #include "daemon/queue/job_table.h"
 #include "daemon/session/process.h"
@@ -89,6 +92,35 @@ static void pids_text(const struct session *s, const struct call *call, char *bu
 			pid_add(buf, size, h->process.pid);
 }
 
+/* A user's own releases are no matter of others. */
+static void record(struct call *call, const char *what, const char *id, uid_t owner,
+		   const char *before, const char *after)
+{
+	char subject[STORE_ID_SIZE + 16];
+
+	if (call->peer.uid == owner || call->peer.uid == owner_of(owner))
+		return;
+	snprintf(subject, sizeof(subject), "%s %s", what, id);
+	events_add(call->node->events, &(struct event){.kind = EVENT_SESSION_RELEASED,
+						       .actor = &call->peer,
+						       .owner = &owner,
+						       .subject = subject,
+						       .before = before,
+						       .after = after});
+}
+
+static void record_session(struct call *call, const struct session *s, const char *after)
+{
+	char before[UNITS_TEXT_SIZE + 32], bytes[UNITS_TEXT_SIZE];
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		sum += s->record.gpu[i].bytes;
+	snprintf(before, sizeof(before), "%s on %u GPU%s", units_format_bytes(sum, bytes),
+		 s->record.gpu_count, s->record.gpu_count == 1 ? "" : "s");
+	record(call, "session", s->record.id, s->record.uid, before, after);
+}
+
 static void release(struct call *call, struct session *s, bool forced)
 {
 	bool owner = call->peer.uid == s->record.uid;
@@ -99,6 +131,7 @@ static void release(struct call *call, struct session *s, bool forced)
 	snprintf(reason, sizeof(reason), "released%s%s%.20s%s", forced ? " by force" : "",
 		 owner ? "" : " by ", owner ? "" : view_user(call->peer.uid),
 		 owner ? "" : ", an administrator");
+	record_session(call, s, forced ? "released by force" : "released");
 	if (!session_live(s)) {
 		session_end_unused(s, by, reason);
 		reply_if_released(call, id);
@@ -122,6 +155,7 @@ static void delete_waiter(struct call *call, struct waiter *w)
 		return;
 	}
 	snprintf(id, sizeof(id), "%s", w->id);
+	record(call, "request", w->id, w->peer.uid, "waiting", "withdrawn");
 	waiting_release(&call->node->waiting, w);
 	reply_released(call, id);
 }

@@ -159,7 +159,7 @@ void api_put_slicing(struct call *call, const char *id)
 	int rc = root ? change_read(call->node, root, &change, &mask, &err) : -1;
 	json_decref(root);
 	if (rc == 0)
-		rc = slicing_set(&call->node->slicing, mask, &change, &err);
+		rc = slicing_set(&call->node->slicing, mask, &change, &call->peer, &err);
 	if (rc < 0)
 		call_reply_error(call, answer_status(&err), &err);
 	else

@@ -241,7 +241,7 @@ static void on_fresh(struct call *call, void *arg)
 		rc = error_set(&err, EXIT_CODE_FAILED, "there is no memory left");
 	}
 	if (rc == 0)
-		rc = mig_role_set(node->mig, mask, wish->on, &err);
+		rc = mig_role_set(node->mig, mask, wish->on, &call->peer, &err);
 	if (rc < 0)
 		call_reply_error(call, answer_status(&err), &err);
 	else

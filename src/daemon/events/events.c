@@ -122,12 +122,19 @@ static void row_make(struct store_event *row, const struct event *event)
 
 static void line_write(const struct store_event *row, enum log_level level)
 {
-	log_event(level,
-		  "%s event=%" PRIu64 " uid=%" PRId64 " pid=%" PRId64
-		  " process=\"%s\" login=%" PRId64 " owner=%" PRId64
-		  " subject=\"%s\" before=\"%s\" after=\"%s\" text=\"%s\"",
-		  row->kind, row->number, row->uid, row->pid, row->process, row->login, row->owner,
-		  row->subject, row->before, row->after, row->text);
+	if (row->uid < 0)
+		log_event(level,
+			  "%s event=%" PRIu64 " owner=%" PRId64
+			  " subject=\"%s\" before=\"%s\" after=\"%s\" text=\"%s\"",
+			  row->kind, row->number, row->owner, row->subject, row->before, row->after,
+			  row->text);
+	else
+		log_event(level,
+			  "%s event=%" PRIu64 " uid=%" PRId64 " pid=%" PRId64
+			  " process=\"%s\" login=%" PRId64 " owner=%" PRId64
+			  " subject=\"%s\" before=\"%s\" after=\"%s\" text=\"%s\"",
+			  row->kind, row->number, row->uid, row->pid, row->process, row->login,
+			  row->owner, row->subject, row->before, row->after, row->text);
 }
 
 /* Makes room for one more. */

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 
 #include "base/clock.h"
+#include "daemon/events/events.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
 
@@ -65,17 +66,61 @@ static void state_tell(const struct pool_gpu *gpu, enum gpu_state state)
 			  gpu->info.uuid_text, names[state], before);
 }
 
+/* ---- events -------------------------------------------------------------------------------- */
+
+/* A driver that does not answer for a moment is no event. */
+#define FAILING_NS 10000000000ull
+/* A GPU that comes and goes is two events in this time at most. */
+#define EVENT_PAUSE_NS 60000000000ull
+
+static bool is_lost(const struct pool_gpu *gpu, uint64_t now)
+{
+	return gpu->state == GPU_STATE_LOST ||
+	       (gpu->state == GPU_STATE_FAILING && now - gpu->changed_ns >= FAILING_NS);
+}
+
+static void event_tell(const struct pool *pool, const struct pool_gpu *gpu)
+{
+	char subject[POOL_GPUS_TEXT_SIZE];
+
+	events_add(pool->events,
+		   &(struct event){
+			   .kind = gpu->told_lost ? EVENT_GPU_LOST : EVENT_GPU_BACK,
+			   .subject = pool_gpus_text(pool, 1ull << (gpu - pool->gpu), subject),
+			   .before = gpu->told_lost ? "ok" : "lost",
+			   .after = names[gpu->state],
+			   .text = gpu_state_reason(gpu),
+		   });
+}
+
+static void event_look(const struct pool *pool, struct pool_gpu *gpu, uint64_t now)
+{
+	bool lost = is_lost(gpu, now);
+
+	if (lost == gpu->told_lost || (!lost && is_of_error(gpu->state)) ||
+	    (gpu->told_ns && now - gpu->told_ns < EVENT_PAUSE_NS && lost))
+		return;
+	gpu->told_lost = lost;
+	if (lost)
+		gpu->told_ns = now;
+	event_tell(pool, gpu);
+}
+
 void gpu_states_look(struct pool *pool)
 {
+	uint64_t now = now_monotonic_ns();
+
 	for (uint32_t i = 0; i < pool->count; i++) {
 		struct pool_gpu *gpu = &pool->gpu[i];
 		enum gpu_state state = gpu_state_find(gpu);
 
-		if (gpu->state_since && state == gpu->state)
-			continue;
-		if (gpu->state_since || state != GPU_STATE_OK)
-			state_tell(gpu, state);
-		gpu->state = state;
-		gpu->state_since = now_realtime_ns();
+		if (!gpu->state_since || state != gpu->state) {
+			if (gpu->state_since || state != GPU_STATE_OK)
+				state_tell(gpu, state);
+			gpu->state = state;
+			gpu->state_since = now_realtime_ns();
+			gpu->changed_ns = now;
+		}
+		event_look(pool, gpu, now);
 	}
 }

@@ -393,6 +393,38 @@ void pool_place_gpus(const struct pool *pool, struct place_gpu *ret)
 	}
 }
 
+static uint64_t indices_of(const struct pool *pool, uint64_t mask)
+{
+	uint64_t indices = 0;
+
+	for (uint32_t i = 0; i < pool->count; i++)
+		if (mask >> i & 1 && pool->gpu[i].info.index < GPUS_MAX)
+			indices |= 1ull << pool->gpu[i].info.index;
+	return indices;
+}
+
+const char *pool_gpus_text(const struct pool *pool, uint64_t mask,
+			   char buf[static POOL_GPUS_TEXT_SIZE])
+{
+	uint64_t left = indices_of(pool, mask);
+	size_t used = (size_t)snprintf(buf, POOL_GPUS_TEXT_SIZE, "GPU%s",
+				       __builtin_popcountll(left) == 1 ? "" : "s");
+
+	for (unsigned at = 0; at < GPUS_MAX && used < POOL_GPUS_TEXT_SIZE - 16; at++) {
+		unsigned last = at;
+
+		if (!(left >> at & 1))
+			continue;
+		while (last + 1 < GPUS_MAX && left >> (last + 1) & 1)
+			last++;
+		used += (size_t)snprintf(buf + used, POOL_GPUS_TEXT_SIZE - used,
+					 last == at ? "%s %u" : "%s %u-%u",
+					 left & ((1ull << at) - 1) ? "," : "", at, last);
+		at = last;
+	}
+	return buf;
+}
+
 int pool_find(const struct pool *pool, const char *uuid_text)
 {
 	for (uint32_t i = 0; i < pool->count; i++)

@@ -46,6 +46,9 @@ struct pool_gpu {
 	struct gpu_sample sample;
 	enum gpu_state state; /* these are gpu_state.c's */
 	int64_t state_since;  /* CLOCK_REALTIME, ns; 0: nobody looked yet */
+	uint64_t changed_ns;  /* likewise by CLOCK_MONOTONIC */
+	uint64_t told_ns;     /* CLOCK_MONOTONIC of the last event; 0: there was none */
+	bool told_lost;       /* that event says that it is lost */
 	/* Sums over the sessions: kept by session_promise.c. */
 	uint64_t promised;
 	uint32_t sessions;
@@ -141,5 +144,9 @@ static inline bool pool_gpu_is_ours(const struct pool_gpu *gpu)
 
 /* The pool as core/place.h wants it; `ret` has room for GPUS_MAX. */
 void pool_place_gpus(const struct pool *pool, struct place_gpu *ret);
+/* "GPU 0", "GPUs 0-3, 5": the GPUs at these positions (bits), by their numbers. Returns buf. */
+#define POOL_GPUS_TEXT_SIZE 160
+const char *pool_gpus_text(const struct pool *pool, uint64_t mask,
+			   char buf[static POOL_GPUS_TEXT_SIZE]);
 /* Position of a GPU by its UUID text, or -1. */
 int pool_find(const struct pool *pool, const char *uuid_text);

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/macros.h"
+#include "daemon/events/events.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
 #include "daemon/host/privileges.h"
@@ -240,9 +241,6 @@ static int role_keep(struct mig *mig, uint32_t gpu, bool on, struct error *err)
 
 	if (rc < 0)
 		return unrecorded_set(err, "the role cannot be recorded", rc);
-	if (board->role != on)
-		log_event(LOG_INFO, "mig.role gpu=%u role=%s", mig->gpus->gpu[gpu].info.index,
-			  on ? "dynamic-mig" : "none");
 	/* Nobody would see or use what is idle there. */
 	if (board->role && !on)
 		(void)mig_collect_board(mig, gpu, 0);
@@ -254,8 +252,25 @@ static int role_keep(struct mig *mig, uint32_t gpu, bool on, struct error *err)
 	return 0;
 }
 
-int mig_role_set(struct mig *mig, uint64_t mask, bool on, struct error *err)
+static void roles_record(const struct mig *mig, uint64_t changed, bool on, const struct peer *actor)
 {
+	char subject[POOL_GPUS_TEXT_SIZE];
+
+	if (changed)
+		events_add(mig->sessions->events,
+			   &(struct event){
+				   .kind = EVENT_MIG_ROLE,
+				   .actor = actor,
+				   .subject = pool_gpus_text(mig->gpus, changed, subject),
+				   .before = on ? "none" : "dynamic-mig",
+				   .after = on ? "dynamic-mig" : "none",
+			   });
+}
+
+int mig_role_set(struct mig *mig, uint64_t mask, bool on, const struct peer *actor,
+		 struct error *err)
+{
+	uint64_t changed = 0;
 	int rc = 0;
 
 	for (uint32_t gpu = 0; gpu < mig->gpus->count && rc == 0; gpu++) {
@@ -269,8 +284,14 @@ int mig_role_set(struct mig *mig, uint64_t mask, bool on, struct error *err)
 				       mig->gpus->gpu[gpu].info.index);
 	}
 	for (uint32_t gpu = 0; gpu < mig->gpus->count && rc == 0; gpu++)
-		if (mask >> gpu & 1)
+		if (mask >> gpu & 1) {
+			bool had = mig->board[gpu].role;
+
 			rc = role_keep(mig, gpu, on, err);
+			if (rc == 0 && had != on)
+				changed |= 1ull << gpu;
+		}
+	roles_record(mig, changed, on, actor);
 	sessions_room_made(mig->sessions);
 	return rc;
 }

@@ -143,7 +143,8 @@ uint64_t mig_promised(const struct mig *mig, uint32_t gpu);
 /* The memory of the largest instance that a request could get now. */
 uint64_t mig_available(const struct mig *mig, uint32_t gpu);
 /* Gives GPUs (bit = position in the pool) the role, or takes it. 0, or negative with *err. */
-int mig_role_set(struct mig *mig, uint64_t mask, bool on, struct error *err);
+int mig_role_set(struct mig *mig, uint64_t mask, bool on, const struct peer *actor,
+		 struct error *err);
 /* Removes idle instances that nobody has used for so long, ns. Returns how many are to go. */
 unsigned mig_collect(struct mig *mig, uint64_t older_ns);
 /* The driver's IDs of an instance of a GPU with the role. False: they are not known (yet). */

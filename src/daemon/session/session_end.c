@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "daemon/events/events.h"
 #include "daemon/host/log.h"
 #include "daemon/host/privileges.h"
 #include "daemon/session/process.h"
@@ -235,16 +236,36 @@ void session_end_unused(struct session *s, enum store_end by, const char *reason
 	}
 }
 
+static void killed_record(const struct session *s, enum event_kind kind, const char *text)
+{
+	char subject[STORE_ID_SIZE + 16];
+
+	snprintf(subject, sizeof(subject), "session %s", s->record.id);
+	events_add(s->sessions->events, &(struct event){.kind = kind,
+							.owner = &s->record.uid,
+							.subject = subject,
+							.text = text});
+}
+
 void session_slicing_killed(struct session *s, pid_t pid)
 {
+	char text[128];
+
 	s->slicing_killed++;
-	log_event(LOG_WARNING, "session.slicing_killed id=%s uid=%u pid=%d", s->record.id,
-		  s->record.uid, (int)pid);
+	snprintf(text, sizeof(text),
+		 "slicing_policy ended process %d: it opened the gate, or used the GPU without "
+		 "carve's front",
+		 (int)pid);
+	killed_record(s, EVENT_SLICING_KILLED, text);
 }
 
 void session_over_killed(struct session *s, pid_t pid)
 {
+	char text[128], held[UNITS_TEXT_SIZE];
+
 	s->record.over_killed++;
 	s->record.over_killed_bytes = MAX(s->record.over_killed_bytes, s->over_bytes);
-	log_event(LOG_WARNING, "session.over_killed id=%s pid=%d", s->record.id, (int)pid);
+	snprintf(text, sizeof(text), "over_policy ended process %d: %s held beyond the slice",
+		 (int)pid, units_format_bytes(s->over_bytes, held));
+	killed_record(s, EVENT_OVER_KILLED, text);
 }

@@ -10,6 +10,7 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "core/compute.h"
+#include "daemon/events/events.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
 #include "daemon/host/unrecorded.h"
@@ -268,10 +269,63 @@ static int mask_check(const struct slicing *slicing, uint64_t mask,
 	return compute_switch_check(slicing->pool, slicing->sessions->first, starting, err);
 }
 
+#define SETTING_TEXT_SIZE 128
+
+static const char *setting_text(const struct lease_setting *setting,
+				char buf[static SETTING_TEXT_SIZE])
+{
+	char lease[UNITS_TEXT_SIZE];
+
+	if (setting->mode == COMPUTE_OFF)
+		return "off";
+	snprintf(buf, SETTING_TEXT_SIZE, "%s, lease %s, granularity %g%%",
+		 compute_mode_text(setting->mode), units_format_duration(setting->lease_ns, lease),
+		 setting->granularity_ppm * 100.0 / SHARE_ONE);
+	return buf;
+}
+
+static bool is_same(const struct lease_setting *a, const struct lease_setting *b)
+{
+	return a->mode == b->mode && a->lease_ns == b->lease_ns &&
+	       a->granularity_ppm == b->granularity_ppm;
+}
+
+/* One event for all GPUs that had one setting. All have one setting now, but for what the change
+ * does not name. */
+static void change_record(const struct slicing *slicing, uint64_t mask,
+			  const struct lease_setting *before, const struct peer *actor)
+{
+	while (mask) {
+		uint32_t first = (uint32_t)__builtin_ctzll(mask);
+		struct lease_setting after = setting_of(&slicing->pool->gpu[first]);
+		char subject[POOL_GPUS_TEXT_SIZE], old[SETTING_TEXT_SIZE], new[SETTING_TEXT_SIZE];
+		uint64_t alike = 0;
+
+		for (uint32_t i = first; i < slicing->pool->count; i++) {
+			struct lease_setting now = setting_of(&slicing->pool->gpu[i]);
+
+			if (mask >> i & 1 && is_same(&before[i], &before[first]) &&
+			    is_same(&now, &after))
+				alike |= 1ull << i;
+		}
+		mask &= ~alike;
+		if (!is_same(&before[first], &after))
+			events_add(slicing->sessions->events,
+				   &(struct event){
+					   .kind = EVENT_TIMESLICING_SET,
+					   .actor = actor,
+					   .subject = pool_gpus_text(slicing->pool, alike, subject),
+					   .before = setting_text(&before[first], old),
+					   .after = setting_text(&after, new),
+				   });
+	}
+}
+
 int slicing_set(struct slicing *slicing, uint64_t mask, const struct slicing_change *change,
-		struct error *err)
+		const struct peer *actor, struct error *err)
 {
 	struct store_slicing stored[GPUS_MAX];
+	struct lease_setting before[GPUS_MAX];
 	uint32_t count = 0;
 
 	if (mask_check(slicing, mask, change, err) < 0)
@@ -281,6 +335,7 @@ int slicing_set(struct slicing *slicing, uint64_t mask, const struct slicing_cha
 			continue;
 		struct store_slicing *to = &stored[count++];
 
+		before[i] = setting_of(&slicing->pool->gpu[i]);
 		snprintf(to->uuid_text, sizeof(to->uuid_text), "%s",
 			 slicing->pool->gpu[i].info.uuid_text);
 		to->setting = setting_of(&slicing->pool->gpu[i]);
@@ -295,6 +350,7 @@ int slicing_set(struct slicing *slicing, uint64_t mask, const struct slicing_cha
 			slicing->pool->gpu[i].slicing_refused = false;
 			gpu_apply(slicing, i, &stored[at++].setting);
 		}
+	change_record(slicing, mask, before, actor);
 	sessions_room_made(slicing->sessions);
 	return 0;
 }

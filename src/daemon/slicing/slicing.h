@@ -9,6 +9,7 @@
 #include "core/lease.h"
 
 struct error;
+struct peer;
 struct leases;
 struct pool;
 struct session;
@@ -51,7 +52,7 @@ void slicing_retry(struct slicing *slicing);
 /* Changes the GPUs of `mask` (bits: positions in the pool), on disk first; all or none. 0; negative
  * with *err. */
 int slicing_set(struct slicing *slicing, uint64_t mask, const struct slicing_change *change,
-		struct error *err);
+		const struct peer *actor, struct error *err);
 
 /* The owner who is charged for the GPU time of this user's processes, and barred for them. */
 static inline uint64_t slicing_owner(uid_t uid)

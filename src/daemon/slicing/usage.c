@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "daemon/events/events.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
 #include "daemon/host/privileges.h"
@@ -161,6 +162,22 @@ static bool owner_of(const struct user *u, uint64_t *ret_owner)
 
 /* ---- killed processes -------------------------------------------------------------------- */
 
+static void unattached_record(const struct slicing *slicing, uid_t uid, pid_t pid)
+{
+	char subject[32];
+
+	snprintf(subject, sizeof(subject), "process %d", (int)pid);
+	events_add(slicing->sessions->events,
+		   &(struct event){
+			   .kind = EVENT_SLICING_KILLED,
+			   .owner = &uid,
+			   .subject = subject,
+			   .text = "slicing_policy ended it: it used a sliced GPU outside carve",
+		   });
+}
+
+/* `session`: its ID, which begins with a letter, or the number of the user of a process that is
+ * attached nowhere. */
 static void on_killed(void *context, const char *session, struct process_id process, int rc)
 {
 	struct slicing *slicing = context;
@@ -169,7 +186,7 @@ static void on_killed(void *context, const char *session, struct process_id proc
 	if (rc == 0 && s)
 		session_slicing_killed(s, process.pid);
 	else if (rc == 0)
-		log_event(LOG_WARNING, "gpu.slicing_killed pid=%d", (int)process.pid);
+		unattached_record(slicing, (uid_t)strtoul(session, NULL, 10), process.pid);
 }
 
 /* One that is attached nowhere is ended where it is still that user's. */
@@ -181,7 +198,10 @@ static void user_end(struct slicing *slicing, const struct user *u)
 		privileges_signal(slicing->sessions->privileges, s->record.uid, s->record.id, u->id,
 				  SIGKILL, on_killed, slicing);
 	} else if (u->known) {
-		privileges_signal(slicing->sessions->privileges, u->uid, "", u->id, SIGKILL,
+		char number[PRIVILEGES_SESSION_SIZE];
+
+		snprintf(number, sizeof(number), "%u", u->uid);
+		privileges_signal(slicing->sessions->privileges, u->uid, number, u->id, SIGKILL,
 				  on_killed, slicing);
 	}
 }

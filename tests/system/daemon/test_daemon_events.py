@@ -87,3 +87,63 @@ def test_events_are_filtered_by_kind_and_user(daemon):
     assert [e["kind"] for e in daemon.call("GET", "/v1/events?from=0&changes=1").json["events"]] == ["quota.set"] * 2
     assert len(daemon.call("GET", "/v1/events?since=1").json["events"]) == 3
     assert daemon.call("GET", f"/v1/events?since={1 << 62}").json["events"] == []
+
+
+def last(daemon, kind):
+    return [e for e in events(daemon) if e["kind"] == kind][-1]
+
+
+def test_a_quota_that_stays_as_it_was_is_no_event(daemon):
+    set_quota(daemon, "12345", vram="4")
+    set_quota(daemon, "12345", vram="4")
+    assert kinds(daemon).count("quota.set") == 1
+
+
+def test_a_mode_tells_its_gpus_with_old_and_new_setting(make_daemon):
+    daemon = make_daemon(gpus=[(80 * GIB, 0, 0, "Fake H100")] * 3)
+    assert daemon.call("PUT", "/v1/timeslicing", {"mode": "fair", "gpu_ids": "0,1"}).status == 200
+    event = last(daemon, "timeslicing.set")
+    assert (event["subject"], event["before"], event["after"]) == ("GPUs 0-1", "off", "fair, lease 250 ms, granularity 5%")
+    assert event["pid"] == os.getpid()
+    assert daemon.call("PUT", "/v1/timeslicing", {"mode": "strict", "lease": "100ms"}).status == 200
+    changed = [(e["subject"], e["before"], e["after"]) for e in events(daemon) if e["kind"] == "timeslicing.set"][1:]
+    assert changed == [("GPUs 0-1", "fair, lease 250 ms, granularity 5%", "strict, lease 100 ms, granularity 5%"),
+                       ("GPU 2", "off", "strict, lease 100 ms, granularity 5%")]
+    assert daemon.call("PUT", "/v1/timeslicing", {"mode": "strict"}).status == 200
+    assert kinds(daemon).count("timeslicing.set") == 3
+
+
+def test_a_lost_gpu_is_an_event_and_so_is_its_return(daemon):
+    daemon.failing = True
+    daemon.write_state()
+    wait_until(lambda: "gpu.lost" in kinds(daemon), timeout=90)
+    lost = last(daemon, "gpu.lost")
+    assert lost["subject"] == "GPU 0" and lost["before"] == "ok" and lost["after"] in ("lost", "failing") and lost["text"]
+    daemon.failing = False
+    daemon.write_state()
+    wait_until(lambda: "gpu.back" in kinds(daemon), timeout=90)
+    assert last(daemon, "gpu.back")["after"] == "ok"
+
+
+def test_a_configuration_tells_what_changed_and_what_was_wrong(make_daemon, tmp_path):
+    file = tmp_path / "carved.json"
+    file.write_text('{"over_seconds": 4, "living_sessions": 100}')
+    daemon = make_daemon(args=["--config", file])
+    file.write_text('{"over_seconds": 5, "over_policy": "kill", "living_sessions": 100}')
+    daemon.reload()
+    wait_until(lambda: "config.read" in kinds(daemon))
+    read = last(daemon, "config.read")
+    assert read["before"] == '{"over_seconds": 4}' and read["after"] == '{"over_policy": "kill", "over_seconds": 5}'
+    assert read["subject"] == str(file)
+    file.write_text('{"over_policy": "ki\\nll"}')
+    daemon.reload()
+    wait_until(lambda: "config.refused" in kinds(daemon))
+    assert "over_policy takes" in last(daemon, "config.refused")["text"]
+    daemon.restart()
+    wait_until(lambda: kinds(daemon).count("config.refused") == 2)
+
+
+def test_a_restart_says_how_many_sessions_go_on(daemon):
+    daemon.grant(vram="1", ephemeral=False)
+    daemon.restart()
+    assert last(daemon, "carved.started")["text"] == "1 session goes on"

@@ -323,7 +323,8 @@ def test_a_process_beyond_the_slice_is_ended_if_the_policy_says_so(make_daemon, 
     daemon.write_state()
     assert child.process.wait(60) == -signal.SIGKILL
     # A user who asks why finds it.
-    assert f"session.over_killed id={session} pid={child.pid}" in daemon.log()
+    assert "session.over_killed event=" in daemon.log()
+    assert f'subject="session {session}"' in daemon.log() and f"over_policy ended process {child.pid}:" in daemon.log()
     config.write_text("{}")
     daemon.restart()
     daemon.release(session)

@@ -1,0 +1,59 @@
+"""Who sees what of the event log, and what users can do to it."""
+import json
+import time
+
+import pytest
+
+from conftest import wait_until
+
+from .lab import ALICE, BOB, CARVE, MALLORY, ROOT
+
+
+def audit(lab, uid, *options):
+    done = lab.run(uid, CARVE, "audit", "--json", *options)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.attack("1", "the session of another user, released by root, in the audit of its owner and of others")
+def test_a_forced_release_is_shown_to_its_owner_and_administrators_alone(lab):
+    for options in ((), ("--force",)):
+        done = lab.run(ALICE, CARVE, "session", "request", "--vram", "1", "--json")
+        assert done.returncode == 0, done.stderr
+        id = json.loads(done.stdout)["id"]
+        assert lab.run(ROOT, CARVE, "session", "release", id, *options).returncode == 0
+    (first, _), mine = audit(lab, ROOT, "--kind", "session.released"), audit(lab, ALICE, "--kind", "session.released")
+    assert first["user"] == "root" and first["process"] == "carve" and first["pid"] and first["before"] == "1 GiB on 1 GPU"
+    assert first["after"] == "released" and first["subject"].startswith("session s-")
+    assert len(mine) == 2 and mine[0]["number"] == first["number"] and mine[0]["user"] == "root"
+    assert mine[0]["pid"] is None and mine[0]["process"] is None and mine[0]["login"] is None
+    assert audit(lab, BOB, "--kind", "session.released") == []
+
+
+@pytest.mark.attack("1", "releases of a user's own sessions, which are no matter for the audit")
+def test_a_users_own_release_is_no_event(lab):
+    lab.run(ALICE, CARVE, "session", "request", "--vram", "1")
+    id = json.loads(lab.run(ALICE, CARVE, "session", "list", "--json").stdout)[0]["id"]
+    assert lab.run(ALICE, CARVE, "session", "release", id).returncode == 0
+    assert audit(lab, ROOT, "--kind", "session.released") == []
+
+
+@pytest.mark.attack("1", "filters that name another user")
+def test_nobody_asks_for_another_users_events(lab):
+    done = lab.run(MALLORY, CARVE, "audit", "--user", str(ALICE))
+    assert done.returncode == 5 and "only root and members of group carve" in done.stderr, done.stderr
+
+
+@pytest.mark.attack("9", "many readers of one user who wait, and numbers that no event has")
+def test_waiting_readers_of_one_user_hold_up_nobody(lab):
+    readers = [lab.popen(MALLORY, CARVE, "events", "--json") for _ in range(20)]
+    began = time.monotonic()
+    for number in range(5):
+        assert lab.run(ROOT, CARVE, "quota", "set", str(BOB), "--vram", str(number + 1)).returncode == 0
+    assert time.monotonic() - began < 20
+    for reader in readers:
+        reader.kill()
+        reader.wait()
+    done = lab.run(MALLORY, CARVE, "events", "--from", str((1 << 53) - 1))
+    assert done.returncode == 2 and "the next event has number" in done.stderr
+    wait_until(lab.serves_still)
