@@ -369,7 +369,8 @@ static void process_add(struct gpu_sample *sample, pid_t pid, uint64_t bytes)
 			sample->processes[i].bytes = MAX(sample->processes[i].bytes, bytes);
 			return;
 		}
-	sample->processes[sample->process_count++] = (struct gpu_process){pid, bytes};
+	sample->processes[sample->process_count++] =
+		(struct gpu_process){.pid = pid, .bytes = bytes};
 }
 
 /* On a GPU in MIG mode a process has an entry for each instance that it uses. 0: it was counted
@@ -454,6 +455,8 @@ static int graphics_read(struct gpus *gpus, uint32_t index, nvmlDevice_t device,
 	if (g->empty && began - g->read_ns < MIN(GRAPHICS_TIMES * g->took_ns, GRAPHICS_MOST_NS))
 		return 0;
 	int rc = processes_add(gpus->get_graphics, gpus->get_graphics_v1, device, sample);
+	for (size_t i = count; i < sample->process_count; i++)
+		sample->processes[i].graphics = true;
 	g->read_ns = now_monotonic_ns();
 	g->took_ns = g->read_ns - began;
 	g->empty = rc == 0 && sample->process_count == count;

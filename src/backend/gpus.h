@@ -41,6 +41,7 @@ enum gpu_exclusive {
 
 struct gpu_process {
 	pid_t pid;
+	bool graphics; /* it draws, and computes nothing */
 	uint64_t bytes;
 };
 

@@ -242,6 +242,7 @@ int cli_quota_remove(struct cli *cli, struct error *err);
 int cli_timeslicing(struct cli *cli, struct error *err);
 int cli_timeslicing_simulate(struct cli *cli, struct error *err);
 int cli_timeslicing_trace(struct cli *cli, struct error *err);
+int cli_outside(struct cli *cli, struct error *err);
 int cli_mig_list(struct cli *cli, struct error *err);
 int cli_mig_gc(struct cli *cli, struct error *err);
 int cli_node_set_role(struct cli *cli, struct error *err);

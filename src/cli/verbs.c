@@ -362,6 +362,8 @@ const struct cli_verb cli_verbs[] = {
 	 BIT(OPT_JOB_FROM) | BIT(OPT_JOB_EXEC) | BIT(OPT_JOB_WEBHOOK) | BIT(OPT_JOB_EXEC_TIMEOUT) |
 		 BIT(OPT_JOB_CURSOR_FILE),
 	 0, 0, CLI_SYNTAX_MIXED, cli_job_events},
+	{"outside", "", "list the programs that use a GPU outside of slices", "carve outside", 0, 0,
+	 0, CLI_SYNTAX_MIXED, cli_outside},
 	{"check", "", "say what enforces slices here, and what is missing", "carve check",
 	 BIT(OPT_CHECK_VERBOSE), 0, 0, CLI_SYNTAX_MIXED, cli_check},
 	{"kubernetes check", "[--json] [--api URL] [--token-file FILE] [--ca-file FILE]",

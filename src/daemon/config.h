@@ -18,6 +18,10 @@
  * - "slicing_policy": "kill": the answer to processes that open their gate, or use a sliced GPU
  *   without the front. "report": their user has no turns for a while. "kill": they are killed, too.
  *   By default a system daemon kills, and a user's own daemon reports
+ * - "outside_policy": "report": what becomes of programs outside carve: "report" (listed and
+ * logged), or "kill": a system daemon ends those of ordinary users (settle/outsiders.h)
+ * - "outside_seconds": 10: when they have been on a GPU for so long
+ * - "outside_exempt": {"users": ["ci"], "groups": ["video"]}: whose programs are left alone
  * - "mig_share_group": "mates": the members of this group may share MIG instances with each other
  *   (`--mig-share`); a name of /etc/group, or a number. By default only sessions of one user may
  * - "metrics": {"listen": "127.0.0.1:9400"}: where Prometheus reads (metrics/metrics_config.h)
@@ -31,6 +35,7 @@
 
 #include "core/lease.h"
 #include "daemon/metrics/metrics_config.h"
+#include "daemon/settle/exempt.h"
 
 struct error;
 
@@ -41,8 +46,16 @@ struct error;
 #define CONFIG_NAME_SIZE 64
 
 enum over_policy { OVER_REPORT, OVER_KILL };
+enum outside_policy { OUTSIDE_REPORT, OUTSIDE_KILL };
 /* DEFAULT: a system daemon kills, a user's own reports. */
 enum slicing_policy { SLICING_REPORT, SLICING_KILL, SLICING_DEFAULT };
+
+/* Programs outside carve. */
+struct config_outside {
+	enum outside_policy policy;
+	uint64_t after_ns;
+	struct exempt_names users, groups;
+};
 
 struct config {
 	enum over_policy over_policy;
@@ -56,7 +69,14 @@ struct config {
 	enum slicing_policy slicing_policy;
 	struct lease_setting slicing;
 	struct metrics_config metrics;
+	struct config_outside outside;
 };
+
+/* The members of the table of keys in config.c whose values take more than a word or a number
+ * (config_outside.c). */
+struct json_t;
+int config_take_outside_seconds(const struct json_t *value, void *record, struct error *err);
+int config_take_outside_exempt(const struct json_t *value, void *record, struct error *err);
 
 /* The settings without a file. */
 extern const struct config config_default;

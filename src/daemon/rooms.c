@@ -38,6 +38,7 @@
 #include "daemon/settings.h"
 #include "daemon/settle/cgroups.h"
 #include "daemon/settle/outside.h"
+#include "daemon/settle/outsiders.h"
 #include "daemon/settle/over.h"
 #include "daemon/settle/settle.h"
 #include "daemon/settle/strays.h"
@@ -212,6 +213,8 @@ static int sessions_start(struct node *node, struct error *err)
 	sessions->context = node;
 	sessions_begin(sessions, node->config.living_sessions);
 	settle_begin(&node->settling, sessions);
+	node->outsiders.settling = &node->settling;
+	node->outsiders.probe = &node->probe.pid;
 	settings_spread(node);
 	return 0;
 }
@@ -228,6 +231,7 @@ static void sessions_tick(struct node *node)
 	/* Calls may wait for the next sample (fresh_await()). */
 	if (s || strays_any(&node->settling) || node->fresh)
 		pool_refresh(&node->pool, POOL_ALL);
+	outsiders_tick(&node->outsiders);
 }
 
 /* Each step reads what the steps before it found: figures, descriptors and what these keep, strays,
@@ -248,6 +252,7 @@ static void sessions_sampled(struct node *node)
 	settle_all(settling);
 	processes_reap(&node->sessions);
 	orphans_store(settling);
+	outsiders_sampled(&node->outsiders);
 }
 
 static void sessions_stop(struct node *node)
@@ -256,6 +261,7 @@ static void sessions_stop(struct node *node)
 	descriptors_free(&node->settling);
 	orphans_free(&node->settling);
 	strays_free(&node->settling);
+	outsiders_free(&node->outsiders);
 	uv_close((uv_handle_t *)&node->sessions.reap, NULL);
 	uv_close((uv_handle_t *)&node->settling.quiesce_timer, NULL);
 }

@@ -85,6 +85,10 @@ void settings_spread(struct node *node)
 		.tolerance_bytes = config->over_tolerance_bytes,
 		.after_ns = config->over_after_ns,
 	};
+	outsiders_set(&node->outsiders,
+		      &(struct outside_setting){.kills = config->outside.policy == OUTSIDE_KILL,
+						.after_ns = config->outside.after_ns},
+		      &config->outside.users, &config->outside.groups);
 	node->slicing.wanted = config->slicing;
 	/* A user's own daemon serves that user alone. */
 	node->slicing.kills = config->slicing_policy == SLICING_KILL ||

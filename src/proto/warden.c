@@ -1,5 +1,7 @@
 #include "proto/warden.h"
 
+#include <signal.h>
+
 /* The kernel's own bound on PIDs. */
 #define PID_MOST (1 << 22)
 
@@ -18,4 +20,11 @@ bool warden_answer_fits(const struct warden_head *head, size_t size, size_t want
 bool warden_names_process(int32_t pid, uint64_t birth)
 {
 	return pid > 1 && pid <= PID_MOST && birth;
+}
+
+bool warden_signal_fits(const struct warden_signal *signal)
+{
+	/* (uid_t)-1 leaves a user as it is, where it is set. */
+	return warden_names_process(signal->pid, signal->birth) && signal->uid != UINT32_MAX &&
+	       !signal->reserved && (signal->signal == SIGTERM || signal->signal == SIGKILL);
 }

@@ -48,6 +48,9 @@ enum warden_operation {
 	WARDEN_OWN_SYNC = 22, /* the warden's own, which no worker may ask for */
 	WARDEN_ROOT_LOOK = 23,
 	WARDEN_SIGNAL_PEER = 24,
+	/* proto/warden_outside.h */
+	WARDEN_SLICE_LOOK = 25,
+	WARDEN_SIGNAL_OUTSIDE = 26,
 };
 
 struct warden_head {
@@ -102,3 +105,5 @@ bool warden_head_fits(const struct warden_head *head, size_t size);
 bool warden_answer_fits(const struct warden_head *head, size_t size, size_t wanted);
 /* Whether the numbers can name a process that is neither the first one nor a group. */
 bool warden_names_process(int32_t pid, uint64_t birth);
+/* Whether the numbers of a struct warden_signal are allowed. */
+bool warden_signal_fits(const struct warden_signal *signal);

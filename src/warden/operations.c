@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <linux/capability.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -13,6 +12,7 @@
 #include "proto/warden_jobs.h"
 #include "proto/warden_limits.h"
 #include "proto/warden_mig.h"
+#include "proto/warden_outside.h"
 #include "warden/message.h"
 #include "warden/run.h"
 
@@ -20,11 +20,7 @@
 
 static bool signal_fits(const void *data)
 {
-	const struct warden_signal *r = data;
-
-	/* (uid_t)-1 leaves a user as it is, where it is set. */
-	return warden_names_process(r->pid, r->birth) && r->uid != UINT32_MAX && !r->reserved &&
-	       (r->signal == SIGTERM || r->signal == SIGKILL);
+	return warden_signal_fits(data);
 }
 
 static bool process_fits(const void *data)
@@ -142,6 +138,10 @@ static const struct warden_operation_entry table[] = {
 		  warden_run_signal_peer),
 	OPERATION(SIGNAL_ON_GPU, SIZE(warden_signal), NOTHING, 0, &gpu_signal_room, signal_fits,
 		  warden_run_signal_on_gpu),
+	OPERATION(SIGNAL_OUTSIDE, SIZE(warden_outside), NOTHING, 0, &gpu_signal_room,
+		  warden_outside_fits, warden_run_signal_outside),
+	OPERATION(SLICE_LOOK, SIZE(warden_process), SIZE(warden_marks), 0, &signal_room,
+		  process_fits, warden_run_slice_look),
 	OPERATION(NAMESPACE_LOOK, SIZE(warden_process), SIZE(warden_namespace), 0, NULL,
 		  process_fits, namespace_look),
 	OPERATION(NAMESPACE_HOLD, SIZE(warden_process), SIZE(warden_namespace), 0, NULL,

@@ -7,11 +7,17 @@
 
 #include "warden/operations.h"
 
+struct warden_marks;
+
 /* signal.c, in a child */
-warden_run warden_run_signal, warden_run_signal_on_gpu, warden_run_signal_peer;
+warden_run warden_run_signal, warden_run_signal_on_gpu, warden_run_signal_outside,
+	warden_run_signal_peer;
 /* slice.c, in a child: other users can make the reader wait. Whether a process of that user is in a
  * slice, by marks that the worker cannot make. */
 bool warden_slice_has(pid_t pid, uid_t uid);
+/* All marks that a process has of a slice, and its user. */
+void warden_slice_marks(pid_t pid, struct warden_marks *ret);
+warden_run warden_run_slice_look;
 /* Whether this is a worker's end of a connection that the process made to its attach socket. */
 bool warden_slice_peer(int fd, pid_t pid);
 /* Whether a process of root's is in a slice, or runs carve and so is about to enter one. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,9 +15,14 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/process.h"
+#include "core/outside.h"
 #include "proto/ledger.h"
+#include "proto/warden_outside.h"
 #include "warden/message.h"
 #include "warden/run.h"
+
+/* The kernel gives its first PID namespace this number (PROC_PID_INIT_INO). */
+#define PID_NAMESPACE_OF_HOST 0xEFFFFFFCu
 
 /* As which user root signals a process: as the process's own. A process whose real or saved user
  * is root is root's. */
@@ -58,7 +64,7 @@ static int signal_as(uid_t uid, int pidfd, int signal)
 /* In root's name an ordinary user's process is signalled as that user; one of root's, only if it is
  * in a slice. */
 static int signal_if(const struct warden_message *request,
-		     bool (*may)(const struct warden_message *request, pid_t pid, uid_t uid))
+		     int (*may)(const struct warden_message *request, pid_t pid, uid_t uid))
 {
 	const struct warden_signal *r = (const void *)request->data;
 	cleanup_close int pidfd =
@@ -73,14 +79,14 @@ static int signal_if(const struct warden_message *request,
 		return rc;
 	sender = r->uid ? r->uid : owner;
 	rc = signal_as(sender, pidfd, 0);
-	if (rc == 0 && !may(request, r->pid, owner))
-		rc = -EACCES;
+	if (rc == 0)
+		rc = may(request, r->pid, owner);
 	return rc < 0 ? rc : signal_as(sender, pidfd, r->signal);
 }
 
-static bool is_in_slice(const struct warden_message *request, pid_t pid, uid_t uid)
+static int is_in_slice(const struct warden_message *request, pid_t pid, uid_t uid)
 {
-	return warden_slice_has(pid, uid);
+	return warden_slice_has(pid, uid) ? 0 : -EACCES;
 }
 
 int warden_run_signal(struct warden_place *place, const struct warden_message *request,
@@ -89,9 +95,9 @@ int warden_run_signal(struct warden_place *place, const struct warden_message *r
 	return signal_if(request, is_in_slice);
 }
 
-static bool is_peer(const struct warden_message *request, pid_t pid, uid_t uid)
+static int is_peer(const struct warden_message *request, pid_t pid, uid_t uid)
 {
-	return warden_slice_peer(request->fd[0], pid);
+	return warden_slice_peer(request->fd[0], pid) ? 0 : -EACCES;
 }
 
 int warden_run_signal_peer(struct warden_place *place, const struct warden_message *request,
@@ -102,16 +108,26 @@ int warden_run_signal_peer(struct warden_place *place, const struct warden_messa
 
 /* ---- processes on GPUs -------------------------------------------------------------------- */
 
-static bool lists(const struct gpu_sample *sample, pid_t pid)
+static bool lists(const struct gpu_sample *sample, pid_t pid, bool computes)
 {
 	for (size_t i = 0; i < sample->process_count; i++)
-		if (sample->processes[i].pid == pid)
+		if (sample->processes[i].pid == pid &&
+		    (!computes || !sample->processes[i].graphics))
 			return true;
 	return false;
 }
 
-/* Root's processes are let be. */
-static bool is_on_gpu(const struct warden_message *request, pid_t pid, uid_t uid)
+/* The driver's numbers are of the host's PID namespace. A simulated one's are of this one. */
+static bool numbers_are_ours(const struct gpus *gpus)
+{
+	struct stat st;
+
+	return gpus_are_simulated(gpus) ||
+	       (stat("/proc/self/ns/pid", &st) == 0 && st.st_ino == PID_NAMESPACE_OF_HOST);
+}
+
+/* Asks the driver: whether the process is on a GPU, or `computes` there. */
+static bool gpu_has(pid_t pid, bool computes)
 {
 	static struct gpus *gpus; /* a child's, for as long as it lives */
 	struct gpu_info info[LEDGER_GPUS_MAX];
@@ -119,19 +135,19 @@ static bool is_on_gpu(const struct warden_message *request, pid_t pid, uid_t uid
 	size_t count = 0;
 	bool found = false;
 
-	if (uid == 0)
-		return false;
 	if (gpus)
 		gpus_take_up(gpus);
 	else if (gpus_open(&gpus, &ignored) < 0)
 		return false;
 	if (gpus_list(gpus, info, ARRAY_SIZE(info), &count) < 0)
 		count = 0;
+	if (computes && !numbers_are_ours(gpus))
+		count = 0;
 	for (size_t i = 0; i < count && !found; i++) {
 		struct gpu_sample sample = {0};
 
 		gpus_sample(gpus, info[i].index, false, GPU_UNLISTED_ANY, false, &sample);
-		found = lists(&sample, pid);
+		found = lists(&sample, pid, computes);
 		gpu_sample_clear(&sample);
 	}
 	/* A change of a GPU's mode needs the driver closed. */
@@ -139,8 +155,37 @@ static bool is_on_gpu(const struct warden_message *request, pid_t pid, uid_t uid
 	return found;
 }
 
+/* Root's processes are let be. */
+static int is_on_gpu(const struct warden_message *request, pid_t pid, uid_t uid)
+{
+	return uid != 0 && gpu_has(pid, false) ? 0 : -EACCES;
+}
+
 int warden_run_signal_on_gpu(struct warden_place *place, const struct warden_message *request,
 			     struct warden_result *ret)
 {
 	return signal_if(request, is_on_gpu);
+}
+
+/* The marks are read last: the driver may take its time, and a process may join a slice meanwhile.
+ */
+static int is_outside(const struct warden_message *request, pid_t pid, uid_t uid)
+{
+	const struct warden_outside *r = (const void *)request->data;
+	struct warden_marks now;
+
+	if (uid != r->marks.uid || !outside_user_is_ordinary(uid))
+		return -EPERM;
+	if (!gpu_has(pid, true))
+		return -EACCES;
+	warden_slice_marks(pid, &now);
+	if (now.marks & WARDEN_MARKS_SPARED)
+		return -EPERM;
+	return memcmp(&now, &r->marks, sizeof(now)) == 0 ? 0 : -EAGAIN;
+}
+
+int warden_run_signal_outside(struct warden_place *place, const struct warden_message *request,
+			      struct warden_result *ret)
+{
+	return signal_if(request, is_outside);
 }

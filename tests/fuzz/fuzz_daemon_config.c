@@ -24,5 +24,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	    config.over_after_ns < 1000000000ull || config.over_after_ns > 3600000000000ull ||
 	    config.over_tolerance_bytes > 1ull << 50 || config.history_sessions > 10000000)
 		abort();
+	if (config.outside.after_ns < 2000000000ull ||
+	    config.outside.after_ns > 86400000000000ull ||
+	    config.outside.users.count > EXEMPT_NAMES_MAX ||
+	    config.outside.groups.count > EXEMPT_NAMES_MAX)
+		abort();
 	return 0;
 }

@@ -12,6 +12,7 @@
 #include "proto/warden_jobs.h"
 #include "proto/warden_limits.h"
 #include "proto/warden_mig.h"
+#include "proto/warden_outside.h"
 #include "warden/message.h"
 #include "warden/operations.h"
 #include "warden/warrant.h"
@@ -28,6 +29,13 @@ static void signal_look(const struct warden_signal *r)
 {
 	if (r->pid <= 1 || !r->birth || r->uid == UINT32_MAX ||
 	    (r->signal != SIGTERM && r->signal != SIGKILL))
+		abort();
+}
+
+/* A signal to a program outside of slices is asked for in its own user's name. */
+static void outside_look(const struct warden_outside *r)
+{
+	if (r->signal.uid != r->marks.uid || r->marks.marks & WARDEN_MARKS_SPARED)
 		abort();
 }
 
@@ -57,9 +65,14 @@ static void values_look(const struct warden_message *m)
 	case WARDEN_SIGNAL_PEER:
 		signal_look((const void *)m->data);
 		return;
+	case WARDEN_SIGNAL_OUTSIDE:
+		signal_look((const void *)m->data);
+		outside_look((const void *)m->data);
+		return;
 	case WARDEN_OWN_SYNC: /* it is no worker's to ask */
 		abort();
 	case WARDEN_ROOT_LOOK:
+	case WARDEN_SLICE_LOOK:
 	case WARDEN_NAMESPACE_LOOK:
 	case WARDEN_NAMESPACE_HOLD:
 		if (process->pid <= 1 || !process->birth)

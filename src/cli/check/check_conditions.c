@@ -283,7 +283,7 @@ static void check_outside(const struct check_input *in, struct finding *f)
 			  "programs outside carve hold %s of GPU %" PRIu64
 			  "; no more than that is kept free for them",
 			  units_format_bytes(bytes, text), session_number(gpu, "index"));
-		advise(f, "nvidia-smi names them; run them in slices (those of sessions whose "
+		advise(f, "`carve outside` names them; run them in slices (those of sessions whose "
 			  "database was moved away are in slices, but may still grow)");
 	}
 }

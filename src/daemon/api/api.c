@@ -15,6 +15,7 @@
 #include "daemon/api/api_explain.h"
 #include "daemon/api/api_job.h"
 #include "daemon/api/api_metrics.h"
+#include "daemon/api/api_outside.h"
 #include "daemon/api/api_quota.h"
 #include "daemon/api/api_release.h"
 #include "daemon/api/api_report.h"
@@ -70,6 +71,7 @@ static const struct route routes[] = {
 	{"POST", "/v1/sessions", false, true, api_post_session},
 	{"POST", "/v1/commands", false, false, api_post_command},
 	{"POST", "/v1/upgrade", false, false, api_upgrade_post},
+	{"GET", "/v1/outside", false, false, api_get_outside},
 	{"POST", "/v1/explain", false, false, api_post_explain},
 	{"GET", "/v1/explain/", true, false, api_get_explain},
 	{"GET", "/v1/events", false, false, api_get_events},

@@ -136,6 +136,21 @@ bool strays_has(const struct settling *settling, pid_t pid)
 	return stray && stray->session && stray->logged;
 }
 
+struct session *strays_session(const struct settling *settling, struct process_id process)
+{
+	const struct stray *stray = stray_find(settling, process.pid);
+
+	return stray && process_same(stray->id, process) ? stray->session : NULL;
+}
+
+void strays_claim(struct settling *settling, struct process_id process, struct session *session)
+{
+	struct stray *stray = stray_find(settling, process.pid);
+
+	if (stray && process_same(stray->id, process) && !stray->session)
+		stray->session = session;
+}
+
 bool strays_any(const struct settling *settling)
 {
 	const struct stray *stray = settling->strays;

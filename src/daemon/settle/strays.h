@@ -27,6 +27,11 @@ uint64_t strays_held(const struct session *session, const struct gpu_sample *sam
 		     const uint8_t *uuid);
 /* Whether a process is one of some session's that holds memory. */
 bool strays_has(const struct settling *settling, pid_t pid);
+/* The session whose stray that process is; NULL: it is none. */
+struct session *strays_session(const struct settling *settling, struct process_id process);
+/* A process outside carve says by its own marks that it belongs to the session: it is a stray of it
+ * from now on. */
+void strays_claim(struct settling *settling, struct process_id process, struct session *session);
 /* Whether any session has one. */
 bool strays_any(const struct settling *settling);
 /* Kills a session's strays that hold memory. True: there were any, but for those that may not be
