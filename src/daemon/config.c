@@ -200,6 +200,8 @@ static int slicing_agree(const json_t *root, struct error *err)
 
 static const char *const policies[] = {"report", "kill", NULL};
 
+static const char *const owners[] = {"none", "group", "all", NULL};
+
 /* A line with `takes` has its errors worded by that, whatever is wrong. */
 #define FIELD(member, name, ...) RECORD_FIELD(struct config, member, name, __VA_ARGS__)
 static const struct record_field keys[] = {
@@ -232,6 +234,8 @@ static const struct record_field keys[] = {
 	{"outside_seconds", .take = config_take_outside_seconds,
 	 .takes = "a number from 2 to 86400"},
 	{"outside_exempt", .take = config_take_outside_exempt},
+	FIELD(show_owners, "show_owners", .words = owners,
+	      .takes = "\"none\", \"group\" or \"all\""),
 	{"mig_share_group", .take = take_share_group, .takes = "the name or the number of a group"},
 	{"metrics", .take = take_metrics},
 	{"timeSlicing", .take = take_slicing},

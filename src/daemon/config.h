@@ -25,6 +25,8 @@
  * - "mig_share_group": "mates": the members of this group may share MIG instances with each other
  *   (`--mig-share`); a name of /etc/group, or a number. By default only sessions of one user may
  * - "metrics": {"listen": "127.0.0.1:9400"}: where Prometheus reads (metrics/metrics_config.h)
+ * - "show_owners": "group": whose sessions others see the owner of: "none", "group" (of users who
+ * are in a group of the caller's, too), or "all"
  * - "timeSlicing": {"mode": "fair", "lease": "250ms", "granularity": "5%"}: for GPUs that nobody
  * set with `carve timeslicing`; also as {"global": {"core": {"timeSlicing": {...}}}}
  */
@@ -47,6 +49,9 @@ struct error;
 
 enum over_policy { OVER_REPORT, OVER_KILL };
 enum outside_policy { OUTSIDE_REPORT, OUTSIDE_KILL };
+/* Whether users see whose the sessions of others are: of nobody, of users with whom they share a
+ * group, or of all. */
+enum show_owners { SHOW_OWNERS_NONE, SHOW_OWNERS_GROUP, SHOW_OWNERS_ALL };
 /* DEFAULT: a system daemon kills, a user's own reports. */
 enum slicing_policy { SLICING_REPORT, SLICING_KILL, SLICING_DEFAULT };
 
@@ -67,6 +72,7 @@ struct config {
 	char state_dir[512];                    /* "": none is named */
 	char mig_share_group[CONFIG_NAME_SIZE]; /* "": none is named */
 	enum slicing_policy slicing_policy;
+	enum show_owners show_owners;
 	struct lease_setting slicing;
 	struct metrics_config metrics;
 	struct config_outside outside;

@@ -20,6 +20,7 @@
 
 #include "base/file.h"
 #include "base/socket.h"
+#include "daemon/host/bounded_root.h"
 #include "daemon/host/peer.h"
 
 #define PIDFS_MAGIC 0x50494446
@@ -249,9 +250,42 @@ static void a_living_client_is_known(void **state)
 	close(pair[1]);
 }
 
+static void groups_in_common_are_found_wherever_they_stand(void **state)
+{
+	struct peer viewer = {.uid = 1000, .gid = 1000, .groups = {.count = 2, .gid = {70, 50}}};
+	const struct groups none = {0}, some = {.count = 3, .gid = {90, 50, 60}},
+			    primary = {.count = 1, .gid = {1000}};
+
+	assert_true(peer_shares_group(&viewer, 1001, &some));
+	assert_true(peer_shares_group(&viewer, 1001, &primary));
+	assert_true(peer_shares_group(&viewer, 70, &none));
+	assert_true(peer_shares_group(&viewer, 1000, &none));
+	assert_false(peer_shares_group(&viewer, 1001, &none));
+	assert_false(peer_shares_group(&viewer, (gid_t)-1, &none));
+}
+
+static void a_group_without_a_number_is_no_group_in_common(void **state)
+{
+	struct peer viewer = {.uid = 1000, .gid = 65534, .groups = {.count = 1, .gid = {65534}}};
+	const struct groups same = {.count = 1, .gid = {65534}};
+
+	assert_false(peer_shares_group(&viewer, 65534, &same));
+}
+
+static void root_of_a_container_shares_no_group(void **state)
+{
+	struct peer viewer = {.uid = BOUNDED_ROOT_FIRST + 7, .gid = 50};
+	const struct groups some = {.count = 1, .gid = {50}};
+
+	assert_false(peer_shares_group(&viewer, 50, &some));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(groups_in_common_are_found_wherever_they_stand),
+		cmocka_unit_test(a_group_without_a_number_is_no_group_in_common),
+		cmocka_unit_test(root_of_a_container_shares_no_group),
 		cmocka_unit_test(another_process_of_the_same_tick_is_not_taken_for_it),
 		cmocka_unit_test(watches_of_one_process_share_its_descriptor),
 		cmocka_unit_test(times_decide_where_there_is_no_number),

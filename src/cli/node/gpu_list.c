@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/columns.h"
+#include "cli/gpu_owners.h"
 #include "cli/output.h"
 #include "client/client.h"
 #include "client/gpu_holder.h"
@@ -141,5 +142,6 @@ int cli_gpu_list(struct cli *cli, struct error *err)
 	holders_print(gpus);
 	mig_print(gpus);
 	states_print(gpus);
+	gpu_owners_print(gpus);
 	return 0;
 }

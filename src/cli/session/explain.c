@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/cli.h"
+#include "cli/gpu_owners.h"
 #include "cli/output.h"
 #include "cli/session/slice_request.h"
 #include "cli/split_unit.h"
@@ -81,7 +82,8 @@ static void verdict_print(const struct cli *cli, const json_t *explanation, bool
 /* At most this many of those that go first are named. */
 #define AHEAD_SHOWN 8
 
-/* The requests that go first, if any; those of other users by their size only. */
+/* The requests that go first, if any; those of other users by their size, and by their owner where
+ * that is shown. */
 static void ahead_print(const json_t *explanation)
 {
 	const json_t *ahead = json_object_get(explanation, "ahead");
@@ -99,6 +101,9 @@ static void ahead_print(const json_t *explanation)
 			break;
 		if (*id)
 			printf("%s %s of %s (%s)", i ? "," : "", id, session_text(one, "owner"),
+			       session_text(one, "asked"));
+		else if (*session_text(one, "owner"))
+			printf("%s a request of %s (%s)", i ? "," : "", session_text(one, "owner"),
 			       session_text(one, "asked"));
 		else
 			printf("%s another user's (%s)", i ? "," : "", session_text(one, "asked"));
@@ -128,6 +133,7 @@ static int explain_request(const struct cli *cli, const struct client *client, s
 	verdict_print(cli, explanation, false);
 	ahead_print(explanation);
 	gpus_print(json_object_get(explanation, "gpus"));
+	gpu_owners_print(json_object_get(explanation, "gpus"));
 	return 0;
 }
 
@@ -140,6 +146,7 @@ static void waiting_print(const struct cli *cli, const json_t *session, const js
 	verdict_print(cli, explanation, true);
 	ahead_print(explanation);
 	gpus_print(json_object_get(explanation, "gpus"));
+	gpu_owners_print(json_object_get(explanation, "gpus"));
 }
 
 /* One that was granted: there is nothing to explain but where, and why it ended or what keeps it

@@ -43,7 +43,7 @@ static void get_version(struct call *call, const char *id)
 
 static void answer_gpus(struct call *call, void *arg)
 {
-	call_reply(call, HTTP_STATUS_OK, view_gpus(call->node));
+	call_reply(call, HTTP_STATUS_OK, view_gpus(call->node, &call->peer));
 }
 
 static void get_gpus(struct call *call, const char *id)

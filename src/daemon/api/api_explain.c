@@ -19,7 +19,7 @@ static void explain_reply(struct call *call, const struct waiter *w,
 			  const struct slice_request *request, const struct place_result *result,
 			  int rc, const struct error *err)
 {
-	json_t *json = view_explain(call->node, request, result, err);
+	json_t *json = view_explain(call->node, request, result, err, &call->peer);
 
 	json_object_set_new(json, "possible", json_boolean(rc == 0 || rc == -EAGAIN));
 	json_object_set_new(json, "ahead",

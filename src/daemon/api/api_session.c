@@ -199,7 +199,8 @@ void api_get_session(struct call *call, const char *id)
 
 	if (w && peer_permitted(&call->peer, w->peer.uid)) {
 		call_reply(call, HTTP_STATUS_OK,
-			   view_waiter(w, waiting_position(&call->node->waiting, w), &call->peer));
+			   view_waiter(call->node, w, waiting_position(&call->node->waiting, w),
+				       &call->peer));
 	} else if (!s && !meant.count && ended_meant(call, id, &record) &&
 		   peer_permitted(&call->peer, record.uid)) {
 		call_reply(call, HTTP_STATUS_OK, view_ended(&record, &call->peer));

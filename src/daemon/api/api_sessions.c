@@ -177,7 +177,7 @@ static void waiting_add_rows(struct listing *l, size_t room)
 		position++;
 		if (!waits_behind(w, &l->place) || !is_wanted(l, w->peer.uid))
 			continue;
-		json_array_append_new(l->list, view_waiter(w, position, l->viewer));
+		json_array_append_new(l->list, view_waiter(l->node, w, position, l->viewer));
 		l->place.priority = w->request.priority;
 		l->place.since_ns = w->since_ns;
 		room--;
@@ -255,7 +255,8 @@ static void own_and_others_add(struct listing *l, bool own, size_t most)
 	     w && json_array_size(l->list) < living; w = w->next) {
 		position++;
 		if ((w->peer.uid == l->viewer->uid) == own)
-			json_array_append_new(l->list, view_waiter(w, position, l->viewer));
+			json_array_append_new(l->list,
+					      view_waiter(l->node, w, position, l->viewer));
 	}
 }
 

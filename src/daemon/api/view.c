@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "daemon/api/answer.h"
 #include "daemon/api/api_slicing.h"
+#include "daemon/api/view_owners.h"
 #include "daemon/host/limited.h"
 #include "daemon/host/names.h"
 #include "daemon/lease/leases.h"
@@ -224,8 +225,9 @@ static const char *gpu_backend(const struct node *node, uint32_t gpu)
 	return cgroups_offer(&node->sessions, gpu) ? "cgroup" : "front";
 }
 
-json_t *view_gpus(const struct node *node)
+json_t *view_gpus(const struct node *node, const struct peer *viewer)
 {
+	struct view_owners *owners = view_owners_read(node, viewer);
 	struct place_gpu place[GPUS_MAX];
 	json_t *list = json_array();
 
@@ -266,8 +268,10 @@ json_t *view_gpus(const struct node *node)
 		sample_add(node, &gpu->sample, json);
 		json_object_set_new(json, "utilization", utilization_json(node, i));
 		mig_state_add(node, i, json);
+		json_object_set_new(json, "owners", view_owners_json(owners, i));
 		json_array_append_new(list, json);
 	}
+	view_owners_free(owners);
 	return list;
 }
 
@@ -331,15 +335,22 @@ static json_t *gpu_explained(const struct node *node, const struct slice_request
 }
 
 json_t *view_explain(const struct node *node, const struct slice_request *request,
-		     const struct place_result *result, const struct error *err)
+		     const struct place_result *result, const struct error *err,
+		     const struct peer *viewer)
 {
+	struct view_owners *owners = view_owners_read(node, viewer);
 	struct place_gpu place[GPUS_MAX];
 	char asked[REQUEST_TEXT_SIZE];
 	json_t *gpus = json_array(), *on = json_array();
 
 	pool_place_gpus(&node->pool, place);
-	for (uint32_t i = 0; i < node->pool.count; i++)
-		json_array_append_new(gpus, gpu_explained(node, request, place, i));
+	for (uint32_t i = 0; i < node->pool.count; i++) {
+		json_t *gpu = gpu_explained(node, request, place, i);
+
+		json_object_set_new(gpu, "owners", view_owners_json(owners, i));
+		json_array_append_new(gpus, gpu);
+	}
+	view_owners_free(owners);
 	for (uint32_t i = 0; !err->code && i < result->count; i++)
 		json_array_append_new(
 			on, json_pack("{s:i, s:o}", "index",
@@ -608,6 +619,10 @@ static json_t *record_json(const struct store_session *record, const struct sess
 			   const char *state, const struct peer *viewer)
 {
 	bool permitted = peer_permitted(viewer, record->uid);
+	/* The owners of ended sessions are nobody else's business. */
+	bool shown =
+		permitted || (session && view_shows_owner(node_of(session), viewer, record->uid,
+							  record->gid, &record->groups));
 	uint32_t request = record->compute, limit = SHARE_ONE;
 	uint64_t bytes, requested;
 
@@ -615,15 +630,16 @@ static json_t *record_json(const struct store_session *record, const struct sess
 	json_t *json =
 		json_pack("{s:o, s:s, s:o, s:o, s:o}", "id",
 			  permitted ? json_string(record->id) : json_null(), "state", state,
-			  "owner", permitted ? user_json(record->uid) : json_null(), "vram_bytes",
+			  "owner", shown ? user_json(record->uid) : json_null(), "vram_bytes",
 			  answer_number(bytes), "gpus", gpus_json(record, session, permitted));
+	if (shown)
+		json_object_set_new(json, "created", view_time(record->created));
 	if (!permitted)
 		return json;
 	char stamp[ATTACH_STAMP_SIZE];
 
 	json_object_set_new(json, "uid", json_integer(record->uid));
 	json_object_set_new(json, "stamp", json_string(session_stamp(record, stamp)));
-	json_object_set_new(json, "created", view_time(record->created));
 	json_object_set_new(json, "requested",
 			    view_time(record->asked ? record->asked : record->created));
 	json_object_set_new(json, "ends_at", view_time(record->ends_at));
@@ -671,23 +687,27 @@ json_t *view_ended(const struct store_session *session, const struct peer *viewe
 	return record_json(session, NULL, "ended", viewer);
 }
 
-json_t *view_waiter(const struct waiter *waiter, unsigned position, const struct peer *viewer)
+json_t *view_waiter(const struct node *node, const struct waiter *waiter, unsigned position,
+		    const struct peer *viewer)
 {
 	bool permitted = peer_permitted(viewer, waiter->peer.uid);
+	bool shown = view_shows_owner(node, viewer, waiter->peer.uid, waiter->peer.gid,
+				      &waiter->peer.groups);
 	char asked[REQUEST_TEXT_SIZE];
 	json_t *json = json_pack(
 		"{s:o, s:s, s:o, s:s, s:o, s:i, s:[]}", "id",
 		permitted ? json_string(waiter->id) : json_null(), "state", "waiting", "owner",
-		permitted ? user_json(waiter->peer.uid) : json_null(), "asked",
+		shown ? user_json(waiter->peer.uid) : json_null(), "asked",
 		request_text(&waiter->request.place, waiter->request.profile, asked), "vram_bytes",
 		waiter->request.place.kind == PLACE_BYTES
 			? answer_number(waiter->request.place.bytes)
 			: json_null(),
 		"position", (int)position, "gpus");
+	if (shown)
+		json_object_set_new(json, "created", view_time(waiter->created));
 	if (!permitted)
 		return json;
 	json_object_set_new(json, "uid", json_integer(waiter->peer.uid));
-	json_object_set_new(json, "created", view_time(waiter->created));
 	json_object_set_new(json, "requested", view_time(waiter->created));
 	json_object_set_new(json, "reason", json_string(waiter->why));
 	json_object_set_new(json, "name", json_string(waiter->request.name));
@@ -709,6 +729,6 @@ json_t *view_ahead(const struct node *node, const struct waiter *waiter, int pri
 	     w && w != waiter && (waiter || w->request.priority >= priority) &&
 	     position < AHEAD_MAX;
 	     w = w->next)
-		json_array_append_new(list, view_waiter(w, ++position, viewer));
+		json_array_append_new(list, view_waiter(node, w, ++position, viewer));
 	return list;
 }

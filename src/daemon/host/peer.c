@@ -5,6 +5,7 @@
 #include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -64,6 +65,37 @@ static gid_t admin_group(void)
 bool peer_permitted(const struct peer *viewer, uid_t owner)
 {
 	return viewer->uid == owner || viewer->admin;
+}
+
+/* The kernel shows this number for any group that the daemon's user namespace has no number for. So
+ * two users with the number need not have a group in common. */
+#define OVERFLOW_GROUP 65534u
+
+static int by_number(const void *a, const void *b)
+{
+	const gid_t *one = a, *other = b;
+
+	return (*one > *other) - (*one < *other);
+}
+
+bool peer_shares_group(const struct peer *viewer, gid_t gid, const struct groups *groups)
+{
+	gid_t own[PEER_GROUPS_MAX + 1];
+	size_t count = viewer->groups.count;
+	bool shared = false;
+
+	if (uid_is_bounded_root(viewer->uid))
+		return false;
+	memcpy(own, viewer->groups.gid, count * sizeof(*own));
+	own[count++] = viewer->gid;
+	qsort(own, count, sizeof(*own), by_number);
+	for (unsigned i = 0; i <= groups->count && !shared; i++) {
+		gid_t other = i < groups->count ? groups->gid[i] : gid;
+
+		shared = other != OVERFLOW_GROUP &&
+			 bsearch(&other, own, count, sizeof(*own), by_number);
+	}
+	return shared;
 }
 
 void peer_load(void)

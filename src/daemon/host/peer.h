@@ -36,6 +36,10 @@ void peer_bound(struct peer *peer);
  * `owner`. */
 bool peer_permitted(const struct peer *viewer, uid_t owner);
 
+/* Whether the viewer is in one of these groups, by the kernel's word on both. Root of a container
+ * is in none, because such a user can be given any group there. */
+bool peer_shares_group(const struct peer *viewer, gid_t gid, const struct groups *groups);
+
 /* Looks for the group `carve`, which may ask a server: before the loop runs. */
 void peer_load(void);
 

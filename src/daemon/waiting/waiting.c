@@ -243,6 +243,7 @@ static int row_take(void *arg, const struct store_waiting *row)
 		return rc == -ENOMEM ? rc : 0;
 	memcpy(w->id, row->id, sizeof(w->id));
 	w->peer.uid = row->uid;
+	w->peer.gid = (gid_t)-1; /* its groups are not known until it asks again */
 	w->since_ns = row->since_ns;
 	w->deadline_ns = row->deadline_ns;
 	w->created = row->created;
