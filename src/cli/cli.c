@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/help.h"
+#include "cli/notice.h"
 #include "cli/output.h"
 
 static int version_print(const struct cli *cli, struct error *err)
@@ -35,6 +36,7 @@ static int cli_act(struct cli *cli, int argc, char **argv, struct error *err)
 	}
 	if (!cli->verb)
 		return version_print(cli, err);
+	notice_show_once(cli);
 	return cli->verb->run(cli, err);
 }
 

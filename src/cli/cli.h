@@ -110,8 +110,8 @@ enum cli_option_id {
 	OPT_JOB_CURSOR_FILE,
 	OPT_JOB_SNAPSHOT,
 	OPT_EVENT_KIND,
-	OPT_EVENT_USER,
-	OPT_EVENT_SINCE,
+	OPT_NOTICE_CLEAR,
+	OPT_NOTICE_SHOW,
 	OPT_SIM_GPUS,
 	OPT_SIM_DRIVER,
 	OPT_SIM_LIST,
@@ -265,6 +265,7 @@ int cli_job_again(struct cli *cli, struct error *err);
 int cli_job_events(struct cli *cli, struct error *err);
 int cli_events(struct cli *cli, struct error *err);
 int cli_audit(struct cli *cli, struct error *err);
+int cli_notice(struct cli *cli, struct error *err);
 int cli_check(struct cli *cli, struct error *err);
 int cli_kubernetes(struct cli *cli, struct error *err);
 int cli_completion(struct cli *cli, struct error *err);

@@ -56,7 +56,8 @@ static const struct section {
 	{"Queues", {"enqueue", "job", "queue", "agent"}},
 	{"Containers", {"podman", "docker", "apptainer", "cdi", "image", "hook"}},
 	{"Cluster", {"kubernetes"}},
-	{"Administrator", {"quota", "report", "timeslicing", "node", "mig", "events", "audit"}},
+	{"Administrator",
+	 {"quota", "report", "timeslicing", "node", "mig", "events", "audit", "notice"}},
 	{"Simulated GPUs", {"sim"}},
 };
 

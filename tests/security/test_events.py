@@ -57,3 +57,20 @@ def test_waiting_readers_of_one_user_hold_up_nobody(lab):
     done = lab.run(MALLORY, CARVE, "events", "--from", str((1 << 53) - 1))
     assert done.returncode == 2 and "the next event has number" in done.stderr
     wait_until(lab.serves_still)
+
+
+@pytest.mark.attack("1", "users who set the notice, take it back, and say that others have seen it")
+def test_a_user_says_of_nobody_else_that_the_notice_was_shown(lab):
+    for options in (("free GPUs",), ("--clear",)):
+        done = lab.run(MALLORY, CARVE, "notice", *options)
+        assert done.returncode == 5 and "the notice is set by root" in done.stderr, done.stderr
+    assert lab.run(ROOT, CARVE, "notice", "read this").returncode == 0
+    script = ("import http.client, json, os, socket, sys\n"
+              "def call(method, body):\n"
+              "    c = http.client.HTTPConnection('x'); c.sock = socket.socket(socket.AF_UNIX); c.sock.connect(os.environ['CARVE_HOST'])\n"
+              "    c.request(method, '/v1/notice', json.dumps(body) if body else None); return json.loads(c.getresponse().read())\n"
+              "number = call('GET', None)['number']\n"
+              f"for body in ({{'seen': number, 'uid': {ALICE}}}, {{'seen': number}}, {{'seen': number}}): answer = call('POST', body)\n"
+              "print(json.dumps(answer))\n")
+    assert json.loads(lab.run(MALLORY, "/usr/bin/python3", "-c", script).stdout)["due"] is False
+    assert json.loads(lab.run(ALICE, CARVE, "notice", "--json").stdout)["due"] is True

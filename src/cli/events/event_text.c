@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clean_text.h"
 #include "base/macros.h"
 #include "client/sessions.h"
 
@@ -51,5 +50,6 @@ const char *event_line(const json_t *event, char buf[static EVENT_LINE_SIZE])
 	if (*text)
 		add(&line, "%s %s", *before || *after ? ";" : ":", text);
 	actor_add(&line, event);
-	return clean_text(line.text, buf, EVENT_LINE_SIZE);
+	memcpy(buf, line.text, line.used + 1);
+	return buf;
 }

@@ -24,7 +24,7 @@
 
 static int filters_read(const struct cli *cli, char filters[static FILTER_SIZE], struct error *err)
 {
-	const char *kind = cli->value[OPT_EVENT_KIND], *user = cli->value[OPT_EVENT_USER];
+	const char *kind = cli->value[OPT_EVENT_KIND], *user = cli->value[OPT_JOB_USER];
 	char number[32];
 	uid_t uid;
 	int rc = user ? user_find(user, &uid, err) : 0;
@@ -164,7 +164,7 @@ static const struct column columns[] = {
 int cli_audit(struct cli *cli, struct error *err)
 {
 	cleanup_json json_t *changes = NULL;
-	const char *wanted = cli->value[OPT_EVENT_SINCE];
+	const char *wanted = cli->value[OPT_JOB_SINCE];
 	char filters[FILTER_SIZE];
 	struct client client;
 	int64_t since;

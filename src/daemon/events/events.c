@@ -19,7 +19,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "daemon/host/listeners.h"
+#include "daemon/events/events_private.h"
+#include "daemon/events/notice.h"
 #include "daemon/host/owner.h"
 #include "daemon/host/peer.h"
 
@@ -27,16 +28,6 @@
 #define EVENT_LIFE_NS (366 * 86400 * INT64_C(1000000000))
 /* Seconds between two looks for events that are too old. Each look removes at most 64. */
 #define EXPIRE_SECONDS 600u
-
-struct events {
-	struct store *store;
-	struct store_event_log log;
-	bool boot_due;             /* no event of this life of the host is in the database */
-	int64_t of_users, of_node; /* events in the database */
-	unsigned seconds;          /* since the last look for old events */
-	bool told;                 /* listeners have not heard of the last event */
-	struct listeners listeners;
-};
 
 int events_start(struct store *store, struct events **ret)
 {
@@ -49,6 +40,8 @@ int events_start(struct store *store, struct events **ret)
 	int rc = store_event_log(store, &events->log);
 	if (rc == 0)
 		rc = store_events_count(store, &events->of_users, &events->of_node);
+	if (rc == 0)
+		rc = notice_load(events);
 	if (rc < 0)
 		return rc == -ENOENT ? -EUCLEAN : rc;
 	const char *boot = store_boot_id(store);

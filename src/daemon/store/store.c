@@ -120,6 +120,10 @@ static const char *const migrations[] = {
 	"ALTER TABLE session ADD COLUMN timeout INTEGER NOT NULL DEFAULT 0;"
 	"CREATE INDEX session_name ON session(uid, name, ended) WHERE name<>'';"
 	"CREATE INDEX session_current ON session(uid, ended) WHERE ephemeral=0 AND name='';",
+	/* The notice, and the users who have seen it. */
+	"CREATE TABLE notice(one INTEGER PRIMARY KEY CHECK(one = 1), number INTEGER, at INTEGER,"
+	" uid INTEGER, text TEXT);"
+	"CREATE TABLE notice_seen(uid INTEGER PRIMARY KEY);",
 	NULL,
 };
 
@@ -293,6 +297,11 @@ static const char *const texts[STATEMENTS] = {
 			    "charged=-1 ORDER BY number LIMIT 1)",
 	[EVENTS_EXPIRE] = "DELETE FROM event WHERE number IN (SELECT number FROM event WHERE "
 			  "at < ?1 ORDER BY at LIMIT 64)",
+	[NOTICE_GET] = "SELECT number, at, uid, text FROM notice",
+	[NOTICE_PUT] = "INSERT OR REPLACE INTO notice VALUES(1,?1,?2,?3,?4)",
+	[NOTICE_FORGET] = "DELETE FROM notice_seen",
+	[NOTICE_SEEN] = "SELECT count(*) FROM notice_seen WHERE uid=?1",
+	[NOTICE_SEE] = "INSERT OR IGNORE INTO notice_seen VALUES(?1)",
 };
 
 /* ---- statements -------------------------------------------------------------------------- */

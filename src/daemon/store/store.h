@@ -383,4 +383,19 @@ int store_events_trim_user(struct store *store, int64_t charged, uint32_t keep,
 int store_event_trim(struct store *store, bool of_users);
 /* Removes some events from before that moment. */
 int store_events_expire(struct store *store, int64_t before, unsigned *ret_removed);
+/* The notice that users are shown (daemon/events/notice.h). */
+#define STORE_NOTICE_SIZE 1024
+struct store_notice {
+	int64_t number;               /* ascending; 0: none was set yet */
+	int64_t at;                   /* CLOCK_REALTIME, ns */
+	uint32_t uid;                 /* the administrator who set it */
+	char text[STORE_NOTICE_SIZE]; /* "": there is none now */
+};
+
+int store_notice_get(struct store *store, struct store_notice *ret);
+/* On the disk itself when it returns; nobody has seen it then. */
+int store_notice_put(struct store *store, const struct store_notice *notice);
+/* Whether this user has seen the notice; and that the user has. */
+int store_notice_is_seen(struct store *store, uid_t uid, bool *ret);
+int store_notice_see(struct store *store, uid_t uid);
 const char *store_boot_id(const struct store *store);

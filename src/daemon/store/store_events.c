@@ -102,3 +102,46 @@ int store_events_expire(struct store *store, int64_t before, unsigned *ret_remov
 	*ret_removed = removed(store, rc);
 	return rc;
 }
+
+/* ---- the notice ---------------------------------------------------------------------------- */
+
+static const struct record_field notice_fields[] = {
+	RECORD_FIELD(struct store_notice, number, "number"),
+	RECORD_FIELD(struct store_notice, at, "at"),
+	RECORD_FIELD(struct store_notice, uid, "uid"),
+	RECORD_FIELD(struct store_notice, text, "text"),
+	{0},
+};
+
+int store_notice_get(struct store *store, struct store_notice *ret)
+{
+	return row_get(store_statement(store, NOTICE_GET), notice_fields, ret);
+}
+
+int store_notice_put(struct store *store, const struct store_notice *notice)
+{
+	store_sync_each_commit(store, true);
+	int rc = store_begin(store);
+	if (rc == 0)
+		rc = store_put(store, NOTICE_PUT, notice_fields, notice);
+	if (rc == 0)
+		rc = store_step(store_statement(store, NOTICE_FORGET));
+	rc = store_finish(store, rc);
+	store_sync_each_commit(store, false);
+	return rc;
+}
+
+int store_notice_is_seen(struct store *store, uid_t uid, bool *ret)
+{
+	int64_t count = 0;
+	int rc = row_get_numbers(row_bind(store_statement(store, NOTICE_SEEN), ROW_NUMBER(uid)),
+				 &count, 1);
+
+	*ret = count > 0;
+	return rc;
+}
+
+int store_notice_see(struct store *store, uid_t uid)
+{
+	return store_run(store, NOTICE_SEE, ROW_NUMBER(uid));
+}
