@@ -118,6 +118,16 @@ def test_ends_of_jobs_are_told_by_a_unit_of_each_manager(units, tmp_path, manage
     assert directive("Restart", unit) == ["always"] and directive("StartLimitIntervalSec", unit) == ["0"]
 
 
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
+def test_events_of_the_node_are_told_by_a_unit(units):
+    unit = "carve-node-events@.service"
+    done = run(["systemd-analyze", "--system", "verify", units / "carve-node-events@slack.service"], env=clean_env({"SYSTEMD_UNIT_PATH": f"{units}:"}))
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    assert directive("ExecStart", unit)[0].endswith("/carve events --cursor-file ${STATE_DIRECTORY}/%i.json")
+    assert directive("StateDirectory", unit) == ["carve-node-events"] and directive("EnvironmentFile", unit) == ["%E/carve/node-events/%i.env"]
+    assert directive("Restart", unit) == ["always"] and directive("StartLimitIntervalSec", unit) == ["0"]
+
+
 def children(pid):
     """Folders of /proc."""
     for line in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
