@@ -75,6 +75,14 @@ void turn_accounts_gpu_end(struct leases *l, uint32_t gpu)
 
 /* ---- members ----------------------------------------------------------------------------- */
 
+static void member_note(const struct leases *l, struct lease_member *m, uint64_t now)
+{
+	struct lease_client_stat stat;
+
+	if (lease_client_stat(l->table, m->number, now, &stat) == 0)
+		m->kept = lease_kept_of(&stat);
+}
+
 void turn_accounts_join(struct leases *l, struct lease_member *m)
 {
 	struct lease_entry *e =
@@ -88,6 +96,7 @@ void turn_accounts_join(struct leases *l, struct lease_member *m)
 	lease_clock_raise(&l->clock,
 			  MIN(lease_client_left_at(e->numbers, e->count), now_monotonic_ns()));
 	(void)lease_client_take_up(l->table, m->number, e->numbers, e->count, turns_now(l));
+	member_note(l, m, turns_now(l));
 	m->stalls = e->stalls;
 	m->reopened = e->reopened;
 	m->info.counted_from = MIN(m->info.counted_from, e->counted_from);
@@ -95,6 +104,7 @@ void turn_accounts_join(struct leases *l, struct lease_member *m)
 
 static void member_write(const struct leases *l, struct lease_member *m, uint64_t now)
 {
+	member_note(l, m, now);
 	if (!m->account)
 		m->account = lease_entry_free(l->accounts->session, LEASE_ACCOUNTS_SESSIONS);
 	if (!m->account)

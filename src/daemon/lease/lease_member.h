@@ -40,6 +40,11 @@ struct member_stalled {
 	uint64_t streams[GATE_STREAMS_MAX / 64];
 };
 
+static inline struct lease_kept lease_kept_of(const struct lease_client_stat *stat)
+{
+	return (struct lease_kept){stat->held_ns, stat->waited_ns, stat->overrun_ns};
+}
+
 struct lease_member {
 	struct lease_member *next;
 	uint64_t number; /* the client's ID in the lease table; never given twice */
@@ -64,6 +69,7 @@ struct lease_member {
 	struct member_stalled *stalled;
 	struct lease_entry *account; /* its own (lease_accounts.h); NULL: none yet */
 	bool account_due;            /* it is to be written: a turn began or ended */
+	struct lease_kept kept;      /* as they were written last */
 	uint64_t asleep_ns; /* a process that waits at its open gate for so long counts as asleep */
 	/* Quiet: no work, no launch, since then; 0: it is not. */
 	uint64_t quiet_since;

@@ -526,6 +526,8 @@ void leases_standing(struct leases *l, const struct lease_member *m, struct leas
 		ret->sliced = false;
 	member_look(m, now, &look);
 	ret->waits = look.waits;
+	/* Where nobody keeps accounts, a killed daemon's are lost in any case. */
+	ret->kept = l->accounts ? m->kept : lease_kept_of(&ret->stat);
 	lease_measured(l->table, m->number, &ret->beyond_ns, &ret->returned_ns);
 	const struct lease_owner *o = owner_find(l, m->culprit);
 	if (o && lease_conduct_suspended(&o->conduct))

@@ -80,6 +80,12 @@ void leases_process_add(struct leases *leases, struct lease_member *member, uint
 /* Its process is gone, or what it had on the GPU is. */
 void leases_process_gone(struct leases *leases, struct lease_member *member, uint32_t slot);
 
+/* Times of a session's turns as they are in its accounts (lease_accounts.h), at most some seconds
+ * old: a daemon that follows on a killed one never has less. */
+struct lease_kept {
+	uint64_t held_ns, waited_ns, overrun_ns;
+};
+
 struct lease_standing {
 	bool sliced; /* one of its GPUs is time-sliced: the rest counts */
 	struct lease_client_stat stat;
@@ -92,6 +98,7 @@ struct lease_standing {
 	uint64_t idle_ns; /* how long it is quiet until its turn is taken to be over */
 	uint64_t forged;  /* times that its gate was found open against the plan */
 	uint64_t waits;   /* times that threads of its living processes waited at the gate */
+	struct lease_kept kept;
 };
 void leases_standing(struct leases *leases, const struct lease_member *member,
 		     struct lease_standing *ret);

@@ -127,9 +127,9 @@ static void time_read(const struct session *session, uint32_t i, const struct le
 	uint32_t request, limit;
 
 	slicing_shares(session, &request, &limit);
-	number[SLICE_GPU_SECONDS] = known ? of->stat.held_ns : METRICS_NONE;
-	number[SLICE_WAIT_SECONDS] = of->stat.waited_ns;
-	number[SLICE_OVERRUN_SECONDS] = of->stat.overrun_ns;
+	number[SLICE_GPU_SECONDS] = known ? of->kept.held_ns : METRICS_NONE;
+	number[SLICE_WAIT_SECONDS] = of->kept.waited_ns;
+	number[SLICE_OVERRUN_SECONDS] = of->kept.overrun_ns;
 	number[SLICE_COMPUTE_REQUEST] = request;
 	number[SLICE_COMPUTE_LIMIT] = limit;
 	number[SLICE_COMPUTE_RECEIVED] = known ? of->stat.received_minute_ppm : METRICS_NONE;
