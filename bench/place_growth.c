@@ -38,7 +38,7 @@ static void measure(const char *name, uint32_t count, struct place_request reque
 					     .offered = true};
 	began = clock_ns();
 	do {
-		if (place_decide(gpus, count, &request, &result) != expected)
+		if (place_decide(PLACE_PACK, gpus, count, &request, &result) != expected)
 			exit(2);
 		decisions++;
 		passed = clock_ns() - began;

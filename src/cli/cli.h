@@ -52,6 +52,8 @@ enum cli_option_id {
 	OPT_MIG_GPUS,
 	OPT_DYNAMIC_MIG,
 	OPT_ENABLE_MODE,
+	OPT_REASON,
+	OPT_DRAIN_WAIT,
 	OPT_OLDER_THAN,
 	OPT_BACKEND,
 	OPT_MIG_SHARE,
@@ -245,6 +247,8 @@ int cli_timeslicing_trace(struct cli *cli, struct error *err);
 int cli_outside(struct cli *cli, struct error *err);
 int cli_mig_list(struct cli *cli, struct error *err);
 int cli_mig_gc(struct cli *cli, struct error *err);
+int cli_node_drain(struct cli *cli, struct error *err);
+int cli_node_resume(struct cli *cli, struct error *err);
 int cli_node_set_role(struct cli *cli, struct error *err);
 int cli_node_remove_role(struct cli *cli, struct error *err);
 int cli_mig_simulate(struct cli *cli, struct error *err);

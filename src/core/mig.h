@@ -15,7 +15,8 @@
  * destroyed for it. Free placements are compared by their cost: how much of what may be asked next
  * they spoil (core/mig_score.c). Where requests have been finding no room, cost also outweighs the
  * order above (MIG_SCARCE). At equal cost the fuller GPU is taken, so that others become empty.
- * Instances in use are never moved. */
+ * With `spread` the emptiest GPU is taken first, in parts of its units, and cost decides among
+ * equal GPUs only. Instances in use are never moved. */
 #pragma once
 
 #include <stdbool.h>
@@ -161,6 +162,7 @@ struct mig_pool {
 	struct mig_die *dies;
 	struct mig_gpu *gpus;
 	uint32_t die_count, gpu_count;
+	bool spread; /* the caller's: PLACE_SPREAD (core/place.h) */
 	/* Arrivals that found no room at once, decayed as the demand is; and those of them that
 	 * stayed to wait. */
 	double turned_away, queued;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/units.h"
 
 /* Costs nearer than this are equal: they are sums of a few dozen products. */
 #define COST_EQUAL 1e-9
@@ -54,9 +55,21 @@ static uint32_t lasting_count(const struct search *s, const struct mig_gpu *gpu)
 	return s->pool->queued >= MIG_QUEUES ? 0 : MIN(gpu->live_count, LASTING_COUNT);
 }
 
-/* How little is likely to be free on the GPU soon, then how little is now. */
+/* The part of the GPU's units that no session has. GPUs of several kinds are filled alike. */
+static uint32_t gpu_free_part(const struct search *s, const struct mig_gpu *gpu)
+{
+	uint32_t units = s->pool->dies[gpu->die].units;
+	uint32_t live = (uint32_t)__builtin_popcount(gpu->live);
+
+	return live < units ? (units - live) * SHARE_ONE / units : 0;
+}
+
+/* How little is likely to be free on the GPU soon, then how little is now. Where sessions are
+ * spread, how much is free. The GPU with the higher number goes first. */
 static uint32_t gpu_occupancy(const struct search *s, const struct mig_gpu *gpu)
 {
+	if (s->pool->spread)
+		return gpu_free_part(s, gpu);
 	return lasting_count(s, gpu) * (MIG_UNITS_MAX + 1) +
 	       (uint32_t)__builtin_popcount(gpu->live);
 }
@@ -102,8 +115,11 @@ static bool seen_before(const struct search *s, struct seen *seen, const struct 
 	return false;
 }
 
-static bool cost_is_better(const struct best *best, double cost, uint32_t occupancy)
+static bool cost_is_better(const struct search *s, const struct best *best, double cost,
+			   uint32_t occupancy)
 {
+	if (best->found && s->pool->spread && occupancy != best->occupancy)
+		return occupancy > best->occupancy;
 	if (!best->found || cost < best->cost - COST_EQUAL)
 		return true;
 	return cost < best->cost + COST_EQUAL && occupancy > best->occupancy;
@@ -131,7 +147,7 @@ static void reuse_on(const struct search *s, uint32_t index, struct best *best)
 			continue;
 		double cost = mig_cost(die, gpu->live, profile, in->start);
 
-		if (!is_worth_it(s, cost, occupancy) || !cost_is_better(best, cost, occupancy))
+		if (!is_worth_it(s, cost, occupancy) || !cost_is_better(s, best, cost, occupancy))
 			continue;
 		*best = (struct best){.found = true, .cost = cost, .occupancy = occupancy};
 		best->choice = (struct mig_choice){.step = MIG_REUSE,
@@ -173,7 +189,7 @@ static void create_on(const struct search *s, uint32_t index, bool doubtful, str
 		uint8_t start = (uint8_t)__builtin_ctz(starts);
 		double cost = mig_cost(die, gpu->live, profile, start);
 
-		if (!is_worth_it(s, cost, occupancy) || !cost_is_better(best, cost, occupancy))
+		if (!is_worth_it(s, cost, occupancy) || !cost_is_better(s, best, cost, occupancy))
 			continue;
 		*best = (struct best){.found = true, .cost = cost, .occupancy = occupancy};
 		best->choice = (struct mig_choice){.step = MIG_CREATE,
@@ -265,8 +281,8 @@ static bool victims_find(const struct mig_gpu *gpu, const struct mig_die *die, u
 	return v.mask != 0;
 }
 
-static bool victims_are_better(const struct best *best, const struct victims *v, double cost,
-			       uint32_t occupancy)
+static bool victims_are_better(const struct search *s, const struct best *best,
+			       const struct victims *v, double cost, uint32_t occupancy)
 {
 	uint32_t count = (uint32_t)__builtin_popcount(v->mask);
 
@@ -274,7 +290,7 @@ static bool victims_are_better(const struct best *best, const struct victims *v,
 		return !best->found || count < best->destroyed;
 	if (v->newest != best->newest)
 		return v->newest < best->newest;
-	return cost_is_better(best, cost, occupancy);
+	return cost_is_better(s, best, cost, occupancy);
 }
 
 static void replace_on(const struct search *s, uint32_t index, struct best *best)
@@ -293,7 +309,7 @@ static void replace_on(const struct search *s, uint32_t index, struct best *best
 
 		if (!is_worth_it(s, cost, occupancy) ||
 		    !victims_find(gpu, die, profile, start, &v) ||
-		    !victims_are_better(best, &v, cost, occupancy))
+		    !victims_are_better(s, best, &v, cost, occupancy))
 			continue;
 		*best = (struct best){.found = true, .cost = cost, .occupancy = occupancy};
 		best->destroyed = (uint32_t)__builtin_popcount(v.mask);
@@ -348,7 +364,7 @@ static void best_find(const struct search *s, struct best *best)
 			double cost =
 				mig_cost(die, gpu->live, profile, (uint8_t)__builtin_ctz(starts));
 
-			if (cost_is_better(best, cost, occupancy))
+			if (cost_is_better(s, best, cost, occupancy))
 				*best = (struct best){
 					.found = true, .cost = cost, .occupancy = occupancy};
 		}
@@ -371,10 +387,11 @@ static bool find_one(struct search *s, struct mig_choice *ret)
 
 	s->cost_max = DBL_MAX;
 	s->occupancy_min = 0;
-	if (s->pool->turned_away >= MIG_SCARCE && has_idle(s->pool))
+	bool scarce = s->pool->turned_away >= MIG_SCARCE;
+	if ((scarce || s->pool->spread) && has_idle(s->pool))
 		best_find(s, &best);
 	if (best.found) {
-		s->cost_max = best.cost + COST_EQUAL;
+		s->cost_max = scarce ? best.cost + COST_EQUAL : DBL_MAX;
 		s->occupancy_min = best.occupancy;
 		if (find_reuse(s, ret) || find_create(s, false, ret) || find_replace(s, ret))
 			return true;

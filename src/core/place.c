@@ -56,6 +56,8 @@ static enum place_reason eligible(const struct place_gpu *gpu, size_t index,
 		return PLACE_NOT_OFFERED;
 	if (requested < SLICE_BYTES_MIN || requested < gpu->context)
 		return PLACE_TOO_SMALL;
+	if (gpu->drained)
+		return PLACE_DRAINED;
 	if (request->kind == PLACE_WHOLE && gpu->sessions)
 		return PLACE_NOT_EMPTY;
 	if (!time_left(gpu, request))
@@ -95,27 +97,52 @@ static bool tolerable(const struct place_gpu *gpu, const struct place_request *r
 		       (unsigned __int128)requested * PLACE_TOLERANCE_PERCENT;
 }
 
-/* How tight the fit is: what would be left of memory, then of time. */
+/* How well a GPU suits, by the steps of place.h: the lower number goes first. */
 struct fit {
 	uint64_t memory, time;
+	uint32_t busy;
 };
 
-/* Keeps `grant` sorted by fit, tightest first, and drops what falls off the end. */
+/* Keeps `grant` sorted by fit, the best first, and drops what falls off the end. */
 struct shortlist {
 	struct place_grant grant[PLACE_GPUS_MAX];
 	struct fit fit[PLACE_GPUS_MAX];
 	uint32_t count, limit;
 };
 
-static bool tighter(struct fit a, struct fit b)
+static bool is_better(struct fit a, struct fit b)
 {
-	return a.memory < b.memory || (a.memory == b.memory && a.time < b.time);
+	if (a.memory != b.memory)
+		return a.memory < b.memory;
+	return a.time != b.time ? a.time < b.time : a.busy < b.busy;
 }
 
-/* The time of a GPU that is not promised yet. If it is not shared, there is nothing to waste. */
-static uint64_t time_unpromised(const struct place_gpu *gpu)
+/* If time is not shared, there is none to waste, and none that is promised. */
+static uint64_t time_order(enum place_policy policy, const struct place_gpu *gpu)
 {
-	return gpu->shared_time && gpu->share < SHARE_ONE ? SHARE_ONE - gpu->share : 0;
+	uint64_t promised = gpu->share < SHARE_ONE ? gpu->share : SHARE_ONE;
+
+	if (!gpu->shared_time)
+		return 0;
+	return policy == PLACE_PACK ? SHARE_ONE - promised : promised;
+}
+
+static struct fit fit_of(enum place_policy policy, const struct place_gpu *gpu, uint64_t memory)
+{
+	return (struct fit){.memory = memory,
+			    .time = time_order(policy, gpu),
+			    .busy = gpu->shared_time ? 0 : gpu->busy};
+}
+
+/* `left` of the GPU's memory, of which the request takes `requested`. GPUs of several sizes are
+ * filled alike by SPREAD, in parts of what each can grant. */
+static uint64_t memory_order(enum place_policy policy, const struct place_gpu *gpu,
+			     uint64_t requested, uint64_t left)
+{
+	if (policy == PLACE_PACK)
+		return left - requested;
+	return SHARE_ONE -
+	       (uint64_t)((unsigned __int128)(left - requested) * SHARE_ONE / place_capacity(gpu));
 }
 
 static void shortlist_offer(struct shortlist *list, struct place_grant grant, struct fit fit)
@@ -123,7 +150,7 @@ static void shortlist_offer(struct shortlist *list, struct place_grant grant, st
 	uint32_t at = list->count;
 
 	/* Equal fits stay in the order of the GPUs. */
-	while (at && tighter(fit, list->fit[at - 1]))
+	while (at && is_better(fit, list->fit[at - 1]))
 		at--;
 	if (at == list->limit)
 		return;
@@ -136,9 +163,9 @@ static void shortlist_offer(struct shortlist *list, struct place_grant grant, st
 	list->fit[at] = fit;
 }
 
-/* Fills the list with GPUs that fulfil the request in full, the tightest first. Room is looked at
- * first, as most GPUs of a full pool have none. */
-static void collect_full(const struct place_gpu *gpus, size_t gpu_count,
+/* Fills the list with GPUs that fulfil the request in full. Room is looked at first, as most GPUs
+ * of a full pool have none. */
+static void collect_full(enum place_policy policy, const struct place_gpu *gpus, size_t gpu_count,
 			 const struct place_request *request, struct shortlist *list)
 {
 	for (size_t i = 0; i < gpu_count; i++) {
@@ -148,14 +175,16 @@ static void collect_full(const struct place_gpu *gpus, size_t gpu_count,
 		if (requested <= left && eligible(&gpus[i], i, request, requested) == PLACE_FITS)
 			shortlist_offer(list,
 					(struct place_grant){(uint32_t)i, requested, requested},
-					(struct fit){left - requested, time_unpromised(&gpus[i])});
+					fit_of(policy, &gpus[i],
+					       memory_order(policy, &gpus[i], requested, left)));
 	}
 }
 
-/* Likewise with remainders that the tolerance allows, the largest first; those that hold the whole
- * request count as just that. */
-static void collect_tolerable(const struct place_gpu *gpus, size_t gpu_count,
-			      const struct place_request *request, struct shortlist *list)
+/* Fills the list with remainders that the tolerance allows, the largest first; GPUs that hold the
+ * whole request are in it, too. */
+static void collect_tolerable(enum place_policy policy, const struct place_gpu *gpus,
+			      size_t gpu_count, const struct place_request *request,
+			      struct shortlist *list)
 {
 	for (size_t i = 0; i < gpu_count; i++) {
 		uint64_t requested = place_requested(&gpus[i], request);
@@ -165,7 +194,7 @@ static void collect_tolerable(const struct place_gpu *gpus, size_t gpu_count,
 		if (tolerable(&gpus[i], request, requested, left) &&
 		    eligible(&gpus[i], i, request, requested) == PLACE_FITS)
 			shortlist_offer(list, (struct place_grant){(uint32_t)i, bytes, requested},
-					(struct fit){UINT64_MAX - left, time_unpromised(&gpus[i])});
+					fit_of(policy, &gpus[i], UINT64_MAX - left));
 	}
 }
 
@@ -210,19 +239,19 @@ static void sort_by_index(struct place_grant *grant, uint32_t count)
 		}
 }
 
-int place_decide(const struct place_gpu *gpus, size_t gpu_count,
+int place_decide(enum place_policy policy, const struct place_gpu *gpus, size_t gpu_count,
 		 const struct place_request *request, struct place_result *ret)
 {
 	struct shortlist list = {.limit = request->count};
 
 	if (request->count == 0 || request->count > PLACE_GPUS_MAX)
 		return -ENOSPC;
-	collect_full(gpus, gpu_count, request, &list);
+	collect_full(policy, gpus, gpu_count, request, &list);
 	bool tolerance = list.count < request->count;
 	if (tolerance) {
 		list.count = 0;
 		if (!request->strict || request->lacks_resident)
-			collect_tolerable(gpus, gpu_count, request, &list);
+			collect_tolerable(policy, gpus, gpu_count, request, &list);
 		level(&list, request->kind);
 	}
 	if (list.count < request->count)
@@ -246,6 +275,7 @@ bool place_possible(const struct place_gpu *gpus, size_t gpu_count,
 		empty.promised = 0;
 		empty.sessions = 0;
 		empty.share = 0;
+		empty.drained = false;
 		uint64_t requested = place_requested(&empty, request);
 		uint64_t left = place_available(&empty);
 

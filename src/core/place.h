@@ -2,9 +2,18 @@
  * plain structs out, no clock, no I/O, no allocation. All sizes in bytes, shares in millionths
  * (SHARE_ONE).
  *
- * Best fit: among the GPUs that can fulfil a request, the one with the least memory left afterwards
- * takes it, so that big requests find big holes. Where that is equal and time is shared, the one
- * with the least time left to promise takes it; then the lower index. */
+ * Among the GPUs that can fulfil a request in full, the policy chooses:
+ *
+ * 1. memory. PLACE_PACK takes the GPU with the fewest bytes left afterwards, so that big requests
+ *    find big holes. PLACE_SPREAD takes the GPU of which the largest part is left afterwards.
+ * 2. Where that is equal: the time that is left to promise, of GPUs whose time is shared. PACK
+ * takes the least, SPREAD the most.
+ * 3. Where that is equal, too: the GPU time that was used lately (core/busy.h), of GPUs whose time
+ * is not shared. Both take the least.
+ * 4. The lower index.
+ *
+ * Remainders by the 93% rule are taken where no GPU has all of it, the largest first in either
+ * policy; then steps 2 to 4 follow. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,6 +29,11 @@
 /* GPUs of one session, at most (what a ledger has room for). */
 #define PLACE_GPUS_MAX 64u
 
+enum place_policy {
+	PLACE_PACK,   /* the fullest GPU, so that others stay empty for requests of whole GPUs */
+	PLACE_SPREAD, /* the emptiest GPU, so that sessions share a GPU as late as possible */
+};
+
 struct place_gpu {
 	uint64_t total;    /* the driver's figure */
 	uint64_t reserved; /* the part of it that the driver keeps for itself */
@@ -29,7 +43,9 @@ struct place_gpu {
 	uint32_t sessions; /* slices on it */
 	uint64_t share;    /* sum of the compute requests on it */
 	bool shared_time;  /* in a time-slicing mode: compute is promised too, at most SHARE_ONE */
+	uint32_t busy;     /* busy_percent(): the part of its time that was used lately */
 	bool offered;      /* false: not ours to give (another daemon's, lost, failing) */
+	bool drained;      /* an administrator gives out nothing new of it until it is resumed */
 };
 
 enum place_kind {
@@ -70,7 +86,8 @@ enum place_reason {
 	PLACE_NOT_OFFERED,
 	PLACE_NOT_ALLOWED, /* not in `allowed` */
 	PLACE_TOO_SMALL,   /* the slice would not hold one context */
-	PLACE_NOT_EMPTY,   /* a whole GPU was asked */
+	PLACE_DRAINED,
+	PLACE_NOT_EMPTY, /* a whole GPU was asked */
 	PLACE_NO_MEMORY,
 	PLACE_NO_COMPUTE,
 };
@@ -90,8 +107,9 @@ enum place_reason place_check(const struct place_gpu *gpus, size_t index,
 
 /* Decides. 0; -ENOSPC: not now (or never: see place_possible); -EDOM: every GPU that is offered and
  * allowed would get a slice too small for one context. */
-int place_decide(const struct place_gpu *gpus, size_t gpu_count,
+int place_decide(enum place_policy policy, const struct place_gpu *gpus, size_t gpu_count,
 		 const struct place_request *request, struct place_result *ret);
-/* Whether the request would be granted if nobody else held anything on these GPUs. */
+/* Whether the request would be granted if nobody else held anything on these GPUs, and none were
+ * drained. */
 bool place_possible(const struct place_gpu *gpus, size_t gpu_count,
 		    const struct place_request *request);

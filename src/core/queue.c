@@ -83,6 +83,7 @@ void queue_give(struct place_gpu *gpus, const struct place_grant *grant, uint32_
 
 /* The room that a decision is about. */
 struct room {
+	enum place_policy policy;
 	const struct place_gpu *gpus;
 	size_t gpu_count;
 	struct mig_pool *instances; /* NULL: none */
@@ -120,7 +121,8 @@ static bool fits_exactly(const struct room *room, const struct place_request *re
 			 struct placement *ret)
 {
 	struct mig_request instances = instances_of(request);
-	bool cut = place_decide(room->gpus, room->gpu_count, request, &ret->place) == 0;
+	bool cut =
+		place_decide(room->policy, room->gpus, room->gpu_count, request, &ret->place) == 0;
 	bool whole = request->kind == PLACE_WHOLE;
 
 	ret->instances.count = 0;
@@ -248,9 +250,10 @@ struct reservation {
 	uint64_t begins_ns, blocker;
 };
 
-static bool reservation_try(struct reservation *r, size_t gpu_count, const struct queue_job *job)
+static bool reservation_try(struct reservation *r, const struct queue_state *state,
+			    const struct queue_job *job)
 {
-	const struct room room = {r->gpus, gpu_count,
+	const struct room room = {state->policy, r->gpus, state->gpu_count,
 				  r->instances.from ? &r->instances.pool : NULL};
 	struct queue_job least = *job;
 
@@ -277,7 +280,7 @@ static void reservation_make(struct queue_state *state, const struct queue_job *
 
 		queue_give(r->gpus, running->grant, running->grant_count, running->compute);
 		instances_set(&r->instances, running->id, MIG_IDLE);
-		if (!reservation_try(r, state->gpu_count, job))
+		if (!reservation_try(r, state, job))
 			continue;
 		r->begins_ns = running->ends_ns;
 		if (r->begins_ns < state->now_ns)
@@ -292,7 +295,7 @@ static void reservation_make(struct queue_state *state, const struct queue_job *
 	instances_set(&r->instances, 0, MIG_IDLE);
 	r->begins_ns = QUEUE_NEVER;
 	r->blocker = 0;
-	(void)reservation_try(r, state->gpu_count, job);
+	(void)reservation_try(r, state, job);
 }
 
 /* Whether there is an instance for the reservation beside these. */
@@ -332,7 +335,7 @@ static bool harmless(const struct queue_state *state, const struct reservation *
 	for (uint32_t i = 0; i < r->place.place.count; i++)
 		allowed[r->place.place.grant[i].gpu] = 1;
 	request.allowed = allowed;
-	return place_decide(gpus, state->gpu_count, &request, &ignored) == 0;
+	return place_decide(state->policy, gpus, state->gpu_count, &request, &ignored) == 0;
 }
 
 /* ---- deciding ---------------------------------------------------------------------------- */
@@ -349,7 +352,7 @@ static void reserved_gpus_close(const struct placement *place, uint8_t *flags)
 static enum queue_wait place_beside(const struct queue_state *state, const struct reservation *r,
 				    const struct queue_job *job, struct placement *ret)
 {
-	const struct room room = {state->gpus, state->gpu_count,
+	const struct room room = {state->policy, state->gpus, state->gpu_count,
 				  state->mig ? state->mig->pool : NULL};
 	uint8_t others[PLACE_GPUS_MAX];
 
@@ -676,7 +679,8 @@ size_t queue_preempt(struct queue_state *state, const struct queue_job *job, siz
 	struct place_gpu gpus[PLACE_GPUS_MAX];
 	struct instances instances;
 	struct placement place;
-	const struct room room = {gpus, state->gpu_count, instances_copy(&instances, state->mig)};
+	const struct room room = {state->policy, gpus, state->gpu_count,
+				  instances_copy(&instances, state->mig)};
 	size_t all = victims_sort(state, job, victims), count = 0, kept = 0;
 
 	memcpy(gpus, state->gpus, state->gpu_count * sizeof(*gpus));

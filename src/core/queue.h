@@ -64,7 +64,8 @@ struct queue_mig {
 
 struct queue_state {
 	uint64_t now_ns;
-	const struct queue_mig *mig;  /* NULL: no GPU gives out instances */
+	const struct queue_mig *mig; /* NULL: no GPU gives out instances */
+	enum place_policy policy;
 	const struct place_gpu *gpus; /* the memory of running jobs is promised in it */
 	size_t gpu_count;
 	struct queue_running *running; /* sorted here */

@@ -199,6 +199,7 @@ static int slicing_agree(const json_t *root, struct error *err)
 }
 
 static const char *const policies[] = {"report", "kill", NULL};
+static const char *const placements[] = {"pack", "spread", NULL};
 
 static const char *const owners[] = {"none", "group", "all", NULL};
 
@@ -236,6 +237,7 @@ static const struct record_field keys[] = {
 	{"outside_exempt", .take = config_take_outside_exempt},
 	FIELD(show_owners, "show_owners", .words = owners,
 	      .takes = "\"none\", \"group\" or \"all\""),
+	FIELD(placement, "placement", .words = placements, .takes = "\"pack\" or \"spread\""),
 	{"mig_share_group", .take = take_share_group, .takes = "the name or the number of a group"},
 	{"metrics", .take = take_metrics},
 	{"timeSlicing", .take = take_slicing},

@@ -27,6 +27,8 @@
  * - "metrics": {"listen": "127.0.0.1:9400"}: where Prometheus reads (metrics/metrics_config.h)
  * - "show_owners": "group": whose sessions others see the owner of: "none", "group" (of users who
  * are in a group of the caller's, too), or "all"
+ * - "placement": "spread": which of several GPUs a request gets (core/place.h): "pack", the
+ * fullest, or "spread", the emptiest. By default "pack"
  * - "timeSlicing": {"mode": "fair", "lease": "250ms", "granularity": "5%"}: for GPUs that nobody
  * set with `carve timeslicing`; also as {"global": {"core": {"timeSlicing": {...}}}}
  */
@@ -36,6 +38,7 @@
 #include <stdint.h>
 
 #include "core/lease.h"
+#include "core/place.h"
 #include "daemon/metrics/metrics_config.h"
 #include "daemon/settle/exempt.h"
 
@@ -73,6 +76,7 @@ struct config {
 	char mig_share_group[CONFIG_NAME_SIZE]; /* "": none is named */
 	enum slicing_policy slicing_policy;
 	enum show_owners show_owners;
+	enum place_policy placement;
 	struct lease_setting slicing;
 	struct metrics_config metrics;
 	struct config_outside outside;

@@ -23,6 +23,7 @@
 #include "daemon/attach/attach.h"
 #include "daemon/events/events.h"
 #include "daemon/files.h"
+#include "daemon/gpu/gpu_drain.h"
 #include "daemon/gpu/gpu_state.h"
 #include "daemon/host/log.h"
 #include "daemon/host/names.h"
@@ -143,7 +144,10 @@ static int pool_room_start(struct node *node, struct error *err)
 	node->pool.keep = &node->keep;
 	node->pool.store = node->store;
 	node->pool.events = node->events;
-	int rc = pool_start(&node->pool, &node->loop);
+	node->pool.policy = node->config.placement;
+	int rc = gpu_drains_load(&node->pool.drains, node->store);
+	if (rc == 0)
+		rc = pool_start(&node->pool, &node->loop);
 	return rc < 0 ? rc : ROOMS_WAIT;
 }
 

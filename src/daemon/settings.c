@@ -77,6 +77,8 @@ void settings_spread(struct node *node)
 {
 	const struct config *config = &node->config;
 
+	node->pool.policy = config->placement;
+	mig_place_by(node->mig, config->placement);
 	mig_share_among(node->mig, share_group_find(config));
 	node->health.readers = readers_find(config);
 	node->sessions.living.most = config->living_sessions;

@@ -182,6 +182,67 @@ static void a_placement_spoils_as_little_as_it_can(void **state)
 	assert_int_equal(d.choice[0].gpu, 1);
 }
 
+/* The GPU that a request of this size gets, whose instance is then busy. */
+static uint32_t taken_on(uint64_t bytes)
+{
+	struct mig_request request = test_bytes(bytes);
+	struct mig_decision d;
+
+	assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
+	test_take(&t, &d);
+	return d.choice[0].gpu;
+}
+
+static void spread_takes_the_gpu_with_the_most_free_units(void **state)
+{
+	struct mig_request twice = test_bytes(GIB(4));
+	struct mig_decision d;
+
+	pool_of("h100-80gb", 3);
+	t.pool.spread = true;
+	for (uint32_t i = 0; i < 6; i++)
+		assert_int_equal(taken_on(GIB(4)), i % 3);
+	/* Within the GPU the placement that spoils least is taken, as ever. */
+	pool_of("h100-80gb", 2);
+	t.pool.spread = true;
+	test_instance(&t, 0, test_profile(&t, 0, "1g.10gb"), 6, MIG_BUSY, 0);
+	assert_int_equal(mig_decide(&t.pool, &twice, &d), 0);
+	assert_int_equal(d.choice[0].gpu, 1);
+	assert_int_equal(d.choice[0].start, 6);
+	/* Instances of one request are spread, too. */
+	twice.count = 2;
+	pool_of("h100-80gb", 2);
+	t.pool.spread = true;
+	assert_int_equal(mig_decide(&t.pool, &twice, &d), 0);
+	assert_int_not_equal(d.choice[0].gpu, d.choice[1].gpu);
+}
+
+static void spread_leaves_an_idle_instance_of_a_fuller_gpu_alone(void **state)
+{
+	struct mig_request request = test_bytes(GIB(4));
+	struct mig_decision d;
+
+	for (uint32_t scarce = 0; scarce < 2; scarce++) {
+		pool_of("h100-80gb", 2);
+		t.pool.spread = true;
+		t.pool.turned_away = scarce ? 2 * MIG_SCARCE : 0;
+		test_instance(&t, 0, test_profile(&t, 0, "1g.10gb"), 0, MIG_BUSY, 0);
+		test_instance(&t, 0, test_profile(&t, 0, "1g.10gb"), 1, MIG_IDLE, 1);
+		assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
+		assert_int_equal(d.choice[0].gpu, 1);
+		/* Of equal GPUs the one with an idle instance is ready at once. */
+		test_instance(&t, 1, test_profile(&t, 0, "1g.10gb"), 0, MIG_BUSY, 0);
+		if (!scarce) {
+			assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
+			assert_int_equal(d.choice[0].step, MIG_REUSE);
+		}
+		/* What only the fuller GPU can have is still granted there. */
+		t.gpus[1].offered = false;
+		assert_int_equal(mig_decide(&t.pool, &request, &d), 0);
+		assert_int_equal(d.choice[0].gpu, 0);
+	}
+}
+
 static void the_fewest_and_least_recently_used_instances_are_destroyed(void **state)
 {
 	struct mig_request request = test_share(250000);
@@ -577,6 +638,8 @@ int main(void)
 		cmocka_unit_test(requests_of_different_parties_share_no_instance),
 		cmocka_unit_test(an_exact_idle_match_is_reused),
 		cmocka_unit_test(a_placement_spoils_as_little_as_it_can),
+		cmocka_unit_test(spread_takes_the_gpu_with_the_most_free_units),
+		cmocka_unit_test(spread_leaves_an_idle_instance_of_a_fuller_gpu_alone),
 		cmocka_unit_test(the_fewest_and_least_recently_used_instances_are_destroyed),
 		cmocka_unit_test(instances_of_others_are_neither_free_nor_touched),
 		cmocka_unit_test(a_place_that_the_driver_refused_is_not_tried_again),

@@ -205,8 +205,9 @@ static bool mixed_request(struct mixed *m, uint64_t bytes, double end)
 	struct mig_decision decision;
 	struct place_result place;
 	bool mig = mig_decide(&m->mig, &on_mig, &decision) == 0;
-	bool fraction = m->fraction_count &&
-			place_decide(m->fractions, m->fraction_count, &on_fraction, &place) == 0;
+	bool fraction =
+		m->fraction_count && place_decide(PLACE_PACK, m->fractions, m->fraction_count,
+						  &on_fraction, &place) == 0;
 
 	mig_arrival(&m->mig, &on_mig, mig || fraction ? MIG_GRANTED : MIG_REFUSED);
 	if (mig && fraction)

@@ -45,24 +45,24 @@ static void tolerance_example(void **state)
 	struct place_result result;
 
 	for (int i = 0; i < 15; i++) {
-		assert_int_equal(place_decide(&gpu, 1, &request, &result), 0);
+		assert_int_equal(place_decide(PLACE_PACK, &gpu, 1, &request, &result), 0);
 		assert_false(result.tolerance_applied);
 		assert_int_equal(result.grant[0].bytes, GIB(5));
 		take(&gpu, &request, &result);
 	}
 	/* 4759 MiB are 92.95% of 5 GiB. */
 	assert_int_equal(place_available(&gpu), MIB(4759));
-	assert_int_equal(place_decide(&gpu, 1, &request, &result), -ENOSPC);
+	assert_int_equal(place_decide(PLACE_PACK, &gpu, 1, &request, &result), -ENOSPC);
 	/* 93% of 5 GiB are 4761.6 MiB. */
 	gpu.total = MIB(15 * 5120) + 4992899481u;
-	assert_int_equal(place_decide(&gpu, 1, &request, &result), -ENOSPC);
+	assert_int_equal(place_decide(PLACE_PACK, &gpu, 1, &request, &result), -ENOSPC);
 	gpu.total++;
-	assert_int_equal(place_decide(&gpu, 1, &request, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, &gpu, 1, &request, &result), 0);
 	assert_true(result.tolerance_applied);
 	assert_int_equal(result.grant[0].bytes, 4992899482u);
 	assert_int_equal(result.grant[0].requested, GIB(5));
 	request.strict = true;
-	assert_int_equal(place_decide(&gpu, 1, &request, &result), -ENOSPC);
+	assert_int_equal(place_decide(PLACE_PACK, &gpu, 1, &request, &result), -ENOSPC);
 }
 
 static void tolerance_is_last_resort(void **state)
@@ -72,12 +72,12 @@ static void tolerance_is_last_resort(void **state)
 	struct place_request request = bytes_of(MIB(1000));
 	struct place_result result;
 
-	assert_int_equal(place_decide(gpus, 2, &request, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 2, &request, &result), 0);
 	assert_int_equal(result.grant[0].gpu, 1);
 	assert_false(result.tolerance_applied);
 	/* The larger of two remainders is taken. */
 	gpus[1].total = MIB(960);
-	assert_int_equal(place_decide(gpus, 2, &request, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 2, &request, &result), 0);
 	assert_int_equal(result.grant[0].gpu, 1);
 	assert_int_equal(result.grant[0].bytes, MIB(960));
 	assert_true(result.tolerance_applied);
@@ -90,17 +90,17 @@ static void best_fit(void **state)
 	struct place_request request = bytes_of(GIB(10));
 	struct place_result result;
 
-	assert_int_equal(place_decide(gpus, 4, &request, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 4, &request, &result), 0);
 	assert_int_equal(result.grant[0].gpu, 1);
 	gpus[2].promised = GIB(10);
-	assert_int_equal(place_decide(gpus, 4, &request, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 4, &request, &result), 0);
 	assert_int_equal(result.grant[0].gpu, 2);
 	static const uint8_t only_first[] = {1, 0, 0, 0};
 	request.allowed = only_first;
-	assert_int_equal(place_decide(gpus, 4, &request, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 4, &request, &result), 0);
 	assert_int_equal(result.grant[0].gpu, 0);
 	gpus[0].offered = false;
-	assert_int_equal(place_decide(gpus, 4, &request, &result), -ENOSPC);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 4, &request, &result), -ENOSPC);
 }
 
 /* With equal memory the time that is left decides: a fraction goes where another one is, and leaves
@@ -120,17 +120,17 @@ static void best_fit_by_time(void **state)
 	gpus[0].share = 100000;
 	gpus[1].share = 500000;
 	gpus[2].share = 800000; /* has not as much left */
-	assert_int_equal(place_decide(gpus, 3, &request, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 3, &request, &result), 0);
 	assert_int_equal(result.grant[0].gpu, 1);
 	/* Memory comes first. */
 	gpus[0].promised = GIB(50);
-	assert_int_equal(place_decide(gpus, 3, &request, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 3, &request, &result), 0);
 	assert_int_equal(result.grant[0].gpu, 0);
 	/* Where the driver shares time nothing is promised of it. */
 	gpus[0].promised = GIB(40);
 	for (int i = 0; i < 3; i++)
 		gpus[i].shared_time = false;
-	assert_int_equal(place_decide(gpus, 3, &request, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 3, &request, &result), 0);
 	assert_int_equal(result.grant[0].gpu, 0);
 }
 
@@ -141,20 +141,20 @@ static void several_gpus(void **state)
 	struct place_result result;
 
 	request.count = 2;
-	assert_int_equal(place_decide(gpus, 3, &request, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 3, &request, &result), 0);
 	assert_int_equal(result.count, 2);
 	assert_int_equal(result.grant[0].gpu, 0);
 	assert_int_equal(result.grant[1].gpu, 2);
 	/* By tolerance the amount is the same on both: the smaller remainder. */
 	request.bytes = GIB(42);
-	assert_int_equal(place_decide(gpus, 3, &request, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 3, &request, &result), 0);
 	assert_true(result.tolerance_applied);
 	assert_int_equal(result.grant[0].gpu, 1);
 	assert_int_equal(result.grant[1].gpu, 2);
 	assert_int_equal(result.grant[0].bytes, GIB(41));
 	assert_int_equal(result.grant[1].bytes, GIB(41));
 	request.count = 4;
-	assert_int_equal(place_decide(gpus, 3, &request, &result), -ENOSPC);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 3, &request, &result), -ENOSPC);
 	assert_false(place_possible(gpus, 3, &request));
 }
 
@@ -168,14 +168,14 @@ static void fractions(void **state)
 	request.strict = true;
 	/* Four quarters fit on each GPU, and not one more. */
 	for (int i = 0; i < 8; i++) {
-		assert_int_equal(place_decide(gpus, 2, &request, &result), 0);
+		assert_int_equal(place_decide(PLACE_PACK, gpus, 2, &request, &result), 0);
 		assert_int_equal(result.grant[0].bytes,
 				 result.grant[0].gpu == 0 ? GIB(20) : GIB(6));
 		take(gpus, &request, &result);
 	}
 	assert_int_equal(place_available(&gpus[0]), 0);
 	assert_int_equal(place_available(&gpus[1]), 0);
-	assert_int_equal(place_decide(gpus, 2, &request, &result), -ENOSPC);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 2, &request, &result), -ENOSPC);
 }
 
 static void whole_gpus(void **state)
@@ -186,18 +186,18 @@ static void whole_gpus(void **state)
 
 	gpus[1].sessions = 1;
 	gpus[1].promised = MIB(100);
-	assert_int_equal(place_decide(gpus, 3, &request, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 3, &request, &result), 0);
 	assert_int_equal(result.grant[0].gpu, 0);
 	assert_int_equal(result.grant[1].gpu, 2);
 	assert_int_equal(result.grant[0].bytes, GIB(80));
 	request.count = 3;
-	assert_int_equal(place_decide(gpus, 3, &request, &result), -ENOSPC);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 3, &request, &result), -ENOSPC);
 	assert_int_equal(place_check(gpus, 1, &request), PLACE_NOT_EMPTY);
 	assert_true(place_possible(gpus, 3, &request));
 	/* A desktop's few MiB do not make a GPU unusable as a whole. */
 	request.count = 1;
 	gpus[0].outside = gpus[2].outside = MIB(50);
-	assert_int_equal(place_decide(gpus, 3, &request, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 3, &request, &result), 0);
 	assert_true(result.tolerance_applied);
 	assert_int_equal(result.grant[0].bytes, GIB(80) - MIB(50));
 }
@@ -211,18 +211,18 @@ static void compute(void **state)
 	request.compute = SHARE_ONE * 6 / 10;
 	gpus[0].shared_time = gpus[1].shared_time = true;
 	for (int i = 0; i < 2; i++) {
-		assert_int_equal(place_decide(gpus, 2, &request, &result), 0);
+		assert_int_equal(place_decide(PLACE_PACK, gpus, 2, &request, &result), 0);
 		assert_int_equal(result.grant[0].gpu, i);
 		take(gpus, &request, &result);
 	}
-	assert_int_equal(place_decide(gpus, 2, &request, &result), -ENOSPC);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 2, &request, &result), -ENOSPC);
 	assert_int_equal(place_check(gpus, 0, &request), PLACE_NO_COMPUTE);
 	request.compute = SHARE_ONE * 4 / 10;
-	assert_int_equal(place_decide(gpus, 2, &request, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 2, &request, &result), 0);
 	/* Where time is not promised, it does not matter. */
 	gpus[0].shared_time = gpus[1].shared_time = false;
 	request.compute = SHARE_ONE;
-	assert_int_equal(place_decide(gpus, 2, &request, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 2, &request, &result), 0);
 }
 
 static void contexts(void **state)
@@ -234,16 +234,16 @@ static void contexts(void **state)
 	gpus[0].context = MIB(500);
 	gpus[1].context = MIB(200);
 	/* It fits on the small one. */
-	assert_int_equal(place_decide(gpus, 2, &request, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 2, &request, &result), 0);
 	assert_int_equal(result.grant[0].gpu, 1);
 	gpus[1].context = MIB(301);
-	assert_int_equal(place_decide(gpus, 2, &request, &result), -EDOM);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 2, &request, &result), -EDOM);
 	assert_int_equal(place_check(gpus, 0, &request), PLACE_TOO_SMALL);
 	gpus[1].context = MIB(300);
-	assert_int_equal(place_decide(gpus, 2, &request, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 2, &request, &result), 0);
 	/* A remainder too small for a context is no consolation. */
 	gpus[1].promised = GIB(16) - MIB(290);
-	assert_int_equal(place_decide(gpus, 2, &request, &result), -ENOSPC);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 2, &request, &result), -ENOSPC);
 }
 
 static void outside_use(void **state)
@@ -253,7 +253,7 @@ static void outside_use(void **state)
 	struct place_result result;
 
 	gpu.outside = GIB(45);
-	assert_int_equal(place_decide(&gpu, 1, &request, &result), -ENOSPC);
+	assert_int_equal(place_decide(PLACE_PACK, &gpu, 1, &request, &result), -ENOSPC);
 	assert_true(place_possible(&gpu, 1, &request));
 	gpu.outside = GIB(100); /* the driver's figures may be off for a moment */
 	assert_int_equal(place_available(&gpu), 0);
@@ -276,27 +276,27 @@ static void resident_use(void **state)
 	struct place_result result;
 
 	gpu.outside = GIB(80) / 100;
-	assert_int_equal(place_decide(&gpu, 1, &request, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, &gpu, 1, &request, &result), 0);
 	assert_int_equal(result.grant[0].bytes, GIB(80) - gpu.outside);
 	gpu.outside += 100;
-	assert_int_equal(place_decide(&gpu, 1, &request, &result), -ENOSPC);
+	assert_int_equal(place_decide(PLACE_PACK, &gpu, 1, &request, &result), -ENOSPC);
 	assert_true(place_possible(&gpu, 1, &request));
 	gpu.outside = MIB(100);
 	request.kind = PLACE_FRACTION;
 	request.share = SHARE_ONE / 2;
 	gpu.promised = GIB(40);
-	assert_int_equal(place_decide(&gpu, 1, &request, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, &gpu, 1, &request, &result), 0);
 	assert_int_equal(result.grant[0].bytes, GIB(40) - MIB(100));
 	/* A byte more was promised to another slice: that is waited for. */
 	gpu.promised++;
-	assert_int_equal(place_decide(&gpu, 1, &request, &result), -ENOSPC);
+	assert_int_equal(place_decide(PLACE_PACK, &gpu, 1, &request, &result), -ENOSPC);
 	gpu.promised--;
 	request.kind = PLACE_BYTES;
 	request.bytes = GIB(40);
-	assert_int_equal(place_decide(&gpu, 1, &request, &result), -ENOSPC);
+	assert_int_equal(place_decide(PLACE_PACK, &gpu, 1, &request, &result), -ENOSPC);
 	request.kind = PLACE_FRACTION;
 	request.lacks_resident = false;
-	assert_int_equal(place_decide(&gpu, 1, &request, &result), -ENOSPC);
+	assert_int_equal(place_decide(PLACE_PACK, &gpu, 1, &request, &result), -ENOSPC);
 }
 
 /* ---- properties -------------------------------------------------------------------------- */
@@ -381,7 +381,7 @@ static void random_pools(void **state)
 			struct place_request request = any_request();
 			struct place_result result;
 			bool fits = fits_in_full(gpus, n, &request);
-			int rc = place_decide(gpus, n, &request, &result);
+			int rc = place_decide(PLACE_PACK, gpus, n, &request, &result);
 
 			if (fits)
 				assert_int_equal(rc, 0);
@@ -433,7 +433,7 @@ static void compute_is_promised_once(void **state)
 		for (int i = 0; i < 4; i++)
 			room |= !gpus[i].shared_time ||
 				gpus[i].share + request.compute <= SHARE_ONE;
-		int rc = place_decide(gpus, 4, &request, &result);
+		int rc = place_decide(PLACE_PACK, gpus, 4, &request, &result);
 		assert_int_equal(rc, room ? 0 : -ENOSPC);
 		if (rc < 0)
 			continue;
@@ -455,18 +455,18 @@ static void memory_needs_no_time(void **state)
 	struct place_result result;
 
 	gpu.shared_time = true;
-	assert_int_equal(place_decide(&gpu, 1, &fraction, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, &gpu, 1, &fraction, &result), 0);
 	take(&gpu, &fraction, &result);
-	assert_int_equal(place_decide(&gpu, 1, &memory, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, &gpu, 1, &memory, &result), 0);
 	memory.compute = 1;
-	assert_int_equal(place_decide(&gpu, 1, &memory, &result), -ENOSPC);
+	assert_int_equal(place_decide(PLACE_PACK, &gpu, 1, &memory, &result), -ENOSPC);
 	assert_int_equal(place_check(&gpu, 0, &memory), PLACE_NO_COMPUTE);
 	assert_true(place_possible(&gpu, 1, &memory));
 	/* A request made while nothing was promised may be too much by now; memory is granted
 	 * still. */
 	gpu.share = 3 * (uint64_t)SHARE_ONE;
 	memory.compute = 0;
-	assert_int_equal(place_decide(&gpu, 1, &memory, &result), 0);
+	assert_int_equal(place_decide(PLACE_PACK, &gpu, 1, &memory, &result), 0);
 }
 
 static void modes_have_names(void **state)
@@ -499,13 +499,13 @@ static void thousand_gpus(void **state)
 	}
 	clock_gettime(CLOCK_MONOTONIC, &from);
 	for (int i = 0; i < 1000; i++) {
-		assert_int_equal(place_decide(gpus, 1000, &request, &result), 0);
+		assert_int_equal(place_decide(PLACE_PACK, gpus, 1000, &request, &result), 0);
 		take(gpus, &request, &result);
 	}
 	clock_gettime(CLOCK_MONOTONIC, &to);
 	double each =
 		((to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec)) / 1000;
-	assert_int_equal(place_decide(gpus, 1000, &request, &result), -ENOSPC);
+	assert_int_equal(place_decide(PLACE_PACK, gpus, 1000, &request, &result), -ENOSPC);
 	print_message("# one decision over 1,000 GPUs: %.1f us\n", each / 1000);
 	/* The goal is 100 us; sanitizers and busy machines get room. */
 	assert_true(each < 2000000);

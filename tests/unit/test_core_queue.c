@@ -19,6 +19,7 @@
 
 /* A node with an agent: jobs that wait, and jobs that run. */
 struct agent {
+	enum place_policy policy;
 	struct place_gpu gpus[8];
 	size_t gpu_count;
 	struct queue_limit queues[8];
@@ -69,6 +70,7 @@ static struct queue_job *job_add(struct agent *a, uint32_t queue, struct place_r
 static struct queue_state state_of(struct agent *a)
 {
 	return (struct queue_state){.now_ns = a->now,
+				    .policy = a->policy,
 				    .gpus = a->gpus,
 				    .gpu_count = a->gpu_count,
 				    .running = a->running,
@@ -120,6 +122,37 @@ static size_t start_all(struct agent *a)
 	while (start_one(a))
 		count++;
 	return count;
+}
+
+static void jobs_go_round_a_drained_gpu(void **state)
+{
+	struct agent a;
+
+	agent_make(&a, 2);
+	a.gpus[0].drained = true;
+	for (int i = 0; i < 3; i++)
+		job_add(&a, 0, fraction(0.5));
+	/* A job that needs both GPUs keeps none of them from the jobs behind it. */
+	job_add(&a, 0, whole(2))->order = 0;
+	assert_int_equal(start_all(&a), 2);
+	assert_int_equal(a.gpus[0].sessions, 0);
+	assert_int_equal(a.gpus[1].sessions, 2);
+	a.gpus[0].drained = false;
+	assert_int_equal(start_all(&a), 1);
+	assert_int_equal(a.gpus[0].sessions, 1);
+}
+
+static void jobs_are_spread_where_the_policy_says_so(void **state)
+{
+	struct agent a;
+
+	agent_make(&a, 2);
+	a.policy = PLACE_SPREAD;
+	for (int i = 0; i < 4; i++)
+		job_add(&a, 0, fraction(0.25));
+	assert_int_equal(start_all(&a), 4);
+	assert_int_equal(a.gpus[0].sessions, 2);
+	assert_int_equal(a.gpus[1].sessions, 2);
 }
 
 static struct queue_running *running_find(struct agent *a, uint64_t id)
@@ -574,6 +607,8 @@ static void a_job_that_fails_to_start_is_tried_less_and_less(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(jobs_go_round_a_drained_gpu),
+		cmocka_unit_test(jobs_are_spread_where_the_policy_says_so),
 		cmocka_unit_test(example_of_three_gpus),
 		cmocka_unit_test(four_halves_on_two_gpus),
 		cmocka_unit_test(listed_order_then_priority_then_use_then_arrival),

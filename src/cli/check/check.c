@@ -22,7 +22,7 @@
 #include "slice/runtime_dir.h"
 
 /* "held: " and what gpu_holder_text() says, or a state with its time. */
-#define GPU_STATE_SIZE (GPU_HOLDER_SIZE + 128)
+#define GPU_STATE_SIZE (GPU_HOLDER_SIZE + 256)
 
 /* The means of enforcement behind a word in the answers of the daemon. */
 struct means {
@@ -74,6 +74,7 @@ static const char *gpu_state_text(const json_t *gpu, char buf[static GPU_STATE_S
 {
 	const char *state = session_text(gpu, "state");
 	const json_t *holder = json_object_get(gpu, "held_by");
+	const json_t *drain = json_object_get(gpu, "drain");
 	char held[GPU_HOLDER_SIZE];
 
 	snprintf(buf, GPU_STATE_SIZE, "%s", *state ? state : "unknown");
@@ -81,6 +82,10 @@ static const char *gpu_state_text(const json_t *gpu, char buf[static GPU_STATE_S
 		snprintf(buf, GPU_STATE_SIZE, "%s since %s: %s", state,
 			 session_text_or_dash(gpu, "state_since"),
 			 session_text(gpu, "state_reason"));
+	else if (json_is_object(drain) && (!strcmp(state, "draining") || !strcmp(state, "drained")))
+		snprintf(buf, GPU_STATE_SIZE, "%s: drained by %s at %s: %s", state,
+			 session_text(drain, "by"), session_text(drain, "since"),
+			 session_text(drain, "reason"));
 	else if (!strcmp(state, "lost") || !strcmp(state, "draining"))
 		snprintf(buf, GPU_STATE_SIZE, "%s since %s", state,
 			 session_text_or_dash(gpu, "state_since"));

@@ -247,6 +247,25 @@ static void check_gpus(const struct check_input *in, struct finding *f)
 	}
 }
 
+static void check_drained(const struct check_input *in, struct finding *f)
+{
+	size_t i;
+	json_t *gpu;
+
+	find(f, OK, "no GPU is drained");
+	json_array_foreach(in->gpus, i, gpu)
+	{
+		const json_t *drain = json_object_get(gpu, "drain");
+
+		if (json_is_object(drain))
+			find_each(f, NOTE, "GPU %" PRIu64 " was drained by %s at %s: %s",
+				  session_number(gpu, "index"), session_text(drain, "by"),
+				  session_text(drain, "since"), session_text(drain, "reason"));
+	}
+	if (f->state == NOTE)
+		advise(f, "carve node resume lets carve grant slices there again");
+}
+
 /* Nothing can be mended there, and other GPUs are as they were. */
 static void check_figures(const struct check_input *in, struct finding *f)
 {
@@ -729,6 +748,7 @@ static const struct {
 	{"compute_mode", check_driver_mode},
 	{"owner", check_owner},
 	{"gpus", check_gpus},
+	{"drained", check_drained},
 	{"figures", check_figures},
 	{"outside", check_outside},
 	{"beyond", check_beyond},

@@ -103,10 +103,30 @@ static void states_print(const json_t *gpus)
 
 	json_array_foreach(gpus, i,
 			   gpu) for (size_t a = 0; a < ARRAY_SIZE(advice);
-				     a++) if (!strcmp(session_text(gpu, "state"), advice[a][0]))
+				     a++) if (!strcmp(session_text(gpu, "state"), advice[a][0]) &&
+					      !(json_is_object(json_object_get(gpu, "drain")) &&
+						!strcmp(advice[a][0], "draining")))
 		printf("GPU %" PRIu64 " is %s since %s: %s%s\n", session_number(gpu, "index"),
 		       advice[a][0], session_text(gpu, "state_since"),
 		       session_text(gpu, "state_reason"), advice[a][1]);
+}
+
+/* GPUs that an administrator drained, whatever their state is besides. */
+static void drains_print(const json_t *gpus)
+{
+	size_t i;
+	json_t *gpu;
+
+	json_array_foreach(gpus, i, gpu)
+	{
+		const json_t *drain = json_object_get(gpu, "drain");
+
+		if (json_is_object(drain))
+			printf("GPU %" PRIu64 " was drained by %s at %s, so nothing new is granted "
+			       "there: %s\n",
+			       session_number(gpu, "index"), session_text(drain, "by"),
+			       session_text(drain, "since"), session_text(drain, "reason"));
+	}
 }
 
 static int no_gpu(const struct client *client, struct error *err)
@@ -143,5 +163,6 @@ int cli_gpu_list(struct cli *cli, struct error *err)
 	mig_print(gpus);
 	states_print(gpus);
 	gpu_owners_print(gpus);
+	drains_print(gpus);
 	return 0;
 }

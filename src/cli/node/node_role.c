@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/macros.h"
 #include "cli/cli.h"
 #include "cli/columns.h"
+#include "cli/node/node_name.h"
 #include "cli/output.h"
 #include "client/client.h"
 #include "client/sessions.h"
@@ -32,14 +32,6 @@ static bool has_cluster(void)
 	       access(path, R_OK) == 0;
 }
 
-/* Names of nodes are names of DNS: none is taken for an option. */
-static bool is_node_name(const char *name)
-{
-	static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789.-";
-
-	return *name && *name != '-' && strspn(name, allowed) == strlen(name);
-}
-
 /* Has kubectl label a node of the cluster; the plugin there does the rest. Returns on failure. */
 static int cluster_label(const char *node, const char *role, struct error *err)
 {
@@ -56,27 +48,15 @@ static int cluster_label(const char *node, const char *role, struct error *err)
 static int node_check(const struct cli *cli, const char *role, struct error *err)
 {
 	const char *node = cli->argument_count ? cli->arguments[0] : NULL;
-	char name[HOST_NAME_MAX + 1] = "";
+	char name[HOST_NAME_MAX + 1];
 
-	(void)gethostname(name, sizeof(name) - 1);
-	size_t length = strcspn(name, ".");
-	if (!node || !strcasecmp(node, name) || !strcasecmp(node, "localhost") ||
-	    (strlen(node) == length && !strncasecmp(node, name, length)))
+	if (node_is_here(node, name))
 		return 0;
 	/* A label speaks for all GPUs of a node that are in MIG mode. */
-	if (has_cluster() && is_node_name(node) && !cli->value[OPT_GPU_IDS] &&
+	if (has_cluster() && node_is_name(node) && !cli->value[OPT_GPU_IDS] &&
 	    !cli->value[OPT_ENABLE_MODE] && !cli->value[OPT_HOST])
 		return cluster_label(node, role, err);
-	error_set(err, EXIT_CODE_USAGE, "'%.64s' is not this host, which is '%.64s'", node, name);
-	if (!is_node_name(node)) {
-		error_hint(err, "leave NODE out, or name a host");
-		return -EXIT_CODE_USAGE;
-	}
-	error_hint(err,
-		   "run the command on %.64s; for a node of a cluster: kubectl label node "
-		   "%.64s " NODE_LABEL "=true",
-		   node, node);
-	return -EXIT_CODE_USAGE;
+	return node_refuse(node, name, "kubectl label node", " " NODE_LABEL "=true", err);
 }
 
 static void roles_print(const json_t *roles)

@@ -29,12 +29,14 @@ static void gpu_used_fill(const json_t *gpu, int64_t now, struct cell *cell)
 		   column_number(gpu, "memory_bytes"));
 }
 
-/* "ok"; "lost since 14:03"; of a GPU that another daemon has, whose it is. */
+/* "ok"; "lost since 14:03"; "drained: fan is loud"; of a GPU that another daemon has, whose it is.
+ */
 static void gpu_state_fill(const json_t *gpu, int64_t now, struct cell *cell)
 {
 	static const char *const dated[] = {"lost", "failing", "draining"};
 	const json_t *holder = json_object_get(gpu, "held_by");
 	const char *state = json_text(gpu, "state");
+	const char *reason = json_text(json_object_get(gpu, "drain"), "reason");
 	char since[MOMENT_SIZE], held[GPU_HOLDER_SIZE];
 
 	if (json_is_object(holder))
@@ -43,6 +45,8 @@ static void gpu_state_fill(const json_t *gpu, int64_t now, struct cell *cell)
 	for (size_t i = 0; i < ARRAY_SIZE(dated) && *since; i++)
 		if (!strcmp(state, dated[i]))
 			column_print(cell, "%s since %s", state, since);
+	if (*reason && !strncmp(state, "drain", strlen("drain")))
+		column_print(cell, "%s: %s", state, reason);
 }
 
 static void session_used_fill(const json_t *session, int64_t now, struct cell *cell)

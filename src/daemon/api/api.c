@@ -11,6 +11,7 @@
 #include "daemon/api/answer.h"
 #include "daemon/api/api_agent.h"
 #include "daemon/api/api_command.h"
+#include "daemon/api/api_drain.h"
 #include "daemon/api/api_events.h"
 #include "daemon/api/api_explain.h"
 #include "daemon/api/api_job.h"
@@ -92,6 +93,8 @@ static const struct route routes[] = {
 	{"GET", "/v1/mig", false, true, api_get_mig},
 	{"PUT", "/v1/mig/roles", false, true, api_put_mig_roles},
 	{"POST", "/v1/mig/gc", false, false, api_post_mig_gc},
+	{"GET", "/v1/drains", false, false, api_get_drains},
+	{"PUT", "/v1/drains", false, false, api_put_drains},
 	{"GET", "/v1/timeslicing", false, false, api_get_slicing},
 	{"PUT", "/v1/timeslicing", false, false, api_put_slicing},
 	{"GET", "/v1/timeslicing/trace", false, false, api_get_turns},

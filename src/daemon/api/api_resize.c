@@ -32,6 +32,20 @@ static uint32_t resized_compute(const struct session *s, const struct place_requ
 	return request->kind == PLACE_FRACTION ? place_compute(request) : s->record.compute;
 }
 
+/* Whether the GPU is drained, so that nothing grows there. 0, or negative with *err. */
+static int drain_check(const struct session *s, uint32_t i, struct error *err)
+{
+	const struct store_drain *drain = gpu_drain_of(s->sessions->pool, (uint32_t)s->pool_gpu[i]);
+	char text[GPU_DRAIN_TEXT_SIZE];
+
+	if (!drain)
+		return 0;
+	error_set(err, EXIT_CODE_NO_ROOM, "cannot grow: GPU %u: %s", s->record.gpu[i].index,
+		  gpu_drain_text(drain, text));
+	error_hint(err, "a new session is granted on another GPU");
+	return -EXIT_CODE_NO_ROOM;
+}
+
 /* Whether this daemon gives out more of the session's GPU at all. 0, or negative with *err. */
 static int grow_check(const struct session *s, uint32_t i, struct error *err)
 {
@@ -41,10 +55,10 @@ static int grow_check(const struct session *s, uint32_t i, struct error *err)
 	if (gpu->info.mig)
 		return error_set(err, EXIT_CODE_NO_ROOM, "cannot grow: GPU %u is in MIG mode",
 				 s->record.gpu[i].index);
-	if (gpu->claim.state == CLAIM_OURS)
-		return 0;
-	return error_set(err, EXIT_CODE_NO_ROOM, "cannot grow: GPU %u: %s", s->record.gpu[i].index,
-			 refusal_holder(&gpu->claim, holder));
+	if (gpu->claim.state != CLAIM_OURS)
+		return error_set(err, EXIT_CODE_NO_ROOM, "cannot grow: GPU %u: %s",
+				 s->record.gpu[i].index, refusal_holder(&gpu->claim, holder));
+	return drain_check(s, i, err);
 }
 
 /* The least that a session can be. 0, or negative with *err. */
@@ -149,6 +163,8 @@ static int resize_part(struct session *s, const struct place_request *request, s
 
 	pool_place_gpus(s->sessions->pool, gpus);
 	gpus[s->pool_gpu[0]].context = mig_part_least(s);
+	if (bytes > s->record.gpu[0].bytes && drain_check(s, 0, err) < 0)
+		return -1;
 	if (shrink_check(s, 0, &gpus[s->pool_gpu[0]], bytes, err) < 0 ||
 	    quotas_check_resize(&node_of(s)->quotas, s, &bytes, err) < 0)
 		return -1;

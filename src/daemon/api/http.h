@@ -44,6 +44,9 @@ char *call_text(json_t *body);
 void call_reply_text(struct call *call, unsigned status, char *text);
 /* The same with a text of another type than JSON. */
 void call_reply_as(struct call *call, unsigned status, const char *type, char *text);
+/* JSON of words that may name what a target had, which need not be UTF-8, or that may be cut within
+ * a character. */
+json_t *call_words(const char *words);
 void call_reply_error(struct call *call, unsigned status, const struct error *err);
 /* The answer comes later; `on_gone` is called if the client goes away before. */
 void call_defer(struct call *call, void (*on_gone)(struct call *call));

@@ -183,16 +183,18 @@ void call_reply_as(struct call *call, unsigned status, const char *type, char *t
 	http_answered(c);
 }
 
-/* Words may name what a target had, which need not be UTF-8, and they may be cut within
- * a character. */
-static json_t *words_json(const char *words)
+json_t *call_words(const char *words)
 {
 	char plain[MAX(sizeof(((struct error *)0)->message), sizeof(((struct error *)0)->hint))];
 	json_t *json = json_string(words);
-	size_t size = 0;
+	size_t size = strlen(words);
 
+	/* A character that was cut is the last one, and has 4 bytes at most. */
+	for (int i = 0; !json && i < 3 && size && words[size - 1] & 0x80; i++)
+		json = json_stringn(words, --size);
 	if (json)
 		return json;
+	size = 0;
 	for (; words[size] && size < sizeof(plain); size++)
 		plain[size] = (char)(words[size] & 0x80 ? '?' : words[size]);
 	return json_stringn(plain, size);
@@ -202,7 +204,7 @@ void call_reply_error(struct call *call, unsigned status, const struct error *er
 {
 	call_reply(call, status,
 		   json_pack("{s:{s:i, s:o, s:o}}", "error", "code", err->code, "message",
-			     words_json(err->message), "hint", words_json(err->hint)));
+			     call_words(err->message), "hint", call_words(err->hint)));
 }
 
 /* ---- requests ---------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -9,6 +10,7 @@
 #include "base/units.h"
 #include "daemon/api/answer.h"
 #include "daemon/api/api_slicing.h"
+#include "daemon/api/http.h"
 #include "daemon/api/view_owners.h"
 #include "daemon/host/limited.h"
 #include "daemon/host/names.h"
@@ -91,8 +93,8 @@ json_t *view_version(const struct node *node)
 	const struct pool *pool = &node->pool;
 
 	return json_pack(
-		"{s:s, s:i, s:o, s:s, s:b, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i}", "version",
-		CARVE_VERSION, "pid", (int)getpid(), "started", view_time(node->started),
+		"{s:s, s:i, s:o, s:s, s:b, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:s}",
+		"version", CARVE_VERSION, "pid", (int)getpid(), "started", view_time(node->started),
 		"driver_version", pool->gpus ? gpus_driver_version(pool->gpus) : "", "system",
 		node->options.system, "ready", node->ready, "no_gpu_reason",
 		pool->state == POOL_NO_GPU ? pool->why.message : "", "limited",
@@ -100,7 +102,8 @@ json_t *view_version(const struct node *node)
 		*node->config_wrong ? json_string(node->config_wrong) : json_null(), "vanished",
 		removed_json(&node->files.removed), "job_tasks", job_tasks_json(&node->launcher),
 		"job_tasks_of", job_tasks_of_json(&node->launcher), "launcher_silent_s",
-		(int)launcher_slow_s(&node->launcher));
+		(int)launcher_slow_s(&node->launcher), "placement",
+		pool->policy == PLACE_SPREAD ? "spread" : "pack");
 }
 
 /* ---- GPUs -------------------------------------------------------------------------------- */
@@ -225,6 +228,28 @@ static const char *gpu_backend(const struct node *node, uint32_t gpu)
 	return cgroups_offer(&node->sessions, gpu) ? "cgroup" : "front";
 }
 
+json_t *view_drain(const struct store_drain *drain)
+{
+	if (!drain)
+		return json_null();
+	return json_pack("{s:s, s:s, s:o}", "reason", drain->reason, "by", view_user(drain->uid),
+			 "since", view_time(drain->since));
+}
+
+static void state_add(const struct pool *pool, uint32_t gpu, json_t *json)
+{
+	const struct store_drain *drain = gpu_drain_of(pool, gpu);
+	enum gpu_state state = pool->gpu[gpu].state;
+	const char *reason = gpu_state_reason(&pool->gpu[gpu]);
+
+	if (drain && (state == GPU_STATE_DRAINING || state == GPU_STATE_DRAINED))
+		reason = drain->reason;
+	json_object_set_new(json, "state", json_string(gpu_state_name(state)));
+	json_object_set_new(json, "state_reason", reason ? json_string(reason) : json_null());
+	json_object_set_new(json, "state_since", view_time(pool->gpu[gpu].state_since));
+	json_object_set_new(json, "drain", view_drain(drain));
+}
+
 json_t *view_gpus(const struct node *node, const struct peer *viewer)
 {
 	struct view_owners *owners = view_owners_read(node, viewer);
@@ -244,7 +269,8 @@ json_t *view_gpus(const struct node *node, const struct peer *viewer)
 			answer_number(gpu->outside), "promised_bytes",
 			answer_number(gpu->promised + mig_promised(node->mig, i)),
 			"available_bytes",
-			answer_number(place[i].offered             ? place_available(&place[i])
+			answer_number(place[i].drained             ? 0
+				      : place[i].offered           ? place_available(&place[i])
 				      : mig_has_role(node->mig, i) ? mig_available(node->mig, i)
 								   : 0),
 			"context_bytes", answer_number(gpu->context_bytes), "sessions",
@@ -255,11 +281,8 @@ json_t *view_gpus(const struct node *node, const struct peer *viewer)
 			mig_has_role(node->mig, i) ? json_string("dynamic-mig") : json_null());
 
 		json_object_set_new(json, "beyond_bytes", answer_number(gpu->beyond));
-		json_object_set_new(json, "state", json_string(gpu_state_name(gpu->state)));
-		const char *reason = gpu_state_reason(gpu);
-		json_object_set_new(json, "state_reason",
-				    reason ? json_string(reason) : json_null());
-		json_object_set_new(json, "state_since", view_time(gpu->state_since));
+		state_add(&node->pool, i, json);
+		json_object_set_new(json, "busy_percent", json_integer(place[i].busy));
 		const char *problem = cgroups_problem(&node->sessions);
 		json_object_set_new(json, "limits_problem",
 				    *problem ? json_string(problem) : json_null());
@@ -280,6 +303,7 @@ static const char *const reasons[] = {
 	[PLACE_NOT_OFFERED] = "not_offered",
 	[PLACE_NOT_ALLOWED] = "not_allowed",
 	[PLACE_TOO_SMALL] = "too_small",
+	[PLACE_DRAINED] = "drained",
 	[PLACE_NOT_EMPTY] = "not_empty",
 	[PLACE_NO_MEMORY] = "no_memory",
 	[PLACE_NO_COMPUTE] = "no_compute",
@@ -311,7 +335,8 @@ static json_t *gpu_explained(const struct node *node, const struct slice_request
 	uint64_t requested = place_requested(&place[i], &request->place),
 		 capacity = place_capacity(&place[i]),
 		 available = place[i].offered ? place_available(&place[i]) : 0;
-	char says[192];
+	char says[REFUSAL_GPU_SIZE];
+	const struct store_drain *drain = gpu_drain_of(&node->pool, i);
 
 	refusal_of_gpu(&node->pool, i, &place[i], &request->place, why, says, sizeof(says));
 	if (mig_has_role(node->mig, i) && request->backend != BACKEND_FRACTION) {
@@ -326,6 +351,12 @@ static json_t *gpu_explained(const struct node *node, const struct slice_request
 	} else if (request->place.kind == PLACE_PROFILE || request->backend == BACKEND_MIG) {
 		snprintf(says, sizeof(says), "it gives out no MIG instances");
 		reason = reasons[PLACE_NOT_OFFERED];
+		available = 0;
+	}
+	/* A GPU that was not asked for, or on which the request never fits, says so. */
+	if (drain && (!strcmp(reason, reasons[PLACE_DRAINED]) || mig_has_role(node->mig, i))) {
+		gpu_drain_text(drain, says);
+		reason = reasons[PLACE_DRAINED];
 		available = 0;
 	}
 	return json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "index", (int)info->index,
@@ -356,10 +387,11 @@ json_t *view_explain(const struct node *node, const struct slice_request *reques
 			on, json_pack("{s:i, s:o}", "index",
 				      (int)node->pool.gpu[result->grant[i].gpu].info.index,
 				      "vram_bytes", answer_number(result->grant[i].bytes)));
-	return json_pack("{s:s, s:b, s:b, s:o, s:s, s:s, s:o}", "asked",
+	return json_pack("{s:s, s:b, s:b, s:o, s:o, s:o, s:o}", "asked",
 			 request_text(&request->place, request->profile, asked), "granted",
 			 !err->code, "tolerance_applied", !err->code && result->tolerance_applied,
-			 "on", on, "message", err->message, "hint", err->hint, "gpus", gpus);
+			 "on", on, "message", call_words(err->message), "hint",
+			 call_words(err->hint), "gpus", gpus);
 }
 
 /* ---- sessions ---------------------------------------------------------------------------- */
@@ -514,10 +546,14 @@ static const char *ledger_text(const struct session *session)
 	return texts[session ? session_ledger(session) : SESSION_LEDGER_NONE];
 }
 
-/* The reason that keeps new work off a GPU of a session that lives. NULL: nothing. */
-static json_t *gpu_reason(const struct pool_gpu *gpu, uint32_t index, bool instance)
+/* The reason that keeps new work off a GPU of a session that lives, or that the session should move
+ * for. NULL: nothing. */
+static json_t *gpu_reason(const struct pool *pool, uint32_t position, uint32_t index, bool instance)
 {
+	const struct pool_gpu *gpu = &pool->gpu[position];
+	const struct store_drain *drain = gpu_drain_of(pool, position);
 	const char *reason = gpu_state_reason(gpu);
+	char text[GPU_DRAIN_TEXT_SIZE];
 
 	if (gpu->state == GPU_STATE_LOST)
 		return json_sprintf(
@@ -530,6 +566,9 @@ static json_t *gpu_reason(const struct pool_gpu *gpu, uint32_t index, bool insta
 		return json_sprintf("GPU %u is in MIG mode now: nothing can be begun there until "
 				    "that is switched off",
 				    index);
+	if (drain)
+		return json_sprintf("GPU %u was %s; the session goes on, and does not grow", index,
+				    gpu_drain_text(drain, text));
 	return NULL;
 }
 
@@ -546,8 +585,9 @@ static json_t *reason_json(const struct store_session *record, const struct sess
 		json_t *reason =
 			session->pool_gpu[i] < 0
 				? NULL
-				: gpu_reason(&session->sessions->pool->gpu[session->pool_gpu[i]],
-					     record->gpu[i].index, record->gpu[i].instance[0]);
+				: gpu_reason(session->sessions->pool,
+					     (uint32_t)session->pool_gpu[i], record->gpu[i].index,
+					     record->gpu[i].instance[0]);
 
 		if (reason)
 			return reason;
@@ -709,7 +749,7 @@ json_t *view_waiter(const struct node *node, const struct waiter *waiter, unsign
 		return json;
 	json_object_set_new(json, "uid", json_integer(waiter->peer.uid));
 	json_object_set_new(json, "requested", view_time(waiter->created));
-	json_object_set_new(json, "reason", json_string(waiter->why));
+	json_object_set_new(json, "reason", call_words(waiter->why));
 	json_object_set_new(json, "name", json_string(waiter->request.name));
 	json_object_set_new(json, "ephemeral", json_boolean(waiter->request.ephemeral));
 	json_object_set_new(json, "kept", json_boolean(waiter->request.kept));

@@ -13,6 +13,7 @@ struct peer;
 struct slice_request;
 struct place_result;
 struct session;
+struct store_drain;
 struct store_session;
 struct waiter;
 
@@ -30,6 +31,8 @@ json_t *view_ahead(const struct node *node, const struct waiter *waiter, int pri
 /* units_format_time() as JSON; null of 0. */
 json_t *view_time(int64_t ns);
 json_t *view_version(const struct node *node);
+/* {"reason", "by", "since"}; null of NULL. */
+json_t *view_drain(const struct store_drain *drain);
 json_t *view_gpus(const struct node *node, const struct peer *viewer);
 json_t *view_session(const struct session *session, const struct peer *viewer);
 /* `position`: in the row, from 1. */

@@ -16,6 +16,7 @@ static const char *const names[] = {
 	[GPU_STATE_MIG] = "mig",
 	[GPU_STATE_HELD] = "held",
 	[GPU_STATE_DRAINING] = "draining",
+	[GPU_STATE_DRAINED] = "drained",
 };
 
 const char *gpu_state_name(enum gpu_state state)
@@ -43,13 +44,17 @@ static enum gpu_state gpu_state_of_error(int error)
 }
 
 /* By what is known of it at this moment. Pure. */
-static enum gpu_state gpu_state_find(const struct pool_gpu *gpu)
+static enum gpu_state gpu_state_find(const struct pool_gpu *gpu, bool drained)
 {
 	if (gpu->claim.state != CLAIM_OURS)
 		return pool_gpu_is_left(gpu) && gpu->sessions ? GPU_STATE_DRAINING : GPU_STATE_HELD;
 	if (gpu->sample.error)
 		return gpu_state_of_error(gpu->sample.error);
-	return gpu->info.mig && !gpu->gives_instances ? GPU_STATE_MIG : GPU_STATE_OK;
+	if (gpu->info.mig && !gpu->gives_instances)
+		return GPU_STATE_MIG;
+	if (drained)
+		return gpu->sessions ? GPU_STATE_DRAINING : GPU_STATE_DRAINED;
+	return GPU_STATE_OK;
 }
 
 static void state_tell(const struct pool_gpu *gpu, enum gpu_state state)
@@ -112,7 +117,7 @@ void gpu_states_look(struct pool *pool)
 
 	for (uint32_t i = 0; i < pool->count; i++) {
 		struct pool_gpu *gpu = &pool->gpu[i];
-		enum gpu_state state = gpu_state_find(gpu);
+		enum gpu_state state = gpu_state_find(gpu, gpu_drain_of(pool, i) != NULL);
 
 		if (!gpu->state_since || state != gpu->state) {
 			if (gpu->state_since || state != GPU_STATE_OK)

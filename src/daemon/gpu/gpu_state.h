@@ -11,10 +11,13 @@ enum gpu_state {
 	GPU_STATE_UNSUPPORTED, /* NVML has no memory figures for it */
 	GPU_STATE_MIG,         /* in MIG mode, without the role: neither slices nor instances */
 	GPU_STATE_HELD,        /* another daemon has it */
-	GPU_STATE_DRAINING,    /* left to another daemon, with sessions that go on */
+	/* Nothing new is granted, and sessions go on: an administrator drained it, or it is left to
+	 * another daemon. */
+	GPU_STATE_DRAINING,
+	GPU_STATE_DRAINED, /* by an administrator, and no session is on it */
 };
 
-/* "ok", "lost", "failing", "unsupported", "mig", "held", "draining" */
+/* "ok", "lost", "failing", "unsupported", "mig", "held", "draining", "drained" */
 const char *gpu_state_name(enum gpu_state state);
 /* The reason for which a GPU is lost, failing or unsupported: gpu_sample_error_text(). NULL: it is
  * in another state. Constant. */

@@ -194,6 +194,20 @@ static void unread_follow(struct pool *pool, struct pool_gpu *gpu, const struct 
 	claim_tell(gpu);
 }
 
+/* The driver's figure is of the moment before. A longer gap than this between two samples is one in
+ * which nobody had a session there. */
+#define BUSY_GAP_NS 2000000000ull
+
+static void busy_follow(struct pool_gpu *gpu, uint64_t now)
+{
+	uint64_t gap = gpu->sampled_ns ? MIN(now - gpu->sampled_ns, BUSY_GAP_NS) : 0;
+	int percent = gpu->sample.error ? -1 : gpu->sample.utilization;
+
+	gpu->sampled_ns = now;
+	if (percent > 0)
+		busy_add(&gpu->busy, now, gap * (uint64_t)MIN(percent, 100) / 100);
+}
+
 static void sample_done(uv_work_t *work, int status)
 {
 	struct pool *pool = work->data;
@@ -208,6 +222,7 @@ static void sample_done(uv_work_t *work, int status)
 		gpu_sample_clear(&pool->gpu[i].sample);
 		pool->gpu[i].sample = pool->incoming[i];
 		pool->incoming[i] = (struct gpu_sample){0};
+		busy_follow(&pool->gpu[i], now_monotonic_ns());
 		unread_follow(pool, &pool->gpu[i], &pool->found[i]);
 		if (!mig_follow(&pool->gpu[i]))
 			continue;
@@ -376,6 +391,8 @@ void pool_close(struct pool *pool)
 
 void pool_place_gpus(const struct pool *pool, struct place_gpu *ret)
 {
+	uint64_t now = now_monotonic_ns();
+
 	for (uint32_t i = 0; i < pool->count; i++) {
 		const struct pool_gpu *gpu = &pool->gpu[i];
 
@@ -388,7 +405,9 @@ void pool_place_gpus(const struct pool *pool, struct place_gpu *ret)
 			.sessions = gpu->sessions,
 			.share = gpu->share,
 			.shared_time = compute_mode_promises(gpu->mode),
+			.busy = busy_percent(&gpu->busy, now),
 			.offered = pool_gpu_is_ours(gpu) && !gpu->sample.error,
+			.drained = gpu_drain_of(pool, i) != NULL,
 		};
 	}
 }

@@ -12,10 +12,12 @@
 #include "backend/context.h"
 #include "backend/gpus.h"
 #include "base/error.h"
+#include "core/busy.h"
 #include "core/compute.h"
 #include "core/mig.h"
 #include "core/place.h"
 #include "daemon/gpu/claims.h"
+#include "daemon/gpu/gpu_drain.h"
 #include "daemon/gpu/gpu_state.h"
 #include "daemon/gpu/unlisted.h"
 
@@ -49,6 +51,8 @@ struct pool_gpu {
 	uint64_t changed_ns;  /* likewise by CLOCK_MONOTONIC */
 	uint64_t told_ns;     /* CLOCK_MONOTONIC of the last event; 0: there was none */
 	bool told_lost;       /* that event says that it is lost */
+	struct busy busy;     /* by the driver's figures, and CLOCK_MONOTONIC */
+	uint64_t sampled_ns;  /* when the last sample was in; 0: none was */
 	/* Sums over the sessions: kept by session_promise.c. */
 	uint64_t promised;
 	uint32_t sessions;
@@ -81,7 +85,9 @@ struct pool {
 	struct claims claims; /* opened before pool_start() */
 	uint64_t claimed_ns;  /* CLOCK_MONOTONIC: when all claims were looked at; or 0 */
 	struct events *events;
-	struct store *store; /* likewise; remembers GPUs for when they are lost */
+	struct store *store;      /* likewise; remembers GPUs for when they are lost */
+	struct gpu_drains drains; /* read before pool_start() */
+	enum place_policy policy; /* which GPU a request gets: the settings' */
 	struct gpus *gpus;
 	enum pool_state state;
 	struct error why;

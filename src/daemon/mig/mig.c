@@ -116,6 +116,18 @@ void mig_share_among(struct mig *mig, gid_t group)
 		mig_board_publish(mig, gpu);
 }
 
+void mig_place_by(struct mig *mig, enum place_policy policy)
+{
+	if (mig)
+		mig->pool.spread = policy == PLACE_SPREAD;
+}
+
+void mig_drains_changed(struct mig *mig)
+{
+	for (uint32_t gpu = 0; mig && gpu < mig->gpus->count; gpu++)
+		mig_board_publish(mig, gpu);
+}
+
 void mig_sampled(struct mig *mig)
 {
 	for (uint32_t gpu = 0; mig && gpu < mig->gpus->count; gpu++)

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "core/mig.h"
+#include "core/place.h"
 #include "daemon/request/request.h"
 
 struct error;
@@ -61,6 +62,10 @@ void mig_free(struct mig *mig);
  * user may. Takes NULL. */
 #define MIG_SHARE_NO_GROUP ((gid_t)-1)
 void mig_share_among(struct mig *mig, gid_t group);
+/* The policy by which one of several GPUs is chosen. Takes NULL. */
+void mig_place_by(struct mig *mig, enum place_policy policy);
+/* GPUs were drained, or resumed. Takes NULL. */
+void mig_drains_changed(struct mig *mig);
 /* Once a second: looks what others did, and removes what could not be removed before. */
 void mig_tick(struct mig *mig);
 /* A sample is in, and says what programs outside carve hold in shared instances. Takes NULL. */

@@ -7,6 +7,7 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "core/mig.h"
+#include "daemon/gpu/gpu_drain.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/peer.h"
 #include "daemon/host/privileges.h"
@@ -94,7 +95,7 @@ static bool is_unsettled(const struct mig_board *board)
 bool mig_changing(const struct mig *mig, const struct slice_request *request)
 {
 	for (uint32_t i = 0; mig && i < mig->gpus->count; i++)
-		if (may_use(request, i) && mig_board_ours(mig, i) && is_unsettled(&mig->board[i]))
+		if (may_use(request, i) && mig_board_gives(mig, i) && is_unsettled(&mig->board[i]))
 			return true;
 	return false;
 }
@@ -106,7 +107,7 @@ struct mig_pool *mig_pool_of(struct mig *mig)
 
 bool mig_gpu_changing(const struct mig *mig, uint32_t gpu)
 {
-	return mig && mig_board_ours(mig, gpu) && is_unsettled(&mig->board[gpu]);
+	return mig && mig_board_gives(mig, gpu) && is_unsettled(&mig->board[gpu]);
 }
 
 const char *mig_holder(const struct mig *mig, uint32_t gpu, uint32_t at)
@@ -272,30 +273,45 @@ static bool all_too_small(struct mig *mig, struct ask *ask)
 	return given && small == given;
 }
 
+/* The answer of one GPU to a request that has no room, in words that may lie in buf. */
+static const char *board_text(struct mig *mig, uint32_t gpu, struct ask *ask, char *buf,
+			      size_t size)
+{
+	const struct mig_board *board = &mig->board[gpu];
+	const struct store_drain *drain = gpu_drain_of(mig->gpus, gpu);
+	char drained[GPU_DRAIN_TEXT_SIZE];
+	enum mig_reason reason = mig->gpu[gpu].offered
+					 ? mig_check(&mig->pool, gpu, ask_request(ask))
+					 : MIG_NOT_OFFERED;
+
+	if (drain) {
+		snprintf(buf, size, "%s", gpu_drain_text(drain, drained));
+		return buf;
+	}
+	return board->why[0] ? board->why : says_text(mig, gpu, reason, ask, buf, size);
+}
+
 static void explain(struct mig *mig, struct ask *ask, const char *asked, struct error *err)
 {
-	char text[sizeof(err->message)], held[160];
+	char text[sizeof(err->message) - 112], part[GPU_DRAIN_TEXT_SIZE + 32];
+	char says[GPU_DRAIN_TEXT_SIZE];
 	size_t used = 0;
 
 	text[0] = '\0';
-	for (uint32_t i = 0; i < mig->gpus->count && used < sizeof(text); i++) {
-		const struct mig_board *board = &mig->board[i];
-
+	for (uint32_t i = 0; i < mig->gpus->count; i++) {
 		if (!ask->allowed[i] || !mig_board_ours(mig, i))
 			continue;
-		enum mig_reason reason = mig->gpu[i].offered
-						 ? mig_check(&mig->pool, i, ask_request(ask))
-						 : MIG_NOT_OFFERED;
-		const char *says = board->why[0]
-					   ? board->why
-					   : says_text(mig, i, reason, ask, held, sizeof(held));
-		used += (size_t)snprintf(text + used, sizeof(text) - used, "%s GPU %u: %s",
-					 used ? ";" : "", mig->gpus->gpu[i].info.index, says);
+		snprintf(part, sizeof(part), "%s GPU %u: %s", used ? ";" : "",
+			 mig->gpus->gpu[i].info.index, board_text(mig, i, ask, says, sizeof(says)));
+		/* Whole words of as many GPUs as there is room for. */
+		if (used + strlen(part) >= sizeof(text))
+			break;
+		used += (size_t)snprintf(text + used, sizeof(text) - used, "%s", part);
 	}
 	if (all_too_small(mig, ask))
-		error_set(err, EXIT_CODE_USAGE, "a slice of %s is too small:%.400s", asked, text);
+		error_set(err, EXIT_CODE_USAGE, "a slice of %s is too small:%s", asked, text);
 	else
-		error_set(err, EXIT_CODE_NO_ROOM, "no room for %s in MIG instances:%.400s", asked,
+		error_set(err, EXIT_CODE_NO_ROOM, "no room for %s in MIG instances:%s", asked,
 			  text);
 }
 
@@ -332,11 +348,19 @@ static bool may_be_there(const struct mig *mig, const struct ask *ask, uint32_t 
 	       (!starts || starts & mig->die[die].profile[profile].starts);
 }
 
-/* A GPU whose driver does not answer now may have room later. */
-static bool any_silent(const struct mig *mig, const struct ask *ask)
+/* The GPU is drained, and has such instances when it is resumed. */
+static bool is_drained(const struct mig *mig, uint32_t gpu, struct ask *ask)
+{
+	return gpu_drain_of(mig->gpus, gpu) && mig->board[gpu].known &&
+	       mig_wanted(&mig->pool, gpu, ask_request(ask)) != MIG_NO_PROFILE;
+}
+
+/* A GPU that is drained, or whose driver does not answer now, may have room later. */
+static bool any_returns(const struct mig *mig, struct ask *ask)
 {
 	for (uint32_t i = 0; i < mig->gpus->count; i++)
-		if (ask->allowed[i] && mig_board_ours(mig, i) && mig->board[i].silent)
+		if (ask->allowed[i] && mig_board_ours(mig, i) &&
+		    (mig->board[i].silent || is_drained(mig, i, ask)))
 			return true;
 	return false;
 }
@@ -380,7 +404,7 @@ int mig_would(struct mig *mig, const struct slice_request *request, const struct
 	explain(mig, &ask, request_text(&request->place, request->profile, asked), err);
 	if (err->code == EXIT_CODE_USAGE)
 		return -EDOM;
-	if (any_silent(mig, &ask))
+	if (any_returns(mig, &ask))
 		rc = -EAGAIN;
 	if (rc == -EAGAIN)
 		error_hint(err, "carve mig list shows who has what; wait for room with --wait-for "

@@ -221,7 +221,8 @@ void mig_board_publish(struct mig *mig, uint32_t gpu)
 	to->frozen = board->frozen_until_ns != 0;
 	mig_contexts_publish(mig, gpu);
 	to->offered = board->role && board->known && !board->changing && !board->why[0] &&
-		      pool->info.mig && pool->claim.state == CLAIM_OURS;
+		      pool->info.mig && pool->claim.state == CLAIM_OURS &&
+		      !gpu_drain_of(mig->gpus, gpu);
 	if (to->offered && mig_gpu_update(to, &mig->die[to->die]) < 0)
 		to->offered = false;
 	if (to->offered)
@@ -667,6 +668,11 @@ bool mig_entry_share(const struct mig *mig, const struct instance_place *place, 
 		share->bytes = together ? MIN(share->requested, board->detail[at].bytes)
 					: board->detail[at].bytes;
 	return true;
+}
+
+bool mig_board_gives(const struct mig *mig, uint32_t gpu)
+{
+	return mig_board_ours(mig, gpu) && !gpu_drain_of(mig->gpus, gpu);
 }
 
 bool mig_board_ours(const struct mig *mig, uint32_t gpu)

@@ -125,6 +125,8 @@ void mig_board_measured(struct mig_board *board, const struct instance *list, si
 /* Whether the daemon looks after the GPU's instances: it has the role, is in MIG mode, and is this
  * daemon's. */
 bool mig_board_ours(const struct mig *mig, uint32_t gpu);
+/* Likewise, and it is not drained. */
+bool mig_board_gives(const struct mig *mig, uint32_t gpu);
 /* Fills a request's share with the UUID and the real size of the instance at this place. False: it
  * is not there. */
 bool mig_entry_share(const struct mig *mig, const struct instance_place *place, bool together,

@@ -54,7 +54,7 @@ bool agent_runs_for(const struct agent *agent, uid_t uid);
  * NULL: none. */
 struct agent *agent_serving(const struct queues *q, const char *queue, uid_t uid,
 			    uint32_t *ret_position);
-#define JOB_WHY_SIZE 256
+#define JOB_WHY_SIZE 640
 /* Why no agent starts jobs of the job's queue for its user; "" where one does. */
 const char *job_halt(const struct job *job, char buf[static JOB_WHY_SIZE]);
 /* Why no agent serves the job's queue for its user, where that is so. */

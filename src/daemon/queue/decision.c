@@ -327,6 +327,7 @@ static struct queue_state state_of(struct round *round)
 {
 	return (struct queue_state){.now_ns = now_monotonic_ns(),
 				    .mig = round->mig.pool ? &round->mig : NULL,
+				    .policy = round->q->host.pool->policy,
 				    .gpus = round->gpus,
 				    .gpu_count = round->q->host.pool->count,
 				    .running = round->running,

@@ -8,6 +8,8 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "core/queue.h"
+#include "daemon/gpu/gpu_drain.h"
+#include "daemon/gpu/pool.h"
 #include "daemon/queue/agents.h"
 #include "daemon/queue/decision.h"
 #include "daemon/queue/job_files.h"
@@ -22,6 +24,34 @@ const char *queue_job_id_text(const struct queues *q, int64_t id, char buf[stati
 	const struct job *job = job_find(q, id);
 
 	return job_id_text(job ? &job->record : &(struct job_record){.id = id}, buf);
+}
+
+/* Names a GPU of the agent's that is drained, and how many more are. */
+static void drains_add(const struct queues *q, const struct agent *agent,
+		       char buf[static JOB_WHY_SIZE])
+{
+	const struct pool *pool = q->host.pool;
+	uint8_t allowed[PLACE_GPUS_MAX];
+	char drained[GPU_DRAIN_TEXT_SIZE], part[GPU_DRAIN_TEXT_SIZE + 96];
+	uint32_t count = 0, first = 0;
+
+	agent_allowed(q, agent, allowed);
+	for (uint32_t i = 0; !agent->pods && i < pool->count; i++)
+		if (allowed[i] && gpu_drain_of(pool, i)) {
+			first = count ? first : i;
+			count++;
+		}
+	if (!count)
+		return;
+	size_t used =
+		(size_t)snprintf(part, sizeof(part), "; GPU %u is %s", pool->gpu[first].info.index,
+				 gpu_drain_text(gpu_drain_of(pool, first), drained));
+	if (count > 1)
+		snprintf(part + used, sizeof(part) - used, "; so are %u more of the agent's GPUs",
+			 count - 1);
+	/* A reason is told whole: it may be of any language. */
+	if (strlen(buf) + strlen(part) < JOB_WHY_SIZE)
+		strcat(buf, part);
 }
 
 static const char *why_room(const struct job *job, const struct agent *agent,
@@ -48,6 +78,7 @@ static const char *why_room(const struct job *job, const struct agent *agent,
 		snprintf(buf, JOB_WHY_SIZE,
 			 "it waits for memory that others than queues hold; a placement is "
 			 "reserved");
+	drains_add(job->queues, agent, buf);
 	return buf;
 }
 
@@ -59,6 +90,9 @@ const char *job_waits_text(const struct job *job, const struct queue_ends *ends,
 {
 	bool many = ends->count > 1;
 	char id[JOB_ID_TEXT];
+	uint32_t position;
+	const struct agent *agent =
+		agent_serving(job->queues, job->record.queue, job->record.uid, &position);
 	size_t used = (size_t)snprintf(buf, JOB_WHY_SIZE, "it starts %swhen %s",
 				       ends->exact ? "" : "at the latest ",
 				       !many       ? "job"
@@ -73,6 +107,8 @@ const char *job_waits_text(const struct job *job, const struct queue_ends *ends,
 					 ends->count - NAMED_MAX);
 	snprintf(buf + used, JOB_WHY_SIZE - used, "%s",
 		 many && ends->all ? " have ended" : " ends");
+	if (agent)
+		drains_add(job->queues, agent, buf);
 	return buf;
 }
 

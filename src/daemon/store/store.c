@@ -124,6 +124,9 @@ static const char *const migrations[] = {
 	"CREATE TABLE notice(one INTEGER PRIMARY KEY CHECK(one = 1), number INTEGER, at INTEGER,"
 	" uid INTEGER, text TEXT);"
 	"CREATE TABLE notice_seen(uid INTEGER PRIMARY KEY);",
+	/* GPUs that an administrator drained. */
+	"CREATE TABLE drain(uuid TEXT PRIMARY KEY, reason TEXT NOT NULL, uid INTEGER NOT NULL,"
+	" since INTEGER NOT NULL) WITHOUT ROWID;",
 	NULL,
 };
 
@@ -215,6 +218,9 @@ static const char *const texts[STATEMENTS] = {
 	[ATTACHED_END] = "DELETE FROM attached WHERE session=?1",
 	[SLICING_PUT] = "INSERT OR REPLACE INTO slicing VALUES(?,?,?,?)",
 	[SLICINGS] = "SELECT uuid, mode, lease, granularity FROM slicing",
+	[DRAIN_PUT] = "INSERT OR REPLACE INTO drain VALUES(?1,?2,?3,?4)",
+	[DRAIN_REMOVE] = "DELETE FROM drain WHERE uuid=?1",
+	[DRAINS] = "SELECT uuid, reason, uid, since FROM drain ORDER BY since, uuid",
 	[GPU_PUT] = "INSERT OR REPLACE INTO gpu VALUES(?1,?2,?3,?4,?5,?6,?7)",
 	[GPU_REMOVE] = "DELETE FROM gpu WHERE uuid=?1",
 	[GPUS] = "SELECT uuid, number, name, pci, total, reserved, mig FROM gpu",

@@ -248,6 +248,23 @@ int store_slicing_put(struct store *store, const struct store_slicing *slicing, 
 typedef int (*store_slicing_cb)(void *arg, const struct store_slicing *slicing);
 int store_slicing_each(struct store *store, store_slicing_cb cb, void *arg);
 
+/* Bytes of a drain's reason, its end included. */
+#define DRAIN_REASON_SIZE 129
+
+/* A GPU that an administrator drained. */
+struct store_drain {
+	char uuid_text[48];
+	char reason[DRAIN_REASON_SIZE];
+	uint32_t uid;  /* the user that drained it */
+	int64_t since; /* CLOCK_REALTIME, ns */
+};
+
+/* All of them or none. A GPU's row is replaced. */
+int store_drains_put(struct store *store, const struct store_drain *drains, uint32_t count);
+int store_drains_remove(struct store *store, const char *const *uuids, uint32_t count);
+typedef int (*store_drain_cb)(void *arg, const struct store_drain *drain);
+int store_drains_each(struct store *store, store_drain_cb cb, void *arg);
+
 /* GPUs whose MIG instances carve makes and removes. */
 int store_mig_role(struct store *store, const char *uuid_text, bool has);
 typedef int (*store_role_cb)(void *arg, const char *uuid_text);

@@ -89,6 +89,43 @@ int store_slicing_each(struct store *store, store_slicing_cb cb, void *arg)
 			arg);
 }
 
+/* ---- drained GPUs ------------------------------------------------------------------------ */
+
+static const struct record_field drain_fields[] = {
+	RECORD_FIELD(struct store_drain, uuid_text, "uuid"),
+	RECORD_FIELD(struct store_drain, reason, "reason"),
+	RECORD_FIELD(struct store_drain, uid, "uid"),
+	RECORD_FIELD(struct store_drain, since, "since"),
+	{0},
+};
+
+int store_drains_put(struct store *store, const struct store_drain *drains, uint32_t count)
+{
+	store_sync_each_commit(store, true);
+	int rc = store_begin(store);
+	for (uint32_t i = 0; rc == 0 && i < count; i++)
+		rc = store_put(store, DRAIN_PUT, drain_fields, &drains[i]);
+	rc = store_finish(store, rc);
+	store_sync_each_commit(store, false);
+	return rc;
+}
+
+int store_drains_remove(struct store *store, const char *const *uuids, uint32_t count)
+{
+	store_sync_each_commit(store, true);
+	int rc = store_begin(store);
+	for (uint32_t i = 0; rc == 0 && i < count; i++)
+		rc = store_run(store, DRAIN_REMOVE, ROW_TEXT(uuids[i]));
+	rc = store_finish(store, rc);
+	store_sync_each_commit(store, false);
+	return rc;
+}
+
+int store_drains_each(struct store *store, store_drain_cb cb, void *arg)
+{
+	return row_each(store_statement(store, DRAINS), drain_fields, struct store_drain, cb, arg);
+}
+
 /* ---- the GPUs of the host ---------------------------------------------------------------- */
 
 static const struct record_field gpu_fields[] = {

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "daemon/gpu/gpu_drain.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/request/request.h"
 
@@ -33,7 +34,8 @@ void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_
 {
 	const struct pool_gpu *gpu = &pool->gpu[index];
 	char left[UNITS_TEXT_SIZE], total[UNITS_TEXT_SIZE], other[UNITS_TEXT_SIZE];
-	char holder[REFUSAL_HOLDER_SIZE];
+	char holder[REFUSAL_HOLDER_SIZE], drained[GPU_DRAIN_TEXT_SIZE];
+	const struct store_drain *drain = gpu_drain_of(pool, index);
 	const char *driver_reason = gpu_state_reason(gpu);
 
 	units_format_room(place_available(place), left);
@@ -46,6 +48,8 @@ void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_
 			 : gpu->info.mig      ? "in MIG mode"
 			 : driver_reason      ? driver_reason
 					      : "the driver cannot reach it");
+	else if (reason == PLACE_DRAINED && drain)
+		snprintf(buf, size, "%s", gpu_drain_text(drain, drained));
 	else if (reason == PLACE_NOT_ALLOWED)
 		snprintf(buf, size, "not in --gpu-ids");
 	else if (reason == PLACE_TOO_SMALL)
@@ -84,7 +88,7 @@ static void gpus_explain(const struct pool *pool, const struct place_gpu *gpus,
 	for (uint32_t i = 0; i < pool->count; i++) {
 		enum place_reason reason = place_check(gpus, i, request);
 		const struct gpu_info *info = &pool->gpu[i].info;
-		char says[192], part[320];
+		char says[REFUSAL_GPU_SIZE], part[REFUSAL_GPU_SIZE + 128];
 
 		/* Beside others it is asked for instances, and says so itself: mig_ask.c. */
 		if (pool->gpu[i].gives_instances && !all_mig)
@@ -160,6 +164,18 @@ static void occupied_explain(const struct pool *pool, const struct place_gpu *gp
 		snprintf(buf, size, "%s asked, and %u GPUs are not empty", asked, occupied);
 }
 
+/* Whether there would be room if nothing were drained. */
+static bool fits_when_resumed(const struct pool *pool, const struct place_gpu *gpus,
+			      const struct place_request *request)
+{
+	struct place_gpu all[GPUS_MAX];
+
+	memcpy(all, gpus, pool->count * sizeof(*all));
+	for (uint32_t i = 0; i < pool->count; i++)
+		all[i].drained = false;
+	return count_but_for(pool, all, request, PLACE_FITS) >= request->count;
+}
+
 /* Names the thing of which there is too little. Returns what would help. */
 static const char *short_explain(const struct pool *pool, const struct place_gpu *gpus,
 				 const struct place_request *request, const char *asked, char *buf,
@@ -167,6 +183,10 @@ static const char *short_explain(const struct pool *pool, const struct place_gpu
 {
 	static const char less[] = "ask for less, or wait for room with --wait-for 10m";
 
+	if (fits_when_resumed(pool, gpus, request)) {
+		snprintf(buf, size, "there is room for %s on drained GPUs alone", asked);
+		return "ask for less, or wait with --wait-for 10m until a GPU is resumed";
+	}
 	if (request->kind == PLACE_WHOLE &&
 	    count_but_for(pool, gpus, request, PLACE_NOT_EMPTY) >= request->count) {
 		occupied_explain(pool, gpus, request, asked, buf, size);

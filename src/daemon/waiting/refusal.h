@@ -17,6 +17,7 @@ void refusal_explain(const struct pool *pool, const struct place_request *reques
 void refusal_mebibytes_hint(const struct pool *pool, const struct place_request *request,
 			    struct error *err);
 /* The verdict of one GPU on a request, e.g. "3.20 GiB of 79.1 GiB free". */
+#define REFUSAL_GPU_SIZE 256
 void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_gpu *place,
 		    const struct place_request *request, enum place_reason reason, char *buf,
 		    size_t size);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/units.h"
+#include "daemon/gpu/gpu_drain.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
 #include "daemon/host/unrecorded.h"
@@ -476,7 +477,7 @@ static int decide_fraction(const struct waiting *waiting, const struct waiter *w
 	uint8_t closed[GPUS_MAX];
 
 	pool_place_gpus(waiting->pool, gpus);
-	int rc = place_decide(gpus, waiting->pool->count, place, ret);
+	int rc = place_decide(waiting->pool->policy, gpus, waiting->pool->count, place, ret);
 	if (rc < 0) {
 		refusal_explain(waiting->pool, place, rc, err);
 		/* A request that can never be granted is not worth waiting for. */
@@ -488,7 +489,7 @@ static int decide_fraction(const struct waiting *waiting, const struct waiter *w
 		return rc;
 	for (uint32_t i = 0; i < waiting->pool->count; i++)
 		gpus[i].offered &= !closed[i];
-	if (place_decide(gpus, waiting->pool->count, place, ret) == 0)
+	if (place_decide(waiting->pool->policy, gpus, waiting->pool->count, place, ret) == 0)
 		return 0;
 	error_set(err, EXIT_CODE_NO_ROOM,
 		  "earlier requests wait for the room that is left and go first");
@@ -546,7 +547,7 @@ static void errors_join(struct error *err, const struct error *instances)
 		*err = *instances;
 		return;
 	}
-	snprintf(err->message + used, sizeof(err->message) - used, "; %.300s", instances->message);
+	snprintf(err->message + used, sizeof(err->message) - used, "; %s", instances->message);
 	if (!err->hint[0])
 		memcpy(err->hint, instances->hint, sizeof(err->hint));
 }
@@ -660,6 +661,15 @@ static void instance_refused(const struct waiting *waiting, const char *session,
 	error_hint(err, "`carve mig list` shows the instances and the processes in them");
 }
 
+/* A GPU was drained while the instance was being made: the request is decided anew. */
+static bool any_drained(const struct waiting *waiting, const struct mig_grant *instances)
+{
+	for (uint32_t i = 0; i < instances->count; i++)
+		if (gpu_drain_of(waiting->pool, instances->share[i].gpu))
+			return true;
+	return false;
+}
+
 void waiting_made(struct waiting *waiting, const char *id, const struct mig_grant *instances,
 		  const struct error *why)
 {
@@ -680,6 +690,8 @@ void waiting_made(struct waiting *waiting, const char *id, const struct mig_gran
 	} else if (!instances && w->request.resize[0])
 		instance_refused(waiting, w->request.resize, &err);
 	/* Another request of this user may have come first. */
+	if (instances && any_drained(waiting, instances))
+		instances = NULL;
 	if (instances && (current_taken(waiting, &w->request, &w->peer, w, &err) ||
 			  name_taken(waiting, &w->request, &w->peer, w, &err)))
 		instances = NULL;

@@ -157,6 +157,7 @@ static int gpu_take(const json_t *gpu, const json_t *sessions, struct device_gpu
 		to->name[i] = (char)tolower((unsigned char)uuid[i]);
 	to->usable = !json_is_true(json_object_get(gpu, "mig")) &&
 		     !json_is_object(json_object_get(gpu, "held_by"));
+	to->drained = json_is_object(json_object_get(gpu, "drain"));
 	to->answers = !json_is_null(json_object_get(gpu, "used_bytes"));
 	to->mode = mode_take(gpu);
 	memory_take(gpu, sessions, to);

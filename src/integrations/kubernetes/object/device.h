@@ -46,6 +46,7 @@ struct device_gpu {
 	uint64_t least;   /* bytes of the smallest slice */
 	bool usable;      /* slices of it are granted */
 	bool answers;     /* its driver does */
+	bool drained;     /* an administrator lets nothing new be granted there */
 	bool given_away;  /* the kubelet gave it to a pod by a device plugin */
 	bool claimed;     /* claims of carve's have prepared slices of it */
 	enum device_mode mode;

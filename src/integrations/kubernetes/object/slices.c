@@ -49,6 +49,10 @@ static bool taint_of_gpu(json_t *device, const struct device_gpu *gpu)
 {
 	if (!gpu->answers)
 		taint_set(device, "carve.dev/driver-failed", "NoExecute");
+	/* Pods that have slices there go on, and pods that were bound to it wait until it is
+	 * resumed. */
+	else if (gpu->drained)
+		taint_set(device, "carve.dev/drained", "NoSchedule");
 	else if (device_mode_problem(gpu))
 		taint_set(device, "carve.dev/compute-mode", "NoSchedule");
 	/* A pod that the scheduler bound to it never starts: it is evicted, and finds another GPU.
