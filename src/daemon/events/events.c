@@ -216,6 +216,7 @@ struct reading {
 	store_event_cb cb;
 	void *arg;
 	uint32_t count;
+	bool ended; /* by the callback */
 	uint64_t next;
 };
 
@@ -225,7 +226,9 @@ static int read_one(void *arg, const struct store_event *event)
 
 	reading->count++;
 	reading->next = event->number + 1;
-	return reading->cb(reading->arg, event);
+	int rc = reading->cb(reading->arg, event);
+	reading->ended = rc > 0;
+	return rc;
 }
 
 int events_each(const struct events *events, uint64_t from, store_event_cb cb, void *arg,
@@ -235,7 +238,8 @@ int events_each(const struct events *events, uint64_t from, store_event_cb cb, v
 	uint64_t first = MIN(MAX(from, 1), events_next(events));
 	int rc = store_events_each(events->store, first, EVENTS_PART, read_one, &reading);
 
-	*ret_next = reading.count == EVENTS_PART ? reading.next : events_next(events);
+	*ret_next =
+		reading.ended || reading.count == EVENTS_PART ? reading.next : events_next(events);
 	return rc;
 }
 

@@ -56,8 +56,8 @@ uint64_t events_next(const struct events *events);
 /* The number of the first event that is not older than that moment (CLOCK_REALTIME, ns);
  * events_next() where there is none. 0 or -errno. */
 int events_since(const struct events *events, int64_t at, uint64_t *ret);
-/* Calls for the events from a number on, EVENTS_PART at most. *ret_next: from where to go on. 0,
- * -errno, or a callback's negative result. */
+/* Calls for the events from a number on, EVENTS_PART at most, and until a callback returns a
+ * positive number. *ret_next: from where to go on. 0, -errno, or a callback's negative result. */
 int events_each(const struct events *events, uint64_t from, store_event_cb cb, void *arg,
 		uint64_t *ret_next);
 /* Whether this peer may see an event. `events_admin`: it is an administrator of this daemon. */

@@ -1,10 +1,11 @@
 """carve events and carve audit."""
 import json
+import re
 import subprocess
 
 import pytest
 
-from conftest import BUILD, administrator, wait_until
+from conftest import BUILD, ROOT, wait_until
 from own_daemon import daemon, make_daemon, set_quota  # noqa: F401: fixtures
 
 CARVE = BUILD / "carve"
@@ -97,3 +98,19 @@ def test_the_audit_lists_changes_with_old_and_new_value(daemon):
 def test_wrong_words_are_refused(daemon, argv, words):
     done = carve(daemon, *argv)
     assert done.returncode == 2 and words in done.stderr, done.stderr
+
+
+def test_every_kind_is_completed_and_stands_in_the_page():
+    table = (ROOT / "src/daemon/events/event_kinds.c").read_text()
+    kinds = set(re.findall(r'\{"([a-z_]+\.[a-z_]+)"', table))
+    page = (ROOT / "docs/man/carve-events.1").read_text()
+    assert len(kinds) > 15 and {k for k in kinds if k not in page} == set()
+    options = (ROOT / "src/cli/verbs.c").read_text().split("{OPT_EVENT_KIND,")[1].split("},")[0]
+    assert set(" ".join(re.findall(r'"([^"]*)"', options)).split()) >= kinds
+
+
+def test_a_long_log_is_listed_whole(daemon):
+    for number in range(150):
+        set_quota(daemon, "12345", vram=str(number + 1))
+    changes = json.loads(carve(daemon, "audit", "--json").stdout)
+    assert [c["after"].split(",")[0] for c in changes] == [f"vram {n + 1} GiB" for n in range(150)]
