@@ -151,7 +151,8 @@ const struct cli_option cli_options[] = {
 	{OPT_NOTICE_CLEAR, "clear", NULL, "take the notice back"},
 	{OPT_NOTICE_SHOW, "show", NULL, "show the notice, and who set it"},
 	{OPT_EVENT_KIND, "kind", "KIND", "only events of this kind: quota.set",
-	 "quota.set quota.near timeslicing.set mig.role session.released session.over_killed "
+	 "quota.set quota.near timeslicing.set mig.role session.released session.resized "
+	 "job.changed session.over_killed "
 	 "session.slicing_killed session.idle_warned session.idle_released outside.reported "
 	 "outside.warned outside.killed gpu.drained gpu.resumed gpu.lost gpu.back carved.started "
 	 "config.read config.refused notice.set"},

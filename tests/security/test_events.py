@@ -7,6 +7,7 @@ import pytest
 from conftest import wait_until
 
 from .lab import ALICE, BOB, CARVE, MALLORY, ROOT
+from .test_jobs import Jobs, jobs  # noqa: F401: a fixture
 
 
 def audit(lab, uid, *options):
@@ -28,6 +29,20 @@ def test_a_forced_release_is_shown_to_its_owner_and_administrators_alone(lab):
     assert len(mine) == 2 and mine[0]["number"] == first["number"] and mine[0]["user"] == "root"
     assert mine[0]["pid"] is None and mine[0]["process"] is None and mine[0]["login"] is None
     assert audit(lab, BOB, "--kind", "session.released") == []
+
+
+@pytest.mark.attack("1", "a session and a job of another user, changed by root")
+def test_actions_of_root_on_a_users_session_and_job_are_shown_to_that_user(lab, jobs):
+    id = json.loads(lab.run(ALICE, CARVE, "session", "request", "--vram", "1", "--json").stdout)["id"]
+    assert lab.run(ROOT, CARVE, "session", "resize", id, "2").returncode == 0
+    assert lab.run(ALICE, CARVE, "session", "resize", id, "3").returncode == 0
+    job = jobs.enqueue(ALICE, "sleep", "1000")
+    assert lab.run(ROOT, CARVE, "job", "cancel", str(job)).returncode == 0
+    for uid in (ROOT, ALICE):
+        changes = [(c["kind"], c["subject"], c["before"], c["after"], c["owner"]) for c in audit(lab, uid, "--user", str(ALICE))]
+        assert changes == [("session.resized", f"session {id}", "1 GiB on 1 GPU", "2 GiB on 1 GPU", str(ALICE)),
+                           ("job.changed", f"job {job}", None, "cancelled", str(ALICE))], changes
+    assert [c for c in audit(lab, BOB) if c["owner"]] == []
 
 
 @pytest.mark.attack("1", "releases of a user's own sessions, which are no matter for the audit")

@@ -2,6 +2,7 @@
 
 #include <http_parser.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -9,7 +10,40 @@
 #include "daemon/api/http.h"
 #include "daemon/api/view.h"
 #include "daemon/events/events.h"
+#include "daemon/host/owner.h"
 #include "daemon/node.h"
+#include "daemon/session/session.h"
+
+/* ---- adding -------------------------------------------------------------------------------- */
+
+void api_deed_record(struct node *node, const struct peer *actor, const struct api_deed *deed)
+{
+	char subject[160];
+
+	if (actor->uid == deed->owner || actor->uid == owner_of(deed->owner))
+		return;
+	snprintf(subject, sizeof(subject), "%s %s", deed->what, deed->id);
+	events_add(node->events, &(struct event){.kind = deed->kind,
+						 .actor = actor,
+						 .owner = &deed->owner,
+						 .subject = subject,
+						 .before = deed->before,
+						 .after = deed->after});
+}
+
+const char *api_held_text(const struct session *s, char buf[static API_HELD_TEXT_SIZE])
+{
+	char bytes[UNITS_TEXT_SIZE];
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		sum += s->record.gpu[i].bytes;
+	snprintf(buf, API_HELD_TEXT_SIZE, "%s on %u GPU%s", units_format_bytes(sum, bytes),
+		 s->record.gpu_count, s->record.gpu_count == 1 ? "" : "s");
+	return buf;
+}
+
+/* ---- answering ----------------------------------------------------------------------------- */
 
 /* In one answer: an event takes some 5 us to be shown, and the loop waits meanwhile. */
 #define ANSWER_EVENTS 64u

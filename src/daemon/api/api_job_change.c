@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "daemon/api/answer.h"
+#include "daemon/api/api_events.h"
 #include "daemon/api/api_job.h"
 #include "daemon/api/api_job_private.h"
 #include "daemon/api/api_vouch.h"
@@ -30,6 +31,7 @@ struct change {
 	struct call *call; /* NULL: the client is gone */
 	struct node *node;
 	struct peer peer;
+	uid_t owner; /* the jobs' user */
 	char id[JOB_ID_TEXT];
 	const char *what;
 	json_t *body;
@@ -262,6 +264,16 @@ static void change_answer(struct change *change)
 			      "job %.64s has ended already", change->id);
 }
 
+static void record(const struct change *change)
+{
+	char *text = change->body ? json_dumps(change->body, JSON_COMPACT) : NULL;
+
+	api_deed_record(change->node, &change->peer,
+			&(struct api_deed){EVENT_JOB_CHANGED, "job", change->id, change->owner,
+					   NULL, text ? text : change->what});
+	free(text);
+}
+
 static void on_changed(void *arg, int rc)
 {
 	struct change *change = arg;
@@ -272,6 +284,8 @@ static void on_changed(void *arg, int rc)
 		change->failed = change->done;
 		change->done = 0;
 	}
+	if (change->done)
+		record(change);
 	if (change->call)
 		change_answer(change);
 	change_free(change);
@@ -299,8 +313,10 @@ static void change_run(struct change *change, jobs_cb cb)
 		change_free(change);
 		return;
 	}
-	if (job)
+	if (job) {
+		change->owner = job->record.uid;
 		call_defer(call, on_changer_gone);
+	}
 	jobs_change(queues, owner_of(change->peer.uid), id, index, cb, on_changed, change);
 }
 

@@ -5,13 +5,11 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/units.h"
 #include "daemon/api/answer.h"
+#include "daemon/api/api_events.h"
 #include "daemon/api/api_session.h"
 #include "daemon/api/http.h"
 #include "daemon/api/view.h"
-#include "daemon/events/events.h"
-#include "daemon/host/owner.h"
 #include "daemon/node.h"
 #include "daemon/queue/job_table.h"
 #include "daemon/session/process.h"
@@ -92,33 +90,19 @@ static void pids_text(const struct session *s, const struct call *call, char *bu
 			pid_add(buf, size, h->process.pid);
 }
 
-/* A user's own releases are no matter of others. */
-static void record(struct call *call, const char *what, const char *id, uid_t owner,
-		   const char *before, const char *after)
+static void record(struct call *call, const struct session *s, bool forced)
 {
-	char subject[STORE_ID_SIZE + 16];
+	char held[API_HELD_TEXT_SIZE];
 
-	if (call->peer.uid == owner || call->peer.uid == owner_of(owner))
-		return;
-	snprintf(subject, sizeof(subject), "%s %s", what, id);
-	events_add(call->node->events, &(struct event){.kind = EVENT_SESSION_RELEASED,
-						       .actor = &call->peer,
-						       .owner = &owner,
-						       .subject = subject,
-						       .before = before,
-						       .after = after});
-}
-
-static void record_session(struct call *call, const struct session *s, const char *after)
-{
-	char before[UNITS_TEXT_SIZE + 32], bytes[UNITS_TEXT_SIZE];
-	uint64_t sum = 0;
-
-	for (uint32_t i = 0; i < s->record.gpu_count; i++)
-		sum += s->record.gpu[i].bytes;
-	snprintf(before, sizeof(before), "%s on %u GPU%s", units_format_bytes(sum, bytes),
-		 s->record.gpu_count, s->record.gpu_count == 1 ? "" : "s");
-	record(call, "session", s->record.id, s->record.uid, before, after);
+	api_deed_record(call->node, &call->peer,
+			&(struct api_deed){
+				.kind = EVENT_SESSION_RELEASED,
+				.what = "session",
+				.id = s->record.id,
+				.owner = s->record.uid,
+				.before = api_held_text(s, held),
+				.after = forced ? "released by force" : "released",
+			});
 }
 
 static void release(struct call *call, struct session *s, bool forced)
@@ -131,7 +115,7 @@ static void release(struct call *call, struct session *s, bool forced)
 	snprintf(reason, sizeof(reason), "released%s%s%.20s%s", forced ? " by force" : "",
 		 owner ? "" : " by ", owner ? "" : view_user(call->peer.uid),
 		 owner ? "" : ", an administrator");
-	record_session(call, s, forced ? "released by force" : "released");
+	record(call, s, forced);
 	if (!session_live(s)) {
 		session_end_unused(s, by, reason);
 		reply_if_released(call, id);
@@ -155,7 +139,9 @@ static void delete_waiter(struct call *call, struct waiter *w)
 		return;
 	}
 	snprintf(id, sizeof(id), "%s", w->id);
-	record(call, "request", w->id, w->peer.uid, "waiting", "withdrawn");
+	api_deed_record(call->node, &call->peer,
+			&(struct api_deed){EVENT_SESSION_RELEASED, "request", w->id, w->peer.uid,
+					   "waiting", "withdrawn"});
 	waiting_release(&call->node->waiting, w);
 	reply_released(call, id);
 }

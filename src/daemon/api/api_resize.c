@@ -12,6 +12,7 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "daemon/api/answer.h"
+#include "daemon/api/api_events.h"
 #include "daemon/api/api_session.h"
 #include "daemon/api/fresh.h"
 #include "daemon/api/http.h"
@@ -365,12 +366,23 @@ static int lower(struct session *s, const struct place_request *most, struct err
 	return rc;
 }
 
+static void record(struct call *call, const struct session *s, const char *before)
+{
+	char after[API_HELD_TEXT_SIZE];
+
+	api_deed_record(call->node, &call->peer,
+			&(struct api_deed){EVENT_SESSION_RESIZED, "session", s->record.id,
+					   s->record.uid, before, api_held_text(s, after)});
+}
+
 /* True: the call was one, and is answered. */
 static bool patch_lower(struct call *call, struct session *s, json_t *root)
 {
 	struct slice_request most;
 	struct error err = {0};
+	char before[API_HELD_TEXT_SIZE];
 
+	api_held_text(s, before);
 	if (!json_is_true(json_object_get(root, "lower")))
 		return false;
 	json_object_del(root, "lower");
@@ -383,6 +395,7 @@ static bool patch_lower(struct call *call, struct session *s, json_t *root)
 		call_reply_error(call, answer_status(&err), &err);
 		return true;
 	}
+	record(call, s, before);
 	waiting_kick(&call->node->waiting);
 	call_reply(call, HTTP_STATUS_OK, view_session(s, &call->peer));
 	return true;
@@ -408,10 +421,12 @@ static void answer_resize(struct call *call, void *arg)
 {
 	const struct wanted *wanted = arg;
 	struct session *s = api_session_or_reply(call, wanted->id);
+	char before[API_HELD_TEXT_SIZE];
 	struct error err = {0};
 
 	if (!s)
 		return;
+	api_held_text(s, before);
 	if (call->node->pool.state == POOL_READY)
 		(void)pool_claim(&call->node->pool, true);
 	bool in_part = is_instance(s) && fits_in_part(s, &wanted->size);
@@ -424,6 +439,7 @@ static void answer_resize(struct call *call, void *arg)
 		call_reply_error(call, answer_status(&err), &err);
 		return;
 	}
+	record(call, s, before);
 	waiting_kick(&call->node->waiting);
 	call_reply(call, HTTP_STATUS_OK, view_session(s, &call->peer));
 }

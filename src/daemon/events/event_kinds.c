@@ -10,6 +10,8 @@ static const struct event_kind_row rows[EVENT_KINDS] = {
 				   .synced = true},
 	[EVENT_MIG_ROLE] = {"mig.role", EVENT_FOR_ALL, LOG_INFO, .change = true, .synced = true},
 	[EVENT_SESSION_RELEASED] = {"session.released", EVENT_FOR_OWNER, LOG_INFO, .change = true},
+	[EVENT_SESSION_RESIZED] = {"session.resized", EVENT_FOR_OWNER, LOG_INFO, .change = true},
+	[EVENT_JOB_CHANGED] = {"job.changed", EVENT_FOR_OWNER, LOG_INFO, .change = true},
 	[EVENT_OVER_KILLED] = {"session.over_killed", EVENT_FOR_OWNER, LOG_WARNING, .change = true,
 			       .by_users = true},
 	[EVENT_SLICING_KILLED] = {"session.slicing_killed", EVENT_FOR_OWNER, LOG_WARNING,

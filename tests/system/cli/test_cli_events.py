@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, ROOT, wait_until
+from conftest import BUILD, ON_GPU, ROOT, wait_until
 from own_daemon import daemon, make_daemon, set_quota  # noqa: F401: fixtures
 
 CARVE = BUILD / "carve"
@@ -63,7 +63,7 @@ def test_a_command_hears_of_each_event_once_over_restarts(daemon, read, tmp_path
     told, cursor = tmp_path / "told", tmp_path / "cursor"
     command = f'echo "$CARVE_EVENT_NUMBER $CARVE_EVENT_KIND $CARVE_EVENT_LINE" >> {told}; cat >> {told}'
     reader = read("--from", "0", "--exec", command, "--cursor-file", cursor)
-    wait_until(lambda: told.exists() and told.read_text().count("\n") == 2)
+    wait_until(lambda: cursor.exists() and '"next": 2}' in cursor.read_text())
     reader.end()
     daemon.restart()
     read("--exec", command, "--cursor-file", cursor)
@@ -114,3 +114,13 @@ def test_a_long_log_is_listed_whole(daemon):
         set_quota(daemon, "12345", vram=str(number + 1))
     changes = json.loads(carve(daemon, "audit", "--json").stdout)
     assert [c["after"].split(",")[0] for c in changes] == [f"vram {n + 1} GiB" for n in range(150)]
+
+
+@pytest.mark.skipif(ON_GPU, reason="tests the simulated driver")
+def test_a_mig_role_is_in_the_audit(make_host):
+    host = make_host("a100-40gb:2+mig")
+    assert host.carve("node", "set-role", "--dynamic-mig-enabled", "--gpu-ids", "1").returncode == 0
+    assert host.carve("node", "set-role", "--dynamic-mig-enabled").returncode == 0
+    assert host.carve("node", "remove-role", "--dynamic-mig-enabled").returncode == 0
+    changes = [(c["subject"], c["before"], c["after"]) for c in json.loads(host.carve("audit", "--kind", "mig.role", "--json").stdout)]
+    assert changes == [("GPU 1", "none", "dynamic-mig"), ("GPU 0", "none", "dynamic-mig"), ("GPUs 0-1", "dynamic-mig", "none")]
