@@ -54,8 +54,8 @@ static void namesakes_find(const struct node *node, const char *name, struct mea
 	}
 }
 
-/* By its ID, or of the caller's own by its name, or the caller's current one. An administrator sees
- * the names of all, and the own ones first. */
+/* By its ID, or of the caller's own by its name, or the caller's current one, which is the request
+ * for it while that waits. An administrator sees the names of all, and the own ones first. */
 static struct meant meant_find(const struct call *call, const char *id)
 {
 	const struct node *node = call->node;
@@ -63,6 +63,8 @@ static struct meant meant_find(const struct call *call, const char *id)
 
 	if (!strcmp(id, REQUEST_CURRENT)) {
 		meant.session = session_current(&node->sessions, call->peer.uid);
+		if (!meant.session)
+			meant.waiter = waiting_for_current(&node->waiting, call->peer.uid, NULL);
 		return meant;
 	}
 	meant.session = session_find(&node->sessions, id);

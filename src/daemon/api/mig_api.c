@@ -12,6 +12,7 @@
 #include "daemon/api/fresh.h"
 #include "daemon/api/http.h"
 #include "daemon/api/view.h"
+#include "daemon/api/view_owners.h"
 #include "daemon/mig/mig.h"
 #include "daemon/mig/mig_books.h"
 #include "daemon/mig/mig_mode.h"
@@ -71,6 +72,8 @@ static json_t *instance_json(const struct mig *mig, uint32_t gpu, uint32_t at,
 	const struct session *s =
 		detail->session[0] ? session_find(mig->sessions, detail->session) : NULL;
 	bool permitted = s && peer_permitted(viewer, s->record.uid);
+	bool shown = s && view_shows_owner(node_of(s), viewer, s->record.uid, s->record.gid,
+					   &s->record.groups);
 	const char *name = instance->profile == MIG_NO_PROFILE
 				   ? ""
 				   : mig->profile[mig->gpu[gpu].die][instance->profile].name;
@@ -81,7 +84,7 @@ static json_t *instance_json(const struct mig *mig, uint32_t gpu, uint32_t at,
 		detail->uuid_text, "start", instance->start, "size", instance->size, "memory_bytes",
 		answer_number(detail->bytes), "state", mig_state_text(instance->state), "session",
 		permitted ? json_string(s->record.id) : json_null(), "owner",
-		permitted ? json_string(view_user(s->record.uid)) : json_null(), "since",
+		shown ? json_string(view_user(s->record.uid)) : json_null(), "since",
 		view_time(detail->since), "pids", pids_json(mig, detail, viewer), "sessions",
 		sessions_json(mig, detail, viewer), "shared", mig_is_shared(mig, detail),
 		"gpu_instance", id_json(detail->gpu_instance), "compute_instance",

@@ -272,24 +272,31 @@ static bool asks_for_current(const struct slice_request *request)
 	return !request->ephemeral && !request->kept && !request->resize[0] && !request->name[0];
 }
 
+struct waiter *waiting_for_current(const struct waiting *waiting, uid_t uid,
+				   const struct waiter *before)
+{
+	struct waiter *w = waiting->first;
+
+	while (w && w != before && (w->peer.uid != uid || !asks_for_current(&w->request)))
+		w = w->next;
+	return w == before ? NULL : w;
+}
+
 /* A user has one current session, or one request for it that came first (`before` is where to
  * stop). */
 static bool current_taken(const struct waiting *waiting, const struct slice_request *request,
 			  const struct peer *peer, const struct waiter *before, struct error *err)
 {
 	const struct session *current = session_current(waiting->sessions, peer->uid);
-	const struct waiter *first = waiting->first;
+	const struct waiter *first = waiting_for_current(waiting, peer->uid, before);
 
 	if (!asks_for_current(request))
 		return false;
-	while (first && first != before &&
-	       (first->peer.uid != peer->uid || !asks_for_current(&first->request)))
-		first = first->next;
 	if (current)
 		error_set(err, EXIT_CODE_FAILED, "you have a current session already: %s%s",
 			  current->record.id,
 			  current->state == SESSION_ACTIVE ? "" : ", which is ending");
-	else if (first && first != before)
+	else if (first)
 		error_set(err, EXIT_CODE_FAILED,
 			  "your request %s for a current session waits already", first->id);
 	else

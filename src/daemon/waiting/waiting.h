@@ -120,6 +120,9 @@ struct waiter *waiting_find(const struct waiting *waiting, const char *id);
 unsigned waiting_position(const struct waiting *waiting, const struct waiter *waiter);
 /* The user's request of this name. */
 struct waiter *waiting_named(const struct waiting *waiting, uid_t uid, const char *name);
+/* The user's request for a current session, of those before `before` (NULL: of all); NULL: none. */
+struct waiter *waiting_for_current(const struct waiting *waiting, uid_t uid,
+				   const struct waiter *before);
 /* The MIG instances of request `id` are there, or not: *why says why not, NULL that it is to be
  * decided anew. The waiter may be gone: then they are nobody's. */
 void waiting_made(struct waiting *waiting, const char *id, const struct mig_grant *instances,

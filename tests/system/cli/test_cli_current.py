@@ -31,8 +31,18 @@ def test_a_second_request_without_a_name_is_refused_while_the_first_waits(host):
     first = host.popen([CARVE, "session", "request", "--vram", "70", "--wait-for", "10m"])
     id, = wait_until(lambda: [s["id"] for s in host.carve_json("session", "list") if s["state"] == "waiting"])
     fails(host.carve("session", "request", "--vram", "70", "--wait-for", "10m"), 1, f"your request {id} for a current session waits already")
+    assert host.carve_json("session", "show")["id"] == id and host.carve_json("explain", "current")["position"] == 1
+    fails(host.carve("run", "true"), 125, f"session {id} is not active, but waiting")
     assert host.carve("session", "release", "full").stdout == f"{full}: released\n"
     assert first.wait(60) == 0 and host.carve_json("session", "show")["id"] == id
+
+
+def test_a_request_for_the_current_session_is_taken_back_without_its_id(host):
+    request(host, "--gpu", "1", "--name", "full")
+    first = host.popen([CARVE, "session", "request", "--vram", "70", "--wait-for", "10m"])
+    id, = wait_until(lambda: [s["id"] for s in host.carve_json("session", "list") if s["state"] == "waiting"])
+    assert host.carve("session", "release").stdout == f"{id}: released\n"
+    assert first.wait(60) == 1 and [s["name"] for s in active(host)] == ["full"]
 
 
 def test_names_make_sessions_beside_the_current_one(host):
