@@ -32,6 +32,7 @@ struct binding;
 struct events;
 struct fresh;
 struct http_server;
+struct job_mapping;
 struct leases;
 struct mig;
 struct queues;
@@ -97,6 +98,7 @@ struct node {
 	struct attach_server *attach;
 	struct http_server *http;
 	struct metrics_health health;
+	struct job_mapping *job_mapping;
 	uv_check_t check;     /* a pass of the loop begins */
 	uv_prepare_t prepare; /* runs what was put off, before the loop sleeps */
 	uv_timer_t tick;

@@ -30,6 +30,7 @@
 #include "daemon/host/owner.h"
 #include "daemon/host/rights.h"
 #include "daemon/lease/leases.h"
+#include "daemon/metrics/job_mapping.h"
 #include "daemon/mig/mig.h"
 #include "daemon/node.h"
 #include "daemon/node_hooks.h"
@@ -461,8 +462,12 @@ static int http_start(struct node *node, struct error *err)
 
 static int metrics_start(struct node *node, struct error *err)
 {
-	return api_metrics_start(node, err);
+	node->job_mapping = job_mapping_new(&node->sessions);
+	return node->job_mapping ? api_metrics_start(node, err) : -ENOMEM;
 }
+
+HAND(metrics_tick, job_mapping_tick(node->job_mapping, node->config.metrics.job_mapping_dir))
+HAND(metrics_free, job_mapping_free(node->job_mapping))
 
 HAND(metrics_stop, api_metrics_stop(node))
 
@@ -575,7 +580,11 @@ static const struct room rooms[] = {
 	 .tick = attach_room_tick,
 	 .sampled = attach_room_sampled,
 	 .stop = attach_stop},
-	{.name = "metrics", .start = metrics_start, .stop = metrics_stop},
+	{.name = "metrics",
+	 .start = metrics_start,
+	 .tick = metrics_tick,
+	 .stop = metrics_stop,
+	 .free = metrics_free},
 	{.name = "http",
 	 .start = http_start,
 	 .round = http_round,

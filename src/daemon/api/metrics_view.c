@@ -12,6 +12,7 @@
 #include "core/place.h"
 #include "daemon/api/http.h"
 #include "daemon/attach/attach.h"
+#include "daemon/metrics/job_mapping.h"
 #include "daemon/metrics/text.h"
 #include "daemon/mig/mig.h"
 #include "daemon/node.h"
@@ -315,6 +316,12 @@ static uint64_t scrapes_refused(const struct node *n)
 	return n->health.refused;
 }
 
+static uint64_t job_mapping(const struct node *n)
+{
+	return *n->config.metrics.job_mapping_dir ? job_mapping_failed(n->job_mapping)
+						  : METRICS_NONE;
+}
+
 static uint64_t cpu_time(const struct node *n)
 {
 	struct rusage use;
@@ -383,6 +390,8 @@ static const struct {
 		"Time of the daemon's loop that scrapes took."),
 	COUNTER("carve_scrapes_refused_total", METRICS_PLAIN, scrapes_refused,
 		"Scrapes that were refused, as their reader had too many under way."),
+	GAUGE("carve_job_mapping_failed", METRICS_PLAIN, job_mapping,
+	      "1 while files for dcgm-exporter cannot be written."),
 	COUNTER("process_cpu_seconds_total", METRICS_SECONDS, cpu_time,
 		"CPU time of the daemon since it started."),
 	GAUGE("process_resident_memory_bytes", METRICS_PLAIN, resident,
