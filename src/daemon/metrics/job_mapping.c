@@ -19,13 +19,13 @@
 #include "daemon/session/session.h"
 #include "daemon/session/sessions.h"
 
-/* What could not be written is tried again after this time. */
+/* A change that could not be written is tried again after this time. */
 #define RETRY_NS 10000000000ull
 
 struct job_mapping {
 	const struct sessions *sessions;
-	char dir[METRICS_PATH_SIZE]; /* whose files are written; "": none are */
-	uint64_t written;            /* the digest of what was written last */
+	char dir[METRICS_PATH_SIZE]; /* the directory of the files; "": none are written */
+	uint64_t written;            /* the digest of the last change */
 	uint64_t tried_ns;
 	int error; /* -errno of the last change; 0: it was written */
 	/* The change that is being written; the thread's until it is done. */

@@ -1,6 +1,6 @@
-/* Files that tell dcgm-exporter which sessions are on which GPU (its option --hpc-job-mapping-dir):
- * one file for each GPU with sessions, called by the GPU's index, with one session ID a line. They
- * are written on the thread pool, one change at a time, as a disk may be slow. Loop thread. */
+/* Files that tell dcgm-exporter (its option --hpc-job-mapping-dir) which sessions are on which GPU.
+ * Each GPU with sessions has a file that is called by its index, with one session ID a line. The
+ * thread pool writes the files, one change at a time, as a disk may be slow. Loop thread. */
 #pragma once
 
 #include <stdbool.h>
