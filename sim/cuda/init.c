@@ -54,7 +54,8 @@ CUresult cuInit(unsigned int flags)
 			driver.client = client;
 			devices_enumerate();
 		}
-		result = status == -ENODEV ? CUDA_ERROR_NO_DEVICE : result_from_errno(status);
+		result = status == -ENODEV || status == -EACCES ? CUDA_ERROR_NO_DEVICE
+								: result_from_errno(status);
 	}
 	if (result == CUDA_SUCCESS && driver.device_count == 0)
 		result = CUDA_ERROR_NO_DEVICE;

@@ -48,7 +48,7 @@ static int list_gpus(struct candidate list[DEVICES_MAX])
 		const struct wire_gpu *gpu = &driver.host->gpu[i];
 		const struct sim_model *model = sim_model_find(gpu->model);
 
-		if (model && !(gpu->flags & WIRE_GPU_LOST))
+		if (model && !(gpu->flags & WIRE_GPU_LOST) && client_may_open(gpu->minor))
 			list[count++] = (struct candidate){i, model, gpu};
 	}
 	if (!order || strcmp(order, "PCI_BUS_ID") != 0)

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -199,6 +200,22 @@ const char *client_host_directory(void)
 	return host;
 }
 
+bool client_may_open(uint32_t minor)
+{
+	const char *host = client_host_directory();
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/dev", host ? host : "");
+	if (!host || access(path, F_OK) < 0)
+		return true;
+	if (minor == WIRE_DEVICE_CONTROL)
+		snprintf(path, sizeof(path), "%s/dev/nvidiactl", host);
+	else
+		snprintf(path, sizeof(path), "%s/dev/nvidia%u", host, minor);
+	cleanup_close int fd = open(path, O_RDWR | O_CLOEXEC);
+	return fd >= 0;
+}
+
 static int host_connect(void)
 {
 	const char *host = client_host_directory();
@@ -274,7 +291,7 @@ static int guard_make(struct client *c)
 
 int client_connect(enum wire_role role, struct client **ret)
 {
-	int fd = host_connect();
+	int fd = client_may_open(WIRE_DEVICE_CONTROL) ? host_connect() : -EACCES;
 
 	if (fd < 0)
 		return fd;

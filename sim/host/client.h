@@ -19,12 +19,19 @@ struct client;
  * root's. Valid until the environment changes. */
 const char *client_host_directory(void);
 
-/* Connects to the host in that directory. -ENODEV: there is no host, or none any more; other
- * negative errno: the host refused. The caller owns *ret. */
+/* Connects to the host in that directory. -ENODEV: there is no host, or none any more. -EACCES:
+ * this process may not open the host's device files. Other negative errno: the host refused. The
+ * caller owns *ret. */
 int client_connect(enum wire_role role, struct client **ret);
 /* Closes it: what the process held is given back, unless a forked child holds the socket too. In
  * such a child it only frees the child's own copy. */
 void client_disconnect(struct client *c);
+
+/* Whether this process may open a device file of the host, by its own rights: of the GPU with that
+ * minor number, or WIRE_DEVICE_CONTROL. A host without a directory `dev` has no device files, and
+ * everybody may. */
+#define WIRE_DEVICE_CONTROL UINT32_MAX
+bool client_may_open(uint32_t minor);
 
 /* 0, -ECHILD (another process than the one that connected) or -ENOTCONN: within half a second of
  * the host's end, so who polls for anything asks this too. Costs one system call, seldom two. */

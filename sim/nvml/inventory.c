@@ -36,6 +36,8 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *dev
 		return r;
 	if (!is_there)
 		return NVML_ERROR_INVALID_ARGUMENT;
+	if (!client_may_open(client_host(c)->gpu[index].minor))
+		return NVML_ERROR_NO_PERMISSION;
 	*device = handle_of_device(index);
 	return client_host(c)->gpu[index].flags & WIRE_GPU_LOST ? NVML_ERROR_GPU_IS_LOST
 								: NVML_SUCCESS;
@@ -57,7 +59,10 @@ static nvmlReturn_t find_gpu(struct client *c, const char *call, const void *wha
 	for (uint32_t i = 0; i < host->gpu_count; i++) {
 		if (!is_it(&host->gpu[i], what))
 			continue;
-		if ((r = library_fault(c, i, call)) == NVML_SUCCESS)
+		r = library_fault(c, i, call);
+		if (r == NVML_SUCCESS && !client_may_open(host->gpu[i].minor))
+			r = NVML_ERROR_NO_PERMISSION;
+		if (r == NVML_SUCCESS)
 			*device = handle_of_device(i);
 		return r;
 	}

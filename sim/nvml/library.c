@@ -30,7 +30,9 @@ static nvmlReturn_t library_connect(void)
 		return NVML_SUCCESS;
 	r = client_connect(WIRE_ROLE_NVML, &fresh);
 	if (r < 0)
-		return r == -ENODEV ? NVML_ERROR_DRIVER_NOT_LOADED : NVML_ERROR_UNKNOWN;
+		return r == -ENODEV   ? NVML_ERROR_DRIVER_NOT_LOADED
+		       : r == -EACCES ? NVML_ERROR_NO_PERMISSION
+				      : NVML_ERROR_UNKNOWN;
 	/* The old one stays: it is the parent's after a fork, or in use by a thread that is about
 	 * to learn that its host is gone. */
 	library_connection = fresh;

@@ -51,6 +51,7 @@ struct gpus {
 	__typeof__(nvmlDeviceGetName) *get_name;
 	__typeof__(nvmlDeviceGetUUID) *get_uuid;
 	__typeof__(nvmlDeviceGetPciInfo_v3) *get_pci_info;
+	__typeof__(nvmlDeviceGetMinorNumber) *get_minor;
 	__typeof__(nvmlDeviceGetMemoryInfo) *get_memory;
 	/* May be missing from older drivers. */
 	__typeof__(nvmlDeviceGetMemoryInfo_v2) *get_memory_v2;
@@ -88,6 +89,7 @@ static const struct symbol symbols[] = {
 	SYMBOL(nvmlDeviceGetName, get_name, true),
 	SYMBOL(nvmlDeviceGetUUID, get_uuid, true),
 	SYMBOL(nvmlDeviceGetPciInfo_v3, get_pci_info, true),
+	SYMBOL(nvmlDeviceGetMinorNumber, get_minor, false),
 	SYMBOL(nvmlDeviceGetMemoryInfo, get_memory, true),
 	SYMBOL(nvmlDeviceGetMemoryInfo_v2, get_memory_v2, false),
 	SYMBOL(nvmlDeviceGetMigMode, get_mig_mode, false),
@@ -308,6 +310,7 @@ static int info_read(const struct gpus *gpus, uint32_t index, struct gpu_info *i
 	nvmlDevice_t device;
 	nvmlPciInfo_t pci;
 	uint64_t used;
+	unsigned minor;
 	nvmlReturn_t status = gpus->get_handle(index, &device);
 
 	if (status == NVML_SUCCESS)
@@ -319,6 +322,9 @@ static int info_read(const struct gpus *gpus, uint32_t index, struct gpu_info *i
 	if (status != NVML_SUCCESS)
 		return gpus_errno(status);
 	info->index = index;
+	info->minor = gpus->get_minor && gpus->get_minor(device, &minor) == NVML_SUCCESS
+			      ? (int)minor
+			      : -1;
 	struct mig_mode mode = mig_read(gpus, device);
 	info->mig = mode.now > 0;
 	info->mig_capable = mode.capable;
@@ -338,7 +344,7 @@ void gpus_info(struct gpus *gpus, uint32_t index, struct gpu_info *ret)
 	pthread_rwlock_rdlock(&gpus->open);
 	int rc = info_read(gpus, index, &info);
 	pthread_rwlock_unlock(&gpus->open);
-	*ret = rc < 0 ? (struct gpu_info){.index = index, .unread = rc} : info;
+	*ret = rc < 0 ? (struct gpu_info){.index = index, .unread = rc, .minor = -1} : info;
 }
 
 int gpus_list(struct gpus *gpus, struct gpu_info *list, size_t max, size_t *ret_count)

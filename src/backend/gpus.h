@@ -26,6 +26,7 @@ struct gpu_info {
 	uint8_t uuid[LEDGER_UUID_SIZE];
 	char name[96];
 	char pci_bus_id[32];
+	int minor; /* the N of /dev/nvidiaN; -1: not known */
 	uint64_t total,
 		reserved; /* 0: in MIG mode not everybody is told, or there are no figures */
 	bool mig;         /* MIG mode is on, whatever is pending */

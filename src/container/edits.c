@@ -29,10 +29,13 @@ void container_edits_env(json_t *edits, const char *name, const char *value)
 	json_array_append_new(json_object_get(edits, "env"), json_sprintf("%s=%s", name, value));
 }
 
-void container_edits_node(json_t *edits, const char *path)
+void container_edits_node(json_t *edits, const char *path, unsigned mode)
 {
-	json_array_append_new(json_object_get(edits, "deviceNodes"),
-			      json_pack("{s:s}", "path", path));
+	json_t *node = json_pack("{s:s}", "path", path);
+
+	if (mode)
+		json_object_set_new(node, "fileMode", json_integer(mode));
+	json_array_append_new(json_object_get(edits, "deviceNodes"), node);
 }
 
 void container_edits_hook(json_t *edits, const char *program, const char *const *arguments,

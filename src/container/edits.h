@@ -16,8 +16,8 @@ void container_edits_mount(json_t *edits, const char *from, const char *to);
 void container_edits_mount_writable(json_t *edits, const char *from, const char *to);
 /* NAME=VALUE. */
 void container_edits_env(json_t *edits, const char *name, const char *value);
-/* A device node of the host, at the same path. */
-void container_edits_node(json_t *edits, const char *path);
+/* A device node of the host, at the same path, with that mode; 0: with the host's. */
+void container_edits_node(json_t *edits, const char *path, unsigned mode);
 /* Has the runtime run carve-hook when the container is made: its path, its arguments (without its
  * name, ended by NULL), and its environment (array, taken over; NULL: none). */
 void container_edits_hook(json_t *edits, const char *program, const char *const *arguments,

@@ -10,6 +10,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "base/device_files.h"
 #include "base/file.h"
 #include "base/macros.h"
 #include "container/edits.h"
@@ -39,7 +40,10 @@ static void node_add(json_t *edits, const char *path)
 
 	if (stat(path, &st) < 0 || !S_ISCHR(st.st_mode))
 		return;
-	container_edits_node(edits, path);
+	/* A container's node is its own: one that an administrator closed on the host is open to
+	 * all users of the container, who are in the slice. */
+	container_edits_node(edits, path,
+			     device_file_is_closed(&st) && (st.st_mode & 060) == 060 ? 0666 : 0);
 	char_link_make(path, st.st_rdev);
 }
 

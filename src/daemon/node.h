@@ -20,6 +20,7 @@
 #include "daemon/separate.h"
 #include "daemon/session/session.h"
 #include "daemon/session/sessions.h"
+#include "daemon/settle/device_access.h"
 #include "daemon/settle/outsiders.h"
 #include "daemon/settle/settling.h"
 #include "daemon/slicing/slicing.h"
@@ -80,6 +81,7 @@ struct node {
 	uint64_t ready_sample; /* the number of that sample; 0: the probe has not ended */
 	struct sessions sessions;
 	struct settling settling;
+	struct device_access access;
 	struct outsiders outsiders; /* programs outside carve */
 	struct slicing slicing;
 	struct report report;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "backend/gpus.h"
+#include "base/device_files.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/host_root.h"
@@ -24,8 +25,6 @@
 #include "daemon/supervisor/worker.h"
 #include "daemon/warden_make.h"
 #include "warden/warden.h"
-
-#define DEVICE_NODES "/dev/nvidia*"
 
 enum obstacle {
 	OBSTACLE_NONE,
@@ -51,15 +50,16 @@ static bool free_id(uid_t *ret)
 /* Device nodes are everybody's by default; an administrator may have made them a group's. */
 static void groups_find(struct worker_user *w)
 {
+	char pattern[DEVICE_FILE_PATH_SIZE];
 	glob_t nodes = {0};
 	struct stat st;
 
-	if (glob(DEVICE_NODES, 0, NULL, &nodes) != 0)
+	if (glob(device_files_pattern(pattern), 0, NULL, &nodes) != 0)
 		return;
 	for (size_t i = 0; i < nodes.gl_pathc && w->group_count < WORKER_GROUPS_MAX; i++) {
 		bool known = false;
 
-		if (stat(nodes.gl_pathv[i], &st) < 0 || !S_ISCHR(st.st_mode) || st.st_gid == 0 ||
+		if (stat(nodes.gl_pathv[i], &st) < 0 || !device_file_is(&st) || st.st_gid == 0 ||
 		    (st.st_mode & 0066) != 0060)
 			continue;
 		for (size_t k = 0; k < w->group_count; k++)

@@ -218,6 +218,8 @@ static int sessions_start(struct node *node, struct error *err)
 	sessions->context = node;
 	sessions_begin(sessions, node->config.living_sessions);
 	settle_begin(&node->settling, sessions);
+	node->access.sessions = sessions;
+	sessions->access = &node->access;
 	node->outsiders.settling = &node->settling;
 	node->outsiders.probe = &node->probe.pid;
 	settings_spread(node);
@@ -237,6 +239,7 @@ static void sessions_tick(struct node *node)
 	if (s || strays_any(&node->settling) || node->fresh)
 		pool_refresh(&node->pool, POOL_ALL);
 	outsiders_tick(&node->outsiders);
+	device_access_tick(&node->access);
 }
 
 /* Each step reads what the steps before it found: figures, descriptors and what these keep, strays,
@@ -267,6 +270,7 @@ static void sessions_stop(struct node *node)
 	orphans_free(&node->settling);
 	strays_free(&node->settling);
 	outsiders_free(&node->outsiders);
+	device_access_free(&node->access);
 	uv_close((uv_handle_t *)&node->sessions.reap, NULL);
 	uv_close((uv_handle_t *)&node->settling.quiesce_timer, NULL);
 }

@@ -51,6 +51,8 @@ enum warden_operation {
 	/* proto/warden_outside.h */
 	WARDEN_SLICE_LOOK = 25,
 	WARDEN_SIGNAL_OUTSIDE = 26,
+	/* proto/warden_devices.h */
+	WARDEN_DEVICE_ACCESS = 27,
 };
 
 struct warden_head {

@@ -9,6 +9,7 @@
 #include "base/host_root.h"
 #include "base/macros.h"
 #include "base/process.h"
+#include "proto/warden_devices.h"
 #include "proto/warden_jobs.h"
 #include "proto/warden_limits.h"
 #include "proto/warden_mig.h"
@@ -142,6 +143,8 @@ static const struct warden_operation_entry table[] = {
 		  warden_outside_fits, warden_run_signal_outside),
 	OPERATION(SLICE_LOOK, SIZE(warden_process), SIZE(warden_marks), 0, &signal_room,
 		  process_fits, warden_run_slice_look),
+	OPERATION(DEVICE_ACCESS, SIZE(warden_device), NOTHING, 0, NULL, warden_device_fits,
+		  warden_run_device_access),
 	OPERATION(NAMESPACE_LOOK, SIZE(warden_process), SIZE(warden_namespace), 0, NULL,
 		  process_fits, namespace_look),
 	OPERATION(NAMESPACE_HOLD, SIZE(warden_process), SIZE(warden_namespace), 0, NULL,

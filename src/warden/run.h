@@ -22,6 +22,8 @@ warden_run warden_run_slice_look;
 bool warden_slice_peer(int fd, pid_t pid);
 /* Whether a process of root's is in a slice, or runs carve and so is about to enter one. */
 bool warden_slice_may_enter(pid_t pid);
+/* devices.c */
+warden_run warden_run_device_access;
 /* mig.c, in a child */
 warden_run warden_run_mig_kinds, warden_run_mig_list, warden_run_mig_make, warden_run_mig_remove,
 	warden_run_mig_mode;

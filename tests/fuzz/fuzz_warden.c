@@ -9,6 +9,7 @@
 
 #include "base/macros.h"
 #include "proto/shim.h"
+#include "proto/warden_devices.h"
 #include "proto/warden_jobs.h"
 #include "proto/warden_limits.h"
 #include "proto/warden_mig.h"
@@ -68,6 +69,10 @@ static void values_look(const struct warden_message *m)
 	case WARDEN_SIGNAL_OUTSIDE:
 		signal_look((const void *)m->data);
 		outside_look((const void *)m->data);
+		return;
+	case WARDEN_DEVICE_ACCESS:
+		if (!((const struct warden_device *)m->data)->uid)
+			abort();
 		return;
 	case WARDEN_OWN_SYNC: /* it is no worker's to ask */
 		abort();

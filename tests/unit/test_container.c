@@ -57,15 +57,17 @@ static void a_spec_has_what_cdi_asks_for(void **state)
 	container_edits_mount(edits, "/a", "/b");
 	container_edits_mount(edits, "", "/c");
 	container_edits_env(edits, "NAME", "a=b");
-	container_edits_node(edits, "/dev/null");
+	container_edits_node(edits, "/dev/null", 0);
+	container_edits_node(edits, "/dev/zero", 0660);
 	json_array_append_new(devices, cdi_device("one", edits));
 	json_t *spec = cdi_spec(CDI_SLICE_KIND, devices, NULL);
-	json_t *want = json_pack(
-		"{s:s, s:s, s:[{s:s, s:{s:[s], s:[{s:s, s:s, s:[s, s, s, s]}], s:[{s:s}]}}]}",
-		"cdiVersion", "0.5.0", "kind", "carve.dev/slice", "devices", "name", "one",
-		"containerEdits", "env", "NAME=a=b", "mounts", "hostPath", "/a", "containerPath",
-		"/b", "options", "ro", "nosuid", "nodev", "bind", "deviceNodes", "path",
-		"/dev/null");
+	json_t *want = json_pack("{s:s, s:s, s:[{s:s, s:{s:[s], s:[{s:s, s:s, s:[s, s, s, s]}], "
+				 "s:[{s:s}, {s:s, s:i}]}}]}",
+				 "cdiVersion", "0.5.0", "kind", "carve.dev/slice", "devices",
+				 "name", "one", "containerEdits", "env", "NAME=a=b", "mounts",
+				 "hostPath", "/a", "containerPath", "/b", "options", "ro", "nosuid",
+				 "nodev", "bind", "deviceNodes", "path", "/dev/null", "path",
+				 "/dev/zero", "fileMode", 0660);
 
 	assert_true(json_equal(spec, want));
 	json_decref(want);

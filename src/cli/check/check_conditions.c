@@ -20,6 +20,7 @@
 #include "base/file.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "cli/check/check_devices.h"
 #include "client/gpu_holder.h"
 #include "client/sessions.h"
 #include "slice/places.h"
@@ -607,22 +608,65 @@ static void check_files(const struct check_input *in, struct finding *f)
 			  "cron job)");
 }
 
+static void devices_look(struct devices_found *ret)
+{
+	const char *root = secure_getenv("CARVE_CHECK_ROOT");
+
+	check_devices_look(root ? root : "", ret);
+}
+
+/* A system daemon opens closed files to the users of its slices. */
+static bool daemon_opens(const struct check_input *in)
+{
+	return json_is_true(json_object_get(in->daemon, "system"));
+}
+
 static void check_permissions(const struct check_input *in, struct finding *f)
 {
-	static const char *const nodes[] = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"};
-	char path[PATH_MAX];
+	struct devices_found devices;
 
+	devices_look(&devices);
 	find(f, OK, "the driver's devices may be opened");
-	for (size_t i = 0; i < ARRAY_SIZE(nodes); i++)
-		if (exists(nodes[i]) && access(host_path(nodes[i], path), R_OK | W_OK) < 0) {
-			find(f, PROBLEM, "%s cannot be opened for reading and writing by you",
-			     nodes[i]);
-			advise(f, "it wants mode 0666, or you in its group; the driver's udev "
-				  "rules set that");
-			return;
-		}
-	if (!exists("/dev/nvidiactl"))
+	if (!devices.any) {
 		find(f, OK, "there are no devices of the driver");
+	} else if (devices.refused && devices.closed && daemon_opens(in)) {
+		find(f, OK, "the driver's devices are opened to you while you have a slice");
+	} else if (devices.refused) {
+		find(f, PROBLEM, "%s cannot be opened for reading and writing by you",
+		     devices.file);
+		advise(f, "it wants mode 0666, or you in its group; the driver's udev rules set "
+			  "that");
+	}
+}
+
+/* Whether programs reach the GPUs in slices alone. */
+static void check_mandatory(const struct check_input *in, struct finding *f)
+{
+	struct devices_found devices;
+
+	devices_look(&devices);
+	if (!devices.any) {
+		find(f, OK, "there are no devices of the driver that a program could open");
+	} else if (!daemon_opens(in)) {
+		find(f, OK, "a user's own daemon leaves the driver's devices to everybody");
+	} else if (!devices.closed) {
+		find(f, NOTE,
+		     "carve is not mandatory: every user can open %s, and use the GPUs without "
+		     "a slice",
+		     devices.file);
+		advise(f, "man carve-outside, CLOSED DEVICE FILES, says how only users of slices "
+			  "reach them");
+	} else if (devices.members[0]) {
+		find(f, NOTE,
+		     "carve is mandatory, but for group %s: %s can use the GPUs without a slice",
+		     devices.group, devices.members);
+		advise(f, "take them out of the group (gpasswd -d USER GROUP), where that is not "
+			  "meant");
+	} else {
+		find(f, OK,
+		     "carve is mandatory: only root, and users who have a slice on a GPU, can "
+		     "open it");
+	}
 }
 
 /* The unknown functions whose names begin so, each by its name. False: there are none. */
@@ -764,6 +808,7 @@ static const struct {
 	{"disk", check_disk},
 	{"files", check_files},
 	{"permissions", check_permissions},
+	{"mandatory", check_mandatory},
 	{"memfd", check_memfd},
 	{"pidfd", check_pidfd},
 	{"membarrier", check_membarrier},

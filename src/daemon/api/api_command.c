@@ -18,6 +18,7 @@
 #include "daemon/node.h"
 #include "daemon/session/session.h"
 #include "daemon/settle/cgroups.h"
+#include "daemon/settle/device_access.h"
 
 /* A call whose answer waits: first for the warden, which looks at the process's mount namespace,
  * then for the limit of its cgroup. */
@@ -121,7 +122,8 @@ static void bind_or_reply(struct node *node, struct binding *binding, struct ses
 	static uint64_t last;
 
 	binding->number = ++last;
-	int rc = cgroups_bind(s, binding->process, LEAF_CONTAINER, on_bound, node, binding->number);
+	int rc = device_access_bind(s, binding->process, LEAF_CONTAINER, on_bound, node,
+				    binding->number);
 	const struct binding *at = node->bindings;
 
 	while (at && at != binding)

@@ -24,6 +24,7 @@
 #include "daemon/session/session.h"
 #include "daemon/session/sessions.h"
 #include "daemon/settle/cgroups.h"
+#include "daemon/settle/device_access.h"
 
 /* A process that allocates without a pause is not waited for longer than this many samples. */
 #define SETTLE_TRIES 20u
@@ -207,7 +208,7 @@ static bool bind_begin(struct attach_connection *c, struct session *s, enum leaf
 
 	snprintf(c->binding_session, sizeof(c->binding_session), "%s", enters ? s->record.id : "");
 	c->binding = number;
-	int rc = cgroups_bind(s, c->peer.process, asker, attach_bound, c->server, number);
+	int rc = device_access_bind(s, c->peer.process, asker, attach_bound, c->server, number);
 	*ret_alive = true;
 	if (rc <= 0)
 		c->binding = 0;

@@ -12,6 +12,7 @@ struct cgroups;
 struct drain;
 struct leases;
 struct mig;
+struct device_access;
 struct pool;
 struct privileges;
 struct session;
@@ -33,6 +34,7 @@ struct sessions {
 	struct settling *settling;
 	struct mig *mig;         /* NULL until the inventory is in */
 	struct cgroups *cgroups; /* NULL: not yet */
+	struct device_access *access;
 	const struct session_hooks *hooks;
 	void *context; /* the hooks' argument */
 	/* All; with an ID; a user's current one; with a ledger. */
