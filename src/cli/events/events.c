@@ -25,19 +25,16 @@
 static int filters_read(const struct cli *cli, char filters[static FILTER_SIZE], struct error *err)
 {
 	const char *kind = cli->value[OPT_EVENT_KIND], *user = cli->value[OPT_JOB_USER];
-	char number[32];
+	char of_user[32] = "";
 	uid_t uid;
 	int rc = user ? user_find(user, &uid, err) : 0;
 
-	filters[0] = '\0';
-	if (rc == 0 && user) {
-		snprintf(number, sizeof(number), "&uid=%u", uid);
-		strcat(filters, number);
-	}
-	if (rc < 0 || !kind)
+	if (rc < 0)
 		return rc;
-	strcat(filters, "&kind=");
-	if (*kind && strlen(kind) < 32 && text_url_append(filters, FILTER_SIZE, kind))
+	if (user)
+		snprintf(of_user, sizeof(of_user), "&uid=%u", uid);
+	snprintf(filters, FILTER_SIZE, "%s%s", of_user, kind ? "&kind=" : "");
+	if (!kind || (*kind && strlen(kind) < 32 && text_url_append(filters, FILTER_SIZE, kind)))
 		return 0;
 	error_set(err, EXIT_CODE_USAGE, "--kind: '%.64s' is no kind of events", kind);
 	error_hint(err, "for example: --kind quota.set");

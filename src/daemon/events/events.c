@@ -25,7 +25,7 @@
 #include "daemon/host/peer.h"
 
 #define EVENT_SKIP (1 << 20)
-#define EVENT_LIFE_NS (366 * 86400 * INT64_C(1000000000))
+#define EVENT_LIFE_NS (INT64_C(366) * 86400 * 1000000000)
 /* Seconds between two looks for events that are too old. Each look removes at most 64. */
 #define EXPIRE_SECONDS 600u
 
