@@ -1,7 +1,9 @@
 """carve events and carve audit."""
+import http.server
 import json
 import re
 import subprocess
+import threading
 
 import pytest
 
@@ -124,3 +126,31 @@ def test_a_mig_role_is_in_the_audit(make_host):
     assert host.carve("node", "remove-role", "--dynamic-mig-enabled").returncode == 0
     changes = [(c["subject"], c["before"], c["after"]) for c in json.loads(host.carve("audit", "--kind", "mig.role", "--json").stdout)]
     assert changes == [("GPU 1", "none", "dynamic-mig"), ("GPU 0", "none", "dynamic-mig"), ("GPUs 0-1", "dynamic-mig", "none")]
+
+
+def test_a_webhook_gets_each_event_until_it_takes_it(daemon, read, tmp_path):
+    taken, asked = [], []
+
+    class Hook(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            asked.append(body["number"])
+            status = 500 if len(asked) == 1 else 200
+            if status == 200:
+                taken.append((body["number"], body["kind"], self.headers["Authorization"]))
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *args):
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Hook)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    reader = read("--from", "0", "--webhook", f"http://127.0.0.1:{server.server_port}/hook", "--cursor-file", tmp_path / "cursor",
+                  env={"CARVE_WEBHOOK_TOKEN": "secret"})
+    wait_until(lambda: taken)
+    set_quota(daemon, "12345", vram="4")
+    wait_until(lambda: len(taken) == 2)
+    server.shutdown()
+    assert asked == [1, 1, 2] and taken == [(1, "carved.started", "Bearer secret"), (2, "quota.set", "Bearer secret")]
+    assert "did not take event 1, carved.started: HTTP status 500" in reader.notes.read_text()

@@ -1,5 +1,6 @@
 """The event log of the daemon: GET /v1/events."""
 import os
+import pathlib
 import threading
 
 import pytest
@@ -147,3 +148,15 @@ def test_a_restart_says_how_many_sessions_go_on(daemon):
     daemon.grant(vram="1", ephemeral=False)
     daemon.restart()
     assert last(daemon, "carved.started")["text"] == "1 session goes on"
+
+
+def test_the_name_of_a_process_brings_no_control_characters_along(daemon):
+    comm = pathlib.Path("/proc/self/comm")
+    before = comm.read_text()
+    try:
+        comm.write_text("a\x1b[2J\rb")
+        set_quota(daemon, "12345", vram="4")
+    finally:
+        comm.write_text(before.strip())
+    assert last(daemon, "quota.set")["process"] == "a?[2J?b"
+    assert "\x1b" not in daemon.log() and "\r" not in daemon.log()
