@@ -5,7 +5,7 @@ import pytest
 
 from conftest import wait_until
 
-from .lab import ALICE, MALLORY
+from .lab import ALICE, MALLORY, ROOT
 from .time_lab import GATE, Victim, slice_time, wait_line
 
 pytestmark = pytest.mark.long
@@ -108,3 +108,6 @@ def test_a_program_without_the_front_is_ended(lab, way):
     wait_until(lambda: attacker.poll() is not None)
     assert f"owner={MALLORY}" in lab.log() and "reason=no-front" in lab.log(), lab.log()[-2000:]
     assert f"owner={ALICE}" not in lab.log() and victim.working()
+    killed = lab.carve_json(ROOT, "audit", "--kind", "session.slicing_killed")
+    assert killed and {k["owner"] for k in killed} == {str(MALLORY)} and all("slicing_policy ended" in k["text"] for k in killed), killed
+    assert killed[0]["subject"].startswith("session s-" if way == "attached" else f"process {attacker.pid}"), killed
