@@ -52,6 +52,9 @@ struct record_field {
 	/* Takes the value in place of the plain reader. 0; negative with *err; or
 	 * RECORD_WRONG_TYPE. */
 	int (*take)(const struct json_t *value, void *record, struct error *err);
+	/* The member is a struct with a table of its own, which a JSON object fills. Errors name
+	 * its fields by their path: "defaults.vram". */
+	const struct record_field *fields;
 	/* Looks at the record once the value is in it. 0, or negative with *err. */
 	int (*then)(void *record, struct error *err);
 };
@@ -62,6 +65,12 @@ struct record_field {
 		double: RECORD_REAL, unsigned char: RECORD_UNSIGNED,                        \
 		unsigned short: RECORD_UNSIGNED, unsigned: RECORD_UNSIGNED,                 \
 		unsigned long: RECORD_UNSIGNED, default: RECORD_SIGNED)
+/* A line for a member that is a struct with a table of its own. */
+#define RECORD_FIELD_OF(structure, member, field_name, its_fields, ...)                    \
+	{                                                                                  \
+		.name = (field_name), .type = RECORD_OBJECT,                               \
+		.offset = offsetof(structure, member), .fields = (its_fields), __VA_ARGS__ \
+	}
 /* A line for a part of JSON, whose type is named. */
 #define RECORD_FIELD_AS(as, structure, member, field_name, ...)                            \
 	{                                                                                  \

@@ -131,3 +131,38 @@ int record_unknown(const struct record_field *fields, size_t most, const char *w
 	error_hint(err, "there are %s", list);
 	return -EXIT_CODE_USAGE;
 }
+
+static int field_take(const struct record_field *field, const char *path, const json_t *value,
+		      void *record, struct error *err)
+{
+	int rc = !field->fields          ? record_take(field, value, record, err)
+		 : json_is_object(value) ? record_take_object(field->fields, path, value,
+							      record_member(field, record), err)
+					 : RECORD_WRONG_TYPE;
+
+	/* The object's own error names the field in it. */
+	if (rc < 0 && field->takes && !(field->fields && json_is_object(value)))
+		error_set(err, EXIT_CODE_USAGE, "%s takes %s", path, field->takes);
+	return rc;
+}
+
+int record_take_object(const struct record_field *fields, const char *path, const json_t *object,
+		       void *record, struct error *err)
+{
+	char name[RECORD_PATH_SIZE];
+	const char *key;
+	json_t *value;
+	int rc = 0;
+
+	json_object_foreach((json_t *)object, key, value)
+	{
+		const struct record_field *field = record_find(fields, key);
+
+		snprintf(name, sizeof(name), "%s%s%s", path, *path ? "." : "", key);
+		rc = field ? field_take(field, name, value, record, err)
+			   : record_unknown(fields, SIZE_MAX, "key", name, err);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}

@@ -19,6 +19,12 @@ const struct record_field *record_find(const struct record_field *fields, const 
  * a text that is valid and fits. 0, or negative with *err. */
 int record_take(const struct record_field *field, const json_t *value, void *record,
 		struct error *err);
+/* Room for the path of a field. */
+#define RECORD_PATH_SIZE 192u
+/* Takes a whole object by a table, field by field. An error names the field by its path behind
+ * `path` ("" at the top): "unknown key 'defaults.vrma'". 0, or negative with *err. */
+int record_take_object(const struct record_field *fields, const char *path, const json_t *object,
+		       void *record, struct error *err);
 /* As record_take(), without the field's functions. 0; negative with *err; or RECORD_WRONG_TYPE. */
 int record_take_plain(const struct record_field *field, const json_t *value, void *record,
 		      struct error *err);

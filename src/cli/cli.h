@@ -36,6 +36,8 @@ enum cli_option_id {
 	OPT_ONCE,
 	OPT_INTERVAL,
 	OPT_GROUP,
+	OPT_EACH,
+	OPT_EVERYONE,
 	OPT_LIMIT_VRAM,
 	OPT_LIMIT_SESSIONS,
 	OPT_LIMIT_GPUS,
@@ -94,6 +96,7 @@ enum cli_option_id {
 	OPT_JOB_SINCE,
 	OPT_JOB_USER,
 	OPT_RELEASE_USER,
+	OPT_LIMITS_USER,
 	OPT_JOB_DOCKER,
 	OPT_JOB_DOCKER_ARG,
 	OPT_AGENT_ALLOW,
@@ -237,6 +240,7 @@ int cli_sim_tool(struct cli *cli, struct error *err);
 int cli_top(struct cli *cli, struct error *err);
 int cli_explain(struct cli *cli, struct error *err);
 int cli_report(struct cli *cli, struct error *err);
+int cli_limits(struct cli *cli, struct error *err);
 int cli_quota_list(struct cli *cli, struct error *err);
 int cli_quota_show(struct cli *cli, struct error *err);
 int cli_quota_set(struct cli *cli, struct error *err);

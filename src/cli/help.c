@@ -50,9 +50,10 @@ static void verb_help(const struct cli_verb *verb)
 
 /* The sections of `carve help`, by the first words of verbs. */
 static const struct section {
-	const char *title, *groups[8];
+	const char *title, *groups[10];
 } sections[] = {
-	{"Everyday", {"run", "session", "gpu", "top", "explain", "check", "completion", "help"}},
+	{"Everyday",
+	 {"run", "session", "gpu", "top", "explain", "limits", "check", "completion", "help"}},
 	{"Queues", {"enqueue", "job", "queue", "agent"}},
 	{"Containers", {"podman", "docker", "apptainer", "cdi", "image", "hook"}},
 	{"Cluster", {"kubernetes"}},

@@ -22,6 +22,9 @@
 	(BIT(OPT_VRAM) | BIT(OPT_GPU_MEMORY) | BIT(OPT_GPU) | BIT(OPT_MIG_PROFILE) | \
 	 BIT(OPT_RESERVE))
 
+/* Quotas of others than one user. */
+#define QUOTA_OPTIONS (BIT(OPT_GROUP) | BIT(OPT_EACH) | BIT(OPT_EVERYONE))
+
 /* Options that a job may have, when it is enqueued and later. */
 #define JOB_OPTIONS                                                                              \
 	(BIT(OPT_VRAM) | BIT(OPT_GPU_MEMORY) | BIT(OPT_GPU) | BIT(OPT_VRAM_STRICT) |             \
@@ -64,10 +67,12 @@ const struct cli_option cli_options[] = {
 	{OPT_CHECK_VERBOSE, "verbose", NULL, "(-v) list the checks that passed, too"},
 	{OPT_ONCE, "once", NULL, "print the view once, as text"},
 	{OPT_INTERVAL, "interval", "TIME", "refresh after this time (2s)"},
-	{OPT_GROUP, "group", "GROUP", "this group's quota instead of a user's", "GROUP"},
-	{OPT_LIMIT_VRAM, "vram", "SIZE", "GPU memory in all, or none"},
-	{OPT_LIMIT_SESSIONS, "sessions", "N", "sessions at a time, or none"},
-	{OPT_LIMIT_GPUS, "gpus", "N", "different GPUs at a time, or none"},
+	{OPT_GROUP, "group", "GROUP", "a group's quota: the sum of all its members", "GROUP"},
+	{OPT_EACH, "each", NULL, "with --group: the quota of each member, not their sum"},
+	{OPT_EVERYONE, "everyone", NULL, "the quota of each user who has no other one"},
+	{OPT_LIMIT_VRAM, "vram", "SIZE", "GPU memory in all, none or unlimited"},
+	{OPT_LIMIT_SESSIONS, "sessions", "N", "sessions at a time, none or unlimited"},
+	{OPT_LIMIT_GPUS, "gpus", "N", "different GPUs at a time, none or unlimited"},
 	{OPT_MODE, "mode", "MODE", "off, fair or strict", "off fair strict"},
 	{OPT_LEASE, "lease", "TIME", "how long a turn is: 5ms to 10s (250ms)"},
 	{OPT_GRANULARITY, "granularity", "G", "a turn's part of the plan: 1% to 50% (5%)"},
@@ -161,6 +166,8 @@ const struct cli_option cli_options[] = {
 	{OPT_JOB_USER, "user", "USER", "only what is of this user, or concerns this user", "USER"},
 	{OPT_RELEASE_USER, "user", "USER",
 	 "all sessions of this user; root and group carve name any user", "USER"},
+	{OPT_LIMITS_USER, "user", "USER",
+	 "the limits of this user; root and group carve name any user", "USER"},
 	{OPT_SIM_GPUS, "gpus", "SPEC", "MODEL[:COUNT][+mig],... (h100-80gb)", "MODEL"},
 	{OPT_SIM_DRIVER, "driver", "VERSION",
 	 "the driver version to play: 535, 550, 580, 595, 610 or 615", "535 550 580 595 610 615"},
@@ -299,16 +306,18 @@ const struct cli_verb cli_verbs[] = {
 	{"explain", "[ID]", "say why a request waits, or what would become of one",
 	 "carve explain --vram 40 --gpus 2", SIZE_OPTIONS | BIT(OPT_EPHEMERAL), 0, 1,
 	 CLI_SYNTAX_MIXED, cli_explain},
+	{"limits", "", "show what limits you, who set it, and what is used of it", "carve limits",
+	 BIT(OPT_LIMITS_USER), 0, 0, CLI_SYNTAX_MIXED, cli_limits},
 	{"quota list", "", "list quotas and what is used of them", "carve quota list", 0, 0, 0,
 	 CLI_SYNTAX_MIXED, cli_quota_list},
 	{"quota show", "[USER]", "show a quota (yours, where none is named)",
-	 "carve quota show alice", BIT(OPT_GROUP), 0, 1, CLI_SYNTAX_MIXED, cli_quota_show},
-	{"quota set", "[USER]", "limit what a user or a group may hold",
+	 "carve quota show alice", QUOTA_OPTIONS, 0, 1, CLI_SYNTAX_MIXED, cli_quota_show},
+	{"quota set", "[USER]", "limit what a user, a group or everyone may hold",
 	 "carve quota set alice --vram 16 --sessions 4 --gpus 2",
-	 BIT(OPT_GROUP) | BIT(OPT_LIMIT_VRAM) | BIT(OPT_LIMIT_SESSIONS) | BIT(OPT_LIMIT_GPUS), 0, 1,
+	 QUOTA_OPTIONS | BIT(OPT_LIMIT_VRAM) | BIT(OPT_LIMIT_SESSIONS) | BIT(OPT_LIMIT_GPUS), 0, 1,
 	 CLI_SYNTAX_MIXED, cli_quota_set},
-	{"quota remove", "[USER]", "remove all limits of a user or a group",
-	 "carve quota remove --group students", BIT(OPT_GROUP), 0, 1, CLI_SYNTAX_MIXED,
+	{"quota remove", "[USER]", "remove all limits of a user, a group or everyone",
+	 "carve quota remove --group students", QUOTA_OPTIONS, 0, 1, CLI_SYNTAX_MIXED,
 	 cli_quota_remove},
 	{"events", "", "print what happens on the node as it comes, or tell of it",
 	 "carve events --exec 'logger \"carve: $CARVE_EVENT_LINE\"'",

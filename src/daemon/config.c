@@ -22,6 +22,7 @@
 #include "base/record_json.h"
 #include "daemon/slicing/slicing.h"
 #include "daemon/store/store.h"
+#include "daemon/waiting/quota_fields.h"
 
 /* A file that is larger is no configuration. */
 #define HISTORY_MAX 10000000
@@ -50,6 +51,7 @@ const struct config config_default = {
 	.living_jobs = LIVING_JOBS_DEFAULT,
 	.slicing_policy = SLICING_DEFAULT,
 	.outside = {.policy = OUTSIDE_REPORT, .after_ns = 10000000000ull},
+	.defaults = QUOTA_NOTHING,
 	.slicing = {.mode = COMPUTE_OFF,
 		    .lease_ns = LEASE_NS_DEFAULT,
 		    .granularity_ppm = LEASE_GRANULARITY_DEFAULT},
@@ -240,37 +242,19 @@ static const struct record_field keys[] = {
 	FIELD(placement, "placement", .words = placements, .takes = "\"pack\" or \"spread\""),
 	{"mig_share_group", .take = take_share_group, .takes = "the name or the number of a group"},
 	{"metrics", .take = take_metrics},
+	RECORD_FIELD_OF(struct config, defaults, "defaults", quota_fields,
+			.takes = "an object such as {\"vram\": \"16GiB\", \"sessions\": 2}"),
 	{"timeSlicing", .take = take_slicing},
 	{"global", .take = take_global},
 	{0},
 };
 
-static int key_take(const char *name, const json_t *value, struct config *to, struct error *err)
-{
-	const struct record_field *field = record_find(keys, name);
-	int rc = field ? record_take(field, value, to, err)
-		       : record_unknown(keys, SIZE_MAX, "key", name, err);
-
-	if (rc < 0 && field && field->takes)
-		error_set(err, EXIT_CODE_USAGE, "%s takes %s", field->name, field->takes);
-	return rc;
-}
-
 static int object_take(json_t *root, struct config *to, struct error *err)
 {
-	const char *key;
-	json_t *value;
-	int rc = 0;
+	int rc = json_is_object(root) ? record_take_object(keys, "", root, to, err)
+				      : error_set(err, EXIT_CODE_USAGE, "it is not a JSON object");
 
-	if (!json_is_object(root))
-		return error_set(err, EXIT_CODE_USAGE, "it is not a JSON object");
-	json_object_foreach(root, key, value)
-	{
-		rc = key_take(key, value, to, err);
-		if (rc < 0)
-			return rc;
-	}
-	return slicing_agree(root, err);
+	return rc < 0 ? rc : slicing_agree(root, err);
 }
 
 static bool begins_as_json(const char *text, size_t size)

@@ -29,6 +29,8 @@
  * are in a group of the caller's, too), or "all"
  * - "placement": "spread": which of several GPUs a request gets (core/place.h): "pack", the
  * fullest, or "spread", the emptiest. By default "pack"
+ * - "defaults": {"vram": "16GiB", "sessions": 2, "gpus": 1}: the limits of each user. A quota of
+ * the user, of each member of a group, or of everyone goes before (core/quota.h)
  * - "timeSlicing": {"mode": "fair", "lease": "250ms", "granularity": "5%"}: for GPUs that nobody
  * set with `carve timeslicing`; also as {"global": {"core": {"timeSlicing": {...}}}}
  */
@@ -39,6 +41,7 @@
 
 #include "core/lease.h"
 #include "core/place.h"
+#include "core/quota.h"
 #include "daemon/metrics/metrics_config.h"
 #include "daemon/settle/exempt.h"
 
@@ -80,6 +83,7 @@ struct config {
 	struct lease_setting slicing;
 	struct metrics_config metrics;
 	struct config_outside outside;
+	struct quota defaults; /* for each user */
 };
 
 /* The members of the table of keys in config.c whose values take more than a word or a number

@@ -81,6 +81,7 @@ void settings_spread(struct node *node)
 	mig_place_by(node->mig, config->placement);
 	mig_share_among(node->mig, share_group_find(config));
 	node->health.readers = readers_find(config);
+	node->quotas.defaults = config->defaults;
 	node->sessions.living.most = config->living_sessions;
 	node->settling.over = (struct over_setting){
 		.kills = config->over_policy == OVER_KILL,
@@ -148,4 +149,6 @@ void settings_reload(struct node *node)
 		return;
 	settings_spread(node);
 	slicing_reload(&node->slicing);
+	/* A limit may be larger now. */
+	waiting_kick(&node->waiting);
 }

@@ -6,140 +6,71 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/macros.h"
 #include "base/units.h"
 #include "cli/cli.h"
+#include "cli/node/quota_options.h"
 #include "cli/output.h"
 #include "client/client.h"
 #include "client/sessions.h"
-#include "client/text.h"
-
-#define QUOTA_PATH_SIZE 256
-#define LIMIT_MAX 1000000u
-
-/* ---- the owner of a quota ---------------------------------------------------------------- */
-
-/* Appends a name as it can stand in a URL. */
-static int path_append(char buf[static QUOTA_PATH_SIZE], const char *name, struct error *err)
-{
-	if (strchr(name, '/') || !text_url_append(buf, QUOTA_PATH_SIZE, name))
-		return error_set(err, EXIT_CODE_USAGE, "'%.64s' is no user's or group's name",
-				 name);
-	return 0;
-}
-
-/* The path in the API of the quota that the command line names. `own`: the caller's, where none is.
- */
-static int quota_path(const struct cli *cli, bool own, char buf[static QUOTA_PATH_SIZE],
-		      struct error *err)
-{
-	const char *user = cli->arguments[0], *group = cli->value[OPT_GROUP];
-	char number[16];
-
-	snprintf(buf, QUOTA_PATH_SIZE, "/v1/quotas/%s/", group ? "group" : "user");
-	snprintf(number, sizeof(number), "%u", (unsigned)getuid());
-	if (user && group) {
-		error_set(err, EXIT_CODE_USAGE, "a user and --group are both given");
-		error_hint(err, "a quota is one user's or one group's: leave one of them out");
-	} else if (!user && !group && !own) {
-		error_set(err, EXIT_CODE_USAGE, "%s: no user given", cli->verb->name);
-		error_hint(err, "name a user, or --group GROUP; for example: %s",
-			   cli->verb->example);
-	} else if ((user && !*user) || (group && !*group)) {
-		error_set(err, EXIT_CODE_USAGE, "'' is no user's or group's name");
-	} else {
-		return path_append(buf, user ? user : group ? group : number, err);
-	}
-	return -EXIT_CODE_USAGE;
-}
-
-/* ---- limits ------------------------------------------------------------------------------ */
-
-static bool is_none(const char *text)
-{
-	return !strcmp(text, "none") || !strcmp(text, "-");
-}
-
-static int vram_read(const char *text, json_t *body, struct error *err)
-{
-	uint64_t bytes;
-
-	if (is_none(text)) {
-		json_object_set_new(body, "vram_bytes", json_null());
-		return 0;
-	}
-	int rc = units_parse_vram(text, &bytes, err);
-	if (rc == 0)
-		json_object_set_new(body, "vram_bytes", json_integer((json_int_t)bytes));
-	return rc;
-}
-
-static int count_read(const char *text, const char *option, const char *key, json_t *body,
-		      struct error *err)
-{
-	uint64_t count;
-
-	if (is_none(text)) {
-		json_object_set_new(body, key, json_null());
-		return 0;
-	}
-	int rc = units_parse_count(text, option, 0, LIMIT_MAX, &count, err);
-	if (rc == 0)
-		json_object_set_new(body, key, json_integer((json_int_t)count));
-	return rc;
-}
-
-static int limits_read(const struct cli *cli, json_t *body, struct error *err)
-{
-	const char *vram = cli->value[OPT_LIMIT_VRAM], *sessions = cli->value[OPT_LIMIT_SESSIONS];
-	const char *gpus = cli->value[OPT_LIMIT_GPUS];
-	int rc = 0;
-
-	if (!vram && !sessions && !gpus) {
-		error_set(err, EXIT_CODE_USAGE, "quota set: no limit is given");
-		error_hint(err, "for example: %s", cli->verb->example);
-		return -EXIT_CODE_USAGE;
-	}
-	if (vram)
-		rc = vram_read(vram, body, err);
-	if (rc == 0 && sessions)
-		rc = count_read(sessions, "--sessions", "sessions", body, err);
-	if (rc == 0 && gpus)
-		rc = count_read(gpus, "--gpus", "gpus", body, err);
-	return rc;
-}
 
 /* ---- showing ----------------------------------------------------------------------------- */
 
-/* "3 of 4", "3, no limit" */
-static const char *use_text(const json_t *quota, const char *key, bool bytes, char *buf,
-			    size_t size)
+static const char *amount_text(const json_t *holder, const char *key,
+			       char buf[static UNITS_TEXT_SIZE])
 {
-	const json_t *limit = json_object_get(quota, key), *used = json_object_get(quota, "used");
-	char held[UNITS_TEXT_SIZE], most[UNITS_TEXT_SIZE];
+	uint64_t amount = session_number(holder, key);
 
-	if (bytes) {
-		units_format_bytes(session_number(used, key), held);
-		units_format_bytes(session_number(quota, key), most);
-	} else {
-		snprintf(held, sizeof(held), "%" PRIu64, session_number(used, key));
-		snprintf(most, sizeof(most), "%" PRIu64, session_number(quota, key));
-	}
-	if (json_is_integer(limit))
-		snprintf(buf, size, "%s of %s", held, most);
+	if (!strcmp(key, "vram_bytes"))
+		units_format_bytes(amount, buf);
 	else
-		snprintf(buf, size, "%s, no limit", held);
+		snprintf(buf, UNITS_TEXT_SIZE, "%" PRIu64, amount);
 	return buf;
 }
 
+/* "3 of 4", "3, no limit"; of a quota for each of several users "4". */
+static const char *use_text(const json_t *quota, const char *key, char *buf, size_t size)
+{
+	const json_t *limit = json_object_get(quota, key), *used = json_object_get(quota, "used");
+	char held[UNITS_TEXT_SIZE], text[UNITS_TEXT_SIZE];
+	const char *most = json_is_number(limit)   ? amount_text(quota, key, text)
+			   : json_is_string(limit) ? json_string_value(limit)
+						   : "no limit";
+
+	if (!json_is_object(used))
+		snprintf(buf, size, "%s", json_is_null(limit) ? "-" : most);
+	else
+		snprintf(buf, size, "%s%s%s", amount_text(used, key, held),
+			 json_is_number(limit) ? " of " : ", ", most);
+	return buf;
+}
+
+/* A group's quota is a sum. */
+static const char *kind_text(const json_t *quota)
+{
+	static const char *const texts[][2] = {{"group", "group (together)"},
+					       {"each", "group (each)"},
+					       {"everyone", "everyone (each)"},
+					       {"defaults", "defaults (each)"}};
+	const char *kind = session_text(quota, "kind");
+
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		if (!strcmp(kind, texts[i][0]))
+			return texts[i][1];
+	return kind;
+}
+
+static const char *const limits[] = {"vram_bytes", "sessions", "gpus"};
+
 static void row_add(struct table *table, const json_t *quota)
 {
+	const char *name = session_text(quota, "name");
 	char text[2 * UNITS_TEXT_SIZE + 8];
 
-	table_add(table, "%s", session_text(quota, "kind"));
-	table_add(table, "%s", session_text(quota, "name"));
-	table_add(table, "%s", use_text(quota, "vram_bytes", true, text, sizeof(text)));
-	table_add(table, "%s", use_text(quota, "sessions", false, text, sizeof(text)));
-	table_add(table, "%s", use_text(quota, "gpus", false, text, sizeof(text)));
+	table_add(table, "%s", kind_text(quota));
+	table_add(table, "%s", *name ? name : "-");
+	for (size_t i = 0; i < ARRAY_SIZE(limits); i++)
+		table_add(table, "%s", use_text(quota, limits[i], text, sizeof(text)));
 }
 
 static void quotas_print(const json_t *quotas)
@@ -191,8 +122,8 @@ static bool is_my_group(const gid_t *groups, int count, uint64_t id)
 	return getegid() == id;
 }
 
-/* Adds those of the caller's groups, which bind it, too. */
-static void groups_add(json_t *rows, const json_t *quotas)
+/* Adds the quotas that are for more users than the caller, and bind the caller. */
+static void others_add(json_t *rows, const json_t *quotas)
 {
 	static gid_t groups[NGROUPS_MAX];
 	int count = getgroups(NGROUPS_MAX, groups);
@@ -201,8 +132,11 @@ static void groups_add(json_t *rows, const json_t *quotas)
 
 	json_array_foreach(quotas, i, quota)
 	{
-		if (!strcmp(session_text(quota, "kind"), "group") &&
-		    is_my_group(groups, count, session_number(quota, "id")))
+		const char *kind = session_text(quota, "kind");
+		bool of_group = !strcmp(kind, "group") || !strcmp(kind, "each");
+
+		if (strcmp(kind, "user") != 0 &&
+		    (!of_group || is_my_group(groups, count, session_number(quota, "id"))))
 			json_array_append(rows, quota);
 	}
 }
@@ -221,7 +155,7 @@ static int own_show(const struct cli *cli, const char *path, struct error *err)
 	if (rc < 0)
 		return rc;
 	json_array_append(rows, answer);
-	groups_add(rows, quotas);
+	others_add(rows, quotas);
 	quotas_print(rows);
 	return 0;
 }
@@ -229,11 +163,12 @@ static int own_show(const struct cli *cli, const char *path, struct error *err)
 int cli_quota_show(struct cli *cli, struct error *err)
 {
 	char path[QUOTA_PATH_SIZE];
-	int rc = quota_path(cli, true, path, err);
+	int rc = quota_options_path(cli, true, path, err);
 
 	if (rc < 0)
 		return rc;
-	if (!cli->arguments[0] && !cli->value[OPT_GROUP] && !cli->value[OPT_JSON])
+	if (!cli->arguments[0] && !cli->value[OPT_GROUP] && !cli->value[OPT_EVERYONE] &&
+	    !cli->value[OPT_JSON])
 		return own_show(cli, path, err);
 	return call(cli, "GET", path, NULL, err);
 }
@@ -265,9 +200,9 @@ int cli_quota_set(struct cli *cli, struct error *err)
 {
 	cleanup_json json_t *body = json_object();
 	char path[QUOTA_PATH_SIZE];
-	int rc = quota_path(cli, false, path, err);
+	int rc = quota_options_path(cli, false, path, err);
 
-	if (rc < 0 || (rc = limits_read(cli, body, err)) < 0 ||
+	if (rc < 0 || (rc = quota_options_read(cli, body, err)) < 0 ||
 	    (rc = call(cli, "PATCH", path, body, err)) < 0)
 		return rc;
 	mebibytes_ask(cli, session_number(body, "vram_bytes"));
@@ -277,7 +212,7 @@ int cli_quota_set(struct cli *cli, struct error *err)
 int cli_quota_remove(struct cli *cli, struct error *err)
 {
 	char path[QUOTA_PATH_SIZE];
-	int rc = quota_path(cli, false, path, err);
+	int rc = quota_options_path(cli, false, path, err);
 
 	return rc < 0 ? rc : call(cli, "DELETE", path, NULL, err);
 }

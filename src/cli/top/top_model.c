@@ -275,31 +275,63 @@ static void users_count(struct top_model *model)
 	}
 }
 
+static const char *const limit_keys[] = {"vram_bytes", "sessions", "gpus"};
+
 /* The use in a quota is the daemon's own count; for a group nothing else is known. */
+static void quota_read(struct top_model *model, const json_t *quota, bool group)
+{
+	json_t *user = user_find(model, group ? "group" : "user", column_number(quota, "id"),
+				 json_text(quota, "name"));
+	json_t *limits = json_object_get(user, "quota");
+
+	for (size_t k = 0; k < ARRAY_SIZE(limit_keys); k++) {
+		const char *key = limit_keys[k];
+		json_t *limit = json_object_get(quota, key);
+		uint64_t used = column_number(json_object_get(quota, "used"), key);
+
+		json_object_set_new(limits, key, limit ? json_incref(limit) : json_null());
+		if (used != COLUMN_NONE)
+			number_set(user, key, used);
+	}
+	if (group)
+		number_set(user, "used_bytes", COLUMN_NONE);
+	else
+		number_add(shown(user), "waiting", 0);
+}
+
+/* A quota of each user holds where no more specific one says anything. */
+static void quota_spread(struct top_model *model, const json_t *quota)
+{
+	size_t i;
+	json_t *user;
+
+	json_array_foreach(model->list[TOP_USERS], i, user)
+	{
+		json_t *limits = json_object_get(user, "quota");
+
+		for (size_t k = 0;
+		     !strcmp(json_text(user, "kind"), "user") && k < ARRAY_SIZE(limit_keys); k++)
+			if (json_is_null(json_object_get(limits, limit_keys[k])))
+				number_set(limits, limit_keys[k],
+					   column_number(quota, limit_keys[k]));
+	}
+}
+
+/* Quotas come with the most specific ones first. Those of each member of a group are left out: the
+ * members are not known here. */
 static void quotas_read(struct top_model *model, const json_t *answer)
 {
-	static const char *const keys[] = {"vram_bytes", "sessions", "gpus"};
 	size_t i;
 	json_t *quota;
 
 	json_array_foreach(answer, i, quota)
 	{
-		bool group = !strcmp(json_text(quota, "kind"), "group");
-		json_t *user = user_find(model, group ? "group" : "user",
-					 column_number(quota, "id"), json_text(quota, "name"));
-		json_t *limits = json_object_get(user, "quota");
+		const char *kind = json_text(quota, "kind");
 
-		for (size_t k = 0; k < ARRAY_SIZE(keys); k++) {
-			uint64_t used = column_number(json_object_get(quota, "used"), keys[k]);
-
-			number_set(limits, keys[k], column_number(quota, keys[k]));
-			if (used != COLUMN_NONE)
-				number_set(user, keys[k], used);
-		}
-		if (group)
-			number_set(user, "used_bytes", COLUMN_NONE);
-		else
-			number_add(shown(user), "waiting", 0);
+		if (!strcmp(kind, "user") || !strcmp(kind, "group"))
+			quota_read(model, quota, *kind == 'g');
+		else if (strcmp(kind, "each") != 0)
+			quota_spread(model, quota);
 	}
 }
 

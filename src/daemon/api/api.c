@@ -15,6 +15,7 @@
 #include "daemon/api/api_events.h"
 #include "daemon/api/api_explain.h"
 #include "daemon/api/api_job.h"
+#include "daemon/api/api_limits.h"
 #include "daemon/api/api_metrics.h"
 #include "daemon/api/api_outside.h"
 #include "daemon/api/api_quota.h"
@@ -80,16 +81,25 @@ static const struct route routes[] = {
 	{"PUT", "/v1/notice", false, false, api_put_notice},
 	{"POST", "/v1/notice", false, false, api_post_notice},
 	{"DELETE", "/v1/notice", false, false, api_delete_notice},
+	{"GET", "/v1/limits", false, false, api_get_limits},
 	{"GET", "/v1/quotas", false, false, api_get_quotas},
-	{"PUT", "/v1/quotas/user/", true, false, api_put_quota},
-	{"PUT", "/v1/quotas/group/", true, false, api_put_quota},
 	{"GET", "/v1/quotas/user/", true, false, api_get_quota},
 	{"GET", "/v1/quotas/group/", true, false, api_get_quota},
+	{"GET", "/v1/quotas/each/", true, false, api_get_quota},
+	{"GET", "/v1/quotas/everyone", false, false, api_get_quota},
+	{"PUT", "/v1/quotas/user/", true, false, api_put_quota},
+	{"PUT", "/v1/quotas/group/", true, false, api_put_quota},
+	{"PUT", "/v1/quotas/each/", true, false, api_put_quota},
+	{"PUT", "/v1/quotas/everyone", false, false, api_put_quota},
 	{"PATCH", "/v1/quotas/user/", true, false, api_patch_quota},
 	{"PATCH", "/v1/quotas/group/", true, false, api_patch_quota},
+	{"PATCH", "/v1/quotas/each/", true, false, api_patch_quota},
+	{"PATCH", "/v1/quotas/everyone", false, false, api_patch_quota},
 	{"DELETE", "/v1/quotas/user/", true, false, api_delete_quota},
 	{"DELETE", "/v1/quotas/group/", true, false, api_delete_quota},
 	{"GET", "/v1/report", false, false, api_get_report},
+	{"DELETE", "/v1/quotas/each/", true, false, api_delete_quota},
+	{"DELETE", "/v1/quotas/everyone", false, false, api_delete_quota},
 	{"GET", "/v1/mig", false, true, api_get_mig},
 	{"PUT", "/v1/mig/roles", false, true, api_put_mig_roles},
 	{"POST", "/v1/mig/gc", false, false, api_post_mig_gc},

@@ -29,7 +29,7 @@
 #include "daemon/queue/launcher.h"
 #include "daemon/queue/queue_context.h"
 #include "daemon/request/request.h"
-#include "daemon/waiting/quotas.h"
+#include "daemon/waiting/quota_check.h"
 #include "daemon/waiting/refusal.h"
 #include "proto/warden_jobs.h"
 

@@ -1,5 +1,5 @@
 /* Quotas over HTTP: everybody sees the own ones, administrators see and set all. `name` is a user's
- * or group's name or number. */
+ * or group's name or number, and nothing for everyone's quota. */
 #pragma once
 
 struct call;

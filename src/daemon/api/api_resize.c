@@ -22,7 +22,7 @@
 #include "daemon/node.h"
 #include "daemon/request/request.h"
 #include "daemon/session/session.h"
-#include "daemon/waiting/quotas.h"
+#include "daemon/waiting/quota_check.h"
 #include "daemon/waiting/refusal.h"
 #include "daemon/waiting/waiting.h"
 

@@ -41,7 +41,7 @@
 #include "daemon/session/session.h"
 #include "daemon/session/sessions.h"
 #include "daemon/waiting/grant.h"
-#include "daemon/waiting/quotas.h"
+#include "daemon/waiting/quota_check.h"
 #include "proto/shim.h"
 
 /* ---- the shim's orders -------------------------------------------------------------------- */

@@ -127,6 +127,8 @@ static const char *const migrations[] = {
 	/* GPUs that an administrator drained. */
 	"CREATE TABLE drain(uuid TEXT PRIMARY KEY, reason TEXT NOT NULL, uid INTEGER NOT NULL,"
 	" since INTEGER NOT NULL) WITHOUT ROWID;",
+	/* GPU-hours of a month, in milliseconds; -1: no limit is set. */
+	"ALTER TABLE quota ADD COLUMN hours INTEGER NOT NULL DEFAULT -1;",
 	NULL,
 };
 
@@ -205,9 +207,10 @@ static const char *const texts[STATEMENTS] = {
 	[GPUS_OF] = "SELECT session, position, uuid, name, number, bytes, requested, instance, "
 		    "profile, peak FROM session_gpu WHERE session=?1 ORDER BY position",
 	[HOLDERS_OF] = "SELECT pid, start_time, 0 FROM holder WHERE session=?1",
-	[QUOTA_PUT] = "INSERT OR REPLACE INTO quota VALUES(?,?,?,?,?)",
+	[QUOTA_PUT] = "INSERT OR REPLACE INTO quota(kind, id, vram, sessions, gpus, hours) "
+		      "VALUES(?,?,?,?,?,?)",
 	[QUOTA_REMOVE] = "DELETE FROM quota WHERE kind=?1 AND id=?2",
-	[QUOTAS] = "SELECT kind, id, vram, sessions, gpus FROM quota",
+	[QUOTAS] = "SELECT kind, id, vram, sessions, gpus, hours FROM quota",
 	[CONTEXT_GET] = "SELECT bytes, ifnull(managed, 2) FROM context LEFT JOIN figures "
 			"USING(model, driver) WHERE model=?1 AND driver=?2",
 	[CONTEXT_PUT] = "INSERT OR REPLACE INTO context VALUES(?,?,?)",

@@ -177,11 +177,9 @@ int store_attached_remove(struct store *store, const char *id, uint32_t slot);
 /* With the slot. */
 int store_attached_each(struct store *store, const char *id, store_process_cb cb, void *arg);
 
-enum quota_kind { QUOTA_OF_USER = 0, QUOTA_OF_GROUP = 1 };
-
 struct store_quota {
 	enum quota_kind kind;
-	uint32_t id; /* uid or gid */
+	uint32_t id; /* uid or gid; 0 for everyone */
 	struct quota quota;
 };
 

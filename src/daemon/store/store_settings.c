@@ -6,13 +6,14 @@
 
 /* ---- quotas ------------------------------------------------------------------------------ */
 
-/* QUOTA_NONE comes out as -1, and back. */
+/* QUOTA_NONE comes out as -1 and QUOTA_UNLIMITED as -2, and back. */
 static const struct record_field quota_fields[] = {
 	RECORD_FIELD(struct store_quota, kind, "kind"),
 	RECORD_FIELD(struct store_quota, id, "id"),
-	RECORD_FIELD(struct store_quota, quota.vram_bytes, "vram"),
-	RECORD_FIELD(struct store_quota, quota.sessions, "sessions"),
-	RECORD_FIELD(struct store_quota, quota.gpus, "gpus"),
+	RECORD_FIELD(struct store_quota, quota.most[QUOTA_VRAM], "vram"),
+	RECORD_FIELD(struct store_quota, quota.most[QUOTA_SESSIONS], "sessions"),
+	RECORD_FIELD(struct store_quota, quota.most[QUOTA_GPUS], "gpus"),
+	RECORD_FIELD(struct store_quota, quota.most[QUOTA_HOURS], "hours"),
 	{0},
 };
 

@@ -1,15 +1,12 @@
 #include "daemon/waiting/quotas.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "base/error.h"
-#include "base/units.h"
-#include "daemon/host/log.h"
 #include "daemon/host/names.h"
 #include "daemon/host/owner.h"
+#include "daemon/host/peer.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/sessions.h"
@@ -76,8 +73,7 @@ void quotas_free(struct quotas *quotas)
 
 static bool is_none(const struct quota *quota)
 {
-	return quota->vram_bytes == QUOTA_NONE && quota->sessions == QUOTA_NONE &&
-	       quota->gpus == QUOTA_NONE;
+	return !memcmp(quota, &quota_none, sizeof(*quota));
 }
 
 int quotas_set(struct quotas *quotas, const struct store_quota *quota)
@@ -106,7 +102,7 @@ struct quota quotas_get(const struct quotas *quotas, enum quota_kind kind, uint3
 	for (const struct quota_entry *e = quotas->first; e; e = e->next)
 		if (e->stored.kind == kind && e->stored.id == id)
 			return e->stored.quota;
-	return (struct quota){QUOTA_NONE, QUOTA_NONE, QUOTA_NONE};
+	return quota_none;
 }
 
 /* ---- use --------------------------------------------------------------------------------- */
@@ -116,6 +112,8 @@ struct quota quotas_get(const struct quotas *quotas, enum quota_kind kind, uint3
 static bool concerns(enum quota_kind kind, uint32_t id, const struct members *members, uid_t uid,
 		     gid_t gid, const struct groups *groups)
 {
+	if (kind == QUOTA_OF_EVERYONE)
+		return true;
 	if (kind == QUOTA_OF_USER)
 		return uid == id || owner_of(uid) == id;
 	return gid == id || groups_have(groups, id) ||
@@ -124,10 +122,22 @@ static bool concerns(enum quota_kind kind, uint32_t id, const struct members *me
 
 static const struct members *members_of(struct quota_entry *entry)
 {
-	if (!entry || entry->stored.kind != QUOTA_OF_GROUP)
+	if (!entry || (entry->stored.kind != QUOTA_OF_GROUP && entry->stored.kind != QUOTA_OF_EACH))
 		return NULL;
 	members_look(&entry->members, entry->stored.id);
 	return &entry->members;
+}
+
+bool quotas_concern(struct quota_entry *entry, const struct peer *peer)
+{
+	return concerns(entry->stored.kind, entry->stored.id, members_of(entry), peer->uid,
+			peer->gid, &peer->groups);
+}
+
+bool quotas_is_sum(const struct quota_entry *entry, const struct peer *peer)
+{
+	return entry->stored.kind == QUOTA_OF_GROUP ||
+	       (entry->stored.kind == QUOTA_OF_USER && entry->stored.id != owner_of(peer->uid));
 }
 
 struct quota_use quotas_use(const struct quotas *quotas, enum quota_kind kind, uint32_t id)
@@ -151,100 +161,18 @@ struct quota_use quotas_use(const struct quotas *quotas, enum quota_kind kind, u
 	return use;
 }
 
-static struct quota_use use_of_result(const struct place_result *result)
+struct quota_use quotas_bounds(const struct quotas *quotas, const struct peer *peer,
+			       struct quota_bounds *ret)
 {
-	struct quota_use use = {.sessions = 1};
-
-	for (uint32_t i = 0; i < result->count; i++) {
-		use.vram_bytes += result->grant[i].bytes;
-		use.gpu_mask |= 1ull << result->grant[i].gpu;
-	}
-	return use;
-}
-
-/* ---- checking ---------------------------------------------------------------------------- */
-
-static void word(const struct quota_entry *entry, enum quota_verdict verdict, struct quota_use held,
-		 struct quota_use more, struct error *err)
-{
-	const struct quota *quota = &entry->stored.quota;
-	char may[UNITS_TEXT_SIZE], holds[UNITS_TEXT_SIZE], asks[UNITS_TEXT_SIZE];
-	char whose[96] = "your";
-
-	if (entry->stored.kind == QUOTA_OF_GROUP)
-		snprintf(whose, sizeof(whose), "your group %s's",
-			 names_of(NAMES_OF_GROUPS, entry->stored.id));
-
-	switch (verdict) {
-	case QUOTA_VRAM:
-		error_set(err, EXIT_CODE_NOT_PERMITTED,
-			  "%s quota is %s of GPU memory: %s are held, %s more were asked", whose,
-			  units_format_bytes(quota->vram_bytes, may),
-			  units_format_bytes(held.vram_bytes, holds),
-			  units_format_bytes(more.vram_bytes, asks));
-		break;
-	case QUOTA_SESSIONS:
-		error_set(err, EXIT_CODE_NOT_PERMITTED, "%s quota is %s: %" PRIu64 " %s held",
-			  whose, units_format_count(quota->sessions, "session", may), held.sessions,
-			  held.sessions == 1 ? "is" : "are");
-		break;
-	case QUOTA_GPUS:
-	case QUOTA_WITHIN:
-		error_set(err, EXIT_CODE_NOT_PERMITTED,
-			  "%s quota is %s: %" PRIu64 " %s used, %" PRIu64 " in all would be", whose,
-			  units_format_count(quota->gpus, "GPU", may), quota_gpus(held),
-			  quota_gpus(held) == 1 ? "is" : "are", quota_gpus(quota_add(held, more)));
-		break;
-	}
-	error_hint(err, "release what is not needed, or ask an administrator (carve quota)");
-}
-
-int quotas_check(const struct quotas *quotas, const struct peer *peer,
-		 const struct place_result *result, struct error *err)
-{
-	struct quota_use more = use_of_result(result);
-
-	if (!budget_has_room(&quotas->sessions->living, peer->uid)) {
-		error_set(err, EXIT_CODE_NOT_PERMITTED,
-			  "you have as many sessions as one user may have on this machine");
-		error_hint(err, "release those that are not needed (carve session list), or have "
-				"an administrator raise living_sessions in carved.json");
-		return -EAGAIN;
-	}
+	quota_bounds_begin(ret);
+	/* The kubelet's plugin asks as root of the pod, for the pods of all users. */
+	if (!peer->of_pod)
+		quota_bounds_add(ret, &quotas->defaults, QUOTA_OF_DEFAULTS, 0);
 	for (struct quota_entry *e = quotas->first; e; e = e->next) {
-		if (!concerns(e->stored.kind, e->stored.id, members_of(e), peer->uid, peer->gid,
-			      &peer->groups))
+		if (quotas_is_sum(e, peer) || !quotas_concern(e, peer) ||
+		    (peer->of_pod && e->stored.kind != QUOTA_OF_USER))
 			continue;
-		struct quota_use held = quotas_use(quotas, e->stored.kind, e->stored.id);
-		enum quota_verdict verdict = quota_check(&e->stored.quota, quota_add(held, more));
-		if (verdict == QUOTA_WITHIN)
-			continue;
-		word(e, verdict, held, more, err);
-		return quota_check(&e->stored.quota, more) == QUOTA_WITHIN ? -EAGAIN : -EPERM;
+		quota_bounds_add(ret, &e->stored.quota, e->stored.kind, e->stored.id);
 	}
-	return 0;
-}
-
-int quotas_check_resize(const struct quotas *quotas, const struct session *s, const uint64_t *bytes,
-			struct error *err)
-{
-	uint64_t before = 0, after = 0;
-
-	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
-		before += s->record.gpu[i].bytes;
-		after += bytes[i];
-	}
-	for (struct quota_entry *e = quotas->first; e && after > before; e = e->next) {
-		struct quota_use more = {.vram_bytes = after - before};
-
-		if (!concerns(e->stored.kind, e->stored.id, members_of(e), s->record.uid,
-			      s->record.gid, &s->record.groups))
-			continue;
-		struct quota_use held = quotas_use(quotas, e->stored.kind, e->stored.id);
-		if (held.vram_bytes + more.vram_bytes <= e->stored.quota.vram_bytes)
-			continue;
-		word(e, QUOTA_VRAM, held, more, err);
-		return -EPERM;
-	}
-	return 0;
+	return quotas_use(quotas, QUOTA_OF_USER, owner_of(peer->uid));
 }

@@ -1,19 +1,18 @@
-/* The quotas of this daemon's users and groups: kept in the store, looked up for each grant. */
+/* The quotas of this daemon's users and groups: kept in the store, looked up for each grant.
+ * core/quota.h says which of them holds for a user. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
-#include "core/place.h"
 #include "core/quota.h"
 #include "daemon/host/members.h"
 #include "daemon/store/store.h"
 
-struct error;
 struct peer;
-struct session;
 struct sessions;
 
-/* One user's or group's. */
+/* That of one user or group, or of everyone. */
 struct quota_entry {
 	struct quota_entry *next;
 	struct store_quota stored;
@@ -23,6 +22,7 @@ struct quota_entry {
 struct quotas {
 	struct sessions *sessions; /* lent: who holds what */
 	struct quota_entry *first;
+	struct quota defaults; /* for each user, by carved.json */
 };
 
 /* Reads them from the store. 0 or -errno. */
@@ -32,13 +32,13 @@ void quotas_free(struct quotas *quotas);
 int quotas_set(struct quotas *quotas, const struct store_quota *quota);
 /* The limits that are set; QUOTA_NONE in all fields: none is. */
 struct quota quotas_get(const struct quotas *quotas, enum quota_kind kind, uint32_t id);
-/* The present use by the users that a quota is for. */
+/* Whether an entry is for this user, alone or with others. */
+bool quotas_concern(struct quota_entry *entry, const struct peer *peer);
+/* Whether the use of all whom an entry is for counts together: a group's, and that of one
+ * subordinate user ID. All other entries limit each user, by quotas_bounds(). */
+bool quotas_is_sum(const struct quota_entry *entry, const struct peer *peer);
+/* The present use by the user or the group that a quota is for. */
 struct quota_use quotas_use(const struct quotas *quotas, enum quota_kind kind, uint32_t id);
-
-/* Whether this user may be granted that. 0; -EAGAIN: not on top of what is held; -EPERM: never. The
- * latter two with *err in words. */
-int quotas_check(const struct quotas *quotas, const struct peer *peer,
-		 const struct place_result *result, struct error *err);
-/* Whether a session may become that large on its GPUs. Likewise. */
-int quotas_check_resize(const struct quotas *quotas, const struct session *session,
-			const uint64_t *bytes, struct error *err);
+/* The limits that hold for this user alone, and what the user holds. */
+struct quota_use quotas_bounds(const struct quotas *quotas, const struct peer *peer,
+			       struct quota_bounds *ret);

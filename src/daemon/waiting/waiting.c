@@ -19,6 +19,7 @@
 #include "daemon/session/session.h"
 #include "daemon/session/sessions.h"
 #include "daemon/waiting/grant.h"
+#include "daemon/waiting/quota_check.h"
 #include "daemon/waiting/quotas.h"
 #include "daemon/waiting/refusal.h"
 

@@ -50,14 +50,14 @@ def test_events_are_printed_from_a_number_on_as_they_come(daemon, read):
     assert json.loads(reader.lines()[0])["kind"] == "carved.started"
     set_quota(daemon, "12345", vram="4")
     wait_until(lambda: len(reader.lines()) == 2)
-    assert json.loads(reader.lines()[1])["after"] == "vram 4 GiB, sessions no limit, gpus no limit"
+    assert json.loads(reader.lines()[1])["after"] == "vram 4 GiB, sessions no limit, gpus no limit, gpu_hours no limit"
 
 
 def test_a_line_says_what_changed_and_by_whom(daemon, read):
     reader = read("--from", "0", "--kind", "quota.set")
     set_quota(daemon, "12345", vram="4")
     wait_until(lambda: reader.lines())
-    assert "quota.set user 12345: vram no limit, sessions no limit, gpus no limit -> vram 4 GiB, sessions no limit, gpus no limit; by root (" \
+    assert "quota.set user 12345: vram no limit, sessions no limit, gpus no limit, gpu_hours no limit -> vram 4 GiB, sessions no limit, gpus no limit, gpu_hours no limit; by root (" \
         in reader.lines()[0]
 
 

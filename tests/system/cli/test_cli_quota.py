@@ -37,7 +37,8 @@ def fails(done, code, *words):
 def test_limits_are_set_one_by_one_and_removed(daemon):
     quota = carve_json(daemon, "quota", "set", ME, "--vram", "16", "--sessions", "4", "--gpus", "2")
     assert quota == {"kind": "user", "name": ME, "id": os.geteuid(), "vram_bytes": 16 * GIB,
-                     "sessions": 4, "gpus": 2, "used": {"vram_bytes": 0, "sessions": 0, "gpus": 0}}
+                     "sessions": 4, "gpus": 2, "gpu_hours": None,
+                     "used": {"vram_bytes": 0, "sessions": 0, "gpus": 0, "gpu_hours": 0}}
     assert carve_json(daemon, "quota", "set", ME, "--sessions", "none")["sessions"] is None
     assert carve_json(daemon, "quota", "set", ME, "--gpus", "-")["vram_bytes"] == 16 * GIB
     assert carve_json(daemon, "quota", "show") == carve_json(daemon, "quota", "show", ME)
@@ -80,7 +81,7 @@ def test_quota_of_a_group(daemon):
     gid = str(os.getegid())
     assert carve_json(daemon, "quota", "set", "--group", gid, "--sessions", "1")["kind"] == "group"
     daemon.grant(vram="1")
-    assert "'s quota is 1 session: 1 is held" in daemon.request(vram="1").error["message"]
+    assert "'s quota is 1 session for all its members together: 1 is held" in daemon.request(vram="1").error["message"]
     assert carve_json(daemon, "quota", "show", "--group", gid)["used"]["sessions"] == 1
     # My group's, which binds me too, stands below my own.
     rows = [line.split()[:2] for line in carve(daemon, "quota", "show").stdout.splitlines()[1:]]

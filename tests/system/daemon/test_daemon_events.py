@@ -35,12 +35,12 @@ def test_a_quota_tells_who_set_it_with_old_and_new_value(daemon):
     set_quota(daemon, "12345", vram="4", sessions=2)
     set_quota(daemon, "12345", vram="8")
     first, second = [e for e in events(daemon) if e["kind"] == "quota.set"]
-    assert first["before"] == "vram no limit, sessions no limit, gpus no limit"
-    assert first["after"] == second["before"] == "vram 4 GiB, sessions 2, gpus no limit"
-    assert second["after"] == "vram 8 GiB, sessions no limit, gpus no limit"
+    assert first["before"] == "vram no limit, sessions no limit, gpus no limit, gpu_hours no limit"
+    assert first["after"] == second["before"] == "vram 4 GiB, sessions 2, gpus no limit, gpu_hours no limit"
+    assert second["after"] == "vram 8 GiB, sessions no limit, gpus no limit, gpu_hours no limit"
     assert second["uid"] == os.getuid() and second["pid"] == os.getpid() and second["owner"] == "12345"
     assert second["subject"] == "user 12345" and "python" in second["process"]
-    assert 'quota.set event=' in daemon.log() and 'after="vram 8 GiB, sessions no limit, gpus no limit"' in daemon.log()
+    assert 'quota.set event=' in daemon.log() and 'after="vram 8 GiB, sessions no limit, gpus no limit, gpu_hours no limit"' in daemon.log()
 
 
 def test_numbers_go_on_after_a_restart(daemon):

@@ -573,7 +573,7 @@ def test_quota_of_memory_sessions_and_gpus(make_daemon):
     daemon.grant(vram="1")
     assert "3 sessions" in daemon.request(vram="1").error["message"]
     shown, = daemon.call("GET", "/v1/quotas").json
-    assert shown["used"] == {"vram_bytes": 13 * GIB, "sessions": 3, "gpus": 2}
+    assert shown["used"] == {"vram_bytes": 13 * GIB, "sessions": 3, "gpus": 2, "gpu_hours": 0}
     daemon.release(two["id"])
     asker = Asker(daemon, vram="6", wait_for=600)  # may come true
     wait_until(lambda: waiting(daemon))
@@ -592,7 +592,7 @@ def test_quota_of_a_group_and_nonsense(daemon):
     set_quota(daemon, gid, kind="group", sessions=1)
     daemon.grant(vram="1")
     name = grp.getgrgid(int(gid)).gr_name
-    assert f"your group {name}'s quota is 1 session: 1 is held" in daemon.request(vram="1").error["message"]
+    assert f"your group {name}'s quota is 1 session for all its members together: 1 is held" in daemon.request(vram="1").error["message"]
     for body in ({"vram": -1}, {"vram": "x"}, {"sessions": "4"}, {"colour": 1}, []):
         assert daemon.call("PUT", f"/v1/quotas/group/{gid}", body).status == 400
     assert daemon.call("PUT", "/v1/quotas/user/no-such-user", {"sessions": 1}).status == 404

@@ -1,0 +1,17 @@
+/* The options of `carve quota`: whose quota it is, and the limits that are set. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#define QUOTA_PATH_SIZE 256
+
+struct cli;
+struct error;
+
+/* The path in the API of the quota that the command line names. `own`: the caller's, where none is.
+ * 0, or negative with *err. */
+int quota_options_path(const struct cli *cli, bool own, char buf[static QUOTA_PATH_SIZE],
+		       struct error *err);
+/* The limits that are given, as the body of a request. 0, or negative with *err. */
+int quota_options_read(const struct cli *cli, json_t *body, struct error *err);

@@ -1,0 +1,7 @@
+/* The rows of GET /v1/limits that quotas make: the limits of the user alone, and those of groups.
+ */
+#pragma once
+
+struct limits_view;
+
+void api_quota_limits(struct limits_view *view);
