@@ -75,6 +75,8 @@ void mig_sampled(struct mig *mig);
  * looked up or changed, so that a request is to be decided when that is done. */
 bool mig_offers(const struct mig *mig, const struct slice_request *request);
 bool mig_changing(const struct mig *mig, const struct slice_request *request);
+/* Whether GPUs that are not drained could give the request its instances if sessions ended. */
+bool mig_possible(struct mig *mig, const struct slice_request *request);
 /* The pool that core/mig.h decides on; its GPUs are those of the daemon's pool. NULL: nothing gives
  * instances.
  */

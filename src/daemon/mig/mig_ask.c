@@ -414,6 +414,18 @@ int mig_would(struct mig *mig, const struct slice_request *request, const struct
 	return rc;
 }
 
+bool mig_possible(struct mig *mig, const struct slice_request *request)
+{
+	struct mig_decision ignored;
+	struct ask ask;
+
+	if (!mig || !mig->pool.die_count || request->backend == BACKEND_FRACTION)
+		return false;
+	ask_fill(mig, request, NULL, &ask);
+	/* GPUs that are drained are not offered. */
+	return mig_decide(&mig->pool, ask_request(&ask), &ignored) != -EDOM;
+}
+
 void mig_explain(struct mig *mig, const struct slice_request *request, uint32_t gpu,
 		 struct mig_says *ret)
 {

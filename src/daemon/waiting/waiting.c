@@ -427,9 +427,12 @@ static bool may_use(const struct waiter *w, uint32_t gpu)
 	return !w->request.place.allowed || w->request.place.allowed[gpu];
 }
 
-/* Whether nothing more is granted before this request on the GPUs that it may use. */
+/* Whether nothing more is granted before this request on the GPUs that it may use. A drain may last
+ * for days. */
 static bool is_next(const struct waiter *w)
 {
+	if (w->for_drained)
+		return false;
 	return w->passed >= WAITING_PASSES || w->state == WAITER_ABSENT;
 }
 
@@ -444,7 +447,7 @@ bool waiting_lets_grow(const struct waiting *waiting, uint32_t gpu)
 void waiting_grown(struct waiting *waiting, uint32_t gpu)
 {
 	for (struct waiter *w = waiting->first; w; w = w->next)
-		if (w->why[0] && may_use(w, gpu))
+		if (w->why[0] && !w->for_drained && may_use(w, gpu))
 			waiter_pass(waiting, w);
 }
 
@@ -469,11 +472,25 @@ static void count_passes(struct waiting *waiting, const struct waiter *w,
 			 const struct place_result *result)
 {
 	for (struct waiter *e = waiting->first; e != w; e = e->next)
-		for (uint32_t i = 0; e->why[0] && i < result->count; i++)
+		for (uint32_t i = 0; e->why[0] && !e->for_drained && i < result->count; i++)
 			if (may_use(e, result->grant[i].gpu)) {
 				waiter_pass(waiting, e);
 				break;
 			}
+}
+
+/* Whether the request could be granted if sessions ended, and all drained GPUs stayed drained. */
+static bool is_possible_now(const struct waiting *waiting, const struct slice_request *request)
+{
+	struct place_gpu gpus[GPUS_MAX];
+
+	if (!waiting->pool->drains.count || mig_possible(waiting->sessions->mig, request))
+		return true;
+	pool_place_gpus(waiting->pool, gpus);
+	for (uint32_t i = 0; i < waiting->pool->count; i++)
+		gpus[i].offered &= !gpus[i].drained;
+	return request->place.kind != PLACE_PROFILE && request->backend != BACKEND_MIG &&
+	       place_possible(gpus, waiting->pool->count, &request->place);
 }
 
 /* -EAGAIN: worth waiting for. */
@@ -762,6 +779,7 @@ static void waiter_settle(struct waiting *waiting, struct waiter *w, int rc,
 		refuse(waiting, w, err);
 	} else {
 		snprintf(w->why, sizeof(w->why), "%s", err->message);
+		w->for_drained = !is_possible_now(waiting, &w->request);
 		waiter_record(waiting, w);
 	}
 }

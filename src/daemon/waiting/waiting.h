@@ -72,6 +72,7 @@ struct waiter {
 	uint64_t absent_until_ns; /* CLOCK_MONOTONIC */
 	bool recorded;            /* it is a row of the store */
 	bool counted;             /* it was told to mig_came() */
+	bool for_drained;         /* it waits for drained GPUs, and holds up nobody meanwhile */
 	char why[512];            /* it is not granted yet */
 	struct waiter_ask ask;    /* .cb is NULL while it is absent */
 };

@@ -265,3 +265,18 @@ def test_drains_are_in_the_audit_with_the_user_and_both_reasons(two):
     assert [(e["kind"], e["before"], e["after"]) for e in events] == [
         ("gpu.drained", None, "fan"), ("gpu.drained", "fan", "move"), ("gpu.resumed", "move", None)]
     assert all(e["subject"] == "GPU 0" and e["process"] == "carve" for e in events)
+
+
+def test_requests_that_wait_for_a_drained_gpu_hold_up_nobody(make_daemon):
+    """They would be next after 16 others, and then close all GPUs that they may use."""
+    daemon = make_daemon([H100, (24 * GIB, 0, 0, "Fake A10")])
+    drain(daemon)
+    asker = Asker(daemon, vram="40", wait_for=600)
+    wait_until(lambda: waiting(daemon) and WHY in waiting(daemon)[0]["reason"])
+    for _ in range(20):
+        daemon.release(daemon.grant(vram="4")["id"], force=True)
+    session = daemon.grant(vram="4", ephemeral=False)
+    assert daemon.call("PATCH", f"/v1/sessions/{session['id']}", {"vram": "8"}).status == 200
+    put(daemon, False)
+    asker.join(60)
+    assert asker.answer.status == 201
