@@ -72,7 +72,11 @@ static void verdict_print(const struct cli *cli, const json_t *explanation, bool
 		printf("%s%s on GPU %" PRIu64, i ? ", " : ": ",
 		       units_format_bytes(session_number(on, "vram_bytes"), size),
 		       session_number(on, "index"));
-	printf("\n");
+	/* Which of several GPUs that have room it is. */
+	printf("%s\n", i && json_array_size(json_object_get(explanation, "gpus")) > 1 &&
+				       !strcmp(session_text(explanation, "placement"), "spread")
+			       ? " (sessions are spread over GPUs)"
+			       : "");
 	if (json_is_true(json_object_get(explanation, "tolerance_applied")))
 		printf("the 93%% rule is applied (--vram-strict switches that off)\n");
 	if (!granted && !waits && *hint)

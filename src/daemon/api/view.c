@@ -88,6 +88,11 @@ static json_t *job_tasks_of_json(const struct launcher *launcher)
 	return json_string(launcher->tasks == WARDEN_TASKS_OF_USER ? "user" : "job");
 }
 
+static const char *policy_text(const struct pool *pool)
+{
+	return pool->policy == PLACE_SPREAD ? "spread" : "pack";
+}
+
 json_t *view_version(const struct node *node)
 {
 	const struct pool *pool = &node->pool;
@@ -102,8 +107,7 @@ json_t *view_version(const struct node *node)
 		*node->config_wrong ? json_string(node->config_wrong) : json_null(), "vanished",
 		removed_json(&node->files.removed), "job_tasks", job_tasks_json(&node->launcher),
 		"job_tasks_of", job_tasks_of_json(&node->launcher), "launcher_silent_s",
-		(int)launcher_slow_s(&node->launcher), "placement",
-		pool->policy == PLACE_SPREAD ? "spread" : "pack");
+		(int)launcher_slow_s(&node->launcher), "placement", policy_text(pool));
 }
 
 /* ---- GPUs -------------------------------------------------------------------------------- */
@@ -387,11 +391,11 @@ json_t *view_explain(const struct node *node, const struct slice_request *reques
 			on, json_pack("{s:i, s:o}", "index",
 				      (int)node->pool.gpu[result->grant[i].gpu].info.index,
 				      "vram_bytes", answer_number(result->grant[i].bytes)));
-	return json_pack("{s:s, s:b, s:b, s:o, s:o, s:o, s:o}", "asked",
+	return json_pack("{s:s, s:b, s:b, s:o, s:s, s:o, s:o, s:o}", "asked",
 			 request_text(&request->place, request->profile, asked), "granted",
 			 !err->code, "tolerance_applied", !err->code && result->tolerance_applied,
-			 "on", on, "message", call_words(err->message), "hint",
-			 call_words(err->hint), "gpus", gpus);
+			 "on", on, "placement", policy_text(&node->pool), "message",
+			 call_words(err->message), "hint", call_words(err->hint), "gpus", gpus);
 }
 
 /* ---- sessions ---------------------------------------------------------------------------- */

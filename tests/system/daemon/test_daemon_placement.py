@@ -46,7 +46,9 @@ def test_spread_holds_for_fractions_and_for_several_gpus(placed):
     assert gpus_of(daemon, vram="10", gpu_ids="1") == [1]
     assert gpus_of(daemon, gpu="0.25", gpus=2) == [0, 2]
     explained = daemon.call("POST", "/v1/explain", {"vram": "1", "ephemeral": True}).json
-    assert [on["index"] for on in explained["on"]] == [1]
+    assert [on["index"] for on in explained["on"]] == [1] and explained["placement"] == "spread"
+    told = run([CARVE, "explain", "--vram", "1", "--ephemeral", "--host", daemon.runtime / "carved.sock"])
+    assert "would be granted: 1 GiB on GPU 1 (sessions are spread over GPUs)\n" in told.stdout
 
 
 def test_a_reload_changes_the_placement_of_the_next_request(placed):

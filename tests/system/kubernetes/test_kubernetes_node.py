@@ -558,6 +558,25 @@ def test_a_gpu_whose_compute_mode_lets_no_two_processes_in_gets_no_slices(make_d
         cluster.close()
 
 
+def test_a_drained_gpu_has_a_taint_and_keeps_its_pods(make_cluster):
+    cluster = make_cluster("h100-80gb:2").started()
+    wait_until(lambda: len(cluster.api.devices()) == 2)
+    before = cluster.api.claim("before", [("gpu", device_of(cluster, 1), "10Gi", "0")])
+    assert cluster.kubelet.prepare(before)[before["uid"]][1] == ""
+    cluster.host.carve("node", "drain", "--gpu-ids", "1", "--reason", "its fan is loud")
+    taint = [{"key": "carve.dev/drained", "effect": "NoSchedule"}]
+    wait_until(lambda: {d["attributes"]["index"]["int"]: d.get("taints") for d in cluster.api.devices()} == {0: None, 1: taint})
+    # The scheduler did not know yet.
+    late = cluster.api.claim("late", [("gpu", device_of(cluster, 1), "10Gi", "0")])
+    assert "drained by " in (error := cluster.kubelet.prepare(late)[late["uid"]][1]) and "its fan is loud" in error
+    cluster.kill()
+    cluster.started()
+    assert cluster.kubelet.prepare(before)[before["uid"]][1] == ""
+    cluster.host.carve("node", "resume")
+    wait_until(lambda: not any("taints" in d for d in cluster.api.devices()))
+    assert cluster.kubelet.prepare(late)[late["uid"]][1] == ""
+
+
 def test_settings_that_carved_does_not_take_are_told_with_its_gpus(make_daemon, tmp_path):
     """As after a change of a ConfigMap: carved keeps the settings that it had."""
     config = tmp_path / "carved.json"

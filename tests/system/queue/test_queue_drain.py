@@ -95,6 +95,19 @@ def test_no_instance_is_made_on_a_drained_gpu(make_host):
     assert host.carve("session", "resize", "30").returncode == 0
 
 
+def test_an_instance_that_is_being_made_is_not_given_once_its_gpu_is_drained(make_host):
+    host = with_role(make_host)
+    host.carve("sim", "fault", "mig-time", "--delay", "3")
+    waits = host.popen([BUILD / "carve", "session", "request", "--mig-profile", "1g.10gb", "--wait-for", "10m"])
+    wait_until(lambda: [s for s in host.carve_json("session", "list") if "is being made" in s["reason"]])
+    drain(host, "0")
+    wait_until(lambda: [s for s in host.carve_json("session", "list") if "drained by" in s["reason"]])
+    wait_until(lambda: instances(host, "idle"))
+    assert [s["state"] for s in host.carve_json("session", "list")] == ["waiting"]
+    resume(host)
+    assert waits.wait(60) == 0 and len(instances(host, "busy")) == 1
+
+
 def test_a_request_for_an_instance_waits_until_its_gpu_is_resumed(make_host):
     host = with_role(make_host)
     drain(host, "0")
