@@ -139,10 +139,11 @@ static struct fit fit_of(enum place_policy policy, const struct place_gpu *gpu, 
 static uint64_t memory_order(enum place_policy policy, const struct place_gpu *gpu,
 			     uint64_t requested, uint64_t left)
 {
-	if (policy == PLACE_PACK)
+	uint64_t capacity = place_capacity(gpu);
+
+	if (policy == PLACE_PACK || !capacity)
 		return left - requested;
-	return SHARE_ONE -
-	       (uint64_t)((unsigned __int128)(left - requested) * SHARE_ONE / place_capacity(gpu));
+	return SHARE_ONE - (uint64_t)((unsigned __int128)(left - requested) * SHARE_ONE / capacity);
 }
 
 static void shortlist_offer(struct shortlist *list, struct place_grant grant, struct fit fit)

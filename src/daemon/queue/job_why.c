@@ -50,8 +50,9 @@ static void drains_add(const struct queues *q, const struct agent *agent,
 		snprintf(part + used, sizeof(part) - used, "; so are %u more of the agent's GPUs",
 			 count - 1);
 	/* A reason is told whole: it may be of any language. */
-	if (strlen(buf) + strlen(part) < JOB_WHY_SIZE)
-		strcat(buf, part);
+	used = strlen(buf);
+	if (used + strlen(part) < JOB_WHY_SIZE)
+		snprintf(buf + used, JOB_WHY_SIZE - used, "%s", part);
 }
 
 static const char *why_room(const struct job *job, const struct agent *agent,
