@@ -25,9 +25,9 @@ def make_shown(make_lab):
         config = pathlib.Path(path) / "carved.json"
         pathlib.Path(path).chmod(0o755)
 
-        def make(rule):
+        def make(rule, gpus="h100-80gb"):
             config.write_text(json.dumps({"show_owners": rule} if rule else {}))
-            lab = make_lab(args=["--config", str(config)])
+            lab = make_lab(gpus, args=["--config", str(config)])
 
             def tell(value, word="config.read"):
                 before = lab.log().count(word)
@@ -131,6 +131,16 @@ for page in json.loads(sys.argv[1]):
         refused = lab.carve(MALLORY, *argv)
         assert refused.returncode == code and "secret" not in refused.stderr.replace(argv[-1], ""), refused
         assert pid not in refused.stderr
+
+
+def test_instances_show_their_owner_and_not_the_session(make_shown):
+    lab, tell = make_shown("all", "h100-80gb+mig")
+    assert lab.carve(ROOT, "node", "set-role", "--dynamic-mig-enabled").returncode == 0
+    request(lab, ALICE, "--mig-profile", "1g.10gb")
+    instance, = lab.carve_json(MALLORY, "mig", "list")
+    assert (instance["owner"], instance["session"], instance["sessions"], instance["pids"]) == (str(ALICE), None, [], [])
+    tell({})
+    assert lab.carve_json(MALLORY, "mig", "list")[0]["owner"] is None
 
 
 def test_a_wrong_rule_is_refused_and_the_last_one_holds(make_shown):

@@ -198,6 +198,8 @@ def test_another_user_cannot_attach(make_daemon):
     ('{"over_policy": 1}', "over_policy"), ('{"over_tolerance": "-1MiB"}', "over_tolerance"),
     ('{"over_tolerance": "nanMiB"}', "over_tolerance"), ('{"over_seconds": 0}', "over_seconds"),
     ('{"state_dir": "state"}', "absolute path"), ('{"state_dir": 3}', "absolute path"), ('{"state_dir": "/x"}', None),
+    ('{"show_owners": "group"}', None), ('{"show_owners": "friends"}', 'show_owners takes "none", "group" or "all"'),
+    ('{"show_owners": true}', 'show_owners takes "none", "group" or "all"'),
     ('{"colour": "red"}', "unknown key 'colour'; there are over_policy, "),
     ('{"timeSlicing": {"laese": "5ms"}}', "unknown field 'laese'; time-slicing takes mode, lease, granularity\n"), ('{"over_seconds": 2, "over_seconds": 3}', "line")])
 def test_check_config(tmp_path, text, wrong):
