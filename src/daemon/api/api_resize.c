@@ -23,6 +23,7 @@
 #include "daemon/request/request.h"
 #include "daemon/session/session.h"
 #include "daemon/waiting/quota_check.h"
+#include "daemon/waiting/quota_near.h"
 #include "daemon/waiting/refusal.h"
 #include "daemon/waiting/waiting.h"
 
@@ -136,7 +137,15 @@ static int resize_check(const struct session *s, uint32_t i, const struct place_
 
 static int resize_do(struct session *s, const uint64_t *bytes, uint32_t compute, struct error *err)
 {
+	uint64_t before = 0, after = 0;
+
+	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
+		before += s->record.gpu[i].bytes;
+		after += bytes[i];
+	}
 	int rc = session_resize(s, bytes, compute);
+	if (rc == 0 && after > before)
+		quota_near_look(&node_of(s)->quotas, s, after - before);
 
 	if (rc == -EBUSY)
 		return error_set(err, EXIT_CODE_FAILED,

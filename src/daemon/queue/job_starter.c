@@ -42,6 +42,7 @@
 #include "daemon/session/sessions.h"
 #include "daemon/waiting/grant.h"
 #include "daemon/waiting/quota_check.h"
+#include "daemon/waiting/quota_near.h"
 #include "proto/shim.h"
 
 /* ---- the shim's orders -------------------------------------------------------------------- */
@@ -322,6 +323,8 @@ static int session_make(const struct start *start, struct session **ret)
 	while ((rc = session_create(q->host.sessions, &record, NULL, ret)) == -EEXIST);
 	if (rc == 0 && start->instances.count)
 		mig_give(q->host.sessions->mig, &start->instances, record.id);
+	if (rc == 0)
+		quota_near_look(q->host.quotas, *ret, 0);
 	return rc;
 }
 

@@ -10,6 +10,7 @@
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/sessions.h"
+#include "daemon/waiting/quota_near.h"
 
 /* ---- the table --------------------------------------------------------------------------- */
 
@@ -57,11 +58,13 @@ static int load_one(void *arg, const struct store_quota *quota)
 
 int quotas_load(struct quotas *quotas)
 {
+	quotas->near_rate.most = QUOTA_NEAR_PER_MINUTE;
 	return store_quotas_each(quotas->sessions->store, load_one, quotas);
 }
 
 void quotas_free(struct quotas *quotas)
 {
+	rate_free(&quotas->near_rate);
 	while (quotas->first) {
 		struct quota_entry *entry = quotas->first;
 

@@ -7,6 +7,7 @@
 
 #include "core/quota.h"
 #include "daemon/host/members.h"
+#include "daemon/store/rate.h"
 #include "daemon/store/store.h"
 
 struct peer;
@@ -23,6 +24,7 @@ struct quotas {
 	struct sessions *sessions; /* lent: who holds what */
 	struct quota_entry *first;
 	struct quota defaults; /* for each user, by carved.json */
+	struct rate near_rate; /* events of quota_near.h, by user */
 };
 
 /* Reads them from the store. 0 or -errno. */

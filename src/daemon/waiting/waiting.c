@@ -20,6 +20,7 @@
 #include "daemon/session/sessions.h"
 #include "daemon/waiting/grant.h"
 #include "daemon/waiting/quota_check.h"
+#include "daemon/waiting/quota_near.h"
 #include "daemon/waiting/quotas.h"
 #include "daemon/waiting/refusal.h"
 
@@ -417,6 +418,7 @@ static void grant(struct waiting *waiting, struct waiter *w, const struct place_
 	report_began(waiting->report, session, record.name);
 	log_event(LOG_INFO, "session.granted id=%s uid=%u gpus=%u bytes=%" PRIu64 " tolerance=%d",
 		  record.id, record.uid, record.gpu_count, gpus[0].bytes, record.tolerance_applied);
+	quota_near_look(waiting->quotas, session, 0);
 	if (w->ask.cb)
 		w->ask.cb(w->ask.arg, session, NULL);
 	waiter_remove(waiting, w);

@@ -83,7 +83,7 @@ struct waiting {
 	/* Lent. */
 	struct sessions *sessions;
 	struct pool *pool;
-	const struct quotas *quotas;
+	struct quotas *quotas;
 	struct report *report;
 	struct waiter *first; /* in the order in which they are served */
 	bool dirty;           /* something changed that may let one through */

@@ -1,6 +1,8 @@
 """The event log of the daemon: GET /v1/events."""
+import grp
 import os
 import pathlib
+import pwd
 import threading
 
 import pytest
@@ -160,3 +162,46 @@ def test_the_name_of_a_process_brings_no_control_characters_along(daemon):
         comm.write_text(before.strip())
     assert last(daemon, "quota.set")["process"] == "a?[2J?b"
     assert "\x1b" not in daemon.log() and "\r" not in daemon.log()
+
+
+def near(daemon):
+    return [(e["subject"], e["after"]) for e in events(daemon) if e["kind"] == "quota.near"]
+
+
+def test_a_use_that_comes_to_90_percent_of_a_quota_is_told_once_each_time(daemon):
+    user = pwd.getpwuid(os.getuid()).pw_name
+    set_quota(daemon, user, vram="10")
+    first = daemon.grant(vram="8")["id"]
+    assert near(daemon) == []
+    second = daemon.grant(vram="1")["id"]
+    assert near(daemon) == [(f"user {user}", "9 GiB of 10 GiB")]
+    daemon.grant(vram="1")
+    assert len(near(daemon)) == 1  # it was near before
+    daemon.release(first), daemon.release(second)
+    daemon.grant(vram="1")
+    assert len(near(daemon)) == 1
+    third = daemon.grant(vram="5", ephemeral=False)["id"]
+    assert daemon.call("PATCH", f"/v1/sessions/{third}", {"vram": "7.5"}).status == 200
+    assert near(daemon)[1:] == [(f"user {user}", "9.5 GiB of 10 GiB")]
+
+
+def test_sessions_and_gpus_of_a_user_and_a_group_are_told_with_their_limits(make_daemon):
+    daemon = make_daemon(gpus=[(80 * GIB, 0, 0, "Fake H100")] * 2)
+    user, group = pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(os.getgid()).gr_name
+    set_quota(daemon, user, gpus=2)
+    set_quota(daemon, group, kind="group", sessions=2)
+    daemon.grant(vram="1", gpu_ids="0")
+    daemon.grant(vram="1", gpu_ids="1")
+    assert sorted(near(daemon)) == [(f"group {group}", "2 sessions of 2 sessions"), (f"user {user}", "2 GPUs of 2 GPUs")]
+
+
+def test_a_user_who_crosses_a_limit_without_end_is_told_of_now_and_then(daemon):
+    set_quota(daemon, pwd.getpwuid(os.getuid()).pw_name, sessions=1)
+    for _ in range(30):
+        daemon.release(daemon.grant(vram="1")["id"])
+    assert len(near(daemon)) == 10
+
+
+def test_a_limit_of_nothing_is_never_near(daemon):
+    set_quota(daemon, pwd.getpwuid(os.getuid()).pw_name, vram="0")
+    assert daemon.request(vram="1").status != 201 and near(daemon) == []
