@@ -143,6 +143,9 @@ static int8_t busy_between(const struct gpm *gpm, nvmlGpmSample_t from, nvmlGpmS
 	if (gpm->metrics(&get) != NVML_SUCCESS || get.metrics[0].nvmlReturn != NVML_SUCCESS ||
 	    !(get.metrics[0].value >= 0 && get.metrics[0].value < 100.5))
 		return GPM_UNKNOWN;
+	/* An instance that computed at all is not idle. */
+	if (get.metrics[0].value > 0 && get.metrics[0].value < 1)
+		return 1;
 	return (int8_t)(get.metrics[0].value + 0.5);
 }
 

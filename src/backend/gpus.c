@@ -567,8 +567,6 @@ static int utilization_read(const struct gpus *gpus, nvmlDevice_t device)
 /* ---- the time that processes use --------------------------------------------------------- */
 
 #define PPM_OF_PERCENT 10000u
-/* The driver keeps samples of some seconds. */
-#define USE_OF_LAST_US 1100000u
 
 static void use_add(struct gpu_use *list, size_t max, size_t *count, const struct gpu_use *use)
 {
@@ -576,18 +574,19 @@ static void use_add(struct gpu_use *list, size_t max, size_t *count, const struc
 		if (list[i].pid == use->pid) {
 			list[i].ppm = MAX(list[i].ppm, use->ppm);
 			list[i].present |= use->present;
+			list[i].works |= use->works;
 			return;
 		}
 	if (*count < max)
 		list[(*count)++] = *use;
 }
 
-static int use_read(const struct gpus *gpus, nvmlDevice_t device, struct gpu_use *list, size_t max,
-		    size_t *count)
+static int use_read(const struct gpus *gpus, nvmlDevice_t device, uint64_t window_ns,
+		    struct gpu_use *list, size_t max, size_t *count)
 {
 	cleanup_free nvmlProcessUtilizationSample_t *samples =
 		malloc(GPU_PROCESSES_MAX * sizeof(*samples));
-	unsigned long long since = (unsigned long long)now_realtime_ns() / 1000 - USE_OF_LAST_US;
+	unsigned long long since = ((unsigned long long)now_realtime_ns() - window_ns) / 1000;
 	unsigned found = GPU_PROCESSES_MAX;
 
 	if (!samples)
@@ -602,12 +601,14 @@ static int use_read(const struct gpus *gpus, nvmlDevice_t device, struct gpu_use
 	for (unsigned i = 0; i < MIN(found, GPU_PROCESSES_MAX); i++)
 		use_add(list, max, count,
 			&(struct gpu_use){.pid = (pid_t)samples[i].pid,
-					  .ppm = MIN(samples[i].smUtil, 100u) * PPM_OF_PERCENT});
+					  .ppm = MIN(samples[i].smUtil, 100u) * PPM_OF_PERCENT,
+					  .works = samples[i].smUtil || samples[i].memUtil ||
+						   samples[i].encUtil || samples[i].decUtil});
 	return 0;
 }
 
-int gpus_use(struct gpus *gpus, uint32_t index, struct gpu_use *list, size_t max, size_t *ret_count,
-	     uint32_t *ret_busy)
+int gpus_use(struct gpus *gpus, uint32_t index, uint64_t window_ns, struct gpu_use *list,
+	     size_t max, size_t *ret_count, uint32_t *ret_busy)
 {
 	struct gpu_sample sample = {0};
 	size_t count = 0;
@@ -617,7 +618,7 @@ int gpus_use(struct gpus *gpus, uint32_t index, struct gpu_use *list, size_t max
 		return -ENOTSUP;
 	int rc = gpus_errno(gpus->get_handle(index, &device));
 	if (rc == 0)
-		rc = use_read(gpus, device, list, max, &count);
+		rc = use_read(gpus, device, window_ns, list, max, &count);
 	if (rc == 0)
 		rc = compute_read(gpus, device, &sample);
 	for (size_t i = 0; rc == 0 && i < sample.process_count; i++)

@@ -123,14 +123,17 @@ uint64_t gpu_sample_listed(const struct gpu_sample *sample);
 struct gpu_use {
 	pid_t pid;
 	uint32_t ppm;
+	bool works;   /* it used multiprocessors, memory or the engines for video */
 	bool present; /* it has a context there now; else it had */
 };
 #define GPU_USE_UNKNOWN UINT32_MAX
-/* All processes on it (0 ppm: it used nothing), by what the driver says of the last second or less;
- * `max` entries at most. *ret_busy: all of them, ended ones too; GPU_USE_UNKNOWN: not known. 0 or
- * -errno; -ENOTSUP: this driver does not tell what each used. */
-int gpus_use(struct gpus *gpus, uint32_t index, struct gpu_use *list, size_t max, size_t *ret_count,
-	     uint32_t *ret_busy);
+/* A window that has what the driver says of the last second. */
+#define GPU_USE_WINDOW_NS 1100000000ull
+/* All processes on it (0 ppm: it used nothing), by what the driver says of the last `window_ns`,
+ * which it keeps for some seconds; `max` entries at most. *ret_busy: all of them, ended ones too;
+ * GPU_USE_UNKNOWN: not known. 0 or -errno; -ENOTSUP: this driver does not tell what each used. */
+int gpus_use(struct gpus *gpus, uint32_t index, uint64_t window_ns, struct gpu_use *list,
+	     size_t max, size_t *ret_count, uint32_t *ret_busy);
 /* How far the GPU's own clock is behind CLOCK_MONOTONIC when that is now_ns, ns. A simulated GPU's
  * stands still while the machine has not played yet what it does next; a real one's is never
  * behind: 0. Costs no system call. */

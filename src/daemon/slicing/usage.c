@@ -98,7 +98,8 @@ static void sheet_fill(struct usage *usage, uint32_t position)
 		leases_measure_mark(usage->slicing->leases, position,
 				    gpus_clock_lag(pool->gpus, index, now_monotonic_ns()));
 	uint64_t asked = now_boottime_ns();
-	sheet->error = gpus_use(pool->gpus, index, list, GPU_PROCESSES_MAX, &count, &sheet->busy);
+	sheet->error = gpus_use(pool->gpus, index, GPU_USE_WINDOW_NS, list, GPU_PROCESSES_MAX,
+				&count, &sheet->busy);
 	for (size_t i = 0; sheet->error == 0 && i < count; i++) {
 		struct user *u = &sheet->users[sheet->count++];
 

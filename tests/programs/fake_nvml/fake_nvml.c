@@ -5,6 +5,8 @@
  *   process GPU PID BYTES                  memory held by a process
  *   driver_mode GPU MODE                   the driver's compute mode (nvmlComputeMode_t; else 0)
  *   utilization GPU PERCENT                how busy it says it is (else 0)
+ *   use GPU PID PERCENT                    GPU time that a process uses
+ *   use_untold                             it does not tell that
  *   mig GPU CURRENT PENDING SECRET         it has a MIG mode (0 or 1); SECRET: while that is on,
  *                                          its memory is not told
  *   fail                                   every call about memory fails
@@ -38,7 +40,11 @@ struct state {
 		unsigned gpu, pid;
 		unsigned long long bytes;
 	} process[PROCESSES];
-	int failing;
+	struct {
+		unsigned gpu, pid, percent;
+	} use[PROCESSES];
+	unsigned use_count;
+	int failing, use_untold;
 	unsigned delay_ms;
 };
 
@@ -50,6 +56,12 @@ static void line_read(const char *line, struct state *state)
 
 	if (!strncmp(line, "fail", 4)) {
 		state->failing = 1;
+	} else if (!strncmp(line, "use_untold", 10)) {
+		state->use_untold = 1;
+	} else if (state->use_count < PROCESSES &&
+		   sscanf(line, "use %u %u %u", &gpu, &state->use[state->use_count].pid,
+			  &state->use[state->use_count].percent) == 3) {
+		state->use[state->use_count++].gpu = gpu;
 	} else if (sscanf(line, "delay %u", &state->delay_ms) == 1) {
 	} else if (sscanf(line, "driver_mode %u %u", &gpu, &percent) == 2 && gpu < GPUS) {
 		state->gpu[gpu].driver_mode = percent;
@@ -284,4 +296,24 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
 	*rates = (nvmlUtilization_t){.gpu = state->gpu[device->index].utilization};
 	free(state);
 	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
+					     nvmlProcessUtilizationSample_t *samples,
+					     unsigned *count, unsigned long long last_seen)
+{
+	struct state *state = state_read();
+	unsigned found = 0;
+
+	if (!state || state->use_untold) {
+		free(state);
+		return NVML_ERROR_NOT_SUPPORTED;
+	}
+	for (unsigned i = 0; i < state->use_count; i++)
+		if (state->use[i].gpu == device->index && found < *count)
+			samples[found++] = (nvmlProcessUtilizationSample_t){
+				.pid = state->use[i].pid, .smUtil = state->use[i].percent};
+	free(state);
+	*count = found;
+	return found ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
 }
