@@ -612,6 +612,26 @@ const char *units_format_rough_duration(uint64_t ns, char buf[static UNITS_TEXT_
 	return units_format_duration(ns, buf);
 }
 
+const char *units_format_exact_duration(uint64_t ns, char buf[static UNITS_TEXT_SIZE])
+{
+	static const struct {
+		uint64_t ns;
+		const char *name;
+	} scales[] = {{86400000000000, "d"}, {3600000000000, "h"}, {60000000000, "m"},
+		      {1000000000, "s"},     {1000000, "ms"},      {1000, "us"}};
+	int used = snprintf(buf, UNITS_TEXT_SIZE, "%s", ns < 1000 ? "0s" : "");
+
+	for (size_t i = ns < 1000 ? ARRAY_SIZE(scales) : 0; i < ARRAY_SIZE(scales); i++) {
+		uint64_t count = ns / scales[i].ns;
+
+		ns %= scales[i].ns;
+		if (count && used < UNITS_TEXT_SIZE)
+			used += snprintf(buf + used, (size_t)(UNITS_TEXT_SIZE - used),
+					 "%" PRIu64 "%s", count, scales[i].name);
+	}
+	return buf;
+}
+
 const char *units_format_time(int64_t ns, enum units_precision precision,
 			      char buf[static UNITS_TEXT_SIZE])
 {

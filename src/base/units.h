@@ -79,6 +79,8 @@ const char *units_format_duration(uint64_t ns, char buf[static UNITS_TEXT_SIZE])
 /* A duration as units_format_duration() writes it, and from 1000 s on "16.7 min", "17.5 h", "3 d".
  */
 const char *units_format_rough_duration(uint64_t ns, char buf[static UNITS_TEXT_SIZE]);
+/* "8h", "1h30m", "90ms", "0s": all of it, as an option takes it; less than 1 us is left out. */
+const char *units_format_exact_duration(uint64_t ns, char buf[static UNITS_TEXT_SIZE]);
 /* ns since 1970 as RFC 3339 has it, in UTC, rounded down to so many digits of a second:
  * "2026-11-30T08:00:00.000Z". Returns buf. Any thread. */
 enum units_precision { UNITS_SECONDS = 0, UNITS_MILLISECONDS = 3, UNITS_MICROSECONDS = 6 };

@@ -205,6 +205,8 @@ static const char *const placements[] = {"pack", "spread", NULL};
 
 static const char *const owners[] = {"none", "group", "all", NULL};
 
+#define DURATION "a duration such as \"8h\" or \"1h30m\"; 0 for none"
+
 /* A line with `takes` has its errors worded by that, whatever is wrong. */
 #define FIELD(member, name, ...) RECORD_FIELD(struct config, member, name, __VA_ARGS__)
 static const struct record_field keys[] = {
@@ -240,6 +242,14 @@ static const struct record_field keys[] = {
 	FIELD(show_owners, "show_owners", .words = owners,
 	      .takes = "\"none\", \"group\" or \"all\""),
 	FIELD(placement, "placement", .words = placements, .takes = "\"pack\" or \"spread\""),
+	{"session_timeout_default", .take = config_take_session_default, .takes = DURATION},
+	{"session_timeout_max", .take = config_take_session_max, .takes = DURATION},
+	{"job_time_default", .take = config_take_job_default, .takes = DURATION},
+	{"job_time_max", .take = config_take_job_max, .takes = DURATION},
+	{"idle_timeout", .take = config_take_idle_timeout, .takes = DURATION},
+	{"idle_warning", .take = config_take_idle_warning,
+	 .takes = "a duration such as \"10m\"; 0 for a tenth of idle_timeout, at most 10 minutes"},
+	{"idle_exempt", .take = config_take_idle_exempt},
 	{"mig_share_group", .take = take_share_group, .takes = "the name or the number of a group"},
 	{"metrics", .take = take_metrics},
 	RECORD_FIELD_OF(struct config, defaults, "defaults", quota_fields,
@@ -254,6 +264,8 @@ static int object_take(json_t *root, struct config *to, struct error *err)
 	int rc = json_is_object(root) ? record_take_object(keys, "", root, to, err)
 				      : error_set(err, EXIT_CODE_USAGE, "it is not a JSON object");
 
+	if (rc == 0)
+		rc = config_times_agree(&to->times, err);
 	return rc < 0 ? rc : slicing_agree(root, err);
 }
 

@@ -31,6 +31,12 @@
  * fullest, or "spread", the emptiest. By default "pack"
  * - "defaults": {"vram": "16GiB", "sessions": 2, "gpus": 1}: the limits of each user. A quota of
  * the user, of each member of a group, or of everyone goes before (core/quota.h)
+ * - "session_timeout_default": "8h": the time-out of a session whose request names none, and
+ *   "session_timeout_max": "24h": the longest; texts with a unit, or numbers of seconds; 0: none
+ * - "job_time_default", "job_time_max": likewise the time limit of jobs
+ * - "idle_timeout": "2h": a session whose programs used no GPU time for so long is released; 0:
+ *   none is. "idle_warning": "10m": the user is warned so long before; by default a tenth of that
+ *   time, at most 10 minutes. "idle_exempt": {"users": ["alice"], "groups": ["lab"]}: not those
  * - "timeSlicing": {"mode": "fair", "lease": "250ms", "granularity": "5%"}: for GPUs that nobody
  * set with `carve timeslicing`; also as {"global": {"core": {"timeSlicing": {...}}}}
  */
@@ -39,9 +45,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/idle.h"
 #include "core/lease.h"
 #include "core/place.h"
 #include "core/quota.h"
+#include "core/time_limits.h"
 #include "daemon/metrics/metrics_config.h"
 #include "daemon/settle/exempt.h"
 
@@ -68,6 +76,12 @@ struct config_outside {
 	struct exempt_names users, groups;
 };
 
+struct config_times {
+	struct time_limits session, job;
+	struct idle_policy idle;
+	struct exempt_names idle_users, idle_groups; /* the idle policy spares them */
+};
+
 struct config {
 	enum over_policy over_policy;
 	uint64_t over_tolerance_bytes;
@@ -84,13 +98,27 @@ struct config {
 	struct metrics_config metrics;
 	struct config_outside outside;
 	struct quota defaults; /* for each user */
+	struct config_times times;
 };
 
 /* The members of the table of keys in config.c whose values take more than a word or a number
- * (config_outside.c). */
+ * (config_outside.c, config_times.c). */
 struct json_t;
 int config_take_outside_seconds(const struct json_t *value, void *record, struct error *err);
 int config_take_outside_exempt(const struct json_t *value, void *record, struct error *err);
+int config_take_session_default(const struct json_t *value, void *record, struct error *err);
+int config_take_session_max(const struct json_t *value, void *record, struct error *err);
+int config_take_job_default(const struct json_t *value, void *record, struct error *err);
+int config_take_job_max(const struct json_t *value, void *record, struct error *err);
+int config_take_idle_timeout(const struct json_t *value, void *record, struct error *err);
+int config_take_idle_warning(const struct json_t *value, void *record, struct error *err);
+int config_take_idle_exempt(const struct json_t *value, void *record, struct error *err);
+/* The users and groups of a list of exemptions, {"users": [...], "groups": [...]}, whose key is
+ * `name`. 0, or negative with *err. */
+int config_exempt_take(const char *name, const struct json_t *value, struct exempt_names *users,
+		       struct exempt_names *groups, struct error *err);
+/* Whether defaults and longest times contradict each other. 0, or negative with *err. */
+int config_times_agree(const struct config_times *times, struct error *err);
 
 /* The settings without a file. */
 extern const struct config config_default;

@@ -38,57 +38,62 @@ static bool name_take(const json_t *value, char ret[static EXEMPT_NAME_SIZE])
 	return true;
 }
 
-static int names_take(const char *key, const json_t *list, struct exempt_names *ret,
-		      struct error *err)
+static int names_take(const char *name_of_list, const char *key, const json_t *list,
+		      struct exempt_names *ret, struct error *err)
 {
 	size_t i;
 	json_t *name;
 
 	if (!json_is_array(list))
 		return error_set(err, EXIT_CODE_USAGE,
-				 "outside_exempt.%s takes a list of names or numbers, such as "
-				 "[\"ci\", 1001]",
-				 key);
+				 "%s.%s takes a list of names or numbers, such as [\"ci\", 1001]",
+				 name_of_list, key);
 	if (json_array_size(list) > EXEMPT_NAMES_MAX)
 		return error_set(err, EXIT_CODE_USAGE,
-				 "outside_exempt.%s takes %u names at most; name a group of them "
-				 "in outside_exempt.groups",
-				 key, EXEMPT_NAMES_MAX);
+				 "%s.%s takes %u names at most; name a group of them in %s.groups",
+				 name_of_list, key, EXEMPT_NAMES_MAX, name_of_list);
 	*ret = (struct exempt_names){0};
 	json_array_foreach(list, i, name)
 	{
 		if (!name_take(name, ret->name[ret->count++]))
 			return error_set(err, EXIT_CODE_USAGE,
-					 "outside_exempt.%s: entry %zu is neither a name nor a "
-					 "number, such as \"ci\" or 1001",
-					 key, i + 1);
+					 "%s.%s: entry %zu is neither a name nor a number, such as "
+					 "\"ci\" or 1001",
+					 name_of_list, key, i + 1);
 	}
 	return 0;
 }
 
-int config_take_outside_exempt(const json_t *value, void *record, struct error *err)
+int config_exempt_take(const char *name, const json_t *value, struct exempt_names *users,
+		       struct exempt_names *groups, struct error *err)
 {
-	struct config *to = record;
 	const char *key;
 	json_t *list;
 	int rc = 0;
 
 	if (!json_is_object(value))
 		return error_set(err, EXIT_CODE_USAGE,
-				 "outside_exempt takes an object such as {\"users\": [\"ci\"], "
-				 "\"groups\": [\"video\"]}");
+				 "%s takes an object such as {\"users\": [\"ci\"], \"groups\": "
+				 "[\"video\"]}",
+				 name);
 	json_object_foreach((json_t *)value, key, list)
 	{
 		if (!strcmp(key, "users"))
-			rc = names_take(key, list, &to->outside.users, err);
+			rc = names_take(name, key, list, users, err);
 		else if (!strcmp(key, "groups"))
-			rc = names_take(key, list, &to->outside.groups, err);
+			rc = names_take(name, key, list, groups, err);
 		else
 			rc = error_set(err, EXIT_CODE_USAGE,
-				       "outside_exempt: %.64s is unknown; it has users and groups",
-				       key);
+				       "%s: %.64s is unknown; it has users and groups", name, key);
 		if (rc < 0)
 			return rc;
 	}
 	return 0;
+}
+
+int config_take_outside_exempt(const json_t *value, void *record, struct error *err)
+{
+	struct config_outside *to = &((struct config *)record)->outside;
+
+	return config_exempt_take("outside_exempt", value, &to->users, &to->groups, err);
 }

@@ -333,6 +333,7 @@ static int waiting_start(struct node *node, struct error *err)
 	node->waiting.quotas = &node->quotas;
 	node->waiting.report = &node->report;
 	budget_begin_any(&node->waiting.budget, WAITING_MAX);
+	node->waiting.times = &node->config.times.session;
 	int rc = waiting_load(&node->waiting);
 	/* Requests that were read back may have been given instances. */
 	if (rc == 0)

@@ -299,6 +299,10 @@ static void durations(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
 		assert_true(units_parse_duration(wrong[i], "--lease", 5000000, 10000000000, &ns,
 						 &err) < 0);
+	assert_string_equal(units_format_exact_duration(0, text), "0s");
+	assert_string_equal(units_format_exact_duration(90000000000, text), "1m30s");
+	assert_string_equal(units_format_exact_duration(28800000000000, text), "8h");
+	assert_string_equal(units_format_exact_duration(93784005006007, text), "1d2h3m4s5ms6us");
 	assert_true(!strcmp(units_format_duration(250000000, text), "250 ms"));
 	assert_true(!strcmp(units_format_duration(5000000000, text), "5 s"));
 	assert_true(!strcmp(units_format_duration(0, text), "0 s"));

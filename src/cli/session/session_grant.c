@@ -196,6 +196,10 @@ void session_grant_print(const struct cli *cli, FILE *out, const char *prefix,
 	mig_print(cli, out, prefix, session);
 	if (json_is_true(json_object_get(session, "tolerance_applied")))
 		tolerance_print(out, prefix, session);
+	/* An administrator's default is the user's surprise. */
+	if (*session_text(session, "ends_at") && !cli->value[OPT_SESSION_TIMEOUT])
+		fprintf(out, "%sit ends at %s, as --session-timeout names no other time\n", prefix,
+			session_text(session, "ends_at"));
 }
 
 /* An end that nobody but the daemon knows the cause of: of the others, one has no processes left

@@ -98,7 +98,7 @@ void api_job_changes_apply(json_t *body, const json_t *changes)
 	json_object_update(body, (json_t *)changes);
 }
 
-static json_t *edited_text(const struct job *job, const json_t *changes)
+static json_t *edited_text(const struct node *node, const struct job *job, const json_t *changes)
 {
 	char *text = NULL;
 	json_t *body = NULL;
@@ -108,6 +108,8 @@ static json_t *edited_text(const struct job *job, const json_t *changes)
 	free(text);
 	if (body)
 		api_job_changes_apply(body, changes);
+	if (body && json_object_get(changes, "time"))
+		api_job_time_default(node, body);
 	return body;
 }
 
@@ -175,7 +177,7 @@ static int edit(struct change *change, struct job *job, const char *queue, const
 {
 	bool rewrites = changes_text(change->body);
 	struct warrant *warrant = NULL;
-	json_t *body = edited_text(job, change->body);
+	json_t *body = edited_text(change->node, job, change->body);
 	struct job_spec spec;
 	int32_t *indexes = NULL;
 	uint32_t count;
@@ -187,6 +189,9 @@ static int edit(struct change *change, struct job *job, const char *queue, const
 	if (rc == 0)
 		rc = api_job_size_check(change->node, &change->peer,
 					queue ? queue : job->record.queue, &spec, &change->err);
+	/* A job that was enqueued under other limits keeps its time. */
+	if (rc == 0 && json_object_get(change->body, "time"))
+		rc = api_job_time_check(change->node, &spec, &change->err);
 	if (rc == 0 && rewrites)
 		rc = api_job_after_check(change->node, &change->peer, &spec, &change->err);
 	if (rc == 0 && json_object_get(change->body, "after"))
@@ -352,7 +357,7 @@ static char *text_to_vouch(const struct change *change)
 	if (!job || job->record.uid != change->peer.uid ||
 	    !launcher_is_there(&change->node->launcher))
 		return NULL;
-	json_t *body = edited_text(job, change->body);
+	json_t *body = edited_text(change->node, job, change->body);
 	char *text = body ? json_dumps(body, JOB_TEXT_FORM) : NULL;
 	json_decref(body);
 	return text;

@@ -376,11 +376,14 @@ static int request_read(struct enqueuing *e, struct error *err)
 		rc = error_set(err, EXIT_CODE_USAGE, "id: it is longer than 63 characters");
 	if (rc == 0) {
 		image_default(call, request->queue, e->body);
+		api_job_time_default(call->node, e->body);
 		rc = job_spec_parse(e->body, &call->peer, api_job_may_raise(&call->peer),
 				    &request->spec, &request->count, &request->indexes, err);
 	}
 	if (rc == 0)
 		rc = container_check(&request->spec, err);
+	if (rc == 0)
+		rc = api_job_time_check(call->node, &request->spec, err);
 	if (rc == 0)
 		rc = api_job_size_check(call->node, &call->peer, request->queue, &request->spec,
 					err);

@@ -29,6 +29,13 @@ int api_job_after_check(const struct node *node, const struct peer *peer,
  * *err. */
 int api_job_enqueue(struct call *call, json_t *body, struct error *err);
 
+/* ---- api_job_time.c */
+/* Puts the default time limit into a job's text that names none. It is in the text that is vouched
+ * for, so that nobody can name another one later. */
+void api_job_time_default(const struct node *node, json_t *body);
+/* Whether a job may run for that long. 0, or negative with *err. */
+int api_job_time_check(const struct node *node, const struct job_spec *spec, struct error *err);
+
 /* ---- api_job_change.c */
 /* `changes` into a job's text. A job has one size: a new one takes the place of the one before. */
 void api_job_changes_apply(json_t *body, const json_t *changes);

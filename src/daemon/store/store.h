@@ -67,7 +67,7 @@ struct store_session {
 	uint32_t compute;
 	int64_t created, ends_at, ended;
 	int64_t asked;       /* when its request came; 0: when it was created */
-	uint64_t timeout_ns; /* the time that it was requested for; 0: none, or not known */
+	uint64_t timeout_ns; /* the time that it was granted for; 0: none, or not known */
 	int64_t row;         /* its place in the database, among those that ended in one moment */
 	char reason[STORE_REASON_SIZE]; /* why it ended */
 	enum store_end ended_by;

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/units.h"
+#include "core/time_limits.h"
 #include "daemon/gpu/gpu_drain.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
@@ -331,6 +332,37 @@ static bool name_taken(const struct waiting *waiting, const struct slice_request
 	return true;
 }
 
+/* The time-out of the session; 0: none. A session that root's services keep, as the Kubernetes
+ * plugin does for a pod, ends with what it was made for, and not by the clock. */
+static int timeout_get(const struct waiting *waiting, const struct slice_request *request,
+		       const struct peer *peer, uint64_t *ret_ns)
+{
+	if (request->kept && peer->uid == 0) {
+		*ret_ns = request->timeout_ns;
+		return 0;
+	}
+	return time_limits_apply(waiting->times, request->timeout_ns, ret_ns);
+}
+
+static bool is_too_long(const struct waiting *waiting, const struct slice_request *request,
+			const struct peer *peer, struct error *err)
+{
+	char asked[UNITS_TEXT_SIZE], most[UNITS_TEXT_SIZE];
+	uint64_t ns;
+
+	if (request->resize[0] || timeout_get(waiting, request, peer, &ns) == 0)
+		return false;
+	error_set(err, EXIT_CODE_NOT_PERMITTED,
+		  "session_timeout: a session lasts %s at most here, and %s is asked for",
+		  units_format_exact_duration(waiting->times->max_ns, most),
+		  units_format_exact_duration(request->timeout_ns, asked));
+	error_hint(err,
+		   "ask for --session-timeout %s or less, or have an administrator raise "
+		   "session_timeout_max in carved.json",
+		   most);
+	return true;
+}
+
 static void record_fill(const struct waiting *waiting, const struct waiter *w,
 			const struct place_result *result, struct store_gpu *gpus,
 			struct store_session *ret)
@@ -341,9 +373,8 @@ static void record_fill(const struct waiting *waiting, const struct waiter *w,
 	ret->asked = w->created;
 	ret->ephemeral = request->ephemeral;
 	ret->kept = request->kept;
-	ret->timeout_ns = request->timeout_ns;
-	if (request->timeout_ns)
-		ret->ends_at = ret->created + (int64_t)request->timeout_ns;
+	if (timeout_get(waiting, request, &w->peer, &ret->timeout_ns) == 0 && ret->timeout_ns)
+		ret->ends_at = ret->created + (int64_t)ret->timeout_ns;
 	snprintf(ret->id, sizeof(ret->id), "%s", w->id);
 	snprintf(ret->name, sizeof(ret->name), "%s", request->name);
 }
@@ -630,6 +661,8 @@ int waiting_would(const struct waiting *waiting, const struct slice_request *req
 	if (current_taken(waiting, request, peer, NULL, err) ||
 	    name_taken(waiting, request, peer, NULL, err))
 		return -EEXIST;
+	if (is_too_long(waiting, request, peer, err))
+		return -EPERM;
 	struct mig_decision instances;
 	return decide(waiting, NULL, request, peer, ret, &instances, err);
 }
@@ -797,6 +830,7 @@ static void waiter_run(struct waiting *waiting, struct waiter *w)
 		refusal_no_gpu(waiting->pool, &err);
 	if (err.code || current_taken(waiting, &w->request, &w->peer, w, &err) ||
 	    name_taken(waiting, &w->request, &w->peer, w, &err) ||
+	    is_too_long(waiting, &w->request, &w->peer, &err) ||
 	    request_resolve(&w->request, waiting->pool, &err) < 0) {
 		refuse(waiting, w, &err);
 		return;

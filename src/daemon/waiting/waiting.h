@@ -28,6 +28,7 @@ struct quotas;
 struct report;
 struct session;
 struct sessions;
+struct time_limits;
 
 #define WAITING_PASSES 16u
 /* Requests that wait, all users' together; one user has half of what the others leave. */
@@ -85,9 +86,10 @@ struct waiting {
 	struct pool *pool;
 	struct quotas *quotas;
 	struct report *report;
-	struct waiter *first; /* in the order in which they are served */
-	bool dirty;           /* something changed that may let one through */
-	struct budget budget; /* the same, counted by user */
+	const struct time_limits *times; /* the default and the longest time-out of sessions */
+	struct waiter *first;            /* in the order in which they are served */
+	bool dirty;                      /* something changed that may let one through */
+	struct budget budget;            /* the same, counted by user */
 };
 
 /* Queues a request. The callback is called later, even where it can be decided at once. A request
