@@ -34,6 +34,7 @@ struct events;
 struct fresh;
 struct http_server;
 struct job_mapping;
+struct idle;
 struct leases;
 struct mig;
 struct queues;
@@ -95,6 +96,7 @@ struct node {
 	struct queues *queues;     /* NULL: they cannot be had, */
 	struct error queues_error; /* and why */
 	struct mig *mig;           /* NULL until the inventory is in */
+	struct idle *idle;         /* NULL until the inventory is in */
 	struct usage *usage;
 	struct fair turns; /* the turns of users, at both sockets: http_prepare() runs them */
 	struct attach_server *attach;

@@ -1,9 +1,11 @@
-/* Tells the rooms above session/ and mig/ as sessions and instances come and go. */
+/* Tells the rooms above session/, mig/ and idle/ as sessions and instances come and go. */
 #include "daemon/node_hooks.h"
 
 #include "daemon/attach/attach.h"
+#include "daemon/idle/idle.h"
 #include "daemon/mig/mig.h"
 #include "daemon/node.h"
+#include "daemon/queue/job_change.h"
 #include "daemon/report/report.h"
 #include "daemon/session/session_hooks.h"
 #include "daemon/settle/cgroups.h"
@@ -88,3 +90,12 @@ const struct mig_hooks node_mig_hooks = {
 	.made = on_made,
 	.resizes = is_resized,
 };
+
+static bool on_idle_job(void *context, const struct session *s, const char *why)
+{
+	struct node *node = context;
+
+	return job_end_of_session(node->queues, s->record.id, JOB_TIMEOUT, why);
+}
+
+const struct idle_hooks node_idle_hooks = {.end_job = on_idle_job};

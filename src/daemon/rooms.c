@@ -29,6 +29,7 @@
 #include "daemon/host/names.h"
 #include "daemon/host/owner.h"
 #include "daemon/host/rights.h"
+#include "daemon/idle/idle.h"
 #include "daemon/lease/leases.h"
 #include "daemon/metrics/job_mapping.h"
 #include "daemon/mig/mig.h"
@@ -332,8 +333,8 @@ static int waiting_start(struct node *node, struct error *err)
 	node->waiting.pool = &node->pool;
 	node->waiting.quotas = &node->quotas;
 	node->waiting.report = &node->report;
-	budget_begin_any(&node->waiting.budget, WAITING_MAX);
 	node->waiting.times = &node->config.times.session;
+	budget_begin_any(&node->waiting.budget, WAITING_MAX);
 	int rc = waiting_load(&node->waiting);
 	/* Requests that were read back may have been given instances. */
 	if (rc == 0)
@@ -444,6 +445,17 @@ HAND(queues_round, queues_run(node->queues))
 HAND(queues_room_tick, queues_tick(node->queues))
 HAND(queues_sampled, queues_kick(node->queues))
 HAND(queues_room_stop, queues_stop(steal_ptr(&node->queues)))
+
+static int idle_room_start(struct node *node, struct error *err)
+{
+	int rc = idle_start(&node->sessions, &node_idle_hooks, node, &node->idle);
+
+	settings_spread(node);
+	return rc;
+}
+
+HAND(idle_room_tick, idle_tick(node->idle))
+HAND(idle_room_stop, idle_stop(steal_ptr(&node->idle)))
 
 static int attach_start(struct node *node, struct error *err)
 {
@@ -580,6 +592,7 @@ static const struct room rooms[] = {
 	 .tick = queues_room_tick,
 	 .sampled = queues_sampled,
 	 .stop = queues_room_stop},
+	{.name = "idle", .start = idle_room_start, .tick = idle_room_tick, .stop = idle_room_stop},
 	{.name = "attach",
 	 .start = attach_start,
 	 .tick = attach_room_tick,

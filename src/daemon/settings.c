@@ -12,6 +12,7 @@
 #include "daemon/events/events.h"
 #include "daemon/host/log.h"
 #include "daemon/host/names.h"
+#include "daemon/idle/idle.h"
 #include "daemon/mig/mig.h"
 #include "daemon/node.h"
 #include "daemon/store/store.h"
@@ -92,6 +93,8 @@ void settings_spread(struct node *node)
 		      &(struct outside_setting){.kills = config->outside.policy == OUTSIDE_KILL,
 						.after_ns = config->outside.after_ns},
 		      &config->outside.users, &config->outside.groups);
+	idle_set(node->idle, &config->times.idle, &config->times.idle_users,
+		 &config->times.idle_groups);
 	node->slicing.wanted = config->slicing;
 	/* A user's own daemon serves that user alone. */
 	node->slicing.kills = config->slicing_policy == SLICING_KILL ||

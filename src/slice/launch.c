@@ -178,6 +178,8 @@ int launch_run(const struct launch *launch, struct error *err)
 	if (rc < 0)
 		return rc;
 	rc = command_start_isolated(launch, &relay, &child, err);
+	if (rc == 0 && launch->started)
+		launch->started(launch->started_arg);
 	if (rc == 0)
 		rc = relay_wait(&relay, child);
 	relay_end(&relay);

@@ -18,6 +18,9 @@ struct launch {
 	enum isolation isolation;
 	bool isolation_asked; /* by the user; else what fails makes it ISOLATION_PRELOAD */
 	bool verbose;         /* says so, then */
+	/* Called once the command runs; NULL: nobody waits for that. */
+	void (*started)(void *arg);
+	void *started_arg;
 	const struct places *places;
 	const struct driver_libs *driver;
 };

@@ -1,4 +1,8 @@
-"""Keeps the GPU busy, 100 ms a kernel, until it is killed."""
+"""Keeps the GPU busy, 100 ms a kernel, until it is killed; with a FILE only while that file is there."""
+import os
+import sys
+import time
+
 from cuda import *
 
 text = b"""
@@ -25,5 +29,7 @@ assert cuda.cuModuleLoadData(c.byref(module), text) == 0
 assert cuda.cuModuleGetFunction(c.byref(function), module, b"spin") == 0
 params = (c.c_void_p * 1)(c.addressof(length))
 while True:
+    while len(sys.argv) > 1 and not os.path.exists(sys.argv[1]):
+        time.sleep(0.05)
     assert cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, params, None) == 0
     assert cuda.cuCtxSynchronize() == 0

@@ -34,6 +34,7 @@ class Daemon:
         self.dir = pathlib.Path(dir or tempfile.mkdtemp(prefix="carved-test-"))
         self.runtime = self.dir / "run"
         self.gpus, self.processes, self.busy, self.failing = list(gpus), [], [], False
+        self.use, self.use_untold = [], False  # GPU time that processes use: (GPU, PID, percent); whether the driver is silent of it
         self.modes = {}  # of GPUs: the driver's compute mode
         self.mig = {}  # of GPUs: their MIG mode, what is pending, and whether that hides their memory
         self.delay = 0  # of the driver's answers, ms
@@ -50,6 +51,8 @@ class Daemon:
         lines = [f"gpu {t} {r} {o} {n}" for t, r, o, n in self.gpus]
         lines += [f"process {g} {pid} {b}" for g, pid, b in self.processes]
         lines += [f"utilization {g} {percent}" for g, percent in self.busy]
+        lines += [f"use {g} {pid} {percent}" for g, pid, percent in self.use]
+        lines += ["use_untold"] if self.use_untold else []
         lines += [f"driver_mode {g} {mode}" for g, mode in self.modes.items()]
         lines += [f"mig {g} {now:d} {pending:d} {secret:d}" for g, (now, pending, secret) in self.mig.items()]
         lines += ["fail"] if self.failing else []

@@ -259,11 +259,18 @@ void job_print(const json_t *job)
 {
 	static const struct {
 		const char *title, *key;
-	} texts[] = {{"job", "id"},          {"name", "name"},
-		     {"queue", "queue"},     {"user", "user"},
-		     {"state", "state"},     {"reason", "reason"},
-		     {"session", "session"}, {"enqueued", "enqueued"},
-		     {"started", "started"}, {"ended", "ended"},
+	} texts[] = {{"job", "id"},
+		     {"name", "name"},
+		     {"queue", "queue"},
+		     {"user", "user"},
+		     {"state", "state"},
+		     {"reason", "reason"},
+		     {"session", "session"},
+		     {"enqueued", "enqueued"},
+		     {"started", "started"},
+		     {"ended", "ended"},
+		     {"idle since", "idle_since"},
+		     {"idle end", "idle_release_at"},
 		     {"log", "log"}};
 	char text[128];
 

@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/session/run_choice.h"
+#include "cli/session/run_idle.h"
 #include "cli/session/session_grant.h"
 #include "cli/session/slice_request.h"
 #include "client/client.h"
@@ -315,6 +316,19 @@ static bool grant_is_told(const struct cli *cli, const struct run_choice *choice
 		json_is_true(json_object_get(choice->session, "tolerance_applied")));
 }
 
+/* A command that runs, and its session. */
+struct running {
+	const struct client *client;
+	const json_t *session;
+};
+
+static void on_started(void *arg)
+{
+	const struct running *running = arg;
+
+	run_idle_begin(running->client, running->session);
+}
+
 static int run_outside(const struct cli *cli, const struct slice_request *request,
 		       const struct launch *base, struct error *err)
 {
@@ -336,7 +350,10 @@ static int run_outside(const struct cli *cli, const struct slice_request *reques
 	launch.stamp = session_text(choice.session, "stamp");
 	launch.attach = client.attach;
 	launch.registers = true;
+	launch.started = on_started;
+	launch.started_arg = &(struct running){&client, choice.session};
 	rc = launch_run(&launch, err);
+	run_idle_end();
 	finish(cli, &client, &choice);
 	return rc;
 }

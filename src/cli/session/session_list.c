@@ -1,4 +1,5 @@
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/macros.h"
@@ -34,6 +35,13 @@ static void used_fill(const json_t *session, int64_t now, struct cell *cell)
 			     units_format_bytes(session_gpus_sum(session, "used_bytes"), used));
 }
 
+/* A session that is about to be released is marked. */
+static void idle_fill(const json_t *session, int64_t now, struct cell *cell)
+{
+	if (json_is_true(json_object_get(session, "idle_warned")))
+		strncat(cell->text, "!", sizeof(cell->text) - strlen(cell->text) - 1);
+}
+
 /* A request that waits may have asked for a part of whichever GPU it gets. */
 static void size_fill(const json_t *session, int64_t now, struct cell *cell)
 {
@@ -60,6 +68,7 @@ static const struct column columns[] = {
 	{"USED", "gpus.used_bytes", FORMAT_LONG_BYTES, .fill = used_fill},
 	{"GPU", .fill = gpus_fill},
 	{"PIDS", "pids", FORMAT_COUNT},
+	{"IDLE", "idle_since", FORMAT_AGE, .fill = idle_fill},
 	{"CREATED", "created", FORMAT_MOMENT},
 	/* These columns are of use for sessions that have ended. */
 	{"ENDED", "ended", FORMAT_MOMENT},
@@ -84,6 +93,21 @@ static void beyond_print(const json_t *sessions)
 		       session_size_text(session, size), session_text(session, "id"));
 }
 
+/* Which sessions end soon as nobody uses them, and when. */
+static void idle_print(const json_t *sessions)
+{
+	size_t i;
+	json_t *session;
+
+	json_array_foreach(sessions, i, session)
+	{
+		if (json_is_true(json_object_get(session, "idle_warned")))
+			printf("! %s is released at %s unless it uses GPU time\n",
+			       session_text(session, "id"),
+			       session_text(session, "idle_release_at"));
+	}
+}
+
 int cli_session_list(struct cli *cli, struct error *err)
 {
 	struct client client;
@@ -100,5 +124,6 @@ int cli_session_list(struct cli *cli, struct error *err)
 	table_print_rows(columns, ARRAY_SIZE(columns) - (cli->value[OPT_ALL] ? 0 : HISTORY_COLUMNS),
 			 sessions);
 	beyond_print(sessions);
+	idle_print(sessions);
 	return 0;
 }

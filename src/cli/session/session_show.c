@@ -70,6 +70,22 @@ static void share_print(const json_t *session)
 	       units_format_rough_duration(session_number(time, "overrun_ns"), overrun));
 }
 
+/* Since when it has used no GPU time, and what follows. */
+static void idle_print(const json_t *session)
+{
+	const char *since = session_text(session, "idle_since"),
+		   *release = session_text(session, "idle_release_at");
+
+	line_print("idle:      not known, as ", session, "idle_unknown");
+	if (!*since)
+		return;
+	printf("idle:      since %s", since);
+	if (*release)
+		printf("; it is released at %s unless it uses GPU time%s", release,
+		       json_is_true(json_object_get(session, "idle_warned")) ? " (soon)" : "");
+	putchar('\n');
+}
+
 static void pids_print(const char *what, const json_t *pids)
 {
 	size_t i;
@@ -114,6 +130,7 @@ static void session_print(const json_t *session)
 		line_print("requested: ", session, "requested");
 	printf("created:   %s\n", session_text(session, "created"));
 	line_print("ends at:   ", session, "ends_at");
+	idle_print(session);
 	line_print("ended:     ", session, "ended");
 	line_print(session_number(session, "position") ? "waits for: " : "because:   ", session,
 		   "reason");

@@ -100,6 +100,7 @@ static const struct column session_columns[] = {
 	 .rank = 8},
 	{"PROCS", "pids", FORMAT_COUNT, .width = 6, .right = true, .rank = 3},
 	{"AGE", "created", FORMAT_AGE, .width = 6, .right = true, .rank = 4},
+	{"IDLE", "idle_since", FORMAT_AGE, .width = 6, .right = true, .rank = 9},
 	{"NAME", "name", FORMAT_TEXT, NULL, name_fill, 12, .rank = 7},
 };
 

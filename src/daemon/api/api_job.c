@@ -14,6 +14,7 @@
 #include "base/macros.h"
 #include "core/queue.h"
 #include "daemon/api/answer.h"
+#include "daemon/api/api_idle.h"
 #include "daemon/api/api_job_private.h"
 #include "daemon/api/http.h"
 #include "daemon/api/view.h"
@@ -128,6 +129,8 @@ static json_t *job_json(const struct job *job)
 	if (prospect.starts)
 		json_object_set_new(object, "starts_by", view_time(prospect.starts));
 	json_object_set_new(object, "size", size_json(job));
+	if (record.state == JOB_RUNNING && *record.session)
+		api_idle_add(session_find(job->queues->host.sessions, record.session), object);
 	return object;
 }
 

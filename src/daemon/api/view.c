@@ -9,6 +9,7 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "daemon/api/answer.h"
+#include "daemon/api/api_idle.h"
 #include "daemon/api/api_slicing.h"
 #include "daemon/api/http.h"
 #include "daemon/api/view_owners.h"
@@ -688,6 +689,7 @@ static json_t *record_json(const struct store_session *record, const struct sess
 			    view_time(record->asked ? record->asked : record->created));
 	json_object_set_new(json, "ends_at", view_time(record->ends_at));
 	json_object_set_new(json, "ended", view_time(record->ended));
+	api_idle_add(session, json);
 	json_object_set_new(json, "reason", reason_json(record, session));
 	json_object_set_new(json, "ended_by", ended_by_json(record));
 	json_object_set_new(json, "request_again", again_json(record, viewer));

@@ -24,6 +24,8 @@ static const struct event_kind_row rows[EVENT_KINDS] = {
 	[EVENT_IDLE_WARNED] = {"session.idle_warned", EVENT_FOR_OWNER, LOG_INFO, .by_users = true},
 	[EVENT_IDLE_RELEASED] = {"session.idle_released", EVENT_FOR_OWNER, LOG_INFO, .change = true,
 				 .by_users = true},
+	[EVENT_IDLE_WITHDRAWN] = {"session.idle_withdrawn", EVENT_FOR_OWNER, LOG_INFO,
+				  .by_users = true},
 	[EVENT_GPU_DRAINED] = {"gpu.drained", EVENT_FOR_ALL, LOG_INFO, .change = true,
 			       .synced = true},
 	[EVENT_GPU_RESUMED] = {"gpu.resumed", EVENT_FOR_ALL, LOG_INFO, .change = true,

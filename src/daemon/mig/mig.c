@@ -24,6 +24,8 @@
 
 /* A place that a driver refused is tried again after this long, even where nothing has changed. */
 #define REFUSED_NS 30000000000ull
+/* GPUs are looked at each second, but for the time that a change takes. */
+#define LOOK_OLD_NS 5000000000ull
 
 /* ---- by the clock ------------------------------------------------------------------------ */
 
@@ -165,6 +167,19 @@ int mig_utilization(const struct mig *mig, uint32_t gpu)
 {
 	return mig_has_role(mig, gpu) && mig->gpus->gpu[gpu].info.mig ? mig->board[gpu].utilization
 								      : GPM_UNKNOWN;
+}
+
+int mig_instance_utilization(const struct mig *mig, uint32_t gpu, const char *uuid_text)
+{
+	const struct mig_board *board = mig ? &mig->board[gpu] : NULL;
+
+	if (!board || !mig_board_ours(mig, gpu) ||
+	    now_monotonic_ns() - board->looked_ns > LOOK_OLD_NS)
+		return GPM_UNKNOWN;
+	for (uint32_t at = 0; at < board->count; at++)
+		if (!strcmp(board->detail[at].uuid_text, uuid_text))
+			return board->detail[at].utilization;
+	return GPM_UNKNOWN;
 }
 
 uint32_t mig_refused(const struct mig *mig, uint32_t gpu, uint8_t profile)

@@ -140,6 +140,9 @@ const char *mig_held_text(const struct mig *mig, uint32_t gpu, char *buf, size_t
 const char *mig_refusal(const struct mig *mig, uint32_t gpu);
 /* Per cent of the last second that a GPU with the role computed, by the driver; -1: not known. */
 int mig_utilization(const struct mig *mig, uint32_t gpu);
+/* Likewise an instance of a GPU with the role; at least 1 where it computed at all. -1: not known,
+ * or not known lately. */
+int mig_instance_utilization(const struct mig *mig, uint32_t gpu, const char *uuid_text);
 /* Starts of a profile, by its position in the die, that the driver refused lately though nothing is
  * in the way there; a bit each. */
 uint32_t mig_refused(const struct mig *mig, uint32_t gpu, uint8_t profile);

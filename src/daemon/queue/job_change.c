@@ -66,6 +66,16 @@ void job_cancel(struct job *job, const char *why)
 		job_finish(job, JOB_CANCELLED, why);
 }
 
+bool job_end_of_session(struct queues *q, const char *session, enum job_state as, const char *why)
+{
+	const struct job *found = job_of_session(q, session);
+	struct job *job = found ? job_find(q, found->record.id) : NULL;
+
+	if (job)
+		job_end_begin(job, as, why);
+	return job;
+}
+
 static bool waits(const struct job *job)
 {
 	return job->record.state == JOB_QUEUED || job->record.state == JOB_HELD;

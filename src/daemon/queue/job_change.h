@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "daemon/queue/job.h"
+
 struct error;
 struct job;
 struct queues;
@@ -30,6 +32,8 @@ void jobs_change_part(struct queues *q);
 void jobs_change_free(struct queues *q);
 /* Has a job ended: at once where it does not run. */
 void job_cancel(struct job *job, const char *why);
+/* Has the job ended whose slice this session is, in that state. False: it is no running job's. */
+bool job_end_of_session(struct queues *q, const char *session, enum job_state as, const char *why);
 /* 0, or negative with *err. */
 int job_hold(struct job *job, bool hold, struct error *err);
 /* Another queue, priority or text (NULL: as they are), the last with its warrant (malloc, which

@@ -49,6 +49,7 @@ static struct session *session_new(struct sessions *sessions, const struct store
 	s->record = *record;
 	s->books = BOOKS_NONE;
 	s->wake_fd = -1;
+	idle_begin(&s->idle.clock, now_monotonic_ns());
 	s->record.gpu = calloc(record->gpu_count, sizeof(*record->gpu));
 	s->pool_gpu = calloc(record->gpu_count, sizeof(*s->pool_gpu));
 	if (!s->record.gpu || !s->pool_gpu) {

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/idle.h"
 #include "core/session_state.h"
 #include "core/settle.h"
 #include "daemon/host/peer.h"
@@ -56,6 +57,14 @@ enum session_over {
 	SESSION_OVER_EXCUSED,  /* logged; imported memory explains it, and nobody is ended */
 };
 
+/* Its use of GPU time (daemon/idle/). */
+struct session_idle {
+	struct idle_clock clock;
+	uint64_t held_ns;        /* the turns that it had had at the last look */
+	const char *unknown_why; /* why nobody can tell; NULL: it is known. Static */
+	bool released;           /* the policy ended it */
+};
+
 typedef void (*session_end_cb)(void *arg, const char *id);
 
 /* A listener for the end of a session that is ending. It also hears, once, that a process of it
@@ -74,6 +83,7 @@ struct session {
 	struct store_session record;
 	int *pool_gpu; /* record.gpu_count positions in the pool; -1: that GPU is gone */
 	enum session_state state;
+	struct session_idle idle;
 	bool timed;                  /* something becomes of it by the clock */
 	struct books books;          /* made when the first process attaches */
 	struct lease_member *lease;  /* its turns on the GPUs; NULL: it has no books yet */

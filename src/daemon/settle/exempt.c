@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "daemon/host/groups.h"
 #include "daemon/host/names.h"
 #include "daemon/host/owner.h"
 
@@ -79,15 +80,43 @@ static bool process_has_group(const char *status, gid_t gid)
 	return line_has(status, "\nGid:", gid) || line_has(status, "\nGroups:", gid);
 }
 
-bool exempt_has(struct exempt *exempt, uid_t uid, pid_t pid)
+static bool has_user(const struct exempt *exempt, uid_t uid)
 {
-	char path[64], status[STATUS_SIZE] = "";
 	uid_t owner = owner_of(uid);
 
 	for (uint32_t i = 0; i < exempt->users.names.count; i++)
 		if (exempt->users.known[i] &&
 		    (exempt->users.id[i] == uid || exempt->users.id[i] == owner))
 			return true;
+	return false;
+}
+
+/* By the machine's own files. */
+static bool has_member(struct exempt *exempt, uint32_t i, uid_t uid)
+{
+	members_look(&exempt->members[i], exempt->groups.id[i]);
+	return members_have(&exempt->members[i], uid) ||
+	       members_have(&exempt->members[i], owner_of(uid));
+}
+
+bool exempt_has_owner(struct exempt *exempt, uid_t uid, gid_t gid, const struct groups *groups)
+{
+	if (has_user(exempt, uid))
+		return true;
+	for (uint32_t i = 0; i < exempt->groups.names.count; i++)
+		if (exempt->groups.known[i] &&
+		    (exempt->groups.id[i] == gid || groups_have(groups, exempt->groups.id[i]) ||
+		     has_member(exempt, i, uid)))
+			return true;
+	return false;
+}
+
+bool exempt_has(struct exempt *exempt, uid_t uid, pid_t pid)
+{
+	char path[64], status[STATUS_SIZE] = "";
+
+	if (has_user(exempt, uid))
+		return true;
 	if (!exempt->groups.names.count)
 		return false;
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
@@ -97,10 +126,7 @@ bool exempt_has(struct exempt *exempt, uid_t uid, pid_t pid)
 	for (uint32_t i = 0; i < exempt->groups.names.count; i++) {
 		if (!exempt->groups.known[i])
 			continue;
-		members_look(&exempt->members[i], exempt->groups.id[i]);
-		if (process_has_group(status, exempt->groups.id[i]) ||
-		    members_have(&exempt->members[i], uid) ||
-		    members_have(&exempt->members[i], owner))
+		if (process_has_group(status, exempt->groups.id[i]) || has_member(exempt, i, uid))
 			return true;
 	}
 	return false;

@@ -9,6 +9,8 @@
 
 #include "daemon/host/members.h"
 
+struct groups;
+
 #define EXEMPT_NAMES_MAX 32u
 #define EXEMPT_NAME_SIZE 64u
 
@@ -40,4 +42,6 @@ const char *exempt_look(struct exempt *exempt, bool *ret_group);
  * user ID. Its groups are those that the kernel has for it, and those of the machine's own files.
  */
 bool exempt_has(struct exempt *exempt, uid_t uid, pid_t pid);
+/* Likewise a session's owner, whose groups the kernel had when the session was requested. */
+bool exempt_has_owner(struct exempt *exempt, uid_t uid, gid_t gid, const struct groups *groups);
 void exempt_free(struct exempt *exempt);

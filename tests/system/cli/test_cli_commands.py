@@ -615,7 +615,7 @@ def test_users_share_a_simulated_host(owner, examples):
         seen = json.loads(joined(65533, CARVE, "session", "list", "--json").stdout)
         assert [s["vram_bytes"] >> 30 for s in seen] == [3, 4] and [s["id"] is None for s in seen] == [False, True]
         rows = [row.split() for row in joined(65533, CARVE, "session", "list").stdout.splitlines()]
-        assert rows[2] == ["-", "-", "active", "-", "4", "GiB", "-", "GPU", "0", "-", "-"]  # what is not told is no 0
+        assert rows[2] == ["-", "-", "active", "-", "4", "GiB", "-", "GPU", "0", "-", "-", "-"]  # what is not told is no 0
         gpu, = json.loads(joined(65533, CARVE, "sim", "stat", "--json").stdout)["gpus"]
         assert gpu["memory_used_bytes"] == 0 and gpu["memory_peak_bytes"] > 0
         for act in (["alloc", "--count", "1"], ["alloc", "--clear"], ["--clear"], ["reset"], ["reboot"]):
