@@ -694,6 +694,7 @@ static json_t *record_json(const struct store_session *record, const struct sess
 	json_object_set_new(json, "ended_by", ended_by_json(record));
 	json_object_set_new(json, "request_again", again_json(record, viewer));
 	json_object_set_new(json, "name", json_string(record->name));
+	json_object_set_new(json, "pod", *record->pod ? json_string(record->pod) : json_null());
 	json_object_set_new(json, "current",
 			    json_boolean(session && store_session_is_current(record)));
 	json_object_set_new(json, "ephemeral", json_boolean(record->ephemeral));

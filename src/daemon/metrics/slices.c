@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/array.h"
 #include "base/macros.h"
@@ -83,6 +84,21 @@ static const char *user_name(struct metrics_slices *s, uid_t uid)
 	return user->name;
 }
 
+/* The parts of NAMESPACE/POD/CONTAINER. */
+static void pod_write(struct metrics_text *labels, size_t begun, const char *pod)
+{
+	static const char *const names[] = {"namespace", "pod", "container"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names) && *pod; i++) {
+		char part[STORE_POD_SIZE];
+		size_t size = strcspn(pod, "/");
+
+		snprintf(part, sizeof(part), "%.*s", (int)size, pod);
+		metrics_label(labels, begun, names[i], part);
+		pod += size + (pod[size] == '/');
+	}
+}
+
 static void labels_write(struct metrics_slices *s, const struct session *session, uint32_t i)
 {
 	const struct store_session *record = &session->record;
@@ -99,6 +115,7 @@ static void labels_write(struct metrics_slices *s, const struct session *session
 	metrics_label(labels, begun, "session", record->id);
 	metrics_label(labels, begun, "user", user_name(s, record->uid));
 	metrics_label(labels, begun, "name", record->name);
+	pod_write(labels, begun, record->pod);
 }
 
 static void memory_read(const struct session *session, uint32_t i, uint64_t *number)

@@ -241,6 +241,25 @@ static int parse_session_timeout(const json_t *value, void *record, struct error
 	return rc;
 }
 
+/* NAMESPACE/POD or NAMESPACE/POD/CONTAINER, as labels of metrics show them. */
+static bool is_pod(const char *text)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-.";
+	unsigned parts = 0;
+
+	for (;;) {
+		size_t size = strspn(text, letters);
+
+		parts++;
+		text += size;
+		if (!size || parts > 3 || (*text && *text != '/'))
+			return false;
+		if (!*text)
+			return parts >= 2;
+		text++;
+	}
+}
+
 static bool is_session_id(const char *text)
 {
 	static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789";
@@ -409,6 +428,9 @@ const struct record_field request_fields[] = {
 	      .wrong = "is no session ID",
 	      .hint = "s- and 6 to 13 letters and digits; leave it out to get one"),
 	FIELD(again, "again", .then = again_check, .takes = "true or false"),
+	FIELD(pod, "pod", .valid = is_pod, .takes = "a text", .wrong = "is no pod of Kubernetes",
+	      .hint = "for example default/train-0/main: the namespace, the pod, and its "
+		      "container"),
 	{0},
 };
 _Static_assert(STORE_NAME_SIZE == 64 && STORE_ID_SIZE == 16, "the hints above have these sizes");

@@ -45,8 +45,9 @@ struct slice_request {
 	uint32_t mig_on[GPUS_MAX]; /* and each position in the pool, by request_resolve() */
 	bool kept;                 /* until it is released, beside the user's other sessions */
 	char name[STORE_NAME_SIZE];
-	char id[STORE_ID_SIZE]; /* chosen by who asks, so that asking twice is asking once */
-	bool again;             /* that session has ended, and its ID is to be had again */
+	char pod[STORE_POD_SIZE]; /* the pod that it is for; "": none */
+	char id[STORE_ID_SIZE];   /* chosen by who asks, so that asking twice is asking once */
+	bool again;               /* that session has ended, and its ID is to be had again */
 };
 
 /* The fields of the body of POST /v1/sessions (base/record_json.h); the first are the sizes. */

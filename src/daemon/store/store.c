@@ -129,6 +129,8 @@ static const char *const migrations[] = {
 	" since INTEGER NOT NULL) WITHOUT ROWID;",
 	/* GPU-hours of a month, in milliseconds; -1: no limit is set. */
 	"ALTER TABLE quota ADD COLUMN hours INTEGER NOT NULL DEFAULT -1;",
+	/* The pod of Kubernetes for which a session is. */
+	"ALTER TABLE session ADD COLUMN pod TEXT NOT NULL DEFAULT '';",
 	NULL,
 };
 
@@ -138,7 +140,7 @@ static const struct database_schema schema = {
 /* As session_fields of store_session.c, and the two columns behind them. */
 #define SESSION_COLUMNS                                                                           \
 	"id, name, uid, gid, tolerance, kind, compute, created, ends_at, asked, timeout, ended, " \
-	"reason, received, ifnull(killed, 0), ifnull(held, 0), session.rowid, ended_by, "         \
+	"reason, received, ifnull(killed, 0), ifnull(held, 0), session.rowid, ended_by, pod, "    \
 	"ephemeral, groups "                                                                      \
 	"FROM session LEFT JOIN over_killed ON session=id "
 
@@ -148,8 +150,8 @@ static const char *const texts[STATEMENTS] = {
 	[ROLLBACK] = "ROLLBACK",
 	[SESSION_ADD] =
 		"INSERT INTO session(id, name, uid, gid, tolerance, kind, compute, "
-		"created, ends_at, asked, timeout, ended, reason, ephemeral, groups, owner) "
-		"VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,0,'',?19,?20,?21)",
+		"created, ends_at, asked, timeout, ended, reason, ephemeral, groups, owner, pod) "
+		"VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,0,'',?20,?21,?22,?19)",
 	/* Parameters of session_gpu are those of gpu_fields in store_session.c. */
 	[GPU_ADD] = "INSERT INTO session_gpu(session, position, uuid, name, number, bytes, "
 		    "requested, peak, instance, profile) VALUES(?1,?2,?3,?4,?5,?6,?7,0,?8,?9)",

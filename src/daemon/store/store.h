@@ -24,6 +24,8 @@ struct store;
 #define STORE_ID_SIZE 16
 #define STORE_CGROUP_SIZE 1024
 #define STORE_NAME_SIZE 64
+/* "NAMESPACE/POD/CONTAINER" of Kubernetes. */
+#define STORE_POD_SIZE 384
 #define STORE_REASON_SIZE 64
 /* Ended sessions that are kept for `list --all`, unless store_keep_history() says otherwise; at
  * times a few more. */
@@ -58,6 +60,7 @@ struct store_session {
 	 */
 	char former[STORE_ID_SIZE];
 	char name[STORE_NAME_SIZE];
+	char pod[STORE_POD_SIZE]; /* the pod of Kubernetes that has it; "": none has */
 	uid_t uid;
 	gid_t gid; /* the owner's primary group when it asked, and the others */
 	struct groups groups;

@@ -46,6 +46,7 @@ static const struct record_field session_fields[] = {
 	RECORD_FIELD(struct store_session, over_killed_bytes, "held"),
 	RECORD_FIELD(struct store_session, row, "rowid"),
 	RECORD_FIELD(struct store_session, ended_by, "ended_by"),
+	RECORD_FIELD(struct store_session, pod, "pod"),
 	{0},
 };
 enum { LIFE_COLUMN = ARRAY_SIZE(session_fields) - 1, GROUPS_COLUMN };

@@ -377,6 +377,7 @@ static void record_fill(const struct waiting *waiting, const struct waiter *w,
 		ret->ends_at = ret->created + (int64_t)ret->timeout_ns;
 	snprintf(ret->id, sizeof(ret->id), "%s", w->id);
 	snprintf(ret->name, sizeof(ret->name), "%s", request->name);
+	snprintf(ret->pod, sizeof(ret->pod), "%s", request->pod);
 }
 
 /* A session that goes on in other instances. */

@@ -58,7 +58,7 @@ def test_an_unknown_field_is_told_what_there_is(daemon):
     created = daemon.call("POST", "/v1/sessions", {"vram": "4", "gpu_id": "0"}).error
     assert created["message"] == "unknown field 'gpu_id'"
     assert created["hint"] == f"there are {sizes}, mig_start, backend, vram_strict, gpu_compute, gpus, mig_share, gpu_ids, mig_places, wait_for, " \
-        "session_timeout, ephemeral, kept, priority, name, id, again"
+        "session_timeout, ephemeral, kept, priority, name, id, again, pod"
     session = daemon.call("POST", "/v1/sessions", {"vram": "4"}).json["id"]
     assert daemon.call("PATCH", f"/v1/sessions/{session}", {"size": "4"}).error["hint"] == f"there are {sizes}"
     hint = daemon.call("PUT", "/v1/timeslicing", {"modes": "fair"}).error["hint"]

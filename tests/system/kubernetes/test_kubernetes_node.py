@@ -68,6 +68,32 @@ def test_a_claim_becomes_a_slice_and_is_given_back(cluster, version):
     assert list((cluster.kubelet_dir / "plugins" / DRIVER / "claims").iterdir()) == []
 
 
+def reserved(cluster, claim, pod):
+    """The scheduler has reserved the claim for a pod."""
+    path = f"/apis/resource.k8s.io/v1/namespaces/{claim['namespace']}/resourceclaims/{claim['name']}"
+    object = cluster.api.objects[path]
+    object["status"]["reservedFor"] = [{"resource": "pods", "name": pod, "uid": "u"}]
+    cluster.api.put(path, object)
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_slices_have_the_names_of_their_pods(cluster, readable):
+    """The container's name is in the pod, which the plugin's account may have no right to read."""
+    claim = cluster.api.claim("c-xyz", [("gpu", device_of(cluster), "4Gi", "0")])
+    reserved(cluster, claim, "train-0")
+    if readable:
+        cluster.api.put("/api/v1/namespaces/default/pods/train-0", {
+            "metadata": {"name": "train-0", "namespace": "default"},
+            "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}],
+                     "containers": [{"name": "side"}, {"name": "main", "resources": {"claims": [{"name": "gpu"}]}}]},
+            "status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c-xyz"}]}})
+    _, error = cluster.kubelet.prepare(claim)[claim["uid"]]
+    assert error == ""
+    assert cluster.sessions()[0]["pod"] == ("default/train-0/main" if readable else "default/train-0")
+    text = cluster.host.run(["curl", "-s", "--unix-socket", cluster.host.env["CARVE_RUNTIME_DIR"] + "/carved.sock", "http://carve/metrics"]).stdout
+    assert 'namespace="default",pod="train-0"' in text and ('container="main"' in text) == readable
+
+
 def test_pods_attach_by_a_directory_that_outlives_the_daemon(cluster):
     claim = cluster.api.claim("c", [("gpu", device_of(cluster), "4Gi", "0")])
     devices, error = cluster.kubelet.prepare(claim)[claim["uid"]]

@@ -80,6 +80,22 @@ def test_an_idle_slice_keeps_its_zeros(daemon):
     assert metrics.value("carve_slice_compute_request_ratio") == metrics.value("carve_slice_compute_limit_ratio") == 0.25
 
 
+def test_a_slice_of_a_pod_has_its_names_as_labels_after_a_restart_too(daemon):
+    one = daemon.grant(vram="1", pod="default/train-0/main", ephemeral=False)["id"]
+    two = daemon.grant(vram="1", pod="default/train-1")["id"]
+    assert daemon.show(one)["pod"] == "default/train-0/main"
+    daemon.restart()
+    labels = [labels for labels, _ in scrape(daemon).all("carve_slice_memory_limit_bytes")]
+    found = {l["session"]: (l.get("namespace"), l.get("pod"), l.get("container")) for l in labels}
+    assert found[one] == ("default", "train-0", "main") and found.get(two, ("default", "train-1", None)) == ("default", "train-1", None)
+
+
+@pytest.mark.parametrize("pod", ["default", "default/", "/pod", "a/b/c/d", "A/b", "a/b c", "a//c", "a/b/", 'a/b"', "x" * 400])
+def test_a_wrong_pod_is_refused_with_a_right_one(daemon, pod):
+    answer = daemon.request(vram="1", pod=pod)
+    assert answer.status == 400 and "default/train-0/main" in answer.error["hint"], answer.json
+
+
 def test_requests_that_wait_are_counted(daemon):
     daemon.grant(vram="60")
     asker = Asker(daemon, vram="60", wait_for=100)

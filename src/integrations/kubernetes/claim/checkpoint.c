@@ -27,10 +27,10 @@ json_t *checkpoint_claim_json(const struct stored_claim *stored)
 							stored->slice[i].session, "first",
 							(json_int_t)stored->slice[i].first, "end",
 							(json_int_t)stored->slice[i].end));
-	return json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:o}", "version", CHECKPOINT_VERSION,
+	return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:o, s:o}", "version", CHECKPOINT_VERSION,
 			 "state", stored->state == STORED_PREPARED ? "prepared" : "preparing",
-			 "namespace", stored->namespace, "name", stored->name, "uid",
-			 stored->claim.uid, "devices", devices, "slices", slices);
+			 "namespace", stored->namespace, "name", stored->name, "pod", stored->pod,
+			 "uid", stored->claim.uid, "devices", devices, "slices", slices);
 }
 
 static bool text_read(const json_t *object, const char *key, char *to, size_t size)
@@ -82,6 +82,9 @@ int checkpoint_claim_parse(const json_t *json, struct stored_claim *ret)
 	    !claim_label_valid(ret->claim.uid) || json_array_size(devices) > CLAIM_DEVICES_MAX ||
 	    json_array_size(slices) > CLAIM_DEVICES_MAX)
 		return -EINVAL;
+	/* Versions before this one did not write it. */
+	if (!text_read(json, "pod", ret->pod, sizeof(ret->pod)))
+		*ret->pod = '\0';
 	ret->state = !strcmp(state, "prepared") ? STORED_PREPARED : STORED_PREPARING;
 	ret->claim.count = json_array_size(devices);
 	ret->slices = json_array_size(slices);

@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "integrations/kubernetes/claim/claim_pod.h"
 #include "integrations/kubernetes/object/claim.h"
 
 /* The state of a claim here. */
@@ -21,6 +22,7 @@ struct stored_claim {
 	enum stored_state state;
 	char namespace[CLAIM_LABEL_SIZE];
 	char name[CLAIM_NAME_SIZE];
+	char pod[CLAIM_POD_SIZE]; /* that has it: claim_pod.h; "": not known */
 	struct claim claim;
 	struct stored_slice slice[CLAIM_DEVICES_MAX];
 	size_t slices;

@@ -62,6 +62,12 @@ static json_t *instance_places(const struct stored_claim *stored, const struct s
 	return places;
 }
 
+static void pod_add(json_t *body, const struct stored_claim *stored)
+{
+	if (body && *stored->pod)
+		json_object_set_new(body, "pod", json_string(stored->pod));
+}
+
 /* The request for instances: a claim's devices that are no GPUs. All of them are one session, so it
  * has all or none. NULL with *err. */
 static json_t *instance_request(const struct stored_claim *stored, size_t slice,
@@ -77,6 +83,7 @@ static json_t *instance_request(const struct stored_claim *stored, size_t slice,
 	snprintf(name, sizeof(name), DEVICE_SESSION_PREFIX "%.40s.%zu", stored->claim.uid, slice);
 	json_t *body = json_pack("{s:s, s:o, s:b, s:s, s:s}", "mig_profile", profile, "mig_places",
 				 places, "kept", 1, "id", at->session, "name", name);
+	pod_add(body, stored);
 	if (!body)
 		error_set(err, EXIT_CODE_FAILED, "out of memory");
 	return body;
@@ -118,6 +125,7 @@ json_t *claim_slice_request(const struct stored_claim *stored, size_t slice,
 	snprintf(compute, sizeof(compute), "%s%%", claim_cores_format(first->share_ppm, cores));
 	if (body && first->share_ppm)
 		json_object_set_new(body, "gpu_compute", json_string(compute));
+	pod_add(body, stored);
 	if (!body)
 		error_set(err, EXIT_CODE_FAILED, "out of memory");
 	return body;

@@ -13,6 +13,7 @@
 #include "base/kill_point.h"
 #include "container/json_file.h"
 #include "daemon/host/log.h"
+#include "integrations/kubernetes/claim/claim_pod.h"
 #include "integrations/kubernetes/claim/claim_slice.h"
 #include "integrations/kubernetes/object/device.h"
 
@@ -91,12 +92,13 @@ static int gpus_read(struct prepare *prepare, struct device_gpu *gpus, size_t *r
 }
 
 /* The claim as the API server has it now. */
-static int claim_read(struct prepare *prepare, const struct prepare_claim *claim, struct claim *ret,
-		      struct error *err)
+static int claim_read(struct prepare *prepare, const struct prepare_claim *claim,
+		      struct stored_claim *stored, struct error *err)
 {
 	char path[3 * CLAIM_NAME_SIZE];
 	struct api_call call = {.method = "GET", .path = path, .timeout_ms = API_TIMEOUT_MS};
 	cleanup_json json_t *json = NULL;
+	struct claim *ret = &stored->claim;
 	long status;
 
 	snprintf(path, sizeof(path), "/apis/resource.k8s.io/v1/namespaces/%s/resourceclaims/%s",
@@ -116,6 +118,7 @@ static int claim_read(struct prepare *prepare, const struct prepare_claim *claim
 			rc = error_set(err, EXIT_CODE_FAILED,
 				       "device %s is of node %.100s, not of this one",
 				       ret->device[i].name, ret->device[i].pool);
+	claim_pod_read(json, stored->pod);
 	return rc;
 }
 
@@ -278,7 +281,9 @@ static int claim_begin(struct prepare *prepare, const struct prepare_claim *clai
 	ret->state = STORED_PREPARING;
 	snprintf(ret->namespace, sizeof(ret->namespace), "%s", claim->namespace);
 	snprintf(ret->name, sizeof(ret->name), "%s", claim->name);
-	int rc = claim_read(prepare, claim, &ret->claim, err);
+	int rc = claim_read(prepare, claim, ret, err);
+	if (rc == 0)
+		claim_pod_find_container(prepare, ret->name, ret->pod);
 	if (rc == 0)
 		rc = slices_choose(ret, err);
 	kill_point("prepare.chosen");

@@ -38,6 +38,7 @@ struct prepare {
 	pthread_mutex_t lock;   /* guards the fields below; no other is taken under it */
 	pthread_cond_t freed;
 	char busy[PREPARE_BUSY_MAX][CLAIM_LABEL_SIZE]; /* claims in a call; "": a free entry */
+	bool pods_denied; /* this account may not read pods; read and set without the lock */
 };
 
 /* A claim as the kubelet names it. */
