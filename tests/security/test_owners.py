@@ -50,6 +50,12 @@ def row_of(lab, viewer, groups=()):
     return row
 
 
+def rule_of(lab, viewer):
+    """What `carve limits` says of the rule: its value, and from where it comes."""
+    row, = [r for r in lab.carve_json(viewer, "limits")["limits"] if r["limit"] == "show_owners"]
+    return row["value"], row["from"], row["name"]
+
+
 def owners(lab, viewer, groups=()):
     return [(o["owner"], o["sessions"], o["vram_bytes"]) for o in lab.carve_json(viewer, "gpu", "list", groups=groups)[0]["owners"]]
 
@@ -147,7 +153,8 @@ def test_a_wrong_rule_is_refused_and_the_last_one_holds(make_shown):
     lab, tell = make_shown("all")
     request(lab, ALICE, "--vram", "2")
     tell({"show_owners": "friends"}, word="config.refused")
+    assert rule_of(lab, BOB) == ("all", "carved.json", "show_owners")
     assert "show_owners takes" in lab.log()
     assert row_of(lab, BOB)["owner"] == str(ALICE)
     tell({})
-    assert row_of(lab, BOB)["owner"] is None
+    assert row_of(lab, BOB)["owner"] is None and rule_of(lab, BOB) == ("none", "carve", None)

@@ -4,6 +4,7 @@
 
 #include "base/macros.h"
 #include "daemon/api/answer.h"
+#include "daemon/api/api_owners_limits.h"
 #include "daemon/api/api_quota_limits.h"
 #include "daemon/api/http.h"
 #include "daemon/api/limits_row.h"
@@ -12,6 +13,7 @@
 /* Each policy that binds users, in the order of `carve limits`. */
 static void (*const sources[])(struct limits_view *view) = {
 	api_quota_limits,
+	api_owners_limits,
 };
 
 void api_get_limits(struct call *call, const char *unused)
