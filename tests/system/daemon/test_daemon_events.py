@@ -9,6 +9,7 @@ import pytest
 
 from conftest import administrator, wait_until
 from daemon_client import *
+from disk import fill, tiny_disk  # noqa: F401: fixtures
 from own_daemon import daemon, make_daemon, set_quota  # noqa: F401: fixtures
 
 
@@ -205,3 +206,20 @@ def test_a_user_who_crosses_a_limit_without_end_is_told_of_now_and_then(daemon):
 def test_a_limit_of_nothing_is_never_near(daemon):
     set_quota(daemon, pwd.getpwuid(os.getuid()).pw_name, vram="0")
     assert daemon.request(vram="1").status != 201 and near(daemon) == []
+
+
+def test_events_on_a_full_disk_are_in_the_log_of_the_daemon_alone(make_daemon, tiny_disk):
+    daemon = make_daemon(args=["--state-dir", tiny_disk])
+    fill(tiny_disk / "filler")
+    numbers = []
+    for number in range(200):
+        daemon.call("PUT", "/v1/notice", {"text": f"{number} " + "x" * 1000})
+        daemon.call("PUT", "/v1/quotas/user/12345", {"sessions": number})
+        if "event.unrecorded" in daemon.log():
+            break
+    answer = daemon.call("PUT", "/v1/notice", {"text": "more" * 250})
+    assert answer.status == 409 and "cannot be recorded" in answer.error["message"], answer.json
+    (tiny_disk / "filler").unlink()
+    assert daemon.call("PUT", "/v1/notice", {"text": "room"}).status == 200
+    numbers = [e["number"] for e in events(daemon)]
+    assert last(daemon, "notice.set")["after"] == "room" and numbers == sorted(set(numbers))
