@@ -142,7 +142,7 @@ static int field_take(const struct record_field *field, const char *path, const 
 
 	/* The object's own error names the field in it. */
 	if (rc < 0 && field->takes && !(field->fields && json_is_object(value)))
-		error_set(err, EXIT_CODE_USAGE, "%s takes %s", path, field->takes);
+		return error_set(err, EXIT_CODE_USAGE, "%s takes %s", path, field->takes);
 	return rc;
 }
 

@@ -37,6 +37,12 @@ static void on_ended(void *context)
 	waiting_kick(&node->waiting);
 }
 
+/* The time until now was held at the present size. */
+static void on_resizing(struct session *session)
+{
+	report_count(&node_of(session)->report, session);
+}
+
 static void on_recorded(struct session *session)
 {
 	report_count(&node_of(session)->report, session);
@@ -55,6 +61,7 @@ const struct session_hooks node_session_hooks = {
 	.ledger_used = takeover_keep,
 	.shrunk = on_shrunk,
 	.room_made = on_room,
+	.resizing = on_resizing,
 	.resized = cgroups_resized,
 	.instance_context = mig_context_bytes,
 	.instances_left = mig_session_ended,

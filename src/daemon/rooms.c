@@ -48,6 +48,7 @@
 #include "daemon/slicing/usage.h"
 #include "daemon/store/store.h"
 #include "daemon/upgrade/takeover.h"
+#include "daemon/waiting/quota_hours.h"
 
 /* Makes a function of a row that does no more than to hand a room its part of struct node. */
 #define HAND(name, call)                    \
@@ -279,10 +280,17 @@ static void sessions_stop(struct node *node)
 static int quotas_start(struct node *node, struct error *err)
 {
 	node->quotas.sessions = &node->sessions;
+	node->quotas.report = &node->report;
 	return quotas_load(&node->quotas);
 }
 
-HAND(quotas_stop, quotas_free(&node->quotas))
+HAND(quotas_tick, quota_hours_tick(&node->quotas))
+
+static void quotas_stop(struct node *node)
+{
+	quota_hours_free(&node->quotas);
+	quotas_free(&node->quotas);
+}
 
 static int slicing_start(struct node *node, struct error *err)
 {
@@ -559,7 +567,7 @@ static const struct room rooms[] = {
 	 .tick = sessions_tick,
 	 .sampled = sessions_sampled,
 	 .stop = sessions_stop},
-	{.name = "quotas", .start = quotas_start, .stop = quotas_stop},
+	{.name = "quotas", .start = quotas_start, .tick = quotas_tick, .stop = quotas_stop},
 	{.name = "slicing", .start = slicing_start, .tick = slicing_tick},
 	{.name = "mig",
 	 .start = mig_room_start,

@@ -99,7 +99,7 @@ static void a_user_of_many_names_has_a_bounded_number_of_rows(void **state)
 	(void)all_write(&report, &at);
 	assert_int_equal(report_month_held(&report, 1000), 101000 * HOUR_NS);
 	assert_int_equal(report_month_held(&report, 1001), HOUR_NS);
-	assert_int_equal(report_month_held_by_group(&report, 1001, NULL), HOUR_NS);
+	assert_int_equal(report_month_held_by_group(&report, 1001, NULL, NULL), HOUR_NS);
 	report_owners_free(&report);
 	/* The next daemon has the sums from the database. */
 	assert_int_equal(report_month_load(&report, TODAY), 0);

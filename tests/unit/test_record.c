@@ -270,6 +270,42 @@ static void test_the_hint_of_an_unknown_field_lists_the_known_ones(void **state)
 	assert_null(record_find(taken, "o"));
 }
 
+struct box {
+	struct thing thing;
+	int count;
+};
+
+static const struct record_field box_fields[] = {
+	RECORD_FIELD_OF(struct box, thing, "thing", taken, .takes = "an object"),
+	RECORD_FIELD(struct box, count, "count", .takes = "a whole number"),
+	{0},
+};
+
+static void assert_boxed(const char *text, const char *message)
+{
+	struct box box = {0};
+	struct error err = {0};
+	json_t *object = json_loads(text, 0, NULL);
+	int rc = record_take_object(box_fields, "", object, &box, &err);
+
+	assert_string_equal(err.message, message);
+	assert_int_equal(rc, *message ? -EXIT_CODE_USAGE : 0);
+	if (!*message) {
+		assert_int_equal(box.thing.below, 3);
+		assert_int_equal(box.count, 2);
+	}
+	json_decref(object);
+}
+
+static void test_fields_of_an_object_in_an_object_are_named_by_their_path(void **state)
+{
+	assert_boxed("{\"thing\": {\"below\": 3}, \"count\": 2}", "");
+	assert_boxed("{\"thing\": {\"belwo\": 3}}", "unknown key 'thing.belwo'");
+	assert_boxed("{\"thing\": {\"below\": \"x\"}}", "thing.below takes a whole number");
+	assert_boxed("{\"thing\": 3}", "thing takes an object");
+	assert_boxed("{\"cuont\": 3}", "unknown key 'cuont'");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -281,6 +317,7 @@ int main(void)
 		cmocka_unit_test(test_values_are_bound_in_their_order_and_a_missing_row_is_told),
 		cmocka_unit_test(test_a_field_of_json_is_taken_or_its_error_says_what_is_wrong),
 		cmocka_unit_test(test_the_hint_of_an_unknown_field_lists_the_known_ones),
+		cmocka_unit_test(test_fields_of_an_object_in_an_object_are_named_by_their_path),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

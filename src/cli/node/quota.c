@@ -21,7 +21,10 @@ static const char *amount_text(const json_t *holder, const char *key,
 {
 	uint64_t amount = session_number(holder, key);
 
-	if (!strcmp(key, "vram_bytes"))
+	if (!strcmp(key, "gpu_hours"))
+		snprintf(buf, UNITS_TEXT_SIZE, "%.4g",
+			 json_number_value(json_object_get(holder, key)));
+	else if (!strcmp(key, "vram_bytes"))
 		units_format_bytes(amount, buf);
 	else
 		snprintf(buf, UNITS_TEXT_SIZE, "%" PRIu64, amount);
@@ -60,7 +63,7 @@ static const char *kind_text(const json_t *quota)
 	return kind;
 }
 
-static const char *const limits[] = {"vram_bytes", "sessions", "gpus"};
+static const char *const limits[] = {"vram_bytes", "sessions", "gpus", "gpu_hours"};
 
 static void row_add(struct table *table, const json_t *quota)
 {
@@ -75,7 +78,8 @@ static void row_add(struct table *table, const json_t *quota)
 
 static void quotas_print(const json_t *quotas)
 {
-	static const char *const headings[] = {"KIND", "NAME", "MEMORY", "SESSIONS", "GPUS", NULL};
+	static const char *const headings[] = {"KIND", "NAME",      "MEMORY", "SESSIONS",
+					       "GPUS", "GPU-HOURS", NULL};
 	cleanup_table struct table table;
 	size_t i;
 	json_t *quota;

@@ -112,13 +112,25 @@ static int count_read(const char *text, const char *option, const char *key, jso
 	return rc;
 }
 
+static int hours_read(const char *text, json_t *body, struct error *err)
+{
+	uint64_t ms;
+
+	if (word_read(text, "gpu_hours", body))
+		return 0;
+	int rc = quota_parse_hours(text, "--gpu-hours", &ms, err);
+	if (rc == 0)
+		json_object_set_new(body, "gpu_hours", json_real((double)ms / 3600000));
+	return rc;
+}
+
 int quota_options_read(const struct cli *cli, json_t *body, struct error *err)
 {
 	const char *vram = cli->value[OPT_LIMIT_VRAM], *sessions = cli->value[OPT_LIMIT_SESSIONS];
-	const char *gpus = cli->value[OPT_LIMIT_GPUS];
+	const char *gpus = cli->value[OPT_LIMIT_GPUS], *hours = cli->value[OPT_LIMIT_HOURS];
 	int rc = 0;
 
-	if (!vram && !sessions && !gpus) {
+	if (!vram && !sessions && !gpus && !hours) {
 		error_set(err, EXIT_CODE_USAGE, "quota set: no limit is given");
 		error_hint(err, "for example: %s", cli->verb->example);
 		return -EXIT_CODE_USAGE;
@@ -129,5 +141,7 @@ int quota_options_read(const struct cli *cli, json_t *body, struct error *err)
 		rc = count_read(sessions, "--sessions", "sessions", body, err);
 	if (rc == 0 && gpus)
 		rc = count_read(gpus, "--gpus", "gpus", body, err);
+	if (rc == 0 && hours)
+		rc = hours_read(hours, body, err);
 	return rc;
 }

@@ -14,6 +14,7 @@
 static void (*const sources[])(struct limits_view *view) = {
 	api_quota_limits,
 	api_owners_limits,
+	api_living_limits,
 };
 
 void api_get_limits(struct call *call, const char *unused)

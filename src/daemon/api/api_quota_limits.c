@@ -35,6 +35,7 @@ static void limit_show(struct limits_view *view, enum quota_limit limit,
 				 .most = quota_is_limit(most) ? most : LIMITS_NONE,
 				 .used = quota_used(use, limit),
 				 .from = quota_fields_kind(kind),
+				 .renews = limit == QUOTA_HOURS ? quotas_month_end() : 0,
 				 .name = *name ? name : NULL,
 			 });
 }
@@ -58,4 +59,20 @@ void api_quota_limits(struct limits_view *view)
 			if (quota_is_limit(e->stored.quota.most[i]))
 				limit_show(view, i, &bounds, use);
 	}
+}
+
+void api_living_limits(struct limits_view *view)
+{
+	unsigned has;
+	unsigned most = budget_share(&view->node->sessions.living, view->whose.uid, &has);
+
+	limits_add(view, &(struct limit_row){
+				 .limit = "living_sessions",
+				 .title = "sessions, by the budget of this machine",
+				 .unit = LIMIT_COUNT,
+				 .most = most,
+				 .used = has,
+				 .from = "carved.json",
+				 .name = "living_sessions",
+			 });
 }

@@ -71,6 +71,19 @@ static bool fits(const struct budget *c, const struct budget_user *user, unsigne
 	return user->uid == 0 ? c->total + count <= but_last : user->uid == geteuid();
 }
 
+unsigned budget_share(const struct budget *c, uid_t uid, unsigned *ret_has)
+{
+	const struct budget_user *user = find(c, user_of(uid));
+	unsigned has = user ? user->has : 0, others = c->total - has;
+	unsigned left = c->most > others ? c->most - others : 0;
+	unsigned but_last = c->most - c->most / 4;
+
+	*ret_has = has;
+	if (uid != 0)
+		return uid == geteuid() ? left : left / 2;
+	return MAX(left / 2, but_last > others ? but_last - others : 0);
+}
+
 static void remove_empty(struct budget *c, struct budget_user *user)
 {
 	if (user->has == 0)

@@ -29,6 +29,8 @@ bool budget_enter(struct budget *budget, uid_t uid, uid_t *ret_owner);
 bool budget_enter_many(struct budget *budget, uid_t uid, unsigned count, uid_t *ret_owner);
 /* Whether budget_enter() would let one more in. */
 bool budget_has_room(const struct budget *budget, uid_t uid);
+/* The most that this user may have now, and in *ret_has what the user has. */
+unsigned budget_share(const struct budget *budget, uid_t uid, unsigned *ret_has);
 /* One more, or several, whether there is room or not. Returns to whom they count. */
 uid_t budget_add(struct budget *budget, uid_t uid);
 uid_t budget_add_many(struct budget *budget, uid_t uid, unsigned count);

@@ -96,6 +96,17 @@ bool members_have(const struct members *m, uid_t uid)
 	return m->count && bsearch(&uid, m->uid, m->count, sizeof(uid), by_number);
 }
 
+void members_note(struct members *m, uid_t uid)
+{
+	size_t before = m->count;
+
+	if (members_have(m, uid))
+		return;
+	add(m, uid);
+	if (m->count > before)
+		qsort(m->uid, m->count, sizeof(*m->uid), by_number);
+}
+
 void members_free(struct members *m)
 {
 	free(m->uid);

@@ -17,4 +17,7 @@ struct members {
 /* Reads the files if they have changed. Where there is no memory, some are left out. */
 void members_look(struct members *members, gid_t gid);
 bool members_have(const struct members *members, uid_t uid);
+/* Adds a user whom the files do not name, as of a directory server. The next reading of changed
+ * files forgets it: for lists that are never read. */
+void members_note(struct members *members, uid_t uid);
 void members_free(struct members *members);

@@ -26,6 +26,8 @@ enum job_wait {
 	JOB_WAITS_ARRAY,       /* as many of its array run as may */
 	JOB_WAITS_SIZE,        /* it has no size, or a larger one than its queue */
 	JOB_WAITS_QUOTA,       /* its user's quota */
+	JOB_WAITS_HOURS,       /* the next month, as its user's GPU-hours are used up */
+	JOB_WAITS_GROUP_HOURS, /* likewise, those of a group of its user */
 	JOB_WAITS_QUOTA_NEVER, /* that is less than the job needs */
 	JOB_WAITS_INSTANCE,    /* its MIG instance is being made */
 	JOB_WAITS_FAILURE,     /* it could not be started; it is tried again */

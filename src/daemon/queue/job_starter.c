@@ -175,10 +175,21 @@ void job_start_failed(struct job *job, int rc)
 	job->failures++;
 }
 
+/* Hours are used up for days, so that the user wants to know the day. */
+static enum job_wait wait_for_quota(const struct job *job)
+{
+	struct peer peer = peer_of(job);
+	bool of_group;
+
+	if (!quotas_hours_used_up(job->queues->host.quotas, &peer, &of_group))
+		return JOB_WAITS_QUOTA;
+	return of_group ? JOB_WAITS_GROUP_HOURS : JOB_WAITS_HOURS;
+}
+
 /* A start that failed is not tried again and again. */
 static void start_failed(struct job *job, int rc)
 {
-	enum job_wait wait = rc == -EAGAIN   ? JOB_WAITS_QUOTA
+	enum job_wait wait = rc == -EAGAIN   ? wait_for_quota(job)
 			     : rc == -EDQUOT ? JOB_WAITS_QUOTA_NEVER
 			     : rc == -ESTALE ? JOB_WAITS_INSTANCE
 					     : JOB_WAITS_FAILURE;

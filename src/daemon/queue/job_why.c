@@ -18,6 +18,7 @@
 #include "daemon/queue/launcher.h"
 #include "daemon/queue/queue_context.h"
 #include "daemon/queue/queue_pods.h"
+#include "daemon/waiting/quota_check.h"
 
 const char *queue_job_id_text(const struct queues *q, int64_t id, char buf[static JOB_ID_TEXT])
 {
@@ -81,6 +82,15 @@ static const char *why_room(const struct job *job, const struct agent *agent,
 			 "reserved");
 	drains_add(job->queues, agent, buf);
 	return buf;
+}
+
+static void why_hours(bool of_group, char buf[static JOB_WHY_SIZE])
+{
+	char month[UNITS_TEXT_SIZE];
+
+	snprintf(buf, JOB_WHY_SIZE,
+		 "the GPU-hours of %s in this month are used up: the month starts anew on %s",
+		 of_group ? "a group of its user" : "its user", quotas_month_text(month));
 }
 
 /* Jobs that are named, at most. */
@@ -212,7 +222,7 @@ const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])
 		[JOB_WAITS_AFTER] = "a job that it comes after has not ended",
 		[JOB_WAITS_ARRAY] = "as many jobs of its array run as may",
 		[JOB_WAITS_SIZE] = "it has no size, or a larger one than its queue",
-		[JOB_WAITS_QUOTA] = "its user's quota is used up",
+		[JOB_WAITS_QUOTA] = "its user's quota is used up (carve limits)",
 		[JOB_WAITS_QUOTA_NEVER] =
 			"its user's quota is smaller: it can never start (carve quota)",
 		[JOB_WAITS_INSTANCE] = "its MIG instance is being made",
@@ -241,6 +251,8 @@ const char *job_why(const struct job *job, char buf[static JOB_WHY_SIZE])
 		why_failure(job, buf);
 	else if (bucket->wait == JOB_WAITS_ROOM)
 		why_room(job, agent, buf);
+	else if (bucket->wait == JOB_WAITS_HOURS || bucket->wait == JOB_WAITS_GROUP_HOURS)
+		why_hours(bucket->wait == JOB_WAITS_GROUP_HOURS, buf);
 	else
 		snprintf(buf, JOB_WHY_SIZE, "%s", texts[bucket->wait]);
 	return buf;

@@ -87,7 +87,9 @@ void report_refused(struct report *report, const struct peer *peer, const char *
 /* The GPU time that a user held in this month (UTC), slices by their part of a GPU, in nanoseconds:
  * a GPU-hour is 3600 s of it. Up to the last minute. */
 uint64_t report_month_held(const struct report *report, uid_t uid);
-/* Likewise that of a group: of all who asked with it as their primary group, and of its members
- * (NULL: none are known). */
+/* Likewise that of a living session since it was counted. */
+uint64_t report_not_counted(const struct session *session);
+/* Likewise that of a group: of all who asked with it as their primary group, and of its members.
+ * Both lists of members may be NULL. */
 uint64_t report_month_held_by_group(const struct report *report, gid_t gid,
-				    const struct members *members);
+				    const struct members *members, const struct members *others);

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/units.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/lease/leases.h"
 #include "daemon/report/report.h"
@@ -67,6 +68,26 @@ static void slice_add(struct report *report, struct store_tally *key, struct tal
 	}
 }
 
+/* The part of a GPU that a slice is, in millionths. */
+static uint32_t part_of(const struct session *s, uint32_t i)
+{
+	int gpu = s->pool_gpu[i];
+
+	return tally_part(s->record.gpu[i].bytes,
+			  gpu < 0 ? 0 : s->sessions->pool->gpu[gpu].info.total,
+			  is_sliced(s, i) ? s->record.compute : 0);
+}
+
+uint64_t report_not_counted(const struct session *s)
+{
+	uint64_t now = now_monotonic_ns(), sum = 0;
+	uint64_t passed = s->counted && now > s->counted->until_ns ? now - s->counted->until_ns : 0;
+
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		sum += (uint64_t)((double)passed * part_of(s, i) / SHARE_ONE);
+	return sum;
+}
+
 /* Where a session was counted before, it is counted from there up to now. */
 static void session_count(struct report *report, const struct session *s)
 {
@@ -77,15 +98,12 @@ static void session_count(struct report *report, const struct session *s)
 
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 		struct store_tally key = key_of(s, i, mark->name);
-		int gpu = s->pool_gpu[i];
 		bool sliced = is_sliced(s, i);
-		uint64_t total = gpu < 0 ? 0 : s->sessions->pool->gpu[gpu].info.total;
 
 		slice_add(report, &key,
 			  (struct tally_time){
 				  .ns = passed,
-				  .part_ppm = tally_part(s->record.gpu[i].bytes, total,
-							 sliced ? s->record.compute : 0),
+				  .part_ppm = part_of(s, i),
 				  .bytes = s->record.gpu[i].bytes,
 				  .peak_bytes = session_peak(s, i),
 				  .measured = known && sliced,

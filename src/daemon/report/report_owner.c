@@ -184,13 +184,14 @@ uint64_t report_month_held(const struct report *report, uid_t uid)
 }
 
 uint64_t report_month_held_by_group(const struct report *report, gid_t gid,
-				    const struct members *members)
+				    const struct members *members, const struct members *others)
 {
 	uint64_t sum = 0;
 
 	for (unsigned i = 0; i < REPORT_BUCKETS; i++)
 		for (const struct report_owner *o = report->owners[i]; o; o = o->next) {
-			bool member = members && members_have(members, o->uid);
+			bool member = (members && members_have(members, o->uid)) ||
+				      (others && members_have(others, o->uid));
 
 			for (const struct report_month *m = o->months; m; m = m->next)
 				if (member || m->gid == gid)

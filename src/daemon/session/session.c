@@ -253,6 +253,7 @@ int session_resize(struct session *s, const uint64_t *bytes, uint32_t compute)
 	uint32_t compute_before = s->record.compute;
 	bool tolerance_before = s->record.tolerance_applied;
 
+	s->sessions->hooks->resizing(s);
 	s->record.compute = compute;
 	/* The new request is granted as it is asked. */
 	s->record.tolerance_applied = false;
@@ -306,6 +307,7 @@ int session_move(struct session *s, const struct store_gpu *gpus)
 	struct store_gpu before[PLACE_GPUS_MAX];
 	uint32_t count = s->record.gpu_count;
 
+	s->sessions->hooks->resizing(s);
 	memcpy(before, s->record.gpu, count * sizeof(*before));
 	memcpy(s->record.gpu, gpus, count * sizeof(*gpus));
 	for (uint32_t i = 0; i < count; i++)

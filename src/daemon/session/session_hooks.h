@@ -23,7 +23,8 @@ struct session_hooks {
 	void (*shrunk)(void *context);
 	/* Room may have been made: requests that wait may be granted now. */
 	void (*room_made)(void *context);
-	/* It has other sizes than before. */
+	/* It is about to get other sizes; and it has other sizes than before. */
+	void (*resizing)(struct session *session);
 	void (*resized)(const struct session *session);
 	/* The bytes that one CUDA context takes in its MIG instance `position`; 0: not known. */
 	uint64_t (*instance_context)(const struct session *session, uint32_t position);

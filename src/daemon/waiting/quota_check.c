@@ -50,6 +50,21 @@ struct excess {
 	struct quota_use held, more;
 };
 
+static const char *hours_text(uint64_t ms, char buf[static UNITS_TEXT_SIZE])
+{
+	snprintf(buf, UNITS_TEXT_SIZE, "%.6g GPU-hours", (double)ms / 3600000);
+	return buf;
+}
+
+const char *quotas_month_text(char buf[static UNITS_TEXT_SIZE])
+{
+	char moment[UNITS_TEXT_SIZE];
+
+	snprintf(buf, UNITS_TEXT_SIZE, "%.10s (UTC)",
+		 units_format_time(quotas_month_end(), UNITS_SECONDS, moment));
+	return buf;
+}
+
 static void word(const struct excess *e, struct error *err)
 {
 	char may[UNITS_TEXT_SIZE], holds[UNITS_TEXT_SIZE], asks[UNITS_TEXT_SIZE];
@@ -70,6 +85,15 @@ static void word(const struct excess *e, struct error *err)
 			  whose.before, units_format_count(e->most, "session", may), whose.after,
 			  held, held == 1 ? "is" : "are");
 		break;
+	case QUOTA_HOURS:
+		error_set(err, EXIT_CODE_NOT_PERMITTED,
+			  "%s is %s in a month%s, and it is used up (%s): the month starts anew on "
+			  "%s",
+			  whose.before, hours_text(e->most, may), whose.after,
+			  hours_text(held, holds), quotas_month_text(asks));
+		error_hint(err, "carve limits shows what is used; an administrator can raise the "
+				"quota (carve quota set --gpu-hours)");
+		return;
 	default:
 		error_set(err, EXIT_CODE_NOT_PERMITTED,
 			  "%s is %s%s: %" PRIu64 " %s used, %" PRIu64 " in all would be",
@@ -132,6 +156,24 @@ static int check_all(const struct quotas *quotas, const struct peer *peer, struc
 		if (quotas_is_sum(e, peer) && quotas_concern(e, peer))
 			rc = check_sum(quotas, &e->stored, more, err);
 	return rc;
+}
+
+bool quotas_hours_used_up(const struct quotas *quotas, const struct peer *peer, bool *ret_of_group)
+{
+	struct quota_bounds bounds;
+	struct quota_use use = quotas_bounds(quotas, peer, &bounds);
+	bool used_up = use.gpu_ms >= bounds.most.most[QUOTA_HOURS];
+
+	*ret_of_group = false;
+	for (struct quota_entry *e = quotas->first; !used_up && e; e = e->next) {
+		uint64_t most = e->stored.quota.most[QUOTA_HOURS];
+
+		if (!quota_is_limit(most) || !quotas_is_sum(e, peer) || !quotas_concern(e, peer))
+			continue;
+		used_up = quotas_use(quotas, e->stored.kind, e->stored.id).gpu_ms >= most;
+		*ret_of_group = used_up && e->stored.kind == QUOTA_OF_GROUP;
+	}
+	return used_up;
 }
 
 static struct quota_use use_of_result(const struct place_result *result)

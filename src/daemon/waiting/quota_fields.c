@@ -138,6 +138,19 @@ static int gpus_take(const json_t *value, void *quota, struct error *err)
 	return count_take(value, "gpus", &((struct quota *)quota)->most[QUOTA_GPUS], err);
 }
 
+static int hours_take(const json_t *value, void *quota, struct error *err)
+{
+	uint64_t *to = &((struct quota *)quota)->most[QUOTA_HOURS];
+	double hours = json_number_value(value);
+
+	if (word_take(value, to))
+		return 0;
+	if (!json_is_number(value) || !(hours >= 0 && hours <= QUOTA_HOURS_MAX))
+		return RECORD_WRONG_TYPE;
+	*to = (uint64_t)(hours * 3600000 + 0.5);
+	return 0;
+}
+
 #define COUNT "a whole number, or \"unlimited\""
 const struct record_field quota_fields[] = {
 	{"vram", RECORD_SEVERAL, .take = vram_take,
@@ -145,5 +158,7 @@ const struct record_field quota_fields[] = {
 	{"vram_bytes", RECORD_SEVERAL, .take = vram_bytes_take, .takes = COUNT},
 	{"sessions", RECORD_SEVERAL, .take = sessions_take, .takes = COUNT},
 	{"gpus", RECORD_SEVERAL, .take = gpus_take, .takes = COUNT},
+	{"gpu_hours", RECORD_SEVERAL, .take = hours_take,
+	 .takes = "a number of GPU-hours in a month such as 100, or \"unlimited\""},
 	{0},
 };

@@ -4,9 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "core/tally.h"
 #include "daemon/host/names.h"
 #include "daemon/host/owner.h"
 #include "daemon/host/peer.h"
+#include "daemon/report/report.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/sessions.h"
@@ -70,6 +73,7 @@ void quotas_free(struct quotas *quotas)
 
 		quotas->first = entry->next;
 		members_free(&entry->members);
+		members_free(&entry->seen);
 		free(entry);
 	}
 }
@@ -95,6 +99,7 @@ int quotas_set(struct quotas *quotas, const struct store_quota *quota)
 
 		*at = entry->next;
 		members_free(&entry->members);
+		members_free(&entry->seen);
 		free(entry);
 	}
 	return 0;
@@ -133,14 +138,41 @@ static const struct members *members_of(struct quota_entry *entry)
 
 bool quotas_concern(struct quota_entry *entry, const struct peer *peer)
 {
-	return concerns(entry->stored.kind, entry->stored.id, members_of(entry), peer->uid,
-			peer->gid, &peer->groups);
+	bool does = concerns(entry->stored.kind, entry->stored.id, members_of(entry), peer->uid,
+			     peer->gid, &peer->groups);
+
+	if (does && entry->stored.kind == QUOTA_OF_GROUP)
+		members_note(&entry->seen, owner_of(peer->uid));
+	return does;
 }
 
 bool quotas_is_sum(const struct quota_entry *entry, const struct peer *peer)
 {
 	return entry->stored.kind == QUOTA_OF_GROUP ||
 	       (entry->stored.kind == QUOTA_OF_USER && entry->stored.id != owner_of(peer->uid));
+}
+
+static struct quota_use use_of_session(const struct session *s)
+{
+	struct quota_use use = {.sessions = 1,
+				.gpu_mask = session_gpu_mask(s),
+				.gpu_ms = report_not_counted(s) / 1000000};
+
+	for (uint32_t i = 0; i < s->record.gpu_count; i++)
+		use.vram_bytes += s->record.gpu[i].bytes;
+	return use;
+}
+
+/* The time that was counted in this month. */
+static uint64_t month_ms(const struct quotas *quotas, enum quota_kind kind, uint32_t id,
+			 const struct quota_entry *entry, const struct members *members)
+{
+	if (!quotas->report)
+		return 0;
+	return (kind == QUOTA_OF_USER ? report_month_held(quotas->report, id)
+				      : report_month_held_by_group(quotas->report, id, members,
+								   entry ? &entry->seen : NULL)) /
+	       1000000;
 }
 
 struct quota_use quotas_use(const struct quotas *quotas, enum quota_kind kind, uint32_t id)
@@ -153,15 +185,22 @@ struct quota_use quotas_use(const struct quotas *quotas, enum quota_kind kind, u
 	const struct members *members = members_of(entry);
 
 	for (const struct session *s = quotas->sessions->first; s; s = s->next) {
-		struct quota_use one = {.sessions = 1, .gpu_mask = session_gpu_mask(s)};
-
 		if (!concerns(kind, id, members, s->record.uid, s->record.gid, &s->record.groups))
 			continue;
-		for (uint32_t i = 0; i < s->record.gpu_count; i++)
-			one.vram_bytes += s->record.gpu[i].bytes;
-		use = quota_add(use, one);
+		if (entry && kind == QUOTA_OF_GROUP)
+			members_note(&entry->seen, owner_of(s->record.uid));
+		use = quota_add(use, use_of_session(s));
 	}
+	use.gpu_ms += month_ms(quotas, kind, id, entry, members);
 	return use;
+}
+
+int64_t quotas_month_end(void)
+{
+	/* The longest month has 31 days. */
+	int64_t first = tally_month(tally_day(now_realtime_ns()));
+
+	return tally_month(first + 31) * (int64_t)TALLY_DAY_NS;
 }
 
 struct quota_use quotas_bounds(const struct quotas *quotas, const struct peer *peer,

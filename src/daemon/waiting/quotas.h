@@ -11,20 +11,27 @@
 #include "daemon/store/store.h"
 
 struct peer;
+struct quota_hours_told;
+struct report;
 struct sessions;
 
 /* That of one user or group, or of everyone. */
 struct quota_entry {
 	struct quota_entry *next;
 	struct store_quota stored;
-	struct members members; /* the members of a group */
+	struct members members; /* the members of a group, by the machine's files */
+	/* Users who were in the group by the kernel, for hours that their ended sessions held. */
+	struct members seen;
 };
 
 struct quotas {
-	struct sessions *sessions; /* lent: who holds what */
+	struct sessions *sessions;   /* lent: who holds what, */
+	const struct report *report; /* and held in this month; NULL: nobody counts */
 	struct quota_entry *first;
-	struct quota defaults; /* for each user, by carved.json */
-	struct rate near_rate; /* events of quota_near.h, by user */
+	struct quota defaults;         /* for each user, by carved.json */
+	struct rate near_rate;         /* events of quota_near.h, by user */
+	struct quota_hours_told *told; /* users and groups whose hours are nearly used up */
+	uint64_t turn; /* the session whose user is looked at next (quota_hours.h) */
 };
 
 /* Reads them from the store. 0 or -errno. */
@@ -41,6 +48,8 @@ bool quotas_concern(struct quota_entry *entry, const struct peer *peer);
 bool quotas_is_sum(const struct quota_entry *entry, const struct peer *peer);
 /* The present use by the user or the group that a quota is for. */
 struct quota_use quotas_use(const struct quotas *quotas, enum quota_kind kind, uint32_t id);
+/* The moment at which the present month ends (CLOCK_REALTIME, ns), and hours count anew. */
+int64_t quotas_month_end(void);
 /* The limits that hold for this user alone, and what the user holds. */
 struct quota_use quotas_bounds(const struct quotas *quotas, const struct peer *peer,
 			       struct quota_bounds *ret);

@@ -2,7 +2,9 @@
 import json
 import os
 import pathlib
+import pwd
 import tempfile
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -135,7 +137,7 @@ def test_root_sees_the_limits_of_any_user_and_a_user_only_its_own(shared):
 
 
 @needs_admin
-@pytest.mark.parametrize("option", ["--vram", "--sessions", "--gpus"])
+@pytest.mark.parametrize("option", ["--vram", "--sessions", "--gpus", "--gpu-hours"])
 def test_a_quota_of_nothing_bars(daemon, option):
     carve_json(daemon, "quota", "set", str(ME), option, "0")
     refused = ask(daemon, "1")
@@ -165,7 +167,9 @@ def test_defaults_bind_at_once_after_a_reload_and_let_waiting_requests_through(m
 
 @needs_admin
 @pytest.mark.parametrize("text, words", [
-    ('{"defaults": {"vrma": "2GiB"}}', "unknown key 'defaults.vrma'; there are vram, vram_bytes, sessions, gpus"),
+    ('{"defaults": {"vrma": "2GiB"}}', "unknown key 'defaults.vrma'; there are vram, vram_bytes, sessions, gpus, gpu_hours"),
+    ('{"defaults": {"gpu_hours": "many"}}', "defaults.gpu_hours takes a number of GPU-hours in a month such as 100"),
+    ('{"defaults": {"gpu_hours": -1}}', "defaults.gpu_hours takes a number of GPU-hours"),
     ('{"defaults": {"vram": 16}}', "defaults.vram takes a size such as \"16GiB\""),
     ('{"defaults": {"vram": "much"}}', "defaults.vram takes a size such as \"16GiB\""),
     ('{"defaults": {"sessions": "2"}}', "defaults.sessions takes a whole number, or \"unlimited\""),
@@ -193,6 +197,7 @@ def test_a_wrong_policy_is_refused_with_its_key_and_the_last_good_one_holds(make
     (["set", "--everyone"], "no limit is given"),
     (["set", "--everyone", "--vram", "1MiB"], "--vram"),
     (["set", "--everyone", "--sessions", "many"], "--sessions"),
+    (["set", "--everyone", "--gpu-hours", "1h"], "--gpu-hours: '1h' is no number of hours"),
     (["set", "--vram", "1"], "name a user, or --group GROUP, or --everyone"),
 ])
 def test_senseless_quotas_of_many_are_refused_in_words(daemon, argv, words):
@@ -209,3 +214,85 @@ def test_only_administrators_set_the_quotas_of_others(shared):
     assert [q["kind"] for q in carve_json(shared, "quota", "list", user=ALICE)] == ["everyone"]
     assert "3" in carve(shared, "quota", "show", user=ALICE).stdout
     assert carve_json(shared, "quota", "show", "--everyone", user=ALICE)["sessions"] == 3
+
+
+# ---- GPU-hours ------------------------------------------------------------------------------
+
+# Of a whole GPU: 1.8 s.
+SOON = "0.0005"
+
+
+def next_month():
+    return (datetime.now(timezone.utc).replace(day=1) + timedelta(days=32)).strftime("%Y-%m-01")
+
+
+def hours(daemon, from_, **who):
+    return next((value, used) for (limit, from_here, _), (value, used) in limits(daemon, **who).items()
+                if limit == "gpu_hours" and from_here == from_)
+
+
+def used_up(daemon, from_, **who):
+    value, used = hours(daemon, from_, **who)
+    return used >= value
+
+
+@needs_admin
+def test_once_the_hours_of_a_month_are_used_up_nothing_is_granted_and_what_is_held_stays(make_daemon):
+    daemon = make_daemon()
+    assert carve_json(daemon, "quota", "set", str(ME), "--gpu-hours", SOON)["gpu_hours"] == float(SOON)
+    held = daemon.grant(vram="40")
+    wait_until(lambda: used_up(daemon, "user"))
+    # Half a GPU is held: one second counts half a second.
+    refused = ask(daemon, "1")
+    assert refused.returncode == 5 and len(refused.stderr.splitlines()) == 1, refused.stderr
+    assert f"your quota is {SOON} GPU-hours in a month, and it is used up (" in refused.stderr
+    assert f"the month starts anew on {next_month()} (UTC)" in refused.stderr
+    assert daemon.show(held["id"])["state"] == "active"
+    grown = daemon.call("PATCH", f"/v1/sessions/{held['id']}", {"vram": "41"})
+    assert grown.status == 403 and "used up" in grown.error["message"]
+    assert daemon.call("PATCH", f"/v1/sessions/{held['id']}", {"vram": "1"}).status == 200
+    assert used_up(daemon, "user")  # the time before counts by the size before
+    daemon.release(held["id"])
+    assert ask(daemon, "1").returncode == 5
+    daemon.stop()  # one that is killed loses a minute
+    daemon.start()
+    assert "used up" in ask(daemon, "1").stderr
+    row, = [r for r in carve_json(daemon, "limits")["limits"] if r["limit"] == "gpu_hours"]
+    assert row["unit"] == "gpu_hours" and row["renews"].startswith(next_month()) and row["used"] >= float(SOON)
+    asker = Asker(daemon, vram="1", wait_for=600)
+    waits = wait_until(lambda: waiting(daemon))
+    assert "used up" in daemon.call("GET", f"/v1/explain/{waits[0]['id']}").json["message"]
+    carve_json(daemon, "quota", "set", str(ME), "--gpu-hours", "100")
+    asker.join(60)
+    assert asker.answer.status == 201
+
+
+@needs_root
+def test_hours_of_a_group_are_the_sum_of_members_whom_the_kernel_knows(shared):
+    carve_json(shared, "quota", "set", "--group", str(STUDENTS), "--gpu-hours", SOON)
+    carve_json(shared, "quota", "set", "--group", str(GUESTS), "--each", "--gpu-hours", SOON)
+    assert ask(shared, "40", user=ALICE, groups=[STUDENTS, GUESTS]).returncode == 0
+    wait_until(lambda: used_up(shared, "group", user=ALICE, groups=[STUDENTS]))
+    carve(shared, "session", "release", user=ALICE)
+    # Alice is in the group by her process alone, and has no session any more.
+    refused = ask(shared, "1", user=BOB, groups=[STUDENTS])
+    assert f"your group {STUDENTS}'s quota is {SOON} GPU-hours in a month for all its members together" in refused.stderr
+    assert ask(shared, "1", user=BOB, groups=[GUESTS]).returncode == 0
+    refused = ask(shared, "1", user=ALICE, groups=[GUESTS])
+    assert f"your group {GUESTS}'s quota is {SOON} GPU-hours in a month for each member" in refused.stderr
+    assert ask(shared, "1", user=ALICE).returncode == 0
+
+
+@needs_admin
+def test_hours_of_which_a_tenth_is_left_are_told_once_a_month(daemon):
+    def near():
+        events = daemon.call("GET", "/v1/events?from=0").json["events"]
+        return [(e["subject"], e["after"]) for e in events if e["kind"] == "quota.near"]
+
+    carve_json(daemon, "quota", "set", str(ME), "--gpu-hours", SOON)
+    daemon.grant(vram="40")
+    wait_until(near)
+    wait_until(lambda: used_up(daemon, "user"))
+    (subject, after), = near()
+    assert subject == f"user {pwd.getpwuid(ME).pw_name}" and after.endswith(f" of {SOON} GPU-hours in this month")
+    assert float(after.split()[0]) >= 0.9 * float(SOON)

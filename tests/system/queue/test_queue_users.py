@@ -45,3 +45,22 @@ def test_a_job_larger_than_its_users_quota_is_refused_and_one_that_waits_for_it_
     assert queues.host.carve("quota", "remove", me).returncode == 0
     queues.open_gate()
     assert [queues.ended(id)["state"] for id in (first, second)] == ["done"] * 2
+
+
+def test_jobs_wait_for_the_next_month_once_the_hours_of_this_one_are_used_up(queues):
+    me = getpass.getuser()
+    queues.agent("half=0.5")
+    assert queues.host.carve("quota", "set", me, "--gpu-hours", "0.0005").returncode == 0
+    first = queues.witnessed(queues.gate())
+    queues.wait_state(first, "running")
+    wait_until(lambda: any(row["limit"] == "gpu_hours" and row["used"] >= row["value"]
+                           for row in queues.host.carve_json("limits")["limits"]))
+    second = queues.witnessed()
+    wait_until(lambda: "the GPU-hours of its user in this month are used up: the month starts anew on 2" in queues.job(second)["reason"])
+    assert queues.job(first)["state"] == "running"
+    assert queues.host.carve("quota", "set", me, "--gpu-hours", "0").returncode == 0
+    done = queues.host.carve("enqueue", "--queue", "half", "--", "true")
+    assert done.returncode == 5 and "quota" in done.stderr, done.stderr
+    assert queues.host.carve("quota", "set", me, "--gpu-hours", "unlimited").returncode == 0
+    queues.open_gate()
+    assert [queues.ended(id)["state"] for id in (first, second)] == ["done"] * 2
