@@ -18,6 +18,7 @@
 #include "daemon/api/api.h"
 #include "daemon/api/api_metrics.h"
 #include "daemon/api/api_upgrade.h"
+#include "daemon/api/api_web.h"
 #include "daemon/api/fresh.h"
 #include "daemon/api/http.h"
 #include "daemon/attach/attach.h"
@@ -497,7 +498,13 @@ HAND(metrics_free, job_mapping_free(node->job_mapping))
 HAND(metrics_stop, api_metrics_stop(node))
 
 HAND(http_round, http_prepare(node->http))
-HAND(http_room_tick, http_tick(node->http))
+
+static void http_room_tick(struct node *node)
+{
+	http_tick(node->http);
+	api_web_tick(node);
+}
+
 HAND(http_sampled, fresh_sampled(node))
 
 static void http_stop(struct node *node)

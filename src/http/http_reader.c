@@ -45,15 +45,48 @@ static int on_url(http_parser *parser, const char *text, size_t size)
 	return 0;
 }
 
-static void field_end(struct http_reader *r)
-{
-	static const char name[] = "expect", value[] = "100-continue";
+static const char *const field_names[HTTP_FIELDS] = {
+	[HTTP_FIELD_EXPECT] = "expect",
+	[HTTP_FIELD_HOST] = "host",
+	[HTTP_FIELD_ORIGIN] = "origin",
+	[HTTP_FIELD_SITE] = "sec-fetch-site",
+};
 
-	if (r->in_value && r->name_size == strlen(name) && r->value_size == strlen(value) &&
-	    !strncasecmp(r->name, name, strlen(name)) &&
-	    !strncasecmp(r->value, value, strlen(value)))
-		r->continues = true;
-	r->name_size = r->value_size = 0;
+static enum http_field field_of(const struct http_reader *r)
+{
+	enum http_field field = 0;
+
+	while (field < HTTP_FIELDS && (strlen(field_names[field]) != r->name_size ||
+				       strncasecmp(field_names[field], r->name, r->name_size) != 0))
+		field++;
+	return field;
+}
+
+/* The name is complete, as its value begins. A proxy may take another value of two than carve. */
+static int value_begin(struct http_reader *r)
+{
+	r->reading = field_of(r);
+	r->in_value = true;
+	r->value_size = 0;
+	if (r->reading == HTTP_FIELDS)
+		return 0;
+	if (r->fields & 1u << r->reading) {
+		wrong(r, HTTP_STATUS_BAD_REQUEST, "a field stands there twice");
+		return -1;
+	}
+	r->fields |= 1u << r->reading;
+	return 0;
+}
+
+/* http_parser takes the blanks before a value, and leaves those behind it. */
+static void value_end(struct http_reader *r)
+{
+	char *value = r->reading < HTTP_FIELDS ? r->field[r->reading] : NULL;
+	size_t size = value ? strlen(value) : 0;
+
+	while (size && (value[size - 1] == ' ' || value[size - 1] == '\t'))
+		value[--size] = '\0';
+	r->name_size = 0;
 	r->in_value = false;
 }
 
@@ -76,7 +109,7 @@ static int on_header_field(http_parser *parser, const char *text, size_t size)
 	if (r->head_ended)
 		return 0;
 	if (r->in_value)
-		field_end(r);
+		value_end(r);
 	piece_append(r->name, sizeof(r->name), &r->name_size, text, size);
 	return 0;
 }
@@ -85,8 +118,13 @@ static int on_header_value(http_parser *parser, const char *text, size_t size)
 {
 	struct http_reader *r = parser->data;
 
-	r->in_value = true;
-	piece_append(r->value, sizeof(r->value), &r->value_size, text, size);
+	if (r->head_ended)
+		return 0;
+	if (!r->in_value && value_begin(r) < 0)
+		return -1;
+	/* The last byte stays zero. */
+	if (r->reading < HTTP_FIELDS)
+		piece_append(r->field[r->reading], HTTP_FIELD_SIZE - 1, &r->value_size, text, size);
 	return 0;
 }
 
@@ -94,7 +132,11 @@ static int on_headers_complete(http_parser *parser)
 {
 	struct http_reader *r = parser->data;
 
-	field_end(r);
+	if (r->in_value)
+		value_end(r);
+	const char *expects = http_reader_field(r, HTTP_FIELD_EXPECT);
+
+	r->continues = expects && !strcasecmp(expects, "100-continue");
 	r->head_ended = true;
 	if (parser->http_major != 1) {
 		wrong(r, HTTP_STATUS_HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1 is spoken here");
@@ -141,6 +183,11 @@ void http_reader_next(struct http_reader *r)
 {
 	http_reader_free(r);
 	http_reader_begin(r, r->parser.type, r->target_max);
+}
+
+const char *http_reader_field(const struct http_reader *r, enum http_field field)
+{
+	return r->fields & 1u << field ? r->field[field] : NULL;
 }
 
 void http_reader_free(struct http_reader *r)

@@ -16,6 +16,17 @@ enum http_step {
 	HTTP_STEP_WRONG, /* this is no HTTP/1: `status` and `fault` say why */
 };
 
+/* The fields of a request whose values are kept. A request with two of a kind is WRONG. */
+enum http_field {
+	HTTP_FIELD_EXPECT,
+	HTTP_FIELD_HOST,
+	HTTP_FIELD_ORIGIN,
+	HTTP_FIELD_SITE, /* Sec-Fetch-Site */
+	HTTP_FIELDS,
+};
+/* The room for a value; a longer one is cut. */
+#define HTTP_FIELD_SIZE 64
+
 struct http_reader {
 	http_parser parser;
 	enum http_step step;
@@ -30,12 +41,17 @@ struct http_reader {
 	size_t part_size;
 	unsigned status;   /* HTTP's, of a request that is WRONG */
 	const char *fault; /* in words */
-	/* The beginning of the field that is being read. */
-	char name[8], value[16];
+	unsigned fields; /* a bit for each enum http_field that the head had */
+	char field[HTTP_FIELDS][HTTP_FIELD_SIZE];
+	/* The beginning of the name that is being read, and the field whose value is read. */
+	char name[16];
 	size_t name_size, value_size;
+	enum http_field reading; /* HTTP_FIELDS: a field that is not kept */
 	bool in_value;
 };
 
+/* The value of a field of the head, NULL where the head has no such field. */
+const char *http_reader_field(const struct http_reader *r, enum http_field field);
 /* `target_max` is 0 for answers, which have no target. */
 void http_reader_begin(struct http_reader *r, enum http_parser_type type, size_t target_max);
 /* Begins with the next message, after END. The target of the last message is freed. */

@@ -4,19 +4,20 @@ import { label } from "./slices.js";
 import { colour, percent } from "./units.js";
 
 const SECONDS = 30;
-let turns = [];
+let turns = [], open = [];
 
 // Adds the turns of an answer of /v1/timeslicing/trace and forgets old ones.
 export function keep(trace) {
   const known = new Set(turns.map((t) => `${t.session} ${t.opened_ns}`));
   turns.push(...trace.turns.filter((t) => !known.has(`${t.session} ${t.opened_ns}`)));
+  open = trace.open.map((turn) => ({ ...turn, closed_ns: trace.now_ns }));
   turns = turns.filter((t) => t.closed_ns > trace.now_ns - (SECONDS + 5) * 1e9);
 }
 
 const at = (ns, now) => Math.min(100, Math.max(0, 100 * (1 - (now - ns) / (SECONDS * 1e9))));
 
 function lane(gpu, row, now) {
-  const shown = turns.filter((turn) => turn.session === row.id && turn.gpus.includes(gpu.gpu) && turn.closed_ns > now - SECONDS * 1e9);
+  const shown = [...turns, ...open].filter((turn) => turn.session === row.id && turn.gpus.includes(gpu.gpu) && turn.closed_ns > now - SECONDS * 1e9);
   return svg("svg", { class: "lane", role: "img", "aria-label": `received ${percent(row.received_minute)} in the last minute` },
     ...shown.map((turn) => {
       const from = at(turn.opened_ns, now);

@@ -60,8 +60,7 @@ async function look() {
   latest = { version, gpus: list, sessions, slicing, now_ns: trace?.now_ns || 0, queues: queue, jobs };
   if (Date.now() - reportAt > REPORT_EVERY_MS) {
     reportAt = Date.now();
-    latest.report = await optional("/v1/report?since=30d&by=user", null);
-    draw.report = latest.report;
+    draw.report = await optional("/v1/report?by=user", null);
   }
   status("live", "live");
   tell(null);

@@ -116,6 +116,8 @@ static void test_a_client_may_wait_before_its_body(void **state)
 		     "[POST /]a!");
 	requests_are("POST / HTTP/1.1\r\nExpecting: 100-continue\r\nContent-Length: 1\r\n\r\na",
 		     "[POST /]a!");
+	requests_are("POST / HTTP/1.1\r\nExpect: 100-continue\r\nEXPECT: 100-continue\r\n\r\n",
+		     "400");
 	requests_are("POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\na",
 		     "[POST / last]a!");
 }
@@ -393,9 +395,50 @@ static void test_an_answer_before_the_request_is_read(void **state)
 	}
 }
 
+/* Whatever pieces the head comes in. */
+static void fields_of_the_head_are_kept(void **state)
+{
+	static const char text[] = "GET / HTTP/1.1\r\nHost:  localhost:8080 \r\nOrigin:\r\n"
+				   "Sec-Fetch-Site-Not: x\r\nsec-FETCH-site: same-origin\r\n\r\n";
+	struct http_reader r;
+
+	for (size_t by = 1; by <= strlen(text); by++) {
+		http_reader_begin(&r, HTTP_REQUEST, TARGET_MAX);
+		for (size_t at = 0; text[at]; at += MIN(by, strlen(text + at))) {
+			const char *data = text + at;
+			size_t size = MIN(by, strlen(data));
+
+			while (size)
+				assert_int_not_equal(http_reader_take(&r, &data, &size),
+						     HTTP_STEP_WRONG);
+		}
+		assert_string_equal(http_reader_field(&r, HTTP_FIELD_HOST), "localhost:8080");
+		assert_string_equal(http_reader_field(&r, HTTP_FIELD_ORIGIN), "");
+		assert_string_equal(http_reader_field(&r, HTTP_FIELD_SITE), "same-origin");
+		assert_null(http_reader_field(&r, HTTP_FIELD_EXPECT));
+		http_reader_free(&r);
+	}
+}
+
+static void long_value_of_a_field_is_cut(void **state)
+{
+	char text[512];
+	const char *data = text;
+	struct http_reader r;
+
+	snprintf(text, sizeof(text), "GET / HTTP/1.1\r\nHost: %0300d\r\n\r\n", 0);
+	size_t size = strlen(text);
+	http_reader_begin(&r, HTTP_REQUEST, TARGET_MAX);
+	assert_int_equal(http_reader_take(&r, &data, &size), HTTP_STEP_HEAD);
+	assert_int_equal(strlen(http_reader_field(&r, HTTP_FIELD_HOST)), HTTP_FIELD_SIZE - 1);
+	http_reader_free(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(fields_of_the_head_are_kept),
+		cmocka_unit_test(long_value_of_a_field_is_cut),
 		cmocka_unit_test(test_requests_come_in_pieces),
 		cmocka_unit_test(test_chunks),
 		cmocka_unit_test(test_requests_follow_each_other),

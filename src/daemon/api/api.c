@@ -26,6 +26,8 @@
 #include "daemon/api/api_sessions.h"
 #include "daemon/api/api_slicing.h"
 #include "daemon/api/api_upgrade.h"
+#include "daemon/api/api_web.h"
+#include "daemon/api/browser.h"
 #include "daemon/api/fresh.h"
 #include "daemon/api/http.h"
 #include "daemon/api/mig_api.h"
@@ -66,6 +68,9 @@ struct route {
 };
 
 static const struct route routes[] = {
+	{"GET", "/", false, false, api_get_page},
+	{"GET", "/web/", true, false, api_get_page_file},
+	{"GET", "/v1/web/news", false, false, api_get_news},
 	{"GET", "/metrics", false, false, api_get_metrics},
 	{"GET", "/v1/version", false, true, get_version},
 	{"GET", "/v1/gpus", false, true, get_gpus},
@@ -225,7 +230,15 @@ static void on_proved(void *context, int rc)
 void api_handle(struct call *call)
 {
 	struct privileges *privileges = &call->node->privileges;
+	const struct browser_fields fields = {.host = call_field(call, HTTP_FIELD_HOST),
+					      .origin = call_field(call, HTTP_FIELD_ORIGIN),
+					      .site = call_field(call, HTTP_FIELD_SITE)};
+	const char *refusal = browser_refusal(&fields, call->method);
 
+	if (refusal) {
+		answer_failed(call, HTTP_STATUS_FORBIDDEN, EXIT_CODE_NOT_PERMITTED, "%s", refusal);
+		return;
+	}
 	if (call->peer.uid != 0 || call->peer.of_pod || !strcmp(call->method, "GET") ||
 	    !privileges_guarded(privileges)) {
 		route_handle(call);

@@ -145,7 +145,7 @@ static void scrape_end(struct scrape *s, bool failed)
 	health->scrapes++;
 	health->scrape_ns += s->spent_ns;
 	scrape_free(s);
-	call_reply_as(call, HTTP_STATUS_OK, METRICS_CONTENT_TYPE, text);
+	call_reply_as(call, HTTP_STATUS_OK, &(struct call_form){METRICS_CONTENT_TYPE, ""}, text);
 }
 
 /* Goes on with it for FAIR_STEP_NS. */

@@ -285,10 +285,10 @@ static void on_too_many(void *arg, int fd)
 	static const char body[] =
 		"{\"error\":{\"code\":4,\"message\":\"you have too many connections to carved\","
 		"\"hint\":\"close some, or wait for a moment\"}}";
-	char head[320];
+	char head[HTTP_ANSWER_HEAD_SIZE];
 	struct iovec parts[] = {
 		{head, http_answer_head(head, sizeof(head), HTTP_STATUS_SERVICE_UNAVAILABLE,
-					HTTP_TYPE_JSON, sizeof(body) - 1, "close")},
+					&http_json, sizeof(body) - 1, "close")},
 		{(void *)body, sizeof(body) - 1}};
 	struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
 

@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "daemon/host/peer.h"
+#include "http/http_reader.h"
 
 struct error;
 struct http_server;
@@ -42,8 +43,14 @@ void call_reply(struct call *call, unsigned status, json_t *body);
 char *call_text(json_t *body);
 /* Likewise a JSON text, from malloc, which becomes the call's; NULL: out of memory. */
 void call_reply_text(struct call *call, unsigned status, char *text);
-/* The same with a text of another type than JSON. */
-void call_reply_as(struct call *call, unsigned status, const char *type, char *text);
+/* What an answer is, in HTTP's head: its type, and further fields, each with its end of line. */
+struct call_form {
+	const char *type, *fields;
+};
+/* Replies with a text that is not JSON. `text` becomes the call's, as in call_reply_text(). */
+void call_reply_as(struct call *call, unsigned status, const struct call_form *form, char *text);
+/* A field of the request's head, NULL where there is none. It lives as long as the call. */
+const char *call_field(const struct call *call, enum http_field field);
 /* JSON of words that may name what a target had, which need not be UTF-8, or that may be cut within
  * a character. */
 json_t *call_words(const char *words);

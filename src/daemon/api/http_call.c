@@ -89,6 +89,11 @@ void call_fairly(struct call *call, call_answer answer, void *arg)
 
 /* ---- answers ----------------------------------------------------------------------------- */
 
+const char *call_field(const struct call *call, enum http_field field)
+{
+	return http_reader_field(&((const struct http_connection *)call)->reader, field);
+}
+
 const char *call_argument(struct call *call, const char *name)
 {
 	return http_target_argument(&http_connection_of(call)->target, name);
@@ -126,8 +131,10 @@ void call_reply(struct call *call, unsigned status, json_t *body)
 	call_reply_text(call, status, call_text(body));
 }
 
-size_t http_answer_head(char *buf, size_t room, unsigned status, const char *type, size_t size,
-			const char *connection)
+const struct call_form http_json = {"application/json", ""};
+
+size_t http_answer_head(char *buf, size_t room, unsigned status, const struct call_form *form,
+			size_t size, const char *connection)
 {
 	time_t now = time(NULL);
 	struct tm at;
@@ -137,8 +144,8 @@ size_t http_answer_head(char *buf, size_t room, unsigned status, const char *typ
 		(void)strftime(date, sizeof(date), "%a, %d %b %Y %H:%M:%S GMT", &at);
 	int n = snprintf(buf, room,
 			 "HTTP/1.1 %u %s\r\nDate: %s\r\nContent-Type: %s\r\n"
-			 "Content-Length: %zu\r\n%s%s%s\r\n",
-			 status, http_status_str(status), date, type, size,
+			 "Content-Length: %zu\r\n%s%s%s%s\r\n",
+			 status, http_status_str(status), date, form->type, size, form->fields,
 			 connection ? "Connection: " : "", connection ? connection : "",
 			 connection ? "\r\n" : "");
 	return MIN((size_t)MAX(n, 0), room - 1);
@@ -146,10 +153,10 @@ size_t http_answer_head(char *buf, size_t room, unsigned status, const char *typ
 
 void call_reply_text(struct call *call, unsigned status, char *text)
 {
-	call_reply_as(call, status, HTTP_TYPE_JSON, text);
+	call_reply_as(call, status, &http_json, text);
 }
 
-void call_reply_as(struct call *call, unsigned status, const char *type, char *text)
+void call_reply_as(struct call *call, unsigned status, const struct call_form *form, char *text)
 {
 	struct http_connection *c = http_connection_of(call);
 	struct http_answer *answer = &c->answer;
@@ -158,14 +165,14 @@ void call_reply_as(struct call *call, unsigned status, const char *type, char *t
 		c->server->refused++;
 	if (text && !(text = answer_count(c, text))) {
 		status = HTTP_STATUS_TOO_MANY_REQUESTS;
-		type = HTTP_TYPE_JSON;
+		form = &http_json;
 		text = strdup("{\"error\":{\"code\":1,\"message\":\"you have too many answers of "
 			      "carved that you do not read\",\"hint\":\"read them, or close their "
 			      "connections\"}}");
 	}
 	if (!text) {
 		status = HTTP_STATUS_INTERNAL_SERVER_ERROR;
-		type = HTTP_TYPE_JSON;
+		form = &http_json;
 		text = strdup(
 			"{\"error\":{\"code\":1,\"message\":\"out of memory\",\"hint\":\"\"}}");
 	}
@@ -174,7 +181,7 @@ void call_reply_as(struct call *call, unsigned status, const char *type, char *t
 				 : c->reader.parser.http_minor == 0 ? "keep-alive"
 								    : NULL;
 
-	answer->head_size = http_answer_head(answer->head, sizeof(answer->head), status, type, size,
+	answer->head_size = http_answer_head(answer->head, sizeof(answer->head), status, form, size,
 					     connection);
 	answer->text = text;
 	answer->size = c->headless ? 0 : size;

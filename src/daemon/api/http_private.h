@@ -18,6 +18,9 @@
 /* The most bytes that a connection reads in one turn. */
 #define HTTP_TURN_BYTES 16384u
 
+/* Room for the head of an answer, the fields of the page (api_web.c) included. */
+#define HTTP_ANSWER_HEAD_SIZE 768u
+
 struct http_server {
 	struct node *node;
 	call_answer answer;
@@ -47,7 +50,7 @@ struct http_body {
 
 /* An answer that goes out. */
 struct http_answer {
-	char head[320];
+	char head[HTTP_ANSWER_HEAD_SIZE];
 	size_t head_size;
 	char *text; /* owned */
 	size_t size, sent;
@@ -124,8 +127,9 @@ void http_call_abort(struct http_connection *c, const char *why);
 void http_call_drop_body(struct http_connection *c);
 /* The answer is out, or the connection ends: frees what belongs to the call. */
 void http_call_end(struct http_connection *c);
-#define HTTP_TYPE_JSON "application/json"
-/* The head of an answer with a body of `size` bytes of that type; `connection` is a field's value
+/* JSON. */
+extern const struct call_form http_json;
+/* The head of an answer with a body of `size` bytes of that form; `connection` is a field's value
  * or NULL. Returns its length. */
-size_t http_answer_head(char *buf, size_t room, unsigned status, const char *type, size_t size,
-			const char *connection);
+size_t http_answer_head(char *buf, size_t room, unsigned status, const struct call_form *form,
+			size_t size, const char *connection);

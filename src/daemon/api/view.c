@@ -97,12 +97,16 @@ static const char *policy_text(const struct pool *pool)
 json_t *view_version(const struct node *node)
 {
 	const struct pool *pool = &node->pool;
+	char host[HOST_NAME_MAX + 1] = "";
+
+	(void)gethostname(host, sizeof(host));
 
 	return json_pack(
-		"{s:s, s:i, s:o, s:s, s:b, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:s}",
-		"version", CARVE_VERSION, "pid", (int)getpid(), "started", view_time(node->started),
-		"driver_version", pool->gpus ? gpus_driver_version(pool->gpus) : "", "system",
-		node->options.system, "ready", node->ready, "no_gpu_reason",
+		"{s:s, s:s, s:i, s:o, s:s, s:b, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:s}",
+		"version", CARVE_VERSION, "host", host, "pid", (int)getpid(), "started",
+		view_time(node->started), "driver_version",
+		pool->gpus ? gpus_driver_version(pool->gpus) : "", "system", node->options.system,
+		"ready", node->ready, "no_gpu_reason",
 		pool->state == POOL_NO_GPU ? pool->why.message : "", "limited",
 		shortcomings_json(node), "limited_notes", limited_notes(), "config_error",
 		*node->config_wrong ? json_string(node->config_wrong) : json_null(), "vanished",

@@ -1,0 +1,101 @@
+/* The page asks for lists as `carve top` does. It learns when from server-sent events: each answer
+ * is one event, and the browser asks again at once. So an open page is one call that waits, as
+ * calls for an agent's jobs are, and needs nothing else of the HTTP server. */
+#include "daemon/api/api_web.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "daemon/api/answer.h"
+#include "daemon/api/http.h"
+#include "daemon/node.h"
+#include "daemon/session/sessions.h"
+#include "web/files.h"
+
+/* Seconds between two looks of a page while there are sessions, and while there are none. */
+#define NEWS_S 2u
+#define NEWS_IDLE_S 10u
+
+/* All that the page loads is here, and it runs no script that a name could have brought along. */
+#define PAGE_FIELDS                                                                          \
+	"Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; " \
+	"img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "          \
+	"frame-ancestors 'none'\r\n"                                                         \
+	"X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"                \
+	"Cross-Origin-Opener-Policy: same-origin\r\nCache-Control: no-cache\r\n"
+
+struct listener {
+	struct listener *next;
+	struct call *call;
+};
+
+static struct listener *listeners;
+static unsigned idle_s; /* since the last news */
+
+void api_get_page(struct call *call, const char *unused)
+{
+	api_get_page_file(call, "page.html");
+}
+
+void api_get_page_file(struct call *call, const char *name)
+{
+	for (const struct web_file *file = web_files; file->name; file++)
+		if (!strcmp(file->name, name)) {
+			call_reply_as(call, HTTP_STATUS_OK,
+				      &(struct call_form){file->type, PAGE_FIELDS},
+				      strdup(file->text));
+			return;
+		}
+	answer_failed(call, HTTP_STATUS_NOT_FOUND, EXIT_CODE_USAGE, "the page has no file %.64s",
+		      name);
+}
+
+static void on_gone(struct call *call)
+{
+	struct listener **at = &listeners;
+
+	while (*at && (*at)->call != call)
+		at = &(*at)->next;
+	struct listener *gone = *at;
+	if (gone)
+		*at = gone->next;
+	free(gone);
+}
+
+void api_get_news(struct call *call, const char *unused)
+{
+	struct listener *listener = malloc(sizeof(*listener));
+
+	if (!listener) {
+		call_reply_text(call, HTTP_STATUS_INTERNAL_SERVER_ERROR, NULL);
+		return;
+	}
+	*listener = (struct listener){.next = listeners, .call = call};
+	listeners = listener;
+	call_defer(call, on_gone);
+}
+
+static void news_reply(struct call *call, void *unused)
+{
+	static const struct call_form form = {"text/event-stream", "Cache-Control: no-store\r\n"};
+
+	call_reply_as(call, HTTP_STATUS_OK, &form, strdup("retry: 100\nevent: news\ndata: {}\n\n"));
+}
+
+void api_web_tick(struct node *node)
+{
+	bool busy = node->sessions.count || node->waiting.budget.total;
+	struct listener *told;
+
+	if (++idle_s < (busy ? NEWS_S : NEWS_IDLE_S))
+		return;
+	idle_s = 0;
+	while ((told = listeners)) {
+		struct call *call = told->call;
+
+		listeners = told->next;
+		free(told);
+		call_fairly(call, news_reply, NULL);
+	}
+}
