@@ -41,7 +41,7 @@ struct http_reader {
 	size_t part_size;
 	unsigned status;   /* HTTP's, of a request that is WRONG */
 	const char *fault; /* in words */
-	unsigned fields; /* a bit for each enum http_field that the head had */
+	unsigned fields;   /* a bit for each enum http_field that the head had */
 	char field[HTTP_FIELDS][HTTP_FIELD_SIZE];
 	/* The beginning of the name that is being read, and the field whose value is read. */
 	char name[16];

@@ -12,7 +12,7 @@ import { percent, size } from "./units.js";
 
 const $ = (id) => document.getElementById(id);
 const REPORT_EVERY_MS = 60000, JOBS_SHOWN = 100;
-let latest = null, reportAt = 0, asking = false, again = false, source = null;
+let latest = null, reportAt = 0, asking = false, again = false, source = null, newsAt = 0;
 
 async function get(path) {
   const answer = await fetch(path, { headers: { Accept: "application/json" }, cache: "no-store" });
@@ -124,8 +124,13 @@ function listen() {
   source = null;
   if (document.hidden) return;
   source = new EventSource("/v1/web/news");
-  source.addEventListener("news", refresh);
+  source.addEventListener("news", () => {
+    newsAt = Date.now();
+    refresh();
+  });
+  // Each answer ends with its news. An end without news says that carved has gone, or refuses.
   source.onerror = () => {
+    if (Date.now() - newsAt > 500) refresh();
     if (source?.readyState === EventSource.CLOSED) setTimeout(listen, 3000);
   };
 }

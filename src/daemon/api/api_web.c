@@ -13,8 +13,9 @@
 #include "daemon/session/sessions.h"
 #include "web/files.h"
 
-/* Seconds between two looks of a page while there are sessions, and while there are none. */
-#define NEWS_S 2u
+/* Seconds between two news while there are sessions, and while there are none. A browser asks again
+ * a second after each. */
+#define NEWS_S 1u
 #define NEWS_IDLE_S 10u
 
 /* All that the page loads is here, and it runs no script that a name could have brought along. */
@@ -80,7 +81,8 @@ static void news_reply(struct call *call, void *unused)
 {
 	static const struct call_form form = {"text/event-stream", "Cache-Control: no-store\r\n"};
 
-	call_reply_as(call, HTTP_STATUS_OK, &form, strdup("retry: 100\nevent: news\ndata: {}\n\n"));
+	call_reply_as(call, HTTP_STATUS_OK, &form,
+		      strdup("retry: 1000\nevent: news\ndata: {}\n\n"));
 }
 
 void api_web_tick(struct node *node)

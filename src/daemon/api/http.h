@@ -43,7 +43,7 @@ void call_reply(struct call *call, unsigned status, json_t *body);
 char *call_text(json_t *body);
 /* Likewise a JSON text, from malloc, which becomes the call's; NULL: out of memory. */
 void call_reply_text(struct call *call, unsigned status, char *text);
-/* What an answer is, in HTTP's head: its type, and further fields, each with its end of line. */
+/* HTTP's head names the type of an answer. Each of the further fields ends with its end of line. */
 struct call_form {
 	const char *type, *fields;
 };

@@ -44,7 +44,7 @@ def check(answer, path, method):
     responses = API["paths"][path][method]["responses"]
     assert str(answer.status) in responses, (path, method, answer.status, answer.json)
     content = responses[str(answer.status)]["content"]
-    if "text/plain" in content:
+    if content.keys() & {"text/plain", "text/event-stream"}:
         return answer.text
     schema = content["application/json"]["schema"]
     assert mismatches(answer.json, schema) == []

@@ -1,0 +1,109 @@
+"""Debian's Chromium, driven by its chromedriver; and a port of this machine that leads to a Unix socket, as `ssh -L` makes it."""
+import base64
+import json
+import re
+import socket
+import subprocess
+import threading
+import urllib.request
+
+from conftest import PATIENCE, wait_until
+
+ARGUMENTS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
+
+
+class Port:
+    """Each connection to the port goes on to the socket."""
+
+    def __init__(self, path):
+        self.path, self.listener = str(path), socket.socket()
+        self.listener.bind(("127.0.0.1", 0))
+        self.listener.listen(64)
+        self.number = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                here, _ = self.listener.accept()
+            except OSError:
+                return
+            there = socket.socket(socket.AF_UNIX)
+            try:
+                there.connect(self.path)
+            except OSError:
+                here.close()
+                continue
+            for ends in ((here, there), (there, here)):
+                threading.Thread(target=self.pump, args=ends, daemon=True).start()
+
+    @staticmethod
+    def pump(one, other):
+        try:
+            while data := one.recv(65536):
+                other.sendall(data)
+        except OSError:
+            pass
+        for end in (one, other):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def close(self):
+        self.listener.close()
+
+
+class Browser:
+    def __init__(self, dir):
+        self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        for line in self.driver.stdout:
+            if found := re.search(r"started successfully on port (\d+)", line):
+                break
+        self.base = f"http://127.0.0.1:{found[1]}/session"
+        options = {"args": [*ARGUMENTS, f"--user-data-dir={dir}"]}
+        self.base += "/" + self.ask("POST", "", {"capabilities": {"alwaysMatch": {
+            "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}}})["sessionId"]
+
+    def ask(self, method, path, body=None):
+        request = urllib.request.Request(self.base + path, method=method, headers={"Content-Type": "application/json"},
+                                         data=None if body is None else json.dumps(body).encode())
+        with urllib.request.urlopen(request, timeout=2 * PATIENCE) as answer:
+            return json.load(answer)["value"]
+
+    def devtools(self, command, **parameters):
+        return self.ask("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
+
+    def size(self, width, height, dark=False):
+        self.devtools("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+
+    def go(self, url):
+        self.ask("POST", "/url", {"url": url})
+
+    def run(self, script):
+        return self.ask("POST", "/execute/sync", {"script": script, "args": []})
+
+    def text(self, selector):
+        return self.run(f"return document.querySelector({json.dumps(selector)})?.innerText || ''")
+
+    def wait(self, script):
+        return wait_until(lambda: self.run(script), step=0.1)
+
+    def press(self, keys):
+        for key in keys:
+            self.devtools("Input.dispatchKeyEvent", type="keyDown", key=key, text=key if len(key) == 1 else "")
+            self.devtools("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    def picture(self):
+        return base64.b64decode(self.ask("GET", "/screenshot"))
+
+    def complaints(self):
+        return [entry["message"] for entry in self.ask("POST", "/se/log", {"type": "browser"})]
+
+    def close(self):
+        try:
+            self.ask("DELETE", "")
+        finally:
+            self.driver.kill()
+            self.driver.wait()
