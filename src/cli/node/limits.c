@@ -28,7 +28,7 @@ static void amount_print(const json_t *row, const char *key, const char *none, s
 	else if (!strcmp(unit, "bytes"))
 		column_print(cell, "%s", units_format_bytes(number, text));
 	else if (!strcmp(unit, "ns"))
-		column_print(cell, "%s", units_format_rough_duration(number, text));
+		column_print(cell, "%s", units_format_exact_duration(number, text));
 	else if (!strcmp(unit, "gpu_hours"))
 		column_print(cell, "%.6g", json_number_value(value));
 	else

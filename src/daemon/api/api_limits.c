@@ -6,6 +6,7 @@
 #include "daemon/api/answer.h"
 #include "daemon/api/api_owners_limits.h"
 #include "daemon/api/api_quota_limits.h"
+#include "daemon/api/api_time_limits.h"
 #include "daemon/api/http.h"
 #include "daemon/api/limits_row.h"
 #include "daemon/api/view.h"
@@ -13,6 +14,7 @@
 /* Each policy that binds users, in the order of `carve limits`. */
 static void (*const sources[])(struct limits_view *view) = {
 	api_quota_limits,
+	api_time_limits,
 	api_owners_limits,
 	api_living_limits,
 };

@@ -38,12 +38,17 @@ struct idle {
 
 /* ---- the policy -------------------------------------------------------------------------- */
 
+bool idle_exempts(struct idle *idle, uid_t uid, gid_t gid, const struct groups *groups)
+{
+	return idle && (idle->unknown || exempt_has_owner(&idle->exempt, uid, gid, groups));
+}
+
 /* Sessions that root's services keep, as the Kubernetes plugin does for a pod, end with what they
  * were made for. */
 static bool is_exempt(struct idle *idle, const struct session *s)
 {
-	return idle->unknown || (s->record.kept && s->record.uid == 0) ||
-	       exempt_has_owner(&idle->exempt, s->record.uid, s->record.gid, &s->record.groups);
+	return (s->record.kept && s->record.uid == 0) ||
+	       idle_exempts(idle, s->record.uid, s->record.gid, &s->record.groups);
 }
 
 /* A name may be a directory server's, and its user somebody whose work is to be spared. */

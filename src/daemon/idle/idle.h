@@ -9,10 +9,12 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "core/idle.h"
 
 struct exempt_names;
+struct groups;
 struct idle;
 struct session;
 struct sessions;
@@ -29,6 +31,8 @@ int idle_start(struct sessions *sessions, const struct idle_hooks *hooks, void *
  * known nobody is released. Takes `idle` NULL. */
 void idle_set(struct idle *idle, const struct idle_policy *policy, const struct exempt_names *users,
 	      const struct exempt_names *groups);
+/* Whether the policy spares a user of these groups, or every user. Takes `idle` NULL. */
+bool idle_exempts(struct idle *idle, uid_t uid, gid_t gid, const struct groups *groups);
 /* Each second. */
 void idle_tick(struct idle *idle);
 /* Takes NULL. A look that still runs ends by itself. */

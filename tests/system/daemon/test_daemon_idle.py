@@ -131,8 +131,9 @@ def test_an_idle_session_is_warned_and_then_released(daemon_with):
     assert shown["reason"] == REASON.format("4s")
     assert shown["idle_since"] is None and not shown["idle_warned"]
     assert daemon.gpu()["available_bytes"] == 80 * GIB
-    log = daemon.log()
-    assert log.index("session.idle_warned") < log.index("session.idle_released")
+    events = [e for e in daemon.call("GET", "/v1/events?from=0").json["events"] if e["subject"] == f"session {session['id']}"]
+    assert [e["kind"] for e in events] == ["session.idle_warned", "session.idle_released"]
+    assert events[0]["text"].startswith("no GPU time for 2s, released in ") and events[1]["text"].startswith("no GPU time for 4s")
 
 
 def test_work_withdraws_a_warning(daemon_with, member_of):

@@ -122,3 +122,26 @@ def test_a_session_that_roots_service_keeps_has_no_default(daemon_with):
         pytest.skip("needs root")
     daemon = daemon_with(session_timeout_max="1h")
     assert daemon.grant(vram="1", ephemeral=False, kept=True)["ends_at"] is None
+
+
+def limits_of(daemon):
+    return {row["limit"]: (row["value"], row["name"]) for row in daemon.call("GET", "/v1/limits").json["limits"]
+            if row["unit"] == "ns"}
+
+
+def test_limits_show_each_time_and_the_key_that_sets_it(daemon_with):
+    daemon = daemon_with(session_timeout_default="8h", session_timeout_max="1d", job_time_max="90m", idle_timeout="2h")
+    second = 10**9
+    assert limits_of(daemon) == {
+        "session_timeout_default_ns": (8 * 3600 * second, "session_timeout_default"),
+        "session_timeout_max_ns": (24 * 3600 * second, "session_timeout_max"),
+        "job_time_default_ns": (5400 * second, "job_time_max"), "job_time_max_ns": (5400 * second, "job_time_max"),
+        "idle_timeout_ns": (7200 * second, "idle_timeout")}
+    said = subprocess.run([BUILD / "carve", "--host", daemon.runtime / "carved.sock", "limits"], capture_output=True, text=True,
+                          env=clean_env(), timeout=60).stdout
+    assert "session time-out, longest" in said and "1h30m" in said and "carved.json, idle_timeout" in said
+    daemon.set()
+    assert set(limits_of(daemon).values()) == {(None, None)}
+    if os.geteuid() == 0:
+        daemon.set(idle_timeout="2h", idle_exempt={"users": ["root"]})
+        assert limits_of(daemon)["idle_timeout_ns"] == (None, "idle_exempt")
