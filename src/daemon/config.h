@@ -4,7 +4,7 @@
  *   driver's figures: "report" (shown and logged), or "kill": its processes are killed
  * - "over_tolerance": "64MiB": so much more is nothing, in MiB or GiB
  * - "over_seconds": 3: and it has to last so long
- * - "history_sessions": 10000: ended sessions that are kept for `session list --all`
+ * - "history_sessions": 50000: ended sessions that are kept for `session list --all`
  * - "history_per_minute": 600: and of these so many of one user that end within a minute
  * - "living_sessions": 4096: sessions at a time; one user has half of what others leave
  * - "living_jobs": 4000000: jobs that have not ended, likewise; a request counts for some ten more,

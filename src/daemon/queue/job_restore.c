@@ -14,6 +14,7 @@
 #include "daemon/queue/job_table.h"
 #include "daemon/queue/job_waits.h"
 #include "daemon/queue/queue_context.h"
+#include "daemon/report/report.h"
 #include "daemon/session/session.h"
 #include "daemon/session/sessions.h"
 #include "proto/shim.h"
@@ -37,8 +38,8 @@ static int64_t claim_in(const struct queues *q, const char *text)
 static void grants_restore(struct job *job)
 {
 	json_t *list = json_loads(job->record.place, 0, NULL), *item;
-	const struct session *session =
-		session_find(job->queues->host.sessions, job->record.session);
+	const struct queues_host *host = &job->queues->host;
+	struct session *session = session_find(host->sessions, job->record.session);
 	size_t count = json_array_size(list), i;
 
 	job->grants = calloc(count + 1, sizeof(*job->grants));
@@ -55,6 +56,8 @@ static void grants_restore(struct job *job)
 				};
 	}
 	job->compute = session ? session->record.compute : 0;
+	if (session)
+		report_named(host->report, session, job->record.name);
 	json_decref(list);
 }
 

@@ -70,6 +70,8 @@ void report_renew(struct report *report);
 
 /* The session was granted; `name` is its job's, or its own. */
 void report_began(struct report *report, struct session *session, const char *name);
+/* It is a job's of that name, which a daemon before this one started. */
+void report_named(struct report *report, struct session *session, const char *name);
 /* It is a job's, which waited that long for it. */
 void report_job(struct report *report, struct session *session, const char *name,
 		uint64_t waited_ns);

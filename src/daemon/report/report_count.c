@@ -194,8 +194,7 @@ void report_refused(struct report *report, const struct peer *peer, const char *
 
 /* ---- living sessions --------------------------------------------------------------------- */
 
-/* A session of the daemon before: it was counted up to the moment in the database. Its job's name
- * is not known any more, so that it counts by its own. */
+/* A session of the daemon before: it was counted up to the moment in the database. */
 static void session_resume(struct report *report, struct session *s)
 {
 	uint64_t now = now_monotonic_ns();
@@ -215,4 +214,12 @@ void report_count(struct report *report, struct session *s)
 		session_resume(report, s);
 	if (s->counted)
 		session_count(report, s);
+}
+
+void report_named(struct report *report, struct session *s, const char *name)
+{
+	if (!s->counted)
+		session_resume(report, s);
+	if (s->counted)
+		snprintf(s->counted->name, sizeof(s->counted->name), "%s", name);
 }

@@ -185,17 +185,23 @@ static int statements_prepare(struct database *d)
 	return 0;
 }
 
-static int page_size(sqlite3 *db)
+/* The number that a pragma answers; 0: none. */
+static sqlite3_int64 pragma_number(sqlite3 *db, const char *pragma)
 {
 	sqlite3_stmt *stmt;
-	int size = 0;
+	sqlite3_int64 number = 0;
 
-	if (sqlite3_prepare_v2(db, "PRAGMA page_size", -1, &stmt, NULL) == SQLITE_OK) {
+	if (sqlite3_prepare_v2(db, pragma, -1, &stmt, NULL) == SQLITE_OK) {
 		if (sqlite3_step(stmt) == SQLITE_ROW)
-			size = sqlite3_column_int(stmt, 0);
+			number = sqlite3_column_int64(stmt, 0);
 		sqlite3_finalize(stmt);
 	}
-	return MAX(size, 512);
+	return number;
+}
+
+static sqlite3_int64 page_size(sqlite3 *db)
+{
+	return MAX(pragma_number(db, "PRAGMA page_size"), 512);
 }
 
 /* Under ulimit -f the log goes into the database before it has a quarter of what a file may have:
@@ -213,7 +219,7 @@ static int log_bound(struct database *d)
 }
 
 /* Room that the file takes beforehand, in steps of as many bytes: sessions with the usual history
- * take some 5 MiB. The log is merged before it has as much, and gets a quarter more. */
+ * take some 15 MiB. The log is merged before it has as much, and gets a quarter more. */
 #define ROOM (16 << 20)
 /* On a disk that has less than this many times that, nothing is taken. */
 #define ROOM_PART 8u
@@ -234,14 +240,15 @@ static bool room_is_there(const char *path)
 	       file_size_limit() == UINT64_MAX;
 }
 
-/* A write in the file's and the log's room needs none of the disk's. SQLite keeps the file
- * at whole steps, and the log in place when it is closed. The log's room is behind its end, so that
- * SQLite does not see it. */
+/* A write in the file's and the log's room needs none of the disk's. At each start the file has
+ * half a step that is not used. SQLite keeps the file at whole steps, and the log in place when it
+ * is closed. The log's room is behind its end, so that SQLite does not see it. */
 static void room_take(const struct database *d, const char *path)
 {
 	char log[FILE_SIZE];
 	int step = ROOM, stay = 1;
-	sqlite3_int64 least = 1;
+	sqlite3_int64 used = pragma_number(d->db, "PRAGMA page_count") * page_size(d->db);
+	sqlite3_int64 least = used + ROOM / 2;
 	bool there = d->keeps_room && room_is_there(path);
 
 	if (!there && !(d->keeps_room && room_is_kept(path)))

@@ -27,9 +27,9 @@ struct store;
 /* "NAMESPACE/POD/CONTAINER" of Kubernetes. */
 #define STORE_POD_SIZE 384
 #define STORE_REASON_SIZE 64
-/* Ended sessions that are kept for `list --all`, unless store_keep_history() says otherwise; at
- * times a few more. */
-#define STORE_HISTORY_DEFAULT 10000u
+/* Ended sessions that are kept for `list --all`, unless store_keep_history() says otherwise: a
+ * month of 30 users with 50 sessions a day. A session takes some 300 bytes, so all take 15 MiB. */
+#define STORE_HISTORY_DEFAULT 50000u
 /* The most of these that are of one user and ended within a minute. */
 #define STORE_HISTORY_PER_MINUTE_DEFAULT 600u
 
@@ -117,8 +117,8 @@ struct store_boot {
 /* Says in which life of the host this is, before sessions are read: those that were living in
  * another one ended with it. */
 int store_boot(struct store *store, const struct store_boot *boot, unsigned *ret_ended);
-/* From now on so many ended sessions are kept; what lies behind goes with the next that end. If
- * more than `per_minute` of one user's end within a minute, each further one takes the place of
+/* From now on so many ended sessions are kept; older ones go with the next that end, 64 at a time.
+ * If more than `per_minute` of one user's end within a minute, each further one takes the place of
  * that user's oldest. */
 void store_keep_history(struct store *store, uint32_t sessions, uint32_t per_minute);
 

@@ -27,10 +27,7 @@ enum statement {
 	OVER_RENAME,
 	GPU_PEAK,
 	HOLDERS_END,
-	HISTORY_EDGE,
-	HISTORY_OTHERS,
-	HISTORY_OWNER_EDGE,
-	HISTORY_OWNER_OLDEST,
+	HISTORY_COUNT,
 	HISTORY_OWNER_GPUS_DELETE,
 	HISTORY_OWNER_OVER_DELETE,
 	HISTORY_OWNER_DELETE,
@@ -142,7 +139,6 @@ struct store {
 	sqlite3_stmt *statement[STATEMENTS];
 	uint32_t history;
 	struct rate history_rate; /* sessions that ended, by owner */
-	unsigned ended_untrimmed; /* sessions since history_trim() last looked */
 	struct store_boot boot;
 	bool on_disk;              /* it is to survive a power cut */
 	bool boot_due;             /* the database does not have it yet */
@@ -172,3 +168,7 @@ int store_boot_record(struct store *store);
  * argument. */
 int store_unrecorded_add(void *arg, const struct store_session *session);
 void store_unrecorded_drop(struct unrecorded **at);
+
+/* In the transaction that ends a session of this owner: forgets what is beyond the bounds of the
+ * history. 0 or -errno. */
+int store_history_ended(struct store *store, uid_t owner);

@@ -5,16 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/host/log.h"
 #include "daemon/host/owner.h"
 #include "daemon/store/store_db.h"
-
-/* Ended sessions: how often the history is looked at for too many of them. */
-#define HISTORY_TRIM_EVERY 250
 
 /* Values of the column `ephemeral`: what a session lives as long as. */
 enum {
@@ -197,90 +191,6 @@ int store_session_move(struct store *store, const struct store_session *session)
 	return rc < 0 ? rc : store_finish(store, gpus_put(store, GPU_MOVE, session));
 }
 
-void store_keep_history(struct store *store, uint32_t sessions, uint32_t per_minute)
-{
-	store->history = sessions;
-	store->history_rate.most = per_minute;
-	store->ended_untrimmed = HISTORY_TRIM_EVERY;
-}
-
-/* The end of the newest session that is to be forgotten. 0: there is none; or -errno. */
-static int64_t edge_find(sqlite3_stmt *stmt)
-{
-	int64_t edge = 0;
-	int rc = row_get_numbers(stmt, &edge, 1);
-
-	return rc < 0 && rc != -ENOENT ? rc : edge;
-}
-
-/* Three statements of which ?1 is the edge and ?2 the owner. */
-static int forget(struct store *store, enum statement first, int64_t edge, uid_t owner)
-{
-	int rc = 0;
-
-	for (enum statement which = first; which < first + 3 && rc == 0; which++)
-		rc = store_run(store, which, ROW_NUMBER(edge), ROW_NUMBER(owner));
-	return rc;
-}
-
-/* Forgets those of this owner beyond half of the history, where others are in it, too. */
-static int owner_trim(struct store *store, uid_t owner)
-{
-	int64_t others;
-	int rc = row_get_numbers(
-		row_bind(store_statement(store, HISTORY_OTHERS), ROW_NUMBER(owner)), &others, 1);
-
-	if (rc < 0)
-		return 0;
-	int64_t edge = edge_find(row_bind(store_statement(store, HISTORY_OWNER_EDGE),
-					  ROW_NUMBER(owner), ROW_NUMBER(store->history / 2)));
-	return edge > 0 ? forget(store, HISTORY_OWNER_GPUS_DELETE, edge, owner) : (int)edge;
-}
-
-/* Forgets what lies behind the last store->history ended sessions; those of this owner first, where
- * it has more than half of them, so that nobody fills the history. Finding the edge walks over all
- * of those, so it is looked for once in a while only. */
-static int history_trim(struct store *store, uid_t owner)
-{
-	if (store->ended_untrimmed++ < HISTORY_TRIM_EVERY)
-		return 0;
-	store->ended_untrimmed = 0;
-	int64_t edge = 0;
-	for (int i = 0; i < 2; i++) {
-		edge = edge_find(
-			row_bind(store_statement(store, HISTORY_EDGE), ROW_NUMBER(store->history)));
-		if (edge <= 0)
-			return (int)edge;
-		int rc = i == 0 ? owner_trim(store, owner)
-				: forget(store, HISTORY_GPUS_DELETE, edge, owner);
-		if (rc < 0)
-			return rc;
-	}
-	return 0;
-}
-
-/* One that ends many sessions a minute keeps the newest of them, and nobody else's history gets
- * shorter by them. */
-static int rate_trim(struct store *store, uid_t owner)
-{
-	/* As with all budgets. */
-	if (owner == 0 || owner == geteuid())
-		return 0;
-	enum rate_verdict verdict = rate_note(&store->history_rate, owner, now_monotonic_ns());
-
-	if (verdict == RATE_WITHIN)
-		return 0;
-	if (verdict == RATE_FIRST_BEYOND)
-		log_event(
-			LOG_WARNING,
-			"history.dropped uid=%u reason=\"more than %u of its sessions ended within "
-			"a minute: its oldest are forgotten\"",
-			(unsigned)owner, store->history_rate.most);
-	int64_t edge = edge_find(
-		row_bind(store_statement(store, HISTORY_OWNER_OLDEST), ROW_NUMBER(owner)));
-	return edge > 0 ? forget(store, HISTORY_OWNER_GPUS_DELETE, edge, owner) : (int)edge;
-}
-
 int store_over_put(struct store *store, const struct store_session *session)
 {
 	return store_run(store, OVER_PUT, ROW_TEXT(session->id), ROW_NUMBER(session->over_killed),
@@ -305,9 +215,7 @@ int store_session_end(struct store *store, const struct store_session *session)
 	for (size_t i = 0; i < ARRAY_SIZE(gone) && rc == 0; i++)
 		rc = store_run(store, gone[i], ROW_TEXT(session->id));
 	if (rc == 0)
-		rc = rate_trim(store, owner_of(session->uid));
-	if (rc == 0)
-		rc = history_trim(store, owner_of(session->uid));
+		rc = store_history_ended(store, owner_of(session->uid));
 	return store_finish(store, rc);
 }
 
