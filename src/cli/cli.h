@@ -136,6 +136,7 @@ enum cli_option_id {
 	OPT_REPORT_UNTIL,
 	OPT_REPORT_BY,
 	OPT_CSV,
+	OPT_RECORD_COMMAND,
 	OPT_COUNT,
 };
 

@@ -190,6 +190,8 @@ const struct cli_option cli_options[] = {
 	{OPT_REPORT_UNTIL, "until", "WHEN", "the last day: 7d (ago), or 2026-11-30 (today)"},
 	{OPT_REPORT_BY, "by", "KEY", "one row for each user, group, gpu or name (user)",
 	 "user group gpu name"},
+	{OPT_RECORD_COMMAND, "record-command", NULL,
+	 "keep the command and its exit status in the session's history"},
 	{OPT_CSV, "csv", NULL, "print comma-separated values, for a spreadsheet"},
 	{OPT_CDI_ALL, "all", NULL, "for all sessions; remove: all specs"},
 	{OPT_COUNT, NULL, NULL, NULL},
@@ -213,8 +215,8 @@ const struct cli_verb cli_verbs[] = {
 	 1, CLI_SYNTAX_MIXED, cli_session_release},
 	{"run", "[--] CMD [ARG]...", "run a command in a slice",
 	 "carve run --vram 2 python3 train.py",
-	 SIZE_OPTIONS | BIT(OPT_EPHEMERAL) | BIT(OPT_SESSION) | BIT(OPT_ISOLATION) |
-		 BIT(OPT_VERBOSE),
+	 SIZE_OPTIONS | BIT(OPT_EPHEMERAL) | BIT(OPT_SESSION) | BIT(OPT_RECORD_COMMAND) |
+		 BIT(OPT_ISOLATION) | BIT(OPT_VERBOSE),
 	 1, -1, CLI_SYNTAX_COMMAND, cli_run},
 	{"podman run", "IMAGE [CMD [ARG]...]", "run a container in a slice, with podman",
 	 "carve podman run --vram 8 --rm IMAGE nvidia-smi", CONTAINER_OPTIONS, 0, -1,

@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "cli/session/run_choice.h"
 #include "cli/session/run_idle.h"
+#include "cli/session/run_record.h"
 #include "cli/session/session_grant.h"
 #include "cli/session/slice_request.h"
 #include "client/client.h"
@@ -352,8 +353,11 @@ static int run_outside(const struct cli *cli, const struct slice_request *reques
 	launch.registers = true;
 	launch.started = on_started;
 	launch.started_arg = &(struct running){&client, choice.session};
+	int64_t record =
+		run_record_wanted(cli) ? run_record_begin(&client, launch.session, launch.argv) : 0;
 	rc = launch_run(&launch, err);
 	run_idle_end();
+	run_record_end(&client, record, rc < 0 ? err->code : rc);
 	finish(cli, &client, &choice);
 	return rc;
 }

@@ -1,4 +1,5 @@
 #include <inttypes.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -58,6 +59,31 @@ static void gpus_fill(const json_t *session, int64_t now, struct cell *cell)
 	column_print(cell, "%s", session_gpus_text(session, text));
 }
 
+/* NULL: none is recorded. */
+static const json_t *last_command(const json_t *session)
+{
+	const json_t *commands = json_object_get(session, "commands");
+
+	return json_array_get(commands, json_array_size(commands) - 1);
+}
+
+static void exit_fill(const json_t *session, int64_t now, struct cell *cell)
+{
+	const json_t *code = json_object_get(last_command(session), "exit_code");
+
+	if (json_is_integer(code))
+		column_print(cell, "%" JSON_INTEGER_FORMAT, json_integer_value(code));
+	else
+		column_print(cell, "-");
+}
+
+static void command_fill(const json_t *session, int64_t now, struct cell *cell)
+{
+	const char *text = session_text(last_command(session), "command");
+
+	column_print(cell, "%s", *text ? text : "-");
+}
+
 /* Moments are short, as a row has to fit a terminal; `session show` and JSON tell them exactly. */
 static const struct column columns[] = {
 	{"ID", "id", FORMAT_KNOWN},
@@ -75,8 +101,24 @@ static const struct column columns[] = {
 	{"PEAK", "gpus.peak_bytes", FORMAT_LONG_BYTES},
 	{"SHARE", "received", FORMAT_PERCENT},
 	{"REASON", "reason", FORMAT_KNOWN},
+	/* These columns are of use where a command was recorded. */
+	{"EXIT", .fill = exit_fill},
+	{"COMMAND", .fill = command_fill},
 };
-#define HISTORY_COLUMNS 4
+#define HISTORY_COLUMNS 6
+#define COMMAND_COLUMNS 2
+
+static size_t columns_count(bool all, const json_t *sessions)
+{
+	size_t i;
+	json_t *session;
+
+	if (!all)
+		return ARRAY_SIZE(columns) - HISTORY_COLUMNS;
+	json_array_foreach(sessions, i,
+			   session) if (last_command(session)) return ARRAY_SIZE(columns);
+	return ARRAY_SIZE(columns) - COMMAND_COLUMNS;
+}
 
 /* Which sessions are marked in the table, and why. */
 static void beyond_print(const json_t *sessions)
@@ -121,8 +163,7 @@ int cli_session_list(struct cli *cli, struct error *err)
 		return rc;
 	if (cli->value[OPT_JSON])
 		return output_json(sessions, err);
-	table_print_rows(columns, ARRAY_SIZE(columns) - (cli->value[OPT_ALL] ? 0 : HISTORY_COLUMNS),
-			 sessions);
+	table_print_rows(columns, columns_count(cli->value[OPT_ALL] != NULL, sessions), sessions);
 	beyond_print(sessions);
 	idle_print(sessions);
 	return 0;

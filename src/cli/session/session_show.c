@@ -115,6 +115,26 @@ static void around_print(const json_t *session)
 		       units_format_bytes(session_number(session, "over_killed_bytes"), size));
 }
 
+/* Those that the owner had recorded. */
+static void commands_print(const json_t *commands)
+{
+	size_t i;
+	json_t *command;
+
+	json_array_foreach(commands, i, command)
+	{
+		const json_t *code = json_object_get(command, "exit_code");
+
+		printf("command:   %s, began %s", session_text(command, "command"),
+		       session_text(command, "began"));
+		if (json_is_integer(code))
+			printf(", ended %s with exit status %" JSON_INTEGER_FORMAT "\n",
+			       session_text(command, "ended"), json_integer_value(code));
+		else
+			puts(", no exit status is known");
+	}
+}
+
 static void session_print(const json_t *session)
 {
 	size_t i;
@@ -143,6 +163,7 @@ static void session_print(const json_t *session)
 			   json_object_get(session, "ended_pids"));
 	if (json_array_size(json_object_get(session, "command_pids")))
 		pids_print("commands: ", json_object_get(session, "command_pids"));
+	commands_print(json_object_get(session, "commands"));
 	around_print(session);
 	share_print(session);
 	json_array_foreach(json_object_get(session, "gpus"), i, item) gpu_print(item);

@@ -19,6 +19,7 @@
 #include "daemon/api/api_metrics.h"
 #include "daemon/api/api_outside.h"
 #include "daemon/api/api_quota.h"
+#include "daemon/api/api_recorded.h"
 #include "daemon/api/api_release.h"
 #include "daemon/api/api_report.h"
 #include "daemon/api/api_resize.h"
@@ -77,6 +78,8 @@ static const struct route routes[] = {
 	{"GET", "/v1/sessions", false, true, api_get_sessions},
 	{"POST", "/v1/sessions", false, true, api_post_session},
 	{"POST", "/v1/commands", false, false, api_post_command},
+	{"POST", "/v1/commands/recorded", false, false, api_post_recorded},
+	{"PATCH", "/v1/commands/recorded/", true, false, api_patch_recorded},
 	{"POST", "/v1/upgrade", false, false, api_upgrade_post},
 	{"GET", "/v1/outside", false, false, api_get_outside},
 	{"POST", "/v1/explain", false, false, api_post_explain},

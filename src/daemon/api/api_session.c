@@ -205,7 +205,8 @@ void api_get_session(struct call *call, const char *id)
 				       &call->peer));
 	} else if (!s && !meant.count && ended_meant(call, id, &record) &&
 		   peer_permitted(&call->peer, record.uid)) {
-		call_reply(call, HTTP_STATUS_OK, view_ended(&record, &call->peer));
+		call_reply(call, HTTP_STATUS_OK,
+			   view_ended(call->node->store, &record, &call->peer));
 	} else if ((s = api_session_or_reply(call, id)) != NULL) {
 		call_reply(call, HTTP_STATUS_OK, view_session(s, &call->peer));
 	}

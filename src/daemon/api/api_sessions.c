@@ -118,7 +118,7 @@ static int ended_add(void *arg, const struct store_session *session)
 	struct listing *l = arg;
 
 	l->place.ended = (struct store_place){session->ended, session->created, session->row};
-	json_array_append_new(l->list, view_ended(session, l->viewer));
+	json_array_append_new(l->list, view_ended(l->node->store, session, l->viewer));
 	return 0;
 }
 

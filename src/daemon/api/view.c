@@ -13,6 +13,7 @@
 #include "daemon/api/api_slicing.h"
 #include "daemon/api/http.h"
 #include "daemon/api/view_owners.h"
+#include "daemon/api/view_recorded.h"
 #include "daemon/host/limited.h"
 #include "daemon/host/names.h"
 #include "daemon/lease/leases.h"
@@ -664,8 +665,9 @@ static json_t *again_json(const struct store_session *record, const struct peer 
 						  : json_null();
 }
 
-static json_t *record_json(const struct store_session *record, const struct session *session,
-			   const char *state, const struct peer *viewer)
+static json_t *record_json(struct store *store, const struct store_session *record,
+			   const struct session *session, const char *state,
+			   const struct peer *viewer)
 {
 	bool permitted = peer_permitted(viewer, record->uid);
 	/* The owners of ended sessions are nobody else's business. */
@@ -724,18 +726,20 @@ static json_t *record_json(const struct store_session *record, const struct sess
 						  : 0));
 	json_object_set_new(json, "over_killed", answer_number(record->over_killed));
 	json_object_set_new(json, "over_killed_bytes", answer_number(record->over_killed_bytes));
+	json_object_set_new(json, "commands", view_recorded(store, record->id));
 	return json;
 }
 
 json_t *view_session(const struct session *session, const struct peer *viewer)
 {
-	return record_json(&session->record, session,
+	return record_json(session->sessions->store, &session->record, session,
 			   session->state == SESSION_ACTIVE ? "active" : "ending", viewer);
 }
 
-json_t *view_ended(const struct store_session *session, const struct peer *viewer)
+json_t *view_ended(struct store *store, const struct store_session *session,
+		   const struct peer *viewer)
 {
-	return record_json(session, NULL, "ended", viewer);
+	return record_json(store, session, NULL, "ended", viewer);
 }
 
 json_t *view_waiter(const struct node *node, const struct waiter *waiter, unsigned position,

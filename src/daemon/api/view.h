@@ -14,6 +14,7 @@ struct slice_request;
 struct place_result;
 struct session;
 struct store_drain;
+struct store;
 struct store_session;
 struct waiter;
 
@@ -42,4 +43,5 @@ json_t *view_waiter(const struct node *node, const struct waiter *waiter, unsign
  * not ephemeral, that somebody or something else ended. */
 bool view_may_ask_again(const struct store_session *session, const struct peer *viewer);
 /* A session that has ended. */
-json_t *view_ended(const struct store_session *session, const struct peer *viewer);
+json_t *view_ended(struct store *store, const struct store_session *session,
+		   const struct peer *viewer);

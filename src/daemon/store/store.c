@@ -142,6 +142,11 @@ static const char *const migrations[] = {
 	" UPDATE history SET count=count+1 WHERE owner IN (NEW.owner, -2); END;"
 	"CREATE TRIGGER session_forgotten AFTER DELETE ON session WHEN OLD.ended > 0 BEGIN"
 	" UPDATE history SET count=count-1 WHERE owner IN (OLD.owner, -2); END;",
+	/* Commands that users had recorded with their sessions. */
+	"CREATE TABLE recorded(number INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL,"
+	" uid INTEGER NOT NULL, began INTEGER NOT NULL, ended INTEGER NOT NULL DEFAULT 0,"
+	" exit_code INTEGER NOT NULL DEFAULT 0, text TEXT NOT NULL);"
+	"CREATE INDEX recorded_session ON recorded(session, number);",
 	NULL,
 };
 
@@ -188,12 +193,16 @@ static const char *const texts[STATEMENTS] = {
 		"DELETE FROM session_gpu WHERE session IN (SELECT id " HISTORY_OWNER_OLDEST ")",
 	[HISTORY_OWNER_OVER_DELETE] =
 		"DELETE FROM over_killed WHERE session IN (SELECT id " HISTORY_OWNER_OLDEST ")",
+	[HISTORY_OWNER_RECORDED_DELETE] =
+		"DELETE FROM recorded WHERE session IN (SELECT id " HISTORY_OWNER_OLDEST ")",
 	[HISTORY_OWNER_DELETE] =
 		"DELETE FROM session WHERE rowid IN (SELECT rowid " HISTORY_OWNER_OLDEST ")",
 	[HISTORY_GPUS_DELETE] =
 		"DELETE FROM session_gpu WHERE session IN (SELECT id " HISTORY_OLDEST ")",
 	[HISTORY_OVER_DELETE] =
 		"DELETE FROM over_killed WHERE session IN (SELECT id " HISTORY_OLDEST ")",
+	[HISTORY_RECORDED_DELETE] =
+		"DELETE FROM recorded WHERE session IN (SELECT id " HISTORY_OLDEST ")",
 	[HISTORY_DELETE] = "DELETE FROM session WHERE rowid IN (SELECT rowid " HISTORY_OLDEST ")",
 	[HOLDER_ADD] = "INSERT INTO holder VALUES(?,?,?)",
 	[COMMAND_PUT] = "INSERT OR REPLACE INTO command VALUES(?1,?2,?3,?4)",
@@ -275,6 +284,16 @@ static const char *const texts[STATEMENTS] = {
 	[EXPORTER_REMOVE] = "DELETE FROM exporter WHERE session=?1 AND position=?2",
 	[EXPORTERS] = "SELECT session, position, uuid, slice, remains, kept, given, exports "
 		      "FROM exporter",
+	[RECORDED_ADD] = "INSERT INTO recorded(session, uid, began, text) VALUES(?1,?2,?3,?4)",
+	[RECORDED_TRIM] =
+		"DELETE FROM recorded WHERE session=?1 AND number <= (SELECT number FROM recorded "
+		"WHERE session=?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)",
+	[RECORDED_END] = "UPDATE recorded SET ended=?2, exit_code=?3 WHERE number=?1",
+	[RECORDED_FIND] = "SELECT number, session, uid, began, ended, exit_code, text FROM "
+			  "recorded WHERE number=?1",
+	[RECORDED_OF] = "SELECT number, session, uid, began, ended, exit_code, text FROM recorded "
+			"WHERE session=?1 ORDER BY number",
+	[RECORDED_RENAME] = "UPDATE recorded SET session=?2 WHERE session=?1",
 	[TALLY_STATE_GET] = "SELECT iif(boot=?1 AND boot<>'', until, 0), until_realtime, began "
 			    "FROM tally_state",
 	[TALLY_STATE_PUT] = "INSERT OR REPLACE INTO tally_state VALUES(1,?1,?2,?3,?4)",

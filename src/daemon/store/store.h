@@ -417,3 +417,29 @@ int store_notice_put(struct store *store, const struct store_notice *notice);
 int store_notice_is_seen(struct store *store, uid_t uid, bool *ret);
 int store_notice_see(struct store *store, uid_t uid);
 const char *store_boot_id(const struct store *store);
+
+/* ---- recorded commands ---- */
+
+/* A session keeps the newest of them. */
+#define STORE_RECORDED_MOST 8
+#define STORE_RECORDED_SIZE 256
+
+/* A command that its user had recorded. Times in ns since 1970. */
+struct store_recorded {
+	int64_t number;
+	char session[STORE_ID_SIZE];
+	uid_t uid;
+	int64_t began, ended; /* ended is 0 while it goes on, or if nobody told of its end */
+	int32_t exit_code;    /* 128 + n where signal n ended it */
+	char text[STORE_RECORDED_SIZE];
+};
+
+/* Sets the number. */
+int store_recorded_add(struct store *store, struct store_recorded *recorded);
+/* Sets ended and exit_code. */
+int store_recorded_end(struct store *store, const struct store_recorded *recorded);
+/* -ENOENT: there is none of that number, or no longer. */
+int store_recorded_find(struct store *store, int64_t number, struct store_recorded *ret);
+/* Those of a session, oldest first. */
+typedef int (*store_recorded_cb)(void *arg, const struct store_recorded *recorded);
+int store_recorded_each(struct store *store, const char *session, store_recorded_cb cb, void *arg);

@@ -29,12 +29,12 @@ static int64_t history_count(struct store *store, int64_t owner)
 	return rc < 0 && rc != -ENOENT ? rc : count;
 }
 
-/* Forgets the `count` oldest by three statements, of all owners or of this one. */
+/* Forgets the `count` oldest by four statements, of all owners or of this one. */
 static int forget(struct store *store, enum statement first, int64_t count, uid_t owner)
 {
 	int rc = 0;
 
-	for (enum statement which = first; which < first + 3 && rc == 0; which++)
+	for (enum statement which = first; which < first + 4 && rc == 0; which++)
 		rc = store_run(store, which, ROW_NUMBER(count), ROW_NUMBER(owner));
 	return rc;
 }

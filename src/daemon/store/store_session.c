@@ -143,7 +143,8 @@ void store_unrecorded_drop(struct unrecorded **at)
  * is refused afterwards, and all of this undone. */
 static int session_rename(struct store *store, const char *id, const char *former)
 {
-	static const enum statement all[] = {SESSION_RENAME, GPUS_RENAME, OVER_RENAME};
+	static const enum statement all[] = {SESSION_RENAME, GPUS_RENAME, OVER_RENAME,
+					     RECORDED_RENAME};
 	int rc = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(all) && rc == 0; i++)
