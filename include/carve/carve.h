@@ -72,7 +72,7 @@ typedef struct carve_request {
 	/* where, and what else */
 	const char *gpu_compute; /* as --gpu-compute: "25%", "0.25" */
 	const char *gpu_ids;     /* only of these: "0,1", "0-2", "all" */
-	const char *name;        /* usable wherever an ID is */
+	const char *name;        /* usable wherever an ID is; none: the current session */
 	double wait_for;         /* seconds to wait for room at most; the call blocks so long */
 	double timeout;          /* seconds after which the session ends by itself; 0: none */
 	unsigned gpus;           /* on so many GPUs; 0: one */

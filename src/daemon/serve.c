@@ -97,7 +97,7 @@ static void time_end(struct session *s)
 
 	if (s->record.timeout_ns)
 		snprintf(why, sizeof(why), "its time of %s was up",
-			 units_format_rough_duration(s->record.timeout_ns, time));
+			 units_format_exact_duration(s->record.timeout_ns, time));
 	session_commands_end(s, NULL);
 	session_end(s, STORE_END_TIME, why);
 }

@@ -84,6 +84,7 @@ void settings_spread(struct node *node)
 	node->health.readers = readers_find(config);
 	node->quotas.defaults = config->defaults;
 	node->sessions.living.most = config->living_sessions;
+	node->waiting.owners_shown = config->show_owners != SHOW_OWNERS_NONE;
 	node->settling.over = (struct over_setting){
 		.kills = config->over_policy == OVER_KILL,
 		.tolerance_bytes = config->over_tolerance_bytes,

@@ -69,6 +69,7 @@ def test_owners_are_hidden_where_nobody_allows_it(make_shown, rule):
     assert row["owner"] is None and set(row) == SEEN - {"created"}
     assert owners(lab, BOB, groups=[TEAM]) == [(None, 1, 2 * GIB)]
     assert "held by" not in lab.carve(BOB, "gpu", "list", groups=[TEAM]).stdout
+    assert "who holds" not in lab.carve(BOB, "run", "--vram", "79", "true").stderr
     assert owners(lab, ALICE) == [(str(ALICE), 1, 2 * GIB)] == owners(lab, ROOT)
 
 
@@ -93,6 +94,8 @@ def test_names_stand_in_lists_top_and_explanations(make_shown):
     request(lab, ALICE, "--vram", "2", "--name", "more")
     for argv in (["gpu", "list"], ["explain", "--vram", "40", "--ephemeral"]):
         assert f"GPU 0 is held by {ALICE} 62 GiB in 2 sessions since " in lab.carve(MALLORY, *argv).stdout, argv
+    refused = lab.carve(MALLORY, "run", "--vram", "40", "true")
+    assert refused.returncode == 125 and refused.stderr.endswith("; `carve gpu list` shows who holds the GPUs\n"), refused.stderr
     explained = lab.carve_json(MALLORY, "explain", "--vram", "40")
     assert [o["owner"] for o in explained["gpus"][0]["owners"]] == [str(ALICE)]
     assert lab.carve(MALLORY, "session", "list").stdout.count(f" {ALICE} ") == 2

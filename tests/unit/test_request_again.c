@@ -42,7 +42,7 @@ static void test_all_that_a_session_was_requested_with_is_named(void **state)
 					.name = "train"};
 
 	says(&session, "carve session request --vram 4GiB --gpu-compute 25% --gpus 2 "
-		       "--session-timeout 90m --name train");
+		       "--session-timeout 1h30m --name train");
 }
 
 static void test_fractions_whole_gpus_and_profiles_are_named_as_such(void **state)

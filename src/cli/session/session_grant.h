@@ -19,7 +19,7 @@ int session_grant_request(const struct client *client, const struct slice_reques
  * applied. */
 void session_grant_print(const struct cli *cli, FILE *out, const char *prefix,
 			 const json_t *session);
-/* "carve: session s-7k2m9q ended: its time of 2 h was up". False: it goes on, or it ended as
+/* "carve: session s-7k2m9q ended: its time of 2h was up". False: it goes on, or it ended as
  * expected. */
 #define SESSION_END_SIZE 256
 bool session_end_text(const json_t *session, char buf[static SESSION_END_SIZE]);

@@ -5,21 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/macros.h"
 #include "base/units.h"
 
-/* A number with the largest unit of which it is a whole number. */
-struct unit {
+/* The largest unit of which the size is a whole number. */
+static const struct unit {
 	const char *name;
 	uint64_t size;
-};
-
-static const struct unit sizes[] = {{"GiB", 1ull << 30}, {"MiB", 1ull << 20}, {"B", 1}};
-static const struct unit times[] = {{"h", 3600000000000ull},
-				    {"m", 60000000000ull},
-				    {"s", 1000000000ull},
-				    {"ms", 1000000ull},
-				    {"us", 1000ull}};
+} units[] = {{"GiB", 1ull << 30}, {"MiB", 1ull << 20}, {"B", 1}};
 
 __attribute__((format(printf, 2, 3))) static void add(char *buf, const char *format, ...)
 {
@@ -32,14 +24,13 @@ __attribute__((format(printf, 2, 3))) static void add(char *buf, const char *for
 	va_end(args);
 }
 
-static void number_add(char *buf, const char *option, uint64_t number, const struct unit *units,
-		       size_t count)
+static void bytes_add(char *buf, uint64_t bytes)
 {
-	size_t i = 0;
+	const struct unit *unit = units;
 
-	while (i < count - 1 && number % units[i].size)
-		i++;
-	add(buf, " %s %" PRIu64 "%s", option, number / units[i].size, units[i].name);
+	while (bytes % unit->size)
+		unit++;
+	add(buf, " --vram %" PRIu64 "%s", bytes / unit->size, unit->name);
 }
 
 static void size_add(const struct store_session *session, char *buf)
@@ -53,7 +44,7 @@ static void size_add(const struct store_session *session, char *buf)
 	else if (session->kind == PLACE_FRACTION)
 		add(buf, " --gpu %g", session->compute / (double)SHARE_ONE);
 	else
-		number_add(buf, "--vram", gpu->requested, sizes, ARRAY_SIZE(sizes));
+		bytes_add(buf, gpu->requested);
 	if (session->kind == PLACE_BYTES && session->compute)
 		add(buf, " --gpu-compute %g%%", session->compute * 100.0 / SHARE_ONE);
 	if (session->kind != PLACE_WHOLE && session->gpu_count > 1)
@@ -62,11 +53,14 @@ static void size_add(const struct store_session *session, char *buf)
 
 const char *request_again(const struct store_session *session, char buf[static REQUEST_AGAIN_SIZE])
 {
+	char timeout[UNITS_TEXT_SIZE];
+
 	snprintf(buf, REQUEST_AGAIN_SIZE, "carve session request");
 	if (session->gpu_count)
 		size_add(session, buf);
 	if (session->timeout_ns)
-		number_add(buf, "--session-timeout", session->timeout_ns, times, ARRAY_SIZE(times));
+		add(buf, " --session-timeout %s",
+		    units_format_exact_duration(session->timeout_ns, timeout));
 	if (session->name[0])
 		add(buf, " --name %s", session->name);
 	return buf;

@@ -694,6 +694,17 @@ static void waited_in_vain(const struct waiter *w, struct error *err)
 	error_hint(err, "ask for less, or wait longer; carve session list shows what is held");
 }
 
+/* Room that others hold can be asked for, where users see who holds it. */
+static void owners_point_to(const struct waiting *waiting, const struct waiter *w,
+			    struct error *err)
+{
+	size_t used = strlen(err->hint);
+
+	if (waiting->owners_shown && !w->request.wait_ns && err->code == EXIT_CODE_NO_ROOM)
+		snprintf(err->hint + used, sizeof(err->hint) - used,
+			 "%s`carve gpu list` shows who holds the GPUs", used ? "; " : "");
+}
+
 static void grant_instances(struct waiting *waiting, struct waiter *w,
 			    const struct mig_grant *instances)
 {
@@ -808,8 +819,10 @@ static void waiter_settle(struct waiting *waiting, struct waiter *w, int rc,
 		else
 			grant(waiting, w, result, NULL);
 	} else if (!waits) {
-		if (rc == -EAGAIN)
+		if (rc == -EAGAIN) {
 			waited_in_vain(w, err);
+			owners_point_to(waiting, w, err);
+		}
 		waiter_report(waiting, w, "");
 		report_refused(waiting->report, &w->peer, w->request.name);
 		refuse(waiting, w, err);

@@ -89,6 +89,7 @@ struct waiting {
 	const struct time_limits *times; /* the default and the longest time-out of sessions */
 	struct waiter *first;            /* in the order in which they are served */
 	bool dirty;                      /* something changed that may let one through */
+	bool owners_shown;               /* users see who holds the GPUs (`show_owners`) */
 	struct budget budget;            /* the same, counted by user */
 };
 

@@ -290,7 +290,7 @@ def test_a_command_that_has_not_used_the_gpu_yet_is_inside(host):
 
 def test_time_that_is_up_ends_a_command_that_has_not_used_the_gpu(host):
     done = host.carve("run", "--ephemeral", "--vram", "2", "--session-timeout", "5", "sleep", "60", timeout=100)
-    assert done.returncode == 128 + signal.SIGTERM and "its time of 5 s was up" in done.stderr
+    assert done.returncode == 128 + signal.SIGTERM and "its time of 5s was up" in done.stderr
 
 
 def test_run_inside_a_slice(host):

@@ -7,6 +7,7 @@ import pytest
 
 from command import CARVE, GIB, active, fails
 from conftest import wait_until
+from policed import policed  # noqa: F401: a fixture
 
 WHICH = ("sh", "-c", "echo $CARVE_SESSION")
 
@@ -116,13 +117,13 @@ def end_of_time(host, *words):
 
 def test_a_session_whose_time_was_up_says_so_to_the_next_command(host):
     id = end_of_time(host, "--vram", "2.5")
-    said = (f"you have no current session: your session {id} ended at 20", "Z because its time of 1 s was up; ",
+    said = (f"you have no current session: your session {id} ended at 20", "Z because its time of 1s was up; ",
             "request a new one: carve session request --vram 2560MiB --session-timeout 1s\n")
     fails(host.carve("run", "true"), 125, "run: no size given, and ", *said)
     for argv in (["session", "show"], ["session", "resize", "2"], ["session", "release"]):
         fails(host.carve(*argv), 1, *said)
     shown = host.carve_json("session", "show", id)
-    assert (shown["ended_by"], shown["reason"], shown["current"]) == ("time", "its time of 1 s was up", False)
+    assert (shown["ended_by"], shown["reason"], shown["current"]) == ("time", "its time of 1s was up", False)
     assert host.run(shown["request_again"].replace("carve", str(CARVE), 1).split()).returncode == 0
     assert host.carve("session", "release").returncode == 0
     done = host.carve("run", "true")  # its owner ended the last one
@@ -131,12 +132,21 @@ def test_a_session_whose_time_was_up_says_so_to_the_next_command(host):
 
 def test_a_named_session_whose_time_was_up_says_so(host):
     id = end_of_time(host, "--gpu", "0.25", "--name", "train")
-    said = (f"your session {id} ended at 20", " because its time of 1 s was up; request a new one: ",
+    said = (f"your session {id} ended at 20", " because its time of 1s was up; request a new one: ",
             "carve session request --gpu 0.25 --session-timeout 1s --name train\n")
     fails(host.carve("run", "--session", "train", "true"), 125, *said)
     fails(host.carve("session", "release", "train"), 1, *said)
     assert host.carve_json("session", "show", "train")["id"] == id
     assert id not in host.carve("run", "true").stderr  # it was no current session
+
+
+def test_a_session_that_a_policy_released_says_so(policed):
+    policed(idle_timeout=4, idle_warning=2)
+    id = request(policed.host, "--vram", "1")
+    wait_until(lambda: policed.host.carve_json("session", "list") == [])
+    fails(policed.host.carve("run", "true"), 125, f"your session {id} ended at 20", "Z: it used no GPU time for 4s (idle_timeout); ",
+          "request a new one: carve session request --vram 1GiB\n")
+    assert policed.host.carve_json("session", "show", id)["ended_by"] == "policy"
 
 
 def test_an_end_of_ones_own_is_no_news(host):

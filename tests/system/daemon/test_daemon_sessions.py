@@ -419,7 +419,7 @@ def test_session_timeout(daemon):
     session = daemon.grant(vram="1", session_timeout=0.6)
     assert session["ends_at"]
     wait_until(lambda: daemon.call("GET", "/v1/sessions").json == [])
-    assert daemon.show(session["id"])["reason"] == "its time of 600 ms was up"
+    assert daemon.show(session["id"])["reason"] == "its time of 600ms was up"
 
 
 def test_one_off_ends_with_its_owner(daemon):
