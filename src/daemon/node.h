@@ -33,6 +33,7 @@ struct binding;
 struct events;
 struct fresh;
 struct http_server;
+struct gpu_time;
 struct job_mapping;
 struct idle;
 struct leases;
@@ -103,6 +104,7 @@ struct node {
 	struct http_server *http;
 	struct metrics_health health;
 	struct job_mapping *job_mapping;
+	struct gpu_time *gpu_time;
 	uv_check_t check;     /* a pass of the loop begins */
 	uv_prepare_t prepare; /* runs what was put off, before the loop sleeps */
 	uv_timer_t tick;

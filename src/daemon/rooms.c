@@ -32,6 +32,7 @@
 #include "daemon/host/rights.h"
 #include "daemon/idle/idle.h"
 #include "daemon/lease/leases.h"
+#include "daemon/metrics/gpu_time.h"
 #include "daemon/metrics/job_mapping.h"
 #include "daemon/mig/mig.h"
 #include "daemon/node.h"
@@ -489,13 +490,27 @@ static int http_start(struct node *node, struct error *err)
 static int metrics_start(struct node *node, struct error *err)
 {
 	node->job_mapping = job_mapping_new(&node->sessions);
-	return node->job_mapping ? api_metrics_start(node, err) : -ENOMEM;
+	node->gpu_time = gpu_time_new(&node->sessions);
+	return node->job_mapping && node->gpu_time ? api_metrics_start(node, err) : -ENOMEM;
 }
 
-HAND(metrics_tick, job_mapping_tick(node->job_mapping, node->config.metrics.job_mapping_dir))
-HAND(metrics_free, job_mapping_free(node->job_mapping))
+static void metrics_tick(struct node *node)
+{
+	job_mapping_tick(node->job_mapping, node->config.metrics.job_mapping_dir);
+	gpu_time_tick(node->gpu_time);
+}
 
-HAND(metrics_stop, api_metrics_stop(node))
+static void metrics_free(struct node *node)
+{
+	job_mapping_free(node->job_mapping);
+	gpu_time_free(node->gpu_time);
+}
+
+static void metrics_stop(struct node *node)
+{
+	gpu_time_stop(node->gpu_time);
+	api_metrics_stop(node);
+}
 
 HAND(http_round, http_prepare(node->http))
 

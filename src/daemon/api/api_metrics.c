@@ -26,6 +26,7 @@
 #include "daemon/api/metrics_view.h"
 #include "daemon/host/bounded_root.h"
 #include "daemon/host/owner.h"
+#include "daemon/metrics/gpu_time.h"
 #include "daemon/metrics/slices.h"
 #include "daemon/metrics/text.h"
 #include "daemon/node.h"
@@ -201,6 +202,7 @@ static void scrape_begin(struct call *call, void *unused)
 	struct budget *under_way = &call->node->health.under_way;
 	struct scrape *s = calloc(1, sizeof(*s));
 
+	gpu_time_want(call->node->gpu_time);
 	if (s && !budget_enter(under_way, call->peer.uid, &s->owner)) {
 		free(s);
 		call->node->health.refused++;

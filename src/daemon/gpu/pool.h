@@ -66,6 +66,7 @@ struct pool_gpu {
 	struct unlisted unlisted; /* changes between samples alone */
 	/* The least of that since no session said that some was its own. */
 	uint64_t unlisted_usual;
+	bool use_untold;  /* its driver does not tell what each process uses of it */
 	uint64_t outside; /* held by programs outside carve, as of the last sample */
 	uint64_t beyond;  /* the part of that which programs of sessions hold beyond their slices */
 	struct pool_shared shared[MIG_INSTANCES_MAX];

@@ -34,9 +34,10 @@ static const struct metrics_family families[SLICE_FAMILIES] = {
 	[SLICE_MEMORY_REFUSED] = {"carve_slice_memory_refused_bytes",
 				  "Sum of the allocations that did not fit into the slice.",
 				  METRICS_PLAIN, false},
-	[SLICE_GPU_SECONDS] = {"carve_slice_gpu_seconds_total",
-			       "GPU time of the slice: its turns where time is sliced.",
-			       METRICS_SECONDS, true},
+	[SLICE_GPU_SECONDS] =
+		{"carve_slice_gpu_seconds_total",
+		 "GPU time of the slice: its turns, or by the driver where time is not sliced.",
+		 METRICS_SECONDS, true},
 	[SLICE_WAIT_SECONDS] = {"carve_slice_wait_seconds_total",
 				"Time for which the slice wanted a turn and had none.",
 				METRICS_SECONDS, true},
@@ -133,7 +134,7 @@ static void memory_read(const struct session *session, uint32_t i, uint64_t *num
 }
 
 /* A slice without a process has zeros. Where time is not sliced nobody waits for a turn, and
- * nobody knows who used how much. */
+ * the driver's figures say who used how much. */
 static void time_read(const struct session *session, uint32_t i, const struct lease_standing *of,
 		      uint64_t *number)
 {
@@ -141,10 +142,13 @@ static void time_read(const struct session *session, uint32_t i, const struct le
 	bool sliced = position >= 0 && session->sessions->pool->gpu[position].mode != COMPUTE_OFF;
 	/* A ledger from before there were leases has no turns. */
 	bool known = sliced && (session->lease || !books_exist(&session->books));
+	bool told = position >= 0 && !sliced && !session->record.gpu[i].instance[0] &&
+		    !session->sessions->pool->gpu[position].use_untold;
 	uint32_t request, limit;
 
 	slicing_shares(session, &request, &limit);
-	number[SLICE_GPU_SECONDS] = known ? of->kept.held_ns : METRICS_NONE;
+	number[SLICE_GPU_SECONDS] =
+		known || told ? of->kept.held_ns + session->used_ns[i] : METRICS_NONE;
 	number[SLICE_WAIT_SECONDS] = of->kept.waited_ns;
 	number[SLICE_OVERRUN_SECONDS] = of->kept.overrun_ns;
 	number[SLICE_COMPUTE_REQUEST] = request;

@@ -35,6 +35,7 @@ void session_free(struct session *s)
 	close_fd(&s->wake_fd);
 	books_clear(&s->books);
 	free(s->pool_gpu);
+	free(s->used_ns);
 	free(s->record.gpu);
 	free(s);
 }
@@ -52,7 +53,8 @@ static struct session *session_new(struct sessions *sessions, const struct store
 	idle_begin(&s->idle.clock, now_monotonic_ns());
 	s->record.gpu = calloc(record->gpu_count, sizeof(*record->gpu));
 	s->pool_gpu = calloc(record->gpu_count, sizeof(*s->pool_gpu));
-	if (!s->record.gpu || !s->pool_gpu) {
+	s->used_ns = calloc(record->gpu_count, sizeof(*s->used_ns));
+	if (!s->record.gpu || !s->pool_gpu || !s->used_ns) {
 		session_free(s);
 		return NULL;
 	}

@@ -82,6 +82,9 @@ struct session {
 	uid_t owner; /* to whom it counts (budget.h) */
 	struct store_session record;
 	int *pool_gpu; /* record.gpu_count positions in the pool; -1: that GPU is gone */
+	/* Likewise the GPU time that its processes used while that was not sliced, as far as it was
+	 * measured (metrics/gpu_time.h). */
+	uint64_t *used_ns;
 	enum session_state state;
 	struct session_idle idle;
 	bool timed;                  /* something becomes of it by the clock */

@@ -211,6 +211,19 @@ def test_counters_of_slices_go_on_after_a_killed_daemon(make_host):
         program.communicate()
 
 
+@pytest.mark.skipif(ON_GPU, reason="a simulated GPU that nobody else uses")
+def test_gpu_time_is_counted_where_time_is_not_sliced_too(make_host):
+    host = make_host("h100-80gb")
+    idle = host.carve_json("session", "request", "--vram", "4")["id"]
+    program = host.popen([BUILD / "carve", "run", "--ephemeral", "--vram", "4", "--", *python("busy")])
+    (busy,) = wait_until(lambda: [s["id"] for s in host.carve_json("session", "list") if s["id"] != idle])
+    first = counted(host, busy, "carve_slice_gpu_seconds_total")
+    wait_until(lambda: host_scrape(host).value("carve_slice_gpu_seconds_total", session=busy) > first + 1)
+    assert host_scrape(host).value("carve_slice_gpu_seconds_total", session=idle) == 0
+    program.terminate()
+    program.communicate()
+
+
 def test_many_scrapes_at_once_are_refused_beyond_a_bound_and_counted(daemon):
     for _ in range(30):
         daemon.grant(vram="1")
