@@ -334,12 +334,12 @@ static uint64_t cpu_time(const struct node *n)
 
 static uint64_t resident(const struct node *n)
 {
-	char text[128];
-	unsigned long long pages;
+	char text[128], *end;
 
-	if (file_read("/proc/self/statm", text, sizeof(text)) < 0 ||
-	    sscanf(text, "%*u %llu", &pages) != 1)
+	if (file_read("/proc/self/statm", text, sizeof(text)) < 0)
 		return METRICS_NONE;
+	(void)strtoull(text, &end, 10); /* the size of its address space */
+	uint64_t pages = strtoull(end, NULL, 10);
 	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 

@@ -183,18 +183,18 @@ bool metrics_slices_add(struct metrics_slices *s, const struct session *session)
 	return !s->labels.failed;
 }
 
-void metrics_slices_write(const struct metrics_slices *s, enum metrics_slice_family which,
+void metrics_slices_write(const struct metrics_slices *s, enum metrics_slice_family family,
 			  struct metrics_text *text)
 {
-	const struct metrics_family *family = &families[which];
+	const struct metrics_family *of = &families[family];
 
 	if (!s->count)
 		return;
-	metrics_family_begin(text, family);
+	metrics_family_begin(text, of);
 	for (size_t i = 0; i < s->count; i++) {
 		const struct metrics_slice *slice = &s->slice[i];
 
-		metrics_sample(text, family, s->labels.data + slice->labels, slice->labels_size,
-			       slice->number[which]);
+		metrics_sample(text, of, s->labels.data + slice->labels, slice->labels_size,
+			       slice->number[family]);
 	}
 }

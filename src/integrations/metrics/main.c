@@ -3,7 +3,6 @@
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -77,15 +76,14 @@ static int run(struct exporter *e, bool checks)
 	return rc > 0 ? -1 : 0;
 }
 
+// NOLINTBEGIN(concurrency-mt-unsafe): one thread
 int main(int argc, char **argv)
 {
-	struct exporter *e = calloc(1, sizeof(*e));
+	static struct exporter exporter = {
+		.config_path = CONFIG_DEFAULT, .socket = SOCKET_DEFAULT, .listen_fd = -1};
+	struct exporter *e = &exporter;
 	bool checks = false;
 
-	if (!e)
-		return EXIT_CODE_FAILED;
-	*e = (struct exporter){
-		.config_path = CONFIG_DEFAULT, .socket = SOCKET_DEFAULT, .listen_fd = -1};
 	opterr = 0;
 	for (int option; (option = getopt_long(argc, argv, "hv", options, NULL)) != -1;) {
 		switch (option) {
@@ -112,9 +110,9 @@ int main(int argc, char **argv)
 		return usage("it takes no argument like", argv[optind]);
 	signal(SIGPIPE, SIG_IGN);
 	int rc = run(e, checks);
-	free(e);
 	if (rc >= 0)
 		return rc;
 	execv("/proc/self/exe", argv);
 	return EXIT_CODE_FAILED;
 }
+// NOLINTEND(concurrency-mt-unsafe)

@@ -356,13 +356,12 @@ void readers_tick(struct exporter *e)
 	for (struct reader *r = e->readers, *next; r; r = next) {
 		next = r->next;
 		bool idle = r->proved && r->state == READER_READS;
+		bool slow = r->state == READER_WRITES && now - r->moved_ns > READER_PROOF_NS;
 
-		if (!r->proved && now - r->opened_ns > READER_PROOF_NS)
+		if (slow || (!r->proved && now - r->opened_ns > READER_PROOF_NS))
 			reader_refuse(r, REFUSED_SLOW);
-		else if (r->state != READER_WAITS && now - r->moved_ns > READER_SILENCE_NS && idle)
+		else if (idle && now - r->moved_ns > READER_SILENCE_NS)
 			reader_close(r);
-		else if (r->state == READER_WRITES && now - r->moved_ns > READER_PROOF_NS)
-			reader_refuse(r, REFUSED_SLOW);
 	}
 }
 
