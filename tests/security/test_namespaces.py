@@ -338,6 +338,22 @@ def test_a_subordinate_user_is_nobody_else(ranges_lab, uid):
     assert "for root and members" in ask(lab, uid, "", "POST", "/v1/sessions", '{"vram": "1", "priority": 5}')["error"]["message"]
 
 
+@pytest.mark.attack("9", "a subordinate user as one user more, where each user has a quota")
+def test_the_quota_of_everyone_counts_subordinate_users_as_their_owner(ranges_lab):
+    lab = ranges_lab
+    assert lab.carve(ROOT, "quota", "set", "--everyone", "--vram", "3", "--gpu-hours", "0.00005").returncode == 0
+    assert "id" in ask(lab, MALLORY, "", "POST", "/v1/sessions", '{"vram": "2"}')
+    assert "quota of each user is 3 GiB" in ask(lab, 300001, "", "POST", "/v1/sessions", '{"vram": "2"}')["error"]["message"]
+    for uid, path in ((300001, "everyone"), (MALLORY, f"user/{MALLORY}"), (MALLORY, f"each/{MALLORY}")):
+        said = ask(lab, uid, "", "PATCH", f"/v1/quotas/{path}", '{"vram": "unlimited", "gpu_hours": null}')
+        assert "quotas are set by root" in said["error"]["message"]
+    assert "only root and members" in ask(lab, 300001, "", "GET", f"/v1/limits?uid={ALICE}")["error"]["message"]
+    # The hours are the owner's, whoever holds the slice.
+    assert "id" in ask(lab, 300001, "", "POST", "/v1/sessions", '{"vram": "1"}')
+    wait_until(lambda: "used up" in ask(lab, 300002, "", "POST", "/v1/explain", '{"vram": "1"}')["message"])
+    assert "id" in ask(lab, ALICE, "", "POST", "/v1/sessions", '{"vram": "1"}')
+
+
 @pytest.mark.parametrize("uid", rest_long([299999, 365536, 400000, BOB], 2))
 @pytest.mark.attack("9", "a user ID just outside a range, or of another one's range")
 def test_a_range_ends_where_it_ends(ranges_lab, uid):
