@@ -7,7 +7,7 @@ import time
 import pytest
 
 from conftest import BUILD, wait_until
-from policed import policed  # noqa: F401: a fixture
+from policed import Daemon, policed  # noqa: F401: a fixture
 from programs import python
 
 CARVE = BUILD / "carve"
@@ -103,3 +103,32 @@ def test_a_command_without_a_policy_asks_the_daemon_nothing(policed, tmp_path):
     assert process.wait(120) == 0
     asked = [path.read_text().count("carved.sock") for path in (begin, end, trace)]
     assert 0 < asked[0] == asked[1] < asked[2], asked
+
+
+@pytest.mark.parametrize("model, known", [("h100-80gb", True), ("a100-80gb", False)])
+def test_a_mig_instance_is_idle_where_the_driver_counts_its_work(make_host, tmp_path, model, known):
+    host = make_host(f"{model}+mig")
+    daemon = Daemon(host, {"idle_timeout": "1h", "idle_warning": "3599s"})
+    try:
+        assert host.carve("node", "set-role", "--dynamic-mig-enabled").returncode == 0
+        work = tmp_path / "works"
+        work.touch()
+        process = host.popen([CARVE, "run", "--mig-profile", "1g.10gb", "--", *python("busy", work)])
+        id, = wait_until(lambda: [s["id"] for s in host.carve_json("session", "list") if s["pids"]])
+        if known:
+            wait_until(lambda: not show(host, id)["idle_unknown"] and not show(host, id)["idle_since"])
+            work.unlink()
+            wait_until(lambda: show(host, id)["idle_warned"])
+            work.touch()
+            wait_until(lambda: not show(host, id)["idle_since"])
+        else:
+            wait_until(lambda: show(host, id)["idle_unknown"])
+            time.sleep(3)
+            shown = show(host, id)
+            assert shown["idle_unknown"] == "the driver does not tell whether its MIG instance works"
+            assert shown["idle_since"] is None and not shown["idle_warned"]
+            assert f"idle:      not known, as {shown['idle_unknown']}" in host.carve("session", "show", id).stdout
+        process.terminate()
+        process.communicate(timeout=60)
+    finally:
+        daemon.close()
