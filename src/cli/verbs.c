@@ -157,11 +157,11 @@ const struct cli_option cli_options[] = {
 	{OPT_NOTICE_CLEAR, "clear", NULL, "take the notice back"},
 	{OPT_NOTICE_SHOW, "show", NULL, "show the notice, and who set it"},
 	{OPT_EVENT_KIND, "kind", "KIND", "only events of this kind: quota.set",
-	 "quota.set quota.near timeslicing.set mig.role session.released session.resized "
-	 "job.changed session.over_killed "
-	 "session.slicing_killed session.idle_warned session.idle_released outside.reported "
-	 "outside.warned outside.killed gpu.drained gpu.resumed gpu.lost gpu.back carved.started "
-	 "config.read config.refused notice.set"},
+	 "quota.set quota.near timeslicing.set mig.role session.released "
+	 "session.resized job.changed session.over_killed session.slicing_killed "
+	 "outside.reported outside.warned outside.killed session.idle_warned "
+	 "session.idle_released session.idle_withdrawn gpu.drained gpu.resumed gpu.lost "
+	 "gpu.back carved.started config.read config.refused notice.set"},
 	{OPT_JOB_LAST, "last", "N", "the last N jobs that have ended, too (20)"},
 	{OPT_JOB_SINCE, "since", "WHEN", "leave out what is older: 2h (ago), 18:30, 2026-11-30"},
 	{OPT_JOB_USER, "user", "USER", "only what is of this user, or concerns this user", "USER"},

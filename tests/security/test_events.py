@@ -27,7 +27,7 @@ def test_a_forced_release_is_shown_to_its_owner_and_administrators_alone(lab):
     assert first["user"] == "root" and first["process"] == "carve" and first["pid"] and first["before"] == "1 GiB on 1 GPU"
     assert first["after"] == "released" and first["subject"].startswith("session s-")
     assert len(mine) == 2 and mine[0]["number"] == first["number"] and mine[0]["user"] == "root"
-    assert mine[0]["pid"] is None and mine[0]["process"] is None and mine[0]["login"] is None
+    assert mine[0]["pid"] is None and mine[0]["process"] is None and mine[0]["parents"] is None and mine[0]["login"] is None
     assert audit(lab, BOB, "--kind", "session.released") == []
 
 

@@ -34,8 +34,9 @@ static void actor_add(struct line *line, const json_t *event)
 	if (*login && strcmp(login, user) != 0)
 		add(line, " (logged in as %s)", login);
 	if (json_is_integer(pid))
-		add(line, " (%s%sPID %" JSON_INTEGER_FORMAT ")", session_text(event, "process"),
-		    *session_text(event, "process") ? ", " : "", json_integer_value(pid));
+		add(line, " (%s%sPID %" JSON_INTEGER_FORMAT "%s%s)", session_text(event, "process"),
+		    *session_text(event, "process") ? ", " : "", json_integer_value(pid),
+		    *session_text(event, "parents") ? ", of " : "", session_text(event, "parents"));
 }
 
 const char *event_line(const json_t *event, char buf[static EVENT_LINE_SIZE])

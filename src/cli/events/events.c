@@ -136,13 +136,16 @@ static void by_fill(const json_t *row, int64_t now, struct cell *cell)
 		column_print(cell, "%s", user);
 }
 
+/* With the process above it. */
 static void process_fill(const json_t *row, int64_t now, struct cell *cell)
 {
-	const char *process = session_text(row, "process");
+	const char *process = session_text(row, "process"), *parents = session_text(row, "parents");
+	int length = (int)strcspn(parents, ",");
 
 	if (json_is_integer(json_object_get(row, "pid")))
-		column_print(cell, "%s%s%llu", process, *process ? " " : "",
-			     (unsigned long long)session_number(row, "pid"));
+		column_print(cell, "%s%s%llu%s%.*s%s", process, *process ? " " : "",
+			     (unsigned long long)session_number(row, "pid"), length ? " (" : "",
+			     length, parents, length ? ")" : "");
 	else
 		column_print(cell, "-");
 }

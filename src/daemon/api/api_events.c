@@ -78,12 +78,13 @@ static json_t *event_json(const struct store_event *e, const struct peer *viewer
 {
 	bool details = events_admin(viewer);
 
-	return json_pack("{s:I, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+	return json_pack("{s:I, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
 			 "number", (json_int_t)e->number, "at", view_time(e->at), "kind", e->kind,
 			 "uid", id_json(e->uid), "user", user_json(e->uid), "login",
 			 details ? user_json(e->login) : json_null(), "pid",
 			 details ? id_json(e->pid) : json_null(), "process",
-			 details ? text_json(e->process) : json_null(), "owner",
+			 details ? text_json(e->process) : json_null(), "parents",
+			 details ? text_json(e->parents) : json_null(), "owner",
 			 user_json(e->owner), "subject", text_json(e->subject), "before",
 			 text_json(e->before), "after", text_json(e->after), "text",
 			 text_json(e->text));

@@ -24,6 +24,8 @@
 #include "daemon/host/owner.h"
 #include "daemon/host/peer.h"
 
+/* The processes above the one that asked: a shell, its terminal, ... */
+#define PARENTS 4u
 #define EVENT_SKIP (1 << 20)
 #define EVENT_LIFE_NS (INT64_C(366) * 86400 * 1000000000)
 /* Seconds between two looks for events that are too old. Each look removes at most 64. */
@@ -71,23 +73,54 @@ static int64_t login_of(pid_t pid)
 	return uid == UINT32_MAX ? -1 : (int64_t)uid;
 }
 
-static void actor_fill(struct store_event *row, const struct peer *actor)
+/* False: the process is gone. */
+static bool name_read(pid_t pid, char *ret, size_t size)
 {
 	char path[64], name[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+	if (file_read(path, name, sizeof(name)) <= 0)
+		return false;
+	name[strcspn(name, "\n")] = '\0';
+	clean_text(name, ret, size);
+	return true;
+}
+
+/* A command of `carve` says little: the shell, the script or the service above it says more. */
+static void parents_fill(struct store_event *row, struct process_id process)
+{
+	char name[64];
+	size_t used = 0;
+
+	for (unsigned i = 0; i < PARENTS && process_parent_find(process, &process); i++) {
+		if (process.pid <= 1 || !name_read(process.pid, name, sizeof(name)))
+			return;
+		int n = snprintf(row->parents + used, sizeof(row->parents) - used, "%s%s %d",
+				 used ? ", " : "", name, (int)process.pid);
+		if (n < 0 || (size_t)n >= sizeof(row->parents) - used) {
+			row->parents[used] = '\0';
+			return;
+		}
+		used += (size_t)n;
+	}
+}
+
+static void actor_fill(struct store_event *row, const struct peer *actor)
+{
 	struct process_id now;
+	char name[sizeof(row->process)];
 
 	row->uid = actor->uid;
 	row->pid = actor->process.pid;
-	snprintf(path, sizeof(path), "/proc/%d/comm", (int)actor->process.pid);
-	ssize_t n = file_read(path, name, sizeof(name));
+	bool there = name_read(actor->process.pid, name, sizeof(name));
 	int64_t login = login_of(actor->process.pid);
 	/* Another process may have the number by now. */
-	if (n <= 0 || process_identify(actor->process.pid, &now) < 0 ||
+	if (!there || process_identify(actor->process.pid, &now) < 0 ||
 	    !process_same(now, actor->process))
 		return;
-	name[strcspn(name, "\n")] = '\0';
-	clean_text(name, row->process, sizeof(row->process));
+	memcpy(row->process, name, sizeof(row->process));
 	row->login = login;
+	parents_fill(row, actor->process);
 }
 
 static void row_make(struct store_event *row, const struct event *event)
@@ -124,10 +157,10 @@ static void line_write(const struct store_event *row, enum log_level level)
 	else
 		log_event(level,
 			  "%s event=%" PRIu64 " uid=%" PRId64 " pid=%" PRId64
-			  " process=\"%s\" login=%" PRId64 " owner=%" PRId64
+			  " process=\"%s\" parents=\"%s\" login=%" PRId64 " owner=%" PRId64
 			  " subject=\"%s\" before=\"%s\" after=\"%s\" text=\"%s\"",
-			  row->kind, row->number, row->uid, row->pid, row->process, row->login,
-			  row->owner, row->subject, row->before, row->after, row->text);
+			  row->kind, row->number, row->uid, row->pid, row->process, row->parents,
+			  row->login, row->owner, row->subject, row->before, row->after, row->text);
 }
 
 /* Makes room for one more. */

@@ -147,6 +147,8 @@ static const char *const migrations[] = {
 	" uid INTEGER NOT NULL, began INTEGER NOT NULL, ended INTEGER NOT NULL DEFAULT 0,"
 	" exit_code INTEGER NOT NULL DEFAULT 0, text TEXT NOT NULL);"
 	"CREATE INDEX recorded_session ON recorded(session, number);",
+	/* The processes above the process that caused an event. */
+	"ALTER TABLE event ADD COLUMN parents TEXT NOT NULL DEFAULT '';",
 	NULL,
 };
 
@@ -318,10 +320,11 @@ static const char *const texts[STATEMENTS] = {
 	[EVENT_BOOT] = "UPDATE event_log SET boot=?1",
 	/* As event_fields of store_events.c. */
 	[EVENT_ADD] = "INSERT INTO event(number, at, kind, uid, login, pid, process, owner, "
-		      "charged, subject, before, after, text) "
-		      "VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)",
+		      "charged, subject, before, after, text, parents) "
+		      "VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14)",
 	[EVENTS_FROM] = "SELECT number, at, kind, uid, login, pid, process, owner, charged, "
-			"subject, before, after, text FROM event WHERE number>=?1 ORDER BY number "
+			"subject, before, after, text, parents FROM event WHERE number>=?1 ORDER "
+			"BY number "
 			"LIMIT ?2",
 	[EVENT_SINCE] = "SELECT number FROM event WHERE at>=?1 ORDER BY at LIMIT 1",
 	[EVENTS_COUNT] = "SELECT (SELECT count(*) FROM event WHERE charged >= 0), "

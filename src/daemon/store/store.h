@@ -369,6 +369,7 @@ struct store_event {
 	char kind[32];
 	int64_t uid, login, pid; /* the client's user, the user who logged in, and its process */
 	char process[64];        /* the program's name */
+	char parents[128];       /* "bash 4711, sshd 4700": the processes above it */
 	int64_t owner;           /* the user whom it concerns */
 	int64_t charged;         /* the user against whose events it counts */
 	char subject[160], before[256], after[256], text[512];

@@ -24,6 +24,7 @@ static const struct record_field event_fields[] = {
 	RECORD_FIELD(struct store_event, before, "before"),
 	RECORD_FIELD(struct store_event, after, "after"),
 	RECORD_FIELD(struct store_event, text, "text"),
+	RECORD_FIELD(struct store_event, parents, "parents"),
 	{0},
 };
 

@@ -43,6 +43,7 @@ def test_a_quota_tells_who_set_it_with_old_and_new_value(daemon):
     assert second["after"] == "vram 8 GiB, sessions no limit, gpus no limit, gpu_hours no limit"
     assert second["uid"] == os.getuid() and second["pid"] == os.getpid() and second["owner"] == "12345"
     assert second["subject"] == "user 12345" and "python" in second["process"]
+    assert second["parents"].split(",")[0].endswith(f" {os.getppid()}"), second
     assert 'quota.set event=' in daemon.log() and 'after="vram 8 GiB, sessions no limit, gpus no limit, gpu_hours no limit"' in daemon.log()
 
 
