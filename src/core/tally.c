@@ -47,10 +47,9 @@ void tally_add_time(struct tally *to, const struct tally_time *time)
 {
 	to->held_ns += time->ns;
 	to->gpu_ns += part_of(time->ns, MIN(time->part_ppm, WHOLE_PPM));
-	if (time->measured) {
-		to->measured_ns += time->ns;
-		to->used_ns += MIN(time->used_ns, time->ns);
-	}
+	uint64_t measured = MIN(time->measured_ns, time->ns);
+	to->measured_ns += measured;
+	to->used_ns += MIN(time->used_ns, measured);
 	to->asked_mib_ms += mib_ms(time->bytes, time->ns);
 	to->peak_mib_ms += mib_ms(time->peak_bytes, time->ns);
 	to->peak_bytes = MAX(to->peak_bytes, time->peak_bytes);

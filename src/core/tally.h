@@ -29,8 +29,8 @@ struct tally_time {
 	uint64_t ns;
 	uint32_t part_ppm; /* the part of the GPU */
 	uint64_t bytes, peak_bytes;
-	bool measured;
-	uint64_t used_ns; /* no more than `ns` counts */
+	uint64_t measured_ns; /* the part of `ns` in which somebody measured the use, */
+	uint64_t used_ns;     /* and the part of that in which it was used */
 };
 
 void tally_add(struct tally *to, const struct tally *from);

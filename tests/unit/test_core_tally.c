@@ -26,7 +26,7 @@ static void a_slice_counts_by_its_part_of_the_gpu(void **state)
 						    .part_ppm = 250000,
 						    .bytes = GIB(20),
 						    .peak_bytes = GIB(5),
-						    .measured = true,
+						    .measured_ns = 9 * HOUR_NS,
 						    .used_ns = 9 * HOUR_NS});
 	assert_int_equal(tally.held_ns, 4 * HOUR_NS);
 	assert_int_equal(tally.gpu_ns, HOUR_NS);

@@ -108,10 +108,24 @@ static void release(const struct idle *idle, struct session *s, uint64_t now)
 	session_end(s, STORE_END_POLICY, why);
 }
 
+/* For reports: the time since the last look counts as a whole. */
+static void look_count(struct session_idle *s, enum idle_look look, uint64_t now)
+{
+	uint64_t passed = s->looked_ns ? now - s->looked_ns : 0;
+
+	s->looked_ns = now;
+	if (look == IDLE_LOOK_UNKNOWN)
+		return;
+	s->watched_ns += passed;
+	if (look == IDLE_LOOK_USED)
+		s->worked_ns += passed;
+}
+
 static void session_judge(struct idle *idle, struct session *s, uint64_t now)
 {
 	enum idle_look look = idle_look(s, idle->sheets);
 
+	look_count(&s->idle, look, now);
 	switch (idle_advance(&s->idle.clock, &idle->policy, is_exempt(idle, s), look, now)) {
 	case IDLE_STEP_NONE:
 		break;

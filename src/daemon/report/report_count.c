@@ -14,8 +14,9 @@
 
 /* How far a session is counted. */
 struct report_mark {
-	uint64_t until_ns; /* CLOCK_MONOTONIC */
-	uint64_t busy_ns;  /* its leases up to then */
+	uint64_t until_ns;              /* CLOCK_MONOTONIC */
+	uint64_t busy_ns;               /* its leases up to then */
+	uint64_t watched_ns, worked_ns; /* likewise what looks at it told (daemon/idle) */
 	char name[STORE_NAME_SIZE];
 };
 
@@ -53,13 +54,15 @@ static struct store_tally key_of(const struct session *s, uint32_t i, const char
 static void slice_add(struct report *report, struct store_tally *key, struct tally_time time)
 {
 	int64_t end = now_realtime_ns();
-	uint64_t left = time.ns, busy = time.used_ns;
+	uint64_t left = time.ns, measured = time.measured_ns, busy = time.used_ns;
 
 	for (int days = 0; left && days <= TALLY_DAYS; days++) {
 		struct tally_time part = time;
 
 		part.ns = tally_day_take(&end, left, &key->day);
-		part.used_ns = MIN(busy, part.ns);
+		part.measured_ns = MIN(measured, part.ns);
+		measured -= part.measured_ns;
+		part.used_ns = MIN(busy, part.measured_ns);
 		busy -= part.used_ns;
 		left -= part.ns;
 		key->tally = (struct tally){0};
@@ -88,6 +91,18 @@ uint64_t report_not_counted(const struct session *s)
 	return sum;
 }
 
+/* Figures of leases begin anew if a ledger does. */
+static uint64_t rise(uint64_t now, uint64_t before)
+{
+	return now > before ? now - before : 0;
+}
+
+static void looks_note(struct report_mark *mark, const struct session *s)
+{
+	mark->watched_ns = s->idle.watched_ns;
+	mark->worked_ns = s->idle.worked_ns;
+}
+
 /* Where a session was counted before, it is counted from there up to now. */
 static void session_count(struct report *report, const struct session *s)
 {
@@ -95,6 +110,10 @@ static void session_count(struct report *report, const struct session *s)
 	uint64_t now = now_monotonic_ns(), busy;
 	uint64_t passed = now > mark->until_ns ? now - mark->until_ns : 0;
 	bool known = leases_of(s, &busy);
+	/* Where time is sliced, leases tell, and elsewhere the looks at the session. */
+	uint64_t turns = rise(busy, mark->busy_ns),
+		 worked = rise(s->idle.worked_ns, mark->worked_ns);
+	uint64_t watched = rise(s->idle.watched_ns, mark->watched_ns);
 
 	for (uint32_t i = 0; i < s->record.gpu_count; i++) {
 		struct store_tally key = key_of(s, i, mark->name);
@@ -106,12 +125,15 @@ static void session_count(struct report *report, const struct session *s)
 				  .part_ppm = part_of(s, i),
 				  .bytes = s->record.gpu[i].bytes,
 				  .peak_bytes = session_peak(s, i),
-				  .measured = known && sliced,
-				  .used_ns = busy > mark->busy_ns ? busy - mark->busy_ns : 0,
+				  .measured_ns = !sliced ? watched
+						 : known ? passed
+							 : 0,
+				  .used_ns = sliced ? turns : worked,
 			  });
 	}
 	mark->until_ns = now;
 	mark->busy_ns = busy;
+	looks_note(mark, s);
 }
 
 static struct report_mark *mark_new(struct session *s, uint64_t until, const char *name)
@@ -122,6 +144,7 @@ static struct report_mark *mark_new(struct session *s, uint64_t until, const cha
 		return NULL;
 	mark->until_ns = until;
 	(void)leases_of(s, &mark->busy_ns);
+	looks_note(mark, s);
 	snprintf(mark->name, sizeof(mark->name), "%s", name);
 	s->counted = mark;
 	return mark;

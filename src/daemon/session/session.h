@@ -60,7 +60,11 @@ enum session_over {
 /* Its use of GPU time (daemon/idle/). */
 struct session_idle {
 	struct idle_clock clock;
-	uint64_t held_ns;        /* the turns that it had had at the last look */
+	uint64_t held_ns;   /* the turns that it had had at the last look */
+	uint64_t looked_ns; /* CLOCK_MONOTONIC of the last look */
+	/* The time between looks that could tell whether it worked, and the part in which it did.
+	 */
+	uint64_t watched_ns, worked_ns;
 	const char *unknown_why; /* why nobody can tell; NULL: it is known. Static */
 	bool released;           /* the policy ended it */
 };

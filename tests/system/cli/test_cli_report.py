@@ -13,6 +13,7 @@ import pytest
 from conftest import BUILD, needs_admin, run, wait_until
 from daemon_client import GIB
 from own_daemon import Asker, daemon, make_daemon, waiting  # noqa: F401: fixtures
+from programs import python
 
 CARVE = BUILD / "carve"
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
@@ -175,3 +176,14 @@ def test_a_report_of_a_full_year_is_fast_and_small(daemon):
     assert found["rows"][0]["gpu_ns"] == 366 * 8 * HOUR_NS
     print(f"{size >> 20} MiB, {passed:.2f} s")
     assert size < 24 << 20
+
+
+def test_use_is_told_where_time_is_not_sliced(host):
+    """Each second in which the driver saw a session work counts; a session without a process works on nothing."""
+    assert host.carve("session", "request", "--vram", "1", "--name", "idle").returncode == 0
+    done = host.carve("run", "--vram", "1", "--name", "busy", "--", "timeout", "8", *python("busy"))
+    assert done.returncode == 124, done.stderr
+    rows = {row["name"]: row for row in host.carve_json("report", "--by", "name")["rows"]}
+    assert rows["idle"]["measured_ns"] > 0 and rows["idle"]["used_ns"] == 0
+    assert rows["busy"]["used_ns"] > 10**9
+    assert rows["busy"]["used_ns"] <= rows["busy"]["measured_ns"] <= rows["busy"]["held_ns"]
