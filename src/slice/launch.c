@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -75,6 +76,17 @@ static int exec_error(const char *command, int error, struct error *err)
 	if (code == EXIT_CODE_NOT_FOUND && !strchr(command, '/'))
 		error_hint(err, "the command to run comes after carve's own options");
 	return -code;
+}
+
+int launch_check(const char *command, struct error *err)
+{
+	struct stat st;
+
+	if (!strchr(command, '/'))
+		return 0;
+	if (stat(command, &st) < 0)
+		return exec_error(command, errno, err);
+	return S_ISDIR(st.st_mode) ? exec_error(command, EACCES, err) : 0;
 }
 
 /* Why a child could not become the command. */

@@ -25,6 +25,9 @@ struct launch {
 	const struct driver_libs *driver;
 };
 
+/* Whether a command that is a path can be there, before a slice is asked for. 0, or negative with
+ * *err set as launch_run() would set it. */
+int launch_check(const char *command, struct error *err);
 /* Runs it to its end, passing signals on. Returns its status (128 + n where signal n ended it), or
  * negative with *err set where it could not be started: EXIT_CODE_NOT_FOUND,
  * EXIT_CODE_NOT_EXECUTABLE or EXIT_CODE_RUN_FAILED. */

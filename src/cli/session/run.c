@@ -393,7 +393,7 @@ int cli_run(struct cli *cli, struct error *err)
 	if (rc < 0 || (rc = places_find(&places, err)) < 0 || (rc = places_check(&places, err)) < 0)
 		return rc;
 	isolation_rejoin(&places);
-	if ((rc = driver_find(&driver, err)) < 0)
+	if ((rc = launch_check(cli->arguments[0], err)) < 0 || (rc = driver_find(&driver, err)) < 0)
 		return rc;
 	if (slice_env_session())
 		return run_inside(cli, &request, &launch, err);
