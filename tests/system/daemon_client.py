@@ -16,6 +16,11 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 
+def lasting(session):
+    """A session without what the next daemon begins anew."""
+    return {key: value for key, value in session.items() if not key.startswith("idle_")}
+
+
 class Answer:
     def __init__(self, status, text, type="application/json"):
         self.status = status
@@ -193,6 +198,6 @@ def wait_gone(pid):
     wait_until(lambda: not pathlib.Path(f"/proc/{pid}").exists())
 
 
-__all__ = ["Daemon", "Attached", "Ledger", "UnixConnection", "attach_message", "MIB", "GIB", "WORKLOAD", "COMMAND", "SETTLE",
+__all__ = ["Daemon", "lasting", "Attached", "Ledger", "UnixConnection", "attach_message", "MIB", "GIB", "WORKLOAD", "COMMAND", "SETTLE",
            "OBSERVE", "RESUME", "SWEEP", "OK", "NO_SESSION", "NOT_PERMITTED", "FULL", "VERSION", "MALFORMED",
            "FAILED", "signal", "wait_until", "wait_gone"]

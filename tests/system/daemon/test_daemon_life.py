@@ -22,8 +22,8 @@ def test_sessions_survive_a_kill(daemon):
     sessions = [daemon.grant(vram="3", name=f"n{i}") for i in range(5)]
     active = daemon.request(vram="2", ephemeral=False).json
     daemon.restart()
-    after = {s["id"]: s for s in daemon.call("GET", "/v1/sessions").json}
-    assert after == {s["id"]: s for s in sessions + [active]}
+    after = {s["id"]: lasting(s) for s in daemon.call("GET", "/v1/sessions").json}
+    assert after == {s["id"]: lasting(s) for s in sessions + [active]}
     assert daemon.gpu()["available_bytes"] == (80 - 17) * GIB
     again = daemon.request(vram="2", ephemeral=False)
     assert again.status == 409 and active["id"] in again.error["message"]
@@ -202,7 +202,7 @@ def test_a_database_of_a_version_that_this_carve_does_not_know_is_refused(daemon
     with contextlib.closing(database(daemon)) as db, db:
         db.execute(f"PRAGMA user_version={known}")
     daemon.start()
-    assert daemon.show(session["id"]) == session
+    assert lasting(daemon.show(session["id"])) == lasting(session)
 
 
 def test_damaged_database(daemon):
