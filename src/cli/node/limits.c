@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/columns.h"
+#include "cli/node/quota_options.h"
 #include "cli/output.h"
 #include "cli/user.h"
 #include "client/client.h"
@@ -30,7 +31,9 @@ static void amount_print(const json_t *row, const char *key, const char *none, s
 	else if (!strcmp(unit, "ns"))
 		column_print(cell, "%s", units_format_exact_duration(number, text));
 	else if (!strcmp(unit, "gpu_hours"))
-		column_print(cell, "%.6g", json_number_value(value));
+		column_print(
+			cell, "%s",
+			quota_hours_text(json_number_value(value), !strcmp(key, "value"), text));
 	else
 		column_print(cell, "%" PRIu64, number);
 }

@@ -22,8 +22,8 @@ static const char *amount_text(const json_t *holder, const char *key,
 	uint64_t amount = session_number(holder, key);
 
 	if (!strcmp(key, "gpu_hours"))
-		snprintf(buf, UNITS_TEXT_SIZE, "%.4g",
-			 json_number_value(json_object_get(holder, key)));
+		quota_hours_text(json_number_value(json_object_get(holder, key)),
+				 json_object_get(holder, "used") != NULL, buf);
 	else if (!strcmp(key, "vram_bytes"))
 		units_format_bytes(amount, buf);
 	else

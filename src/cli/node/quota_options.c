@@ -12,6 +12,17 @@
 
 #define LIMIT_MAX 1000000u
 
+const char *quota_hours_text(double hours, bool is_limit, char buf[static UNITS_TEXT_SIZE])
+{
+	if (!is_limit && hours > 0 && hours < 0.01)
+		snprintf(buf, UNITS_TEXT_SIZE, "<0.01");
+	else if (is_limit || hours == 0)
+		snprintf(buf, UNITS_TEXT_SIZE, "%.6g", hours);
+	else
+		snprintf(buf, UNITS_TEXT_SIZE, "%.2f", hours);
+	return buf;
+}
+
 /* ---- the owner of a quota ---------------------------------------------------------------- */
 
 /* Appends a name as it can stand in a URL. */

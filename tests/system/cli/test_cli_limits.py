@@ -254,6 +254,10 @@ def test_once_the_hours_of_a_month_are_used_up_nothing_is_granted_and_what_is_he
     assert grown.status == 403 and "used up" in grown.error["message"]
     assert daemon.call("PATCH", f"/v1/sessions/{held['id']}", {"vram": "1"}).status == 200
     assert used_up(daemon, "user")  # the time before counts by the size before
+    # People read hundredths; a limit is shown as it was set.
+    row, = [line.split() for line in carve(daemon, "limits").stdout.splitlines() if line.startswith("GPU-hours")]
+    assert row[3:5] == [SOON, "<0.01"]
+    assert f"<0.01 of {SOON}" in carve(daemon, "quota", "show").stdout
     daemon.release(held["id"])
     assert ask(daemon, "1").returncode == 5
     daemon.stop()  # one that is killed loses a minute
