@@ -13,7 +13,8 @@ import pytest
 
 from conftest import wait_until
 from .broken_worker import SIGNAL_OUTSIDE, BrokenWorker, signal_of
-from .lab import ALICE, BOB, CARVE, MALLORY, ROOT
+from .lab import ALICE, BOB, CARVE, MALLORY, ROOT, SYSTEM
+from .test_jobs import Jobs
 
 SECONDS = 2
 # It reaches the driver by itself, takes a context, and stays.
@@ -164,6 +165,24 @@ def test_a_false_word_spares_nobody(policed):
     liars = [outside(lab, MALLORY, env={"CARVE_SESSION": word}) for word in (bobs, ended, "s-abcdef", "", "../../x", "s-" + "a" * 4000)]
     liars.append(begun(lab.python(MALLORY, fake + WITHOUT_FRONT, method=lab.popen)))
     wait_until(lambda: all(program.poll() is not None for program in liars))
+
+
+def test_a_job_is_in_its_slice_whatever_it_hides(policed):
+    """It has neither the variables of its slice nor its ancestors any more: the cgroup that the warden made says so."""
+    lab = policed()
+    jobs, said = Jobs(lab), lab.home(ALICE) / "pid"
+    env = " ".join(f"{name}={value}" for name, value in lab.env(ALICE).items() if name in ("LD_LIBRARY_PATH", "SIMGPU_HOST"))
+    source = f"import os, sys; sys.path.insert(0, '{SYSTEM}'); from cuda import *; begin(); open('{said}', 'w').write(str(os.getpid())); time.sleep(1000)"
+    script = lab.home(ALICE) / "hides.py"
+    script.write_text(source)
+    os.chown(script, ALICE, ALICE)
+    jobs.enqueue(ALICE, "sh", "-c", f"setsid env -i {env} /usr/bin/python3 {script} & wait; sleep 1000")
+    pid = int(wait_until(lambda: said.exists() and said.read_text()))
+    if "carve-jobs-" not in pathlib.Path(f"/proc/{pid}/cgroup").read_text():
+        pytest.skip("jobs have no cgroup here")
+    time.sleep(2 * SECONDS + 4)
+    os.kill(pid, 0)
+    assert pid not in listed(lab) and "outside." not in lab.log()
 
 
 # ---- neighbours ----------------------------------------------------------------------------------

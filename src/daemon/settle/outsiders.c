@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "daemon/gpu/pool.h"
@@ -34,40 +35,113 @@ static void command_read(pid_t pid, char ret[static OUTSIDER_COMMAND_SIZE])
 			*at = '?';
 }
 
-static bool is_inside(const struct outsiders *o, struct process_id id)
+/* ---- processes in slices ------------------------------------------------------------------- */
+
+static void inside_add(struct outsiders *o, pid_t pid)
+{
+	pid_t *grown = array_grown(o->inside, o->inside_count, &o->inside_room, sizeof(*grown));
+
+	if (!grown)
+		return;
+	o->inside = grown;
+	o->inside[o->inside_count++] = pid;
+}
+
+static int by_number(const void *a, const void *b)
+{
+	const pid_t *one = a, *other = b;
+
+	return (*one > *other) - (*one < *other);
+}
+
+/* By PID alone: a process that has the PID of an ended one is let be until the slot of that is
+ * free. */
+static void inside_read(struct outsiders *o)
 {
 	const struct settling *settling = o->settling;
 
-	return id.pid == *o->probe || id.pid == getpid() ||
-	       process_is_attached(settling->sessions, id) || strays_session(settling, id);
+	o->inside_count = 0;
+	inside_add(o, getpid());
+	inside_add(o, *o->probe);
+	for (const struct session *s = settling->sessions->attached; s; s = s->next_attached)
+		for (const struct process *p = s->processes; p; p = p->next)
+			inside_add(o, p->id.pid);
+	for (const struct stray *stray = settling->strays; stray; stray = stray->next)
+		if (stray->session)
+			inside_add(o, stray->id.pid);
+	if (o->inside_count)
+		qsort(o->inside, o->inside_count, sizeof(*o->inside), by_number);
+}
+
+static bool is_inside(const struct outsiders *o, pid_t pid)
+{
+	return o->inside_count && bsearch(&pid, o->inside, o->inside_count, sizeof(pid), by_number);
+}
+
+/* ---- the list ------------------------------------------------------------------------------ */
+
+static struct outsider **bucket_of(struct outsiders *o, pid_t pid)
+{
+	return &o->by_pid[(unsigned)pid % OUTSIDERS_BUCKETS];
 }
 
 struct outsider *outsiders_find(const struct outsiders *o, pid_t pid)
 {
-	struct outsider *x = o->first;
+	struct outsider *x = *bucket_of((struct outsiders *)o, pid);
 
 	while (x && x->id.pid != pid)
-		x = x->next;
+		x = x->next_pid;
 	return x;
+}
+
+/* A user with many programs keeps nobody else's from being looked after. */
+static bool has_room(const struct outsiders *o, uid_t uid)
+{
+	uint32_t count = 0;
+
+	for (const struct outsider *x = o->first; x; x = x->next)
+		count += x->facts.uid == uid;
+	return o->count < OUTSIDERS_MAX && count < OUTSIDERS_OF_USER;
 }
 
 static struct outsider *outsider_add(struct outsiders *o, pid_t pid)
 {
 	struct process_id id;
+	uid_t uid = UINT32_MAX;
 
-	if (o->count >= OUTSIDERS_MAX || process_identify(pid, &id) < 0 || is_inside(o, id))
+	if (is_inside(o, pid) || o->fresh >= OUTSIDERS_FRESH)
 		return NULL;
-	struct outsider *x = calloc(1, sizeof(*x));
+	o->fresh++;
+	bool one_user = process_user(pid, &uid);
+	if (!has_room(o, uid) || process_identify(pid, &id) < 0)
+		return NULL;
+	struct outsider *x = calloc(1, sizeof(*x)), **end = &o->first;
 	if (!x)
 		return NULL;
-	struct outsider **end = &o->first;
 	while (*end)
 		end = &(*end)->next;
 	*end = x; /* the oldest is first */
+	x->next_pid = *bucket_of(o, pid);
+	*bucket_of(o, pid) = x;
 	x->id = id;
+	x->facts.one_user = one_user;
+	x->facts.uid = uid;
 	o->count++;
 	command_read(pid, x->command);
 	return x;
+}
+
+/* `at`: the link to it. */
+static void outsider_remove(struct outsiders *o, struct outsider **at)
+{
+	struct outsider *x = *at, **link = bucket_of(o, x->id.pid);
+
+	while (*link != x)
+		link = &(*link)->next_pid;
+	*link = x->next_pid;
+	*at = x->next;
+	o->count--;
+	free(x);
 }
 
 /* ---- the lists of the driver ------------------------------------------------------------- */
@@ -76,8 +150,10 @@ static void sample_take(struct outsiders *o, uint32_t gpu)
 {
 	const struct gpu_sample *sample = &o->settling->pool->gpu[gpu].sample;
 
+	/* Each look begins elsewhere, as only some processes that are not known are looked at. */
 	for (size_t i = 0; i < sample->process_count; i++) {
-		const struct gpu_process *p = &sample->processes[i];
+		const struct gpu_process *p =
+			&sample->processes[(i + o->turn) % sample->process_count];
 		struct outsider *x = outsiders_find(o, p->pid);
 
 		if (!x)
@@ -92,13 +168,10 @@ static void sample_take(struct outsiders *o, uint32_t gpu)
 static void drop_former(struct outsiders *o)
 {
 	for (struct outsider **at = &o->first, *x; (x = *at);) {
-		if (x->gpus && process_alive(x->id) && !is_inside(o, x->id)) {
+		if (x->gpus && process_alive(x->id) && !is_inside(o, x->id.pid))
 			at = &x->next;
-			continue;
-		}
-		*at = x->next;
-		o->count--;
-		free(x);
+		else
+			outsider_remove(o, at);
 	}
 }
 
@@ -108,6 +181,9 @@ static void lists_read(struct outsiders *o)
 	const struct pool *pool = o->settling->pool;
 	uint64_t asked = 0;
 
+	inside_read(o);
+	o->fresh = 0;
+	o->turn += OUTSIDERS_FRESH;
 	for (uint32_t i = 0; i < pool->count; i++)
 		if (pool->mask >> i & 1 && !pool->gpu[i].sample.error)
 			asked |= 1ull << i;
@@ -134,11 +210,22 @@ uint64_t outsider_bytes(const struct outsiders *o, const struct outsider *x)
 
 /* ---- the whole --------------------------------------------------------------------------- */
 
+/* Other users are exempt by now. */
+static void facts_anew(struct outsiders *o)
+{
+	for (struct outsider *x = o->first; x; x = x->next)
+		x->facts_ns = 0;
+}
+
 /* The reasons for which a policy that kills does not. */
 static void problem_look(struct outsiders *o)
 {
 	bool group = false;
 	const char *unknown = exempt_look(&o->exempt, &group);
+
+	if (o->exempt_unknown && !unknown)
+		facts_anew(o);
+	o->exempt_unknown = unknown;
 
 	o->problem[0] = '\0';
 	if (!o->setting.kills)
@@ -185,16 +272,15 @@ void outsiders_set(struct outsiders *o, const struct outside_setting *setting,
 	o->setting = *setting;
 	exempt_set(&o->exempt, users, groups);
 	o->exempt_told = false;
+	facts_anew(o);
 }
 
 void outsiders_free(struct outsiders *o)
 {
-	while (o->first) {
-		struct outsider *x = o->first;
-
-		o->first = x->next;
-		free(x);
-	}
-	o->count = 0;
+	while (o->first)
+		outsider_remove(o, &o->first);
+	free(o->inside);
+	o->inside = NULL;
+	o->inside_count = o->inside_room = 0;
 	exempt_free(&o->exempt);
 }

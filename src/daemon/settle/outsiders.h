@@ -29,10 +29,14 @@ struct settling;
 
 /* More are not looked after: a context takes some hundred MB of a GPU. */
 #define OUTSIDERS_MAX 1024u
+#define OUTSIDERS_OF_USER 64u
+/* So many processes that are not known are looked at with one sample. */
+#define OUTSIDERS_FRESH 64u
+#define OUTSIDERS_BUCKETS 256u
 #define OUTSIDER_COMMAND_SIZE 20
 
 struct outsider {
-	struct outsider *next;
+	struct outsider *next, *next_pid;
 	struct process_id id;
 	struct outside_facts facts;
 	uint64_t gpus;     /* bits of the pool's GPUs that list it */
@@ -44,7 +48,8 @@ struct outsider {
 	struct warden_marks marks;
 	char ledger_session[MARKS_SESSION_SIZE]; /* the one whose ledger it has mapped; "": none */
 	bool looking;
-	uint64_t look_ns; /* CLOCK_MONOTONIC: the warden is not asked before */
+	uint64_t look_ns;  /* CLOCK_MONOTONIC: the warden is not asked before, */
+	uint64_t facts_ns; /* nor the kernel for its user */
 };
 
 struct outside_setting {
@@ -57,12 +62,17 @@ struct outsiders {
 	const pid_t *probe;        /* lent: the daemon's own child on a GPU */
 	struct outside_setting setting;
 	struct exempt exempt;
-	bool exempt_told;
+	bool exempt_told, exempt_unknown;
 	/* Why nobody is ended though the policy says so; "": there is no such reason. */
 	char problem[160];
-	struct outsider *first;
+	struct outsider *first, *by_pid[OUTSIDERS_BUCKETS];
 	uint32_t count;
 	uint32_t idle_seconds; /* since a sample was asked for here */
+	uint32_t fresh;        /* processes that were not known, in this sample */
+	size_t turn;           /* where in the driver's lists it began */
+	/* The processes in slices, as of this sample, in ascending order. */
+	pid_t *inside;
+	size_t inside_count, inside_room;
 };
 
 /* `kills`: the policy. */

@@ -21,8 +21,11 @@
 
 /* A look that came to nothing is tried again after this time. */
 #define LOOK_AGAIN_NS 10000000000ull
+/* Its user and groups are read this often. */
+#define FACTS_AGAIN_NS 5000000000ull
 
-/* Its user may have changed, as by a set-user-ID program. */
+/* Its user may have changed, as by a set-user-ID program. The warden asks the kernel again before
+ * it signals. */
 static void facts_read(struct outsiders *o, struct outsider *x)
 {
 	uid_t uid = UINT32_MAX;
@@ -30,7 +33,6 @@ static void facts_read(struct outsiders *o, struct outsider *x)
 	x->facts.one_user = process_user(x->id.pid, &uid);
 	x->facts.uid = uid;
 	x->facts.exempt = x->facts.one_user && exempt_has(&o->exempt, uid, x->id.pid);
-	x->facts.graphics = !x->computes;
 }
 
 /* ---- its marks --------------------------------------------------------------------------- */
@@ -176,7 +178,11 @@ static bool is_in_slice(struct outsiders *o, struct outsider *x)
 
 void outsider_judge(struct outsiders *o, struct outsider *x, uint64_t now)
 {
-	facts_read(o, x);
+	if (now >= x->facts_ns) {
+		x->facts_ns = now + FACTS_AGAIN_NS;
+		facts_read(o, x);
+	}
+	x->facts.graphics = !x->computes;
 	look(o, x);
 	if (is_in_slice(o, x)) {
 		outside_restart(&x->life);

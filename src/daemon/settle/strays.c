@@ -136,13 +136,6 @@ bool strays_has(const struct settling *settling, pid_t pid)
 	return stray && stray->session && stray->logged;
 }
 
-struct session *strays_session(const struct settling *settling, struct process_id process)
-{
-	const struct stray *stray = stray_find(settling, process.pid);
-
-	return stray && process_same(stray->id, process) ? stray->session : NULL;
-}
-
 void strays_claim(struct settling *settling, struct process_id process, struct session *session)
 {
 	struct stray *stray = stray_find(settling, process.pid);

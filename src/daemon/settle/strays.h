@@ -27,8 +27,6 @@ uint64_t strays_held(const struct session *session, const struct gpu_sample *sam
 		     const uint8_t *uuid);
 /* Whether a process is one of some session's that holds memory. */
 bool strays_has(const struct settling *settling, pid_t pid);
-/* The session whose stray that process is; NULL: it is none. */
-struct session *strays_session(const struct settling *settling, struct process_id process);
 /* A process outside carve says by its own marks that it belongs to the session: it is a stray of it
  * from now on. */
 void strays_claim(struct settling *settling, struct process_id process, struct session *session);
