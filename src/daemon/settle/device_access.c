@@ -10,7 +10,6 @@
 #include "base/acl.h"
 #include "base/clock.h"
 #include "base/device_files.h"
-#include "base/file.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/log.h"
 #include "daemon/host/privileges.h"
@@ -172,7 +171,7 @@ static void device_look(struct device_access *access, uint32_t device)
 
 	if (!list_read(device, &list))
 		return;
-	cleanup_free uid_t *users = users_of(access->sessions, device, &count);
+	uid_t *users = users_of(access->sessions, device, &count);
 	for (size_t i = 0; i < count; i++)
 		if (!list_has(&list, users[i]))
 			ask(access, device, users[i], true);
@@ -180,6 +179,7 @@ static void device_look(struct device_access *access, uint32_t device)
 		if (user.permissions == WARDEN_DEVICE_MARK &&
 		    !bsearch(&user.uid, users, count, sizeof(*users), by_number))
 			ask(access, device, user.uid, false);
+	free(users);
 }
 
 static void look(struct device_access *access)
