@@ -106,6 +106,10 @@ def test_everybody_sees_who_it_is_as_proc_shows_that_too(lab):
 
 def test_root_and_exempt_users_and_groups_are_let_be(policed):
     lab = policed(outside_exempt={"users": [BOB], "groups": [63333]})
+    for uid, policy in ((ALICE, "kill"), (BOB, "exempt"), (ROOT, "exempt")):
+        rows = {row["limit"]: row for row in lab.carve_json(uid, "limits")["limits"]}
+        assert rows["outside_policy"]["value"] == policy and ("outside_seconds" in rows) == (policy == "kill")
+    assert re.search("programs outside of slices +kill +- +carved.json, outside_policy", lab.carve(ALICE, "limits").stdout)
     spared = {outside(lab, ROOT): "root", outside(lab, BOB): "exempt", outside(lab, MALLORY, groups=[63333]): "exempt"}
     ended = outside(lab, ALICE)
     wait_until(lambda: ended.poll() is not None)

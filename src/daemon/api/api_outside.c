@@ -9,6 +9,7 @@
 #include "daemon/api/answer.h"
 #include "daemon/api/fresh.h"
 #include "daemon/api/http.h"
+#include "daemon/api/limits_row.h"
 #include "daemon/api/view.h"
 #include "daemon/node.h"
 
@@ -139,4 +140,31 @@ static void answer_outside(struct call *call, void *arg)
 void api_get_outside(struct call *call, const char *id)
 {
 	fresh_defer(call, answer_outside, NULL);
+}
+
+/* An exempt user's programs are let be, as those of root's and of system users. */
+void api_outside_limits(struct limits_view *view)
+{
+	const struct outsiders *outsiders = &view->node->outsiders;
+	bool kills = outsiders->setting.kills;
+	bool binds = kills && outside_user_is_ordinary(view->whose.uid) &&
+		     !exempt_has(&outsiders->exempt, view->whose.uid, view->whose.process.pid);
+
+	limits_add(view, &(struct limit_row){.limit = "outside_policy",
+					     .title = "programs outside of slices",
+					     .unit = LIMIT_TEXT,
+					     .text = binds   ? "kill"
+						     : kills ? "exempt"
+							     : "report",
+					     .used = LIMITS_NONE,
+					     .from = kills ? "carved.json" : "carve",
+					     .name = kills ? "outside_policy" : NULL});
+	if (binds)
+		limits_add(view, &(struct limit_row){.limit = "outside_seconds",
+						     .title = "time outside of slices",
+						     .unit = LIMIT_NS,
+						     .most = outsiders->setting.after_ns,
+						     .used = LIMITS_NONE,
+						     .from = "carved.json",
+						     .name = "outside_seconds"});
 }

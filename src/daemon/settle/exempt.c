@@ -56,6 +56,10 @@ const char *exempt_look(struct exempt *exempt, bool *ret_group)
 	const char *group = ids_look(&exempt->groups, NAMES_OF_GROUPS);
 	const char *user = ids_look(&exempt->users, NAMES_OF_USERS);
 
+	for (uint32_t i = 0; i < exempt->groups.names.count; i++)
+		if (exempt->groups.known[i])
+			members_look(&exempt->members[i], exempt->groups.id[i]);
+
 	*ret_group = !user;
 	return user ? user : group;
 }
@@ -92,14 +96,14 @@ static bool has_user(const struct exempt *exempt, uid_t uid)
 }
 
 /* By the machine's own files. */
-static bool has_member(struct exempt *exempt, uint32_t i, uid_t uid)
+static bool has_member(const struct exempt *exempt, uint32_t i, uid_t uid)
 {
-	members_look(&exempt->members[i], exempt->groups.id[i]);
 	return members_have(&exempt->members[i], uid) ||
 	       members_have(&exempt->members[i], owner_of(uid));
 }
 
-bool exempt_has_owner(struct exempt *exempt, uid_t uid, gid_t gid, const struct groups *groups)
+bool exempt_has_owner(const struct exempt *exempt, uid_t uid, gid_t gid,
+		      const struct groups *groups)
 {
 	if (has_user(exempt, uid))
 		return true;
@@ -111,7 +115,7 @@ bool exempt_has_owner(struct exempt *exempt, uid_t uid, gid_t gid, const struct 
 	return false;
 }
 
-bool exempt_has(struct exempt *exempt, uid_t uid, pid_t pid)
+bool exempt_has(const struct exempt *exempt, uid_t uid, pid_t pid)
 {
 	char path[64], status[STATUS_SIZE] = "";
 

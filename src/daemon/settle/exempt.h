@@ -35,13 +35,14 @@ struct exempt {
 
 void exempt_set(struct exempt *exempt, const struct exempt_names *users,
 		const struct exempt_names *groups);
-/* Looks up what is not known yet. Returns NULL where all names are known; else the first one that
- * is not, with *ret_group saying what it is the name of. */
+/* Looks up what is not known yet, and who is in the groups. Returns NULL where all names are known;
+ * else the first one that is not, with *ret_group saying what it is the name of. */
 const char *exempt_look(struct exempt *exempt, bool *ret_group);
 /* Whether a process of that user is exempt. Its user may be named, or the owner of a subordinate
  * user ID. Its groups are those that the kernel has for it, and those of the machine's own files.
  */
-bool exempt_has(struct exempt *exempt, uid_t uid, pid_t pid);
+bool exempt_has(const struct exempt *exempt, uid_t uid, pid_t pid);
 /* Likewise a session's owner, whose groups the kernel had when the session was requested. */
-bool exempt_has_owner(struct exempt *exempt, uid_t uid, gid_t gid, const struct groups *groups);
+bool exempt_has_owner(const struct exempt *exempt, uid_t uid, gid_t gid,
+		      const struct groups *groups);
 void exempt_free(struct exempt *exempt);
