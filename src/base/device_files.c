@@ -18,11 +18,9 @@ static int path_write(char ret[static DEVICE_FILE_PATH_SIZE], const char *name)
 
 bool device_file_path(uint32_t device, char ret[static DEVICE_FILE_PATH_SIZE])
 {
-	static const char *const common[] = {
-		[DEVICE_FILE_CONTROL - DEVICE_FILE_CONTROL] = "dev/nvidiactl",
-		[DEVICE_FILE_UVM - DEVICE_FILE_CONTROL] = "dev/nvidia-uvm",
-		[DEVICE_FILE_UVM_TOOLS - DEVICE_FILE_CONTROL] = "dev/nvidia-uvm-tools",
-	};
+	/* In the order of enum device_file. */
+	static const char *const common[] = {"dev/nvidiactl", "dev/nvidia-uvm",
+					     "dev/nvidia-uvm-tools"};
 	char name[32];
 
 	if (device >= DEVICE_FILES_END)

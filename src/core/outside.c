@@ -19,15 +19,24 @@ bool outside_user_is_ordinary(uint32_t uid)
 
 enum outside_spared outside_spared(const struct outside_facts *facts)
 {
-	return !facts->one_user                        ? OUTSIDE_SPARED_USERS
-	       : facts->uid == 0                       ? OUTSIDE_SPARED_ROOT
-	       : !outside_user_is_ordinary(facts->uid) ? OUTSIDE_SPARED_SYSTEM
-	       : facts->exempt                         ? OUTSIDE_SPARED_EXEMPT
-	       : facts->graphics                       ? OUTSIDE_SPARED_GRAPHICS
-	       : !facts->proved                        ? OUTSIDE_SPARED_UNPROVED
-	       : facts->foreign                        ? OUTSIDE_SPARED_NAMESPACE
-	       : facts->refused                        ? OUTSIDE_SPARED_REFUSED
-						       : OUTSIDE_SPARED_NOT;
+	const struct {
+		bool holds;
+		enum outside_spared why;
+	} reasons[] = {
+		{!facts->one_user, OUTSIDE_SPARED_USERS},
+		{facts->uid == 0, OUTSIDE_SPARED_ROOT},
+		{!outside_user_is_ordinary(facts->uid), OUTSIDE_SPARED_SYSTEM},
+		{facts->exempt, OUTSIDE_SPARED_EXEMPT},
+		{facts->graphics, OUTSIDE_SPARED_GRAPHICS},
+		{!facts->proved, OUTSIDE_SPARED_UNPROVED},
+		{facts->foreign, OUTSIDE_SPARED_NAMESPACE},
+		{facts->refused, OUTSIDE_SPARED_REFUSED},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(reasons); i++)
+		if (reasons[i].holds)
+			return reasons[i].why;
+	return OUTSIDE_SPARED_NOT;
 }
 
 void outside_restart(struct outside_life *life)

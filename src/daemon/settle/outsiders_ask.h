@@ -13,7 +13,7 @@ struct privileges;
  * warden any more. `marks`: of a look without an error; else NULL. */
 void outsider_looked(struct outsiders *outsiders, struct process_id process, int rc,
 		     const struct warden_marks *marks);
-void outsider_signalled(struct outsiders *outsiders, struct process_id process, int signal, int rc);
+void outsider_signalled(struct outsiders *outsiders, struct process_id process, int number, int rc);
 
 /* Has the warden look at a process, in its user's turn. False: it was not asked, for lack of memory
  * or as this user has too many requests. */
