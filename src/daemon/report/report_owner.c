@@ -264,12 +264,11 @@ void report_rows_return(struct report *report, struct report_row **rows, uint32_
 
 void report_owners_free(struct report *report)
 {
-	while (report->first) {
-		struct report_row *row = report->first;
-
-		row_take(report, row);
+	for (struct report_row *row = report->first, *next; row; row = next) {
+		next = row->next;
 		free(row);
 	}
+	report->first = report->last = NULL;
 	for (unsigned i = 0; i < REPORT_BUCKETS; i++)
 		while (report->owners[i]) {
 			struct report_owner *owner = report->owners[i];

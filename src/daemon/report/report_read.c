@@ -24,13 +24,10 @@ const char *const report_by_words[] = {"user", "group", "gpu", "name", NULL};
 int report_day_parse(const char *text, int64_t *ret)
 {
 	struct tm tm = {0}, made;
-	char end;
+	const char *end = strlen(text) == 10 ? strptime(text, "%Y-%m-%d", &tm) : NULL;
 
-	if (strlen(text) != 10 ||
-	    sscanf(text, "%4d-%2d-%2d%c", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &end) != 3)
+	if (!end || *end)
 		return -EINVAL;
-	tm.tm_year -= 1900;
-	tm.tm_mon--;
 	made = tm;
 	time_t seconds = timegm(&made);
 	/* There is no 2026-02-30. */
