@@ -6,6 +6,7 @@
 #include "daemon/api/answer.h"
 #include "daemon/api/api_outside.h"
 #include "daemon/api/api_owners_limits.h"
+#include "daemon/api/api_place_limits.h"
 #include "daemon/api/api_quota_limits.h"
 #include "daemon/api/api_time_limits.h"
 #include "daemon/api/http.h"
@@ -14,7 +15,8 @@
 
 /* Each policy that binds users, in the order of `carve limits`. */
 static void (*const sources[])(struct limits_view *view) = {
-	api_quota_limits, api_time_limits, api_owners_limits, api_living_limits, api_outside_limits,
+	api_quota_limits,  api_time_limits,    api_owners_limits,
+	api_living_limits, api_outside_limits, api_place_limits,
 };
 
 void api_get_limits(struct call *call, const char *unused)

@@ -100,6 +100,8 @@ def test_all_who_look_see_the_reason(two):
     assert "drained by" in carve(two, "explain", "--vram", "4", "--ephemeral").stdout
     assert "draining: fan" in carve(two, "top", "--once").stdout
     assert "drained by" in carve(two, "session", "show", session["id"]).stdout
+    rows = {row["limit"]: row["value"] for row in two.call("GET", "/v1/limits").json["limits"]}
+    assert (rows["drained"], rows["placement"]) == ("GPU 0", "pack")
     checked = run([CARVE, "check", "--host", two.runtime / "carved.sock"])
     assert "note:      GPU 0 was drained by" in checked.stdout and ": fan; carve node resume" in checked.stdout
     if subprocess.run([*NOBODY, "test", "-x", CARVE]).returncode == 0:

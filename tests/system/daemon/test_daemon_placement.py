@@ -48,6 +48,8 @@ def test_spread_holds_for_fractions_and_for_several_gpus(placed):
     explained = daemon.call("POST", "/v1/explain", {"vram": "1", "ephemeral": True}).json
     assert [on["index"] for on in explained["on"]] == [1] and explained["placement"] == "spread"
     told = run([CARVE, "explain", "--vram", "1", "--ephemeral", "--host", daemon.runtime / "carved.sock"])
+    limits = run([CARVE, "limits", "--host", daemon.runtime / "carved.sock"]).stdout.splitlines()
+    assert ["placement", "spread", "-", "carved.json,", "placement"] in [line.split() for line in limits]
     assert "would be granted: 1 GiB on GPU 1 (sessions are spread over GPUs)\n" in told.stdout
 
 
