@@ -140,7 +140,7 @@ def test_a_containers_root_changes_nothing(lab, how):
         ("PUT", f"/v1/quotas/user/{ALICE}", json.dumps({"max_sessions": 0})), ("DELETE", f"/v1/quotas/user/{ALICE}", ""),
         ("PATCH", f"/v1/quotas/group/{ALICE}", json.dumps({"max_sessions": 0})),
         ("PUT", "/v1/mig/roles", json.dumps({"gpu_ids": "0", "dynamic": True})), ("POST", "/v1/mig/gc", "{}"),
-        ("PUT", "/v1/timeslicing", json.dumps({"mode": "fair"})),
+        ("PUT", "/v1/timeslicing", json.dumps({"mode": "fair"})), ("PUT", "/v1/drains", json.dumps({"drain": False})),
         ("POST", "/v1/agents", json.dumps({"gpu_ids": "all", "queues": {"whole": 1}})), ("DELETE", "/v1/agents/1", ""),
         ("POST", "/v1/jobs", json.dumps({"queue": "half", "argv": ["true"], "cwd": "/"})),
         ("PATCH", f"/v1/jobs/{job}", json.dumps({"held": True})), ("DELETE", f"/v1/jobs/{job}", ""),
