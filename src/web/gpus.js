@@ -1,7 +1,7 @@
 // GPUs as bars of slices.
 import { badge, el, none } from "./dom.js";
 import { label } from "./slices.js";
-import { colour, percent, size } from "./units.js";
+import { colour, size } from "./units.js";
 
 const part = (bytes, total) => ({ width: `${(100 * bytes) / total}%` });
 
@@ -23,11 +23,10 @@ const extra = (kind, words, bytes) => bytes > 0 ? el("li", {}, el("span", { clas
 
 function state(gpu) {
   const parts = [];
-  if (gpu.drained || gpu.drain) parts.push(badge(gpu.drain?.state || "drained", "warn"));
-  if (gpu.state && gpu.state !== "ok") parts.push(badge(gpu.state, "bad"));
+  if (gpu.state && gpu.state !== "ok") parts.push(badge(gpu.state, gpu.drain ? "warn" : "bad"));
   if (gpu.mig) parts.push(badge("MIG"));
   if (gpu.compute_mode && gpu.compute_mode !== "off") parts.push(badge(`time: ${gpu.compute_mode}`));
-  if (gpu.utilization !== null && gpu.utilization !== undefined) parts.push(badge(`busy ${percent(gpu.utilization)}`, gpu.utilization > 0 ? "good" : ""));
+  if (gpu.utilization !== null && gpu.utilization !== undefined) parts.push(badge(`busy ${gpu.utilization}%`, gpu.utilization > 0 ? "good" : ""));
   return parts;
 }
 

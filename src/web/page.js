@@ -96,7 +96,7 @@ function figures(data) {
     figure(String(held.length), held.length === 1 ? "slice" : "slices"),
     figure(`${size(total("promised_bytes"))}`, `promised of ${size(total("memory_bytes"))}`),
     figure(`${size(total("used_bytes"))}`, "in use"),
-    figure(busy.length ? percent(busy.reduce((sum, gpu) => sum + gpu.utilization, 0) / busy.length) : "-", "busy"),
+    figure(busy.length ? percent(busy.reduce((sum, gpu) => sum + gpu.utilization / 100, 0) / busy.length) : "-", "busy"),
     figure(String(data.sessions.length - held.length), "waiting"),
     figure(String(data.jobs.filter((j) => j.state === "queued" || j.state === "running").length), "jobs queued or running"),
   ];

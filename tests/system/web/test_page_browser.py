@@ -25,6 +25,8 @@ def page(make_daemon, browser):
     """A daemon with two GPUs, a slice, and a request that waits; the browser shows its page."""
     daemon = make_daemon(gpus=((80 * GIB, 0, 3 * GIB, "Fake H100"), (40 * GIB, 0, 0, "Fake A100")))
     port = Port(daemon.runtime / "carved.sock")
+    daemon.busy = [(0, 40)]
+    daemon.write_state()
     daemon.address = f"http://localhost:{port.number}/"
     yield daemon
     port.close()
@@ -43,6 +45,10 @@ def test_a_slice_shows_what_it_asked_for_and_goes_when_it_is_released(browser, p
     assert "train" in slices and session["id"] in slices and "0 of 4 Gi" in slices
     assert "GPU 0" in browser.text("#gpus") and "train" in browser.text("#gpus") and "outside" in browser.text("#gpus")
     assert "Nobody waits" in browser.text("#waiting")
+    browser.wait("return document.querySelector('#gpus').innerText.includes('busy 40%')")
+    assert "20%" in browser.text("#summary")
+    assert page.call("PUT", "/v1/drains", {"drain": True, "gpu_ids": "1", "reason": "a new fan"}).status == 200
+    browser.wait("return document.querySelector('#gpus').innerText.includes('a new fan')")
     # Nobody loads the page again: news come by themselves.
     page.release(session["id"])
     browser.wait("return document.querySelector('#slices').innerText.includes('No slice is held')")
