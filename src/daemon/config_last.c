@@ -109,3 +109,10 @@ int config_last_read(const char *dir, struct config *ret)
 		snprintf(ret->state_dir, sizeof(ret->state_dir), "%s", config_default.state_dir);
 	return rc;
 }
+
+int config_last_find(const char *state_dir, const char *runtime_dir, struct config *ret)
+{
+	int rc = config_last_read(state_dir, ret);
+
+	return rc < 0 ? config_last_read(runtime_dir, ret) : rc;
+}

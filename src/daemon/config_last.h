@@ -24,3 +24,6 @@ bool config_last_missing(bool kept, const char *dir);
  * is believed: state_dir is as in config_default. Returns 0; negative where there is none, *ret as
  * it was. */
 int config_last_read(const char *dir, struct config *ret);
+/* Reads the copy in the state directory; else the copy in the runtime directory. Returns like
+ * config_last_read(). */
+int config_last_find(const char *state_dir, const char *runtime_dir, struct config *ret);

@@ -462,8 +462,7 @@ static int config_take_last(const struct arguments *args, struct node *node, int
 			    struct error *err)
 {
 	if (!config_code || !node->options.config_path ||
-	    (config_last_read(node->state.wanted, &node->config) < 0 &&
-	     config_last_read(node->runtime.dir, &node->config) < 0))
+	    config_last_find(node->state.wanted, node->runtime.dir, &node->config) < 0)
 		return config_code;
 	snprintf(node->config_wrong, sizeof(node->config_wrong), "%s%s%s", err->message,
 		 err->hint[0] ? "; " : "", err->hint);

@@ -298,7 +298,9 @@ void prepare_refuse(int link_fd, const struct error *err)
 
 /* ---- the whole --------------------------------------------------------------------------- */
 
-/* A file that is wrong leaves the settings as they were. */
+/* If the file is wrong, this process goes on with the settings that it has. The worker prefers its
+ * copy of the last good settings, and reads that copy itself: the copy is a text of the worker's.
+ */
 static void config_settle(struct node *node, struct separation_word *word)
 {
 	const char *path = node->options.config_path;

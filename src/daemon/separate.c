@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/host_root.h"
 #include "base/socket.h"
+#include "daemon/config_last.h"
 #include "daemon/host/filter.h"
 #include "daemon/host/log.h"
 #include "daemon/host/supervisor.h"
@@ -71,6 +72,13 @@ static void launcher_note(struct launcher *l, int jobs_error)
 	log_event(LOG_WARNING, "launcher.none reason=\"%s\"", l->why_not);
 }
 
+/* A reload may have changed the settings since the warden read the file. The copy is newer. */
+static void settings_last(struct node *node)
+{
+	(void)config_last_find(node->state.wanted, node->runtime.dir, &node->config);
+	log_event(LOG_ERROR, "config.refused error=\"%s\" settings=last", node->config_wrong);
+}
+
 static int word_take(struct node *node, const struct separation_word *word, const int *given,
 		     struct error *err)
 {
@@ -85,8 +93,7 @@ static int word_take(struct node *node, const struct separation_word *word, cons
 	node->config = word->config;
 	snprintf(node->config_wrong, sizeof(node->config_wrong), "%s", word->config_wrong);
 	if (word->config_wrong[0])
-		log_event(LOG_ERROR, "config.refused error=\"%s\" settings=last",
-			  word->config_wrong);
+		settings_last(node);
 	snprintf(config_path, sizeof(config_path), "%s", word->config_path);
 	node->options.config_path = config_path[0] ? config_path : NULL;
 	launcher_note(&node->launcher, word->jobs_error);

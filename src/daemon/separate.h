@@ -40,7 +40,8 @@ struct separation_word {
 	uint32_t reserved;          /* 0 */
 	uint64_t host_capabilities; /* as host_root_needed() has it there */
 	/* The settings, as root has read them: the file may be root's alone. `config_wrong`: why
-	 * they are those of before, as struct node has it. */
+	 * they are those of before, as struct node has it. The worker's copy of the last good
+	 * settings then goes before them. */
 	struct config config;
 	char config_wrong[1024];
 	char config_path[PATH_MAX];   /* "": none */

@@ -271,6 +271,29 @@ def test_with_the_units_rights_a_file_that_is_gone_does_not_take_the_service_dow
         stop(daemon)
 
 
+def test_with_the_units_rights_the_settings_of_the_last_good_reload_hold_after_a_crash(unserved):
+    """The warden has read the file at its start, and does not know what a reload read later."""
+    host, place = unserved
+    config, log = place.parent / "carved.json", place.parent / "service.log"
+    config.write_text("{}")
+    config.chmod(0o644)
+    daemon = serve_confined(host, place, "--config", config)
+    try:
+        config.write_text('{"defaults": {"vram": "10GiB", "sessions": 10}, "session_timeout_max": "1h"}')
+        daemon.send_signal(signal.SIGHUP)
+        wait_until(lambda: "config.read" in log.read_text())
+        limits = host.carve("limits").stdout
+        assert "10 GiB" in limits
+        config.write_text("{bad")
+        daemon.send_signal(signal.SIGHUP)
+        wait_until(lambda: "config.refused" in log.read_text())
+        os.kill(host.daemon_pid(), signal.SIGKILL)
+        wait_until(lambda: "settings=last" in log.read_text())
+        assert host.carve("limits").stdout == limits
+    finally:
+        stop(daemon)
+
+
 @pytest.mark.parametrize("file", ["attach.sock", "carved.sock", "lock", "containers", "carve.db", "."])
 def test_with_the_units_rights_a_file_that_vanishes_is_made_anew(confined, file):
     """By the warden, as the directory is root's and the worker is not."""

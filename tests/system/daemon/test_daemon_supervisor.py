@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 
 import pytest
 
@@ -49,6 +50,34 @@ def test_a_killed_worker_is_followed_by_another_at_the_same_sockets(daemon, make
         assert daemon.pid != before
     assert inodes == [(daemon.runtime / name).stat().st_ino for name in ("lock", "carved.sock", "attach.sock")]
     assert int((daemon.runtime / "lock").read_text().split()[0]) == daemon.process.pid
+
+
+@pytest.mark.parametrize("kind", [[], ["--system"]], ids=["own", "system"])
+@pytest.mark.parametrize("fault", ["wrong", "gone"])
+def test_the_settings_of_the_last_good_reload_hold_after_a_crash(make_daemon, kind, fault):
+    """The supervisor has read the file at the start, and does not know what a reload read later."""
+    place = pathlib.Path(tempfile.mkdtemp(prefix="carved-test-"))  # the worker's user can read it
+    config = place / "carved.json"
+    config.write_text("{}")
+    config.chmod(0o644)
+    daemon = make_daemon(args=[*kind, "--config", config], dir=place)
+    limits = daemon.call("GET", "/v1/limits").json
+    config.write_text('{"defaults": {"vram": "10GiB", "sessions": 10}, "session_timeout_max": "1h"}')
+    daemon.reload()
+    wait_until(lambda: daemon.call("GET", "/v1/limits").json != limits)
+    limits = daemon.call("GET", "/v1/limits").json
+    for _ in range(2):
+        config.write_text("{bad") if fault == "wrong" else config.unlink(missing_ok=True)
+        daemon.reload()
+        wait_until(lambda: daemon.call("GET", "/v1/version").json["config_error"])
+        daemon.restart()
+        assert daemon.call("GET", "/v1/limits").json == limits
+        assert daemon.call("GET", "/v1/version").json["config_error"]
+    config.write_text('{"defaults": {"vram": "20GiB"}}')
+    config.chmod(0o644)
+    daemon.restart()
+    assert daemon.call("GET", "/v1/limits").json != limits
+    assert not daemon.call("GET", "/v1/version").json["config_error"]
 
 
 def test_a_command_that_meets_the_dying_worker_of_a_killed_supervisor_starts_both(host):
