@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/suggest.h"
 
 const struct record_field *record_find(const struct record_field *fields, const char *name)
 {
@@ -118,17 +119,41 @@ int record_take(const struct record_field *field, const json_t *value, void *rec
 	return rc == 0 && field->then ? field->then(record, err) : rc;
 }
 
-int record_unknown(const struct record_field *fields, size_t most, const char *what,
-		   const char *key, struct error *err)
+/* "there are NAME, NAME": ends with whole names, and with "..." where others have no room. */
+static void names_list(const struct record_field *fields, size_t most, char *buf, size_t size)
 {
-	char list[sizeof(err->hint)] = "";
-	size_t used = 0;
+	static const char more[] = ", ...";
+	size_t used = (size_t)snprintf(buf, size, "there are ");
 
-	for (size_t i = 0; fields[i].name && i < most && used < sizeof(list); i++)
-		used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "",
+	for (size_t i = 0; i < most && fields[i].name; i++) {
+		bool last = i + 1 == most || !fields[i + 1].name;
+		size_t length = strlen(fields[i].name) + (i ? 2 : 0);
+
+		if (used + length + (last ? 0 : strlen(more)) >= size) {
+			snprintf(buf + used, size - used, "%s", more);
+			return;
+		}
+		used += (size_t)snprintf(buf + used, size - used, "%s%s", i ? ", " : "",
 					 fields[i].name);
-	error_set(err, EXIT_CODE_USAGE, "unknown %s '%.64s'", what, key);
-	error_hint(err, "there are %s", list);
+	}
+}
+
+int record_unknown(const struct record_field *fields, size_t most, const char *what,
+		   const char *path, const char *key, struct error *err)
+{
+	const char *dot = *path ? "." : "";
+	char list[sizeof(err->hint)];
+	struct suggestion near = {0};
+
+	for (size_t i = 0; i < most && fields[i].name; i++)
+		suggest_offer(&near, key, fields[i].name, strlen(fields[i].name));
+	error_set(err, EXIT_CODE_USAGE, "unknown %s '%.64s%s%.64s'", what, path, dot, key);
+	if (near.word) {
+		error_hint(err, "did you mean '%.64s%s%s'?", path, dot, near.word);
+	} else {
+		names_list(fields, most, list, sizeof(list));
+		error_hint(err, "%s", list);
+	}
 	return -EXIT_CODE_USAGE;
 }
 
@@ -160,7 +185,7 @@ int record_take_object(const struct record_field *fields, const char *path, cons
 
 		snprintf(name, sizeof(name), "%s%s%s", path, *path ? "." : "", key);
 		rc = field ? field_take(field, name, value, record, err)
-			   : record_unknown(fields, SIZE_MAX, "key", name, err);
+			   : record_unknown(fields, SIZE_MAX, "key", path, key, err);
 		if (rc < 0)
 			return rc;
 	}

@@ -32,7 +32,8 @@ int record_take_plain(const struct record_field *field, const json_t *value, voi
  * Returns negative. */
 int record_wrong(struct error *err, const char *name, const char *text, const char *wrong,
 		 const char *hint);
-/* The error of a key that is not in the table; its hint lists the first `most` lines. Returns
- * negative. */
+/* The error of a key that is not among the first `most` lines of the table. The object that has the
+ * key is at `path` ("" at the top). The hint names the line that the key is nearly spelled as, or
+ * lists the lines. Returns negative. */
 int record_unknown(const struct record_field *fields, size_t most, const char *what,
-		   const char *key, struct error *err);
+		   const char *path, const char *key, struct error *err);

@@ -7,10 +7,10 @@
 #include "base/error.h"
 #include "base/macros.h"
 #include "base/program.h"
+#include "base/suggest.h"
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/split_unit.h"
-#include "cli/suggest.h"
 #include "cli/words.h"
 #include "container/container_args.h"
 

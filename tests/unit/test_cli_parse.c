@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/macros.h"
+#include "base/suggest.h"
 #include "cli/cli.h"
-#include "cli/suggest.h"
 
 #define WORDS_MAX 12
 

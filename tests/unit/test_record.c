@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -230,7 +231,7 @@ static void assert_taken(const char *text, const char *message)
 
 		if (rc == 0)
 			rc = field ? record_take(field, value, &to, &err)
-				   : record_unknown(taken, SIZE_MAX, "field", key, &err);
+				   : record_unknown(taken, SIZE_MAX, "field", "", key, &err);
 	}
 
 	assert_string_equal(err.message, message);
@@ -262,9 +263,9 @@ static void test_the_hint_of_an_unknown_field_lists_the_known_ones(void **state)
 {
 	struct error err = {0};
 
-	assert_true(record_unknown(taken, SIZE_MAX, "key", "x", &err) < 0);
+	assert_true(record_unknown(taken, SIZE_MAX, "key", "", "x", &err) < 0);
 	assert_string_equal(err.hint, "there are name, below, colour, on, bytes");
-	assert_true(record_unknown(taken, 2, "key", "x", &err) < 0);
+	assert_true(record_unknown(taken, 2, "key", "", "x", &err) < 0);
 	assert_string_equal(err.hint, "there are name, below");
 	assert_ptr_equal(record_find(taken, "on"), &taken[3]);
 	assert_null(record_find(taken, "o"));
@@ -306,6 +307,42 @@ static void test_fields_of_an_object_in_an_object_are_named_by_their_path(void *
 	assert_boxed("{\"cuont\": 3}", "unknown key 'cuont'");
 }
 
+static void assert_unknown(const struct record_field *names, const char *path, const char *key,
+			   const char *hint)
+{
+	struct error err = {0};
+
+	assert_int_equal(record_unknown(names, SIZE_MAX, "key", path, key, &err), -EXIT_CODE_USAGE);
+	assert_string_equal(err.hint, hint);
+}
+
+static void test_a_key_that_is_nearly_a_name_is_answered_with_the_name(void **state)
+{
+	assert_unknown(box_fields, "", "cuont", "did you mean 'count'?");
+	assert_unknown(taken, "thing", "belwo", "did you mean 'thing.below'?");
+	assert_unknown(box_fields, "", "colour", "there are thing, count");
+}
+
+static void test_a_list_of_names_without_room_ends_with_a_whole_name(void **state)
+{
+	static const char name[] = "a_name_of_thirty_characters_in";
+	static const char hint[] =
+		"there are a_name_of_thirty_characters_in, "
+		"a_name_of_thirty_characters_in, a_name_of_thirty_characters_in, "
+		"a_name_of_thirty_characters_in, a_name_of_thirty_characters_in, "
+		"a_name_of_thirty_characters_in, a_name_of_thirty_characters_in";
+	struct record_field names[21] = {0};
+	char cut[sizeof(hint) + 8];
+
+	for (size_t i = 0; i < 7; i++)
+		names[i].name = name;
+	assert_unknown(names, "", "x", hint);
+	for (size_t i = 7; i < 20; i++)
+		names[i].name = name;
+	snprintf(cut, sizeof(cut), "%s, ...", hint);
+	assert_unknown(names, "", "x", cut);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -318,6 +355,8 @@ int main(void)
 		cmocka_unit_test(test_a_field_of_json_is_taken_or_its_error_says_what_is_wrong),
 		cmocka_unit_test(test_the_hint_of_an_unknown_field_lists_the_known_ones),
 		cmocka_unit_test(test_fields_of_an_object_in_an_object_are_named_by_their_path),
+		cmocka_unit_test(test_a_key_that_is_nearly_a_name_is_answered_with_the_name),
+		cmocka_unit_test(test_a_list_of_names_without_room_ends_with_a_whole_name),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/macros.h"
+#include "base/suggest.h"
 #include "cli/cli.h"
 #include "cli/container/container_dir.h"
 #include "cli/container/container_remote.h"
@@ -21,7 +22,6 @@
 #include "cli/session/session_grant.h"
 #include "cli/session/slice_request.h"
 #include "cli/split_unit.h"
-#include "cli/suggest.h"
 #include "client/client.h"
 #include "client/sessions.h"
 #include "container/container_args.h"

@@ -131,7 +131,7 @@ static int quota_parse(const json_t *root, struct quota *quota_at, struct error 
 	{
 		const struct record_field *field = record_find(quota_fields, key);
 		int rc = field ? record_take(field, value, &quota, err)
-			       : record_unknown(quota_fields, SIZE_MAX, "field", key, err);
+			       : record_unknown(quota_fields, SIZE_MAX, "field", "", key, err);
 
 		if (rc < 0)
 			return rc;

@@ -108,7 +108,7 @@ static int fields_take(const json_t *value, const struct record_field *fields, c
 
 		snprintf(what, sizeof(what), "key of %s", of);
 		if (!field)
-			return record_unknown(fields, SIZE_MAX, what, key, err);
+			return record_unknown(fields, SIZE_MAX, what, "", key, err);
 		int rc = record_take(field, item, record, err);
 		if (rc < 0 && field->takes)
 			return error_set(err, EXIT_CODE_USAGE, "%s.%s takes %s", of, field->name,

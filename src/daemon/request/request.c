@@ -473,7 +473,7 @@ static int keys_check(const json_t *root, bool sizes_only, struct error *err)
 		if (!field || (sizes_only && !is_size))
 			return record_unknown(request_fields,
 					      sizes_only ? REQUEST_SIZE_FIELDS : SIZE_MAX, "field",
-					      key, err);
+					      "", key, err);
 		sizes += is_size && !json_is_null(value);
 	}
 	if (sizes == 1)

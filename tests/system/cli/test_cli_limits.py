@@ -169,7 +169,8 @@ def test_defaults_bind_at_once_after_a_reload_and_let_waiting_requests_through(m
 
 @needs_admin
 @pytest.mark.parametrize("text, words", [
-    ('{"defaults": {"vrma": "2GiB"}}', "unknown key 'defaults.vrma'; there are vram, vram_bytes, sessions, gpus, gpu_hours"),
+    ('{"defaults": {"vrma": "2GiB"}}', "unknown key 'defaults.vrma'; did you mean 'defaults.vram'?"),
+    ('{"defaults": {"memory": "2GiB"}}', "unknown key 'defaults.memory'; there are vram, vram_bytes, sessions, gpus, gpu_hours"),
     ('{"defaults": {"gpu_hours": "many"}}', "defaults.gpu_hours takes a number of GPU-hours in a month such as 100"),
     ('{"defaults": {"gpu_hours": -1}}', "defaults.gpu_hours takes a number of GPU-hours"),
     ('{"defaults": {"vram": 16}}', "defaults.vram takes a size such as \"16GiB\""),

@@ -200,7 +200,8 @@ def test_another_user_cannot_attach(make_daemon):
     ('{"state_dir": "state"}', "absolute path"), ('{"state_dir": 3}', "absolute path"), ('{"state_dir": "/x"}', None),
     ('{"show_owners": "group"}', None), ('{"show_owners": "friends"}', 'show_owners takes "none", "group" or "all"'),
     ('{"show_owners": true}', 'show_owners takes "none", "group" or "all"'),
-    ('{"colour": "red"}', "unknown key 'colour'; there are over_policy, "),
+    ('{"colour": "red"}', "unknown key 'colour'; there are over_policy, "), ('{"colour": "red"}', ", ...\n"),
+    ('{"idle_timout": "2h"}', "unknown key 'idle_timout'; did you mean 'idle_timeout'?\n"),
     ('{"timeSlicing": {"laese": "5ms"}}', "unknown field 'laese'; time-slicing takes mode, lease, granularity\n"), ('{"over_seconds": 2, "over_seconds": 3}', "line")])
 def test_check_config(tmp_path, text, wrong):
     config = tmp_path / "config.json"

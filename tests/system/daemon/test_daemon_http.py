@@ -55,16 +55,20 @@ def test_malformed_requests_are_refused_in_words(module_daemon, body):
 
 def test_an_unknown_field_is_told_what_there_is(daemon):
     sizes = "vram_bytes, vram, gpu_memory, gpu, mig_profile"
-    created = daemon.call("POST", "/v1/sessions", {"vram": "4", "gpu_id": "0"}).error
-    assert created["message"] == "unknown field 'gpu_id'"
+    created = daemon.call("POST", "/v1/sessions", {"vram": "4", "device": "0"}).error
+    assert created["message"] == "unknown field 'device'"
     assert created["hint"] == f"there are {sizes}, mig_start, backend, vram_strict, gpu_compute, gpus, mig_share, gpu_ids, mig_places, wait_for, " \
         "session_timeout, ephemeral, kept, priority, name, id, again, pod"
     session = daemon.call("POST", "/v1/sessions", {"vram": "4"}).json["id"]
     assert daemon.call("PATCH", f"/v1/sessions/{session}", {"size": "4"}).error["hint"] == f"there are {sizes}"
     hint = daemon.call("PUT", "/v1/timeslicing", {"modes": "fair"}).error["hint"]
     assert hint == "time-slicing takes mode, lease, granularity, gpu_ids"
-    assert daemon.call("PUT", "/v1/quotas/user/root", {"vrams": 1}).error["hint"] == \
-        "there are vram, vram_bytes, sessions, gpus"
+    assert daemon.call("PUT", "/v1/quotas/user/root", {"memory": 1}).error["hint"].startswith("there are vram, vram_bytes, sessions, gpus")
+
+
+def test_a_field_that_is_nearly_spelled_right_is_named(daemon):
+    assert daemon.call("POST", "/v1/sessions", {"vram": "4", "gpu_id": "0"}).error["hint"] == "did you mean 'gpu_ids'?"
+    assert daemon.call("PUT", "/v1/quotas/user/root", {"vrams": 1}).error["hint"] == "did you mean 'vram'?"
 
 
 @pytest.mark.parametrize("body, message", [
