@@ -22,6 +22,8 @@
 
 #define TOKEN_LEAST 16u
 #define BACKLOG 64
+/* As carved has it: a longer file is refused. */
+#define CONFIG_SIZE_MAX 65536u
 /* New connections in one round of the loop. */
 #define ACCEPTS_MAX 16
 
@@ -48,15 +50,29 @@ static int token_read(const char *path, char token[static TOKEN_MAX], size_t *re
 	return 0;
 }
 
+static int config_unread(const char *path, int error, struct error *err)
+{
+	if (error == ENOENT)
+		return error_set(err, EXIT_CODE_USAGE,
+				 "there is no file %.200s; write it, or name another with --config "
+				 "FILE",
+				 path);
+	return error_set(err, EXIT_CODE_USAGE, "%.200s: %s", path, strerrordesc_np(error));
+}
+
 static int config_take(const char *path, struct metrics_config *ret, struct error *err)
 {
 	struct error inner = {0};
 	json_error_t where;
-	json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
-	const json_t *metrics = json_object_get(root, "metrics");
+	cleanup_free char *text = malloc(CONFIG_SIZE_MAX);
+	ssize_t size = text ? file_read(path, text, CONFIG_SIZE_MAX) : -ENOMEM;
 	int rc = 0;
 
 	*ret = metrics_config_default;
+	if (size < 0)
+		return config_unread(path, (int)-size, err);
+	json_t *root = json_loadb(text, (size_t)size, JSON_REJECT_DUPLICATES, &where);
+	const json_t *metrics = json_object_get(root, "metrics");
 	if (!root)
 		return error_set(err, EXIT_CODE_USAGE, "%.200s: line %d: %.128s", path, where.line,
 				 where.text);

@@ -72,6 +72,27 @@ def test_pages_format_without_warnings(page):
     assert done.returncode == 0 and done.stderr == ""
 
 
+JSON_BEGINS = re.compile(r'\{\s*"')
+
+
+def printed(page):
+    """A page as a reader sees it, without bold type."""
+    return subprocess.run(["groff", "-mandoc", "-Tascii", "-P-cbou", str(page)], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("page", sorted(p.name for p in PAGES.glob("*.[138]")))
+def test_json_in_a_page_is_json_when_it_is_printed(page):
+    """mdoc takes quotes in the arguments of a macro such as .Dl as its own."""
+    if not shutil.which("groff"):
+        pytest.skip("groff is not installed")
+    shown = printed(PAGES / page)
+    objects = len(JSON_BEGINS.findall(plain(PAGES / page).replace("\\(dq", '"')))
+    assert len(JSON_BEGINS.findall(shown)) == objects
+    at = 0
+    while found := JSON_BEGINS.search(shown, at):
+        at = json.JSONDecoder().raw_decode(shown, found.start())[1]
+
+
 def test_sizes_in_examples_are_granted_on_the_default_host(host):
     examples = [line for page in PAGES.glob("*.[138]") for line in re.findall(r"^\.Dl (carve .*)", plain(page), re.M)]
     examples += [verb["example"] for verb in verbs()]

@@ -234,6 +234,21 @@ def test_a_wrong_configuration_is_told_in_one_line(tmp_path, metrics, message):
     assert done.returncode == 2 and message in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
+@pytest.mark.parametrize("argv", [["--check"], []])
+def test_a_configuration_that_is_missing_is_told_in_one_line(tmp_path, argv):
+    config = tmp_path / "carved.json"
+    done = run([BUILD / "carve-metrics", "--config", config, *argv], env=clean_env())
+    assert done.returncode == 2
+    assert done.stderr == f"carve-metrics: there is no file {config}; write it, or name another with --config FILE\n"
+
+
+def test_text_that_is_no_json_is_told_with_its_line(tmp_path):
+    config = tmp_path / "carved.json"
+    config.write_text("{\n  metrics\n}\n")
+    done = run([BUILD / "carve-metrics", "--config", config, "--check"], env=clean_env())
+    assert done.returncode == 2 and f"{config}: line 2: " in done.stderr, done.stderr
+
+
 def test_options_that_are_wrong_are_refused():
     for argv in (["--port", "9400"], ["now"]):
         done = run([BUILD / "carve-metrics", *argv], env=clean_env())
