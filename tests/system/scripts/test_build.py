@@ -1,7 +1,11 @@
 """scripts/build: a checkout that was copied with its build directory, a build of a few targets, what a build says."""
+import json
+import re
 import shutil
 
-from conftest import ROOT, clean_env, run
+import pytest
+
+from conftest import BUILD, ROOT, clean_env, run
 
 
 def small_project(place, programs, source):
@@ -35,6 +39,20 @@ def test_only_the_targets_that_are_named_are_built(tmp_path):
     assert (tmp_path / "x/build/two").exists() and not (tmp_path / "x/build/one").exists()
     done = run([tmp_path / "x/scripts/build", "--fast"], env=clean_env())
     assert done.returncode == 2 and done.stderr.startswith("usage: scripts/build"), done
+
+
+def test_the_target_programs_builds_what_is_installed_and_what_the_readme_runs():
+    if not (BUILD / "build.ninja").exists():
+        pytest.skip("the programs under test are no build directory of meson")
+    targets = json.loads((BUILD / "meson-info/intro-targets.json").read_text())
+    wanted = {name for target in targets if target["installed"] and target["type"] in ("executable", "shared library")
+              for name in target["filename"]}
+    wanted = {name.removeprefix(f"{BUILD}/") for name in wanted}
+    wanted |= set(re.findall(r"\bbuild/(carve|examples/\w+)\b", (ROOT / "README.md").read_text()))
+    wanted |= {name for source in (ROOT / "examples").glob("*.c") for name in re.findall(r"/\.\./(tests/[\w/]+\.ptx)", source.read_text())}
+    commands = run(["ninja", "-C", BUILD, "-t", "commands", "programs"], env=clean_env()).stdout
+    assert {"carve-metrics", "examples/matmul", "tests/kernels/matmul.ptx"} <= wanted
+    assert {name for name in wanted if not re.search(rf" -o {re.escape(name)}(?: |$)", commands, re.M)} == set()
 
 
 def test_a_build_that_fails_shows_what_the_compiler_said(tmp_path):
