@@ -58,7 +58,7 @@ static const struct section {
 	{"Containers", {"podman", "docker", "apptainer", "cdi", "image", "hook"}},
 	{"Cluster", {"kubernetes"}},
 	{"Administrator",
-	 {"quota", "report", "timeslicing", "node", "mig", "events", "audit", "notice"}},
+	 {"quota", "report", "timeslicing", "node", "mig", "outside", "events", "audit", "notice"}},
 	{"Simulated GPUs", {"sim"}},
 };
 

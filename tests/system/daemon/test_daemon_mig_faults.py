@@ -195,8 +195,9 @@ def test_a_gpu_that_refuses_is_left_out_for_a_while_and_another_one_is_used(make
     assert says in first["mig_refusal"] and second["mig_refusal"] is None
     assert f"GPU 0 makes no MIG instances now: {first['mig_refusal']}" in host.carve("gpu", "list").stdout
     assert f"GPU 0 makes no MIG instances now: {first['mig_refusal']}" in host.carve("check").stdout
-    explained = look(host, "explain", "--vram", "5")
-    assert says in explained["gpus"][0]["message"] and [on["index"] for on in explained["on"]] == [1]
+    # An instance of GPU 1 may still be on its way out.
+    explained = wait_until(lambda: (answer := look(host, "explain", "--vram", "5")) and says in answer["gpus"][0]["message"] and answer)
+    assert [on["index"] for on in explained["on"]] == [1]
     # What is there already can be given, and what there is not can be waited for.
     carve(host, "run", "--ephemeral", "--gpu-ids", "0", "--mig-profile", "2g.20gb", "--", "true")
     refused = carve(host, "run", "--ephemeral", "--gpu-ids", "0", "--gpu", "1", "--", "true", status=125).stderr
