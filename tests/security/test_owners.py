@@ -160,4 +160,4 @@ def test_a_wrong_rule_is_refused_and_the_last_one_holds(make_shown):
     assert "show_owners takes" in lab.log()
     assert row_of(lab, BOB)["owner"] == str(ALICE)
     tell({})
-    assert row_of(lab, BOB)["owner"] is None and rule_of(lab, BOB) == ("none", "carve", None)
+    assert row_of(lab, BOB)["owner"] is None and rule_of(lab, BOB) == ("none", "default", None)

@@ -157,7 +157,7 @@ void api_outside_limits(struct limits_view *view)
 						     : kills ? "exempt"
 							     : "report",
 					     .used = LIMITS_NONE,
-					     .from = kills ? "carved.json" : "carve",
+					     .from = kills ? "carved.json" : "default",
 					     .name = kills ? "outside_policy" : NULL});
 	if (binds)
 		limits_add(view, &(struct limit_row){.limit = "outside_seconds",

@@ -16,6 +16,6 @@ void api_owners_limits(struct limits_view *view)
 					     .unit = LIMIT_TEXT,
 					     .text = texts[rule],
 					     .used = LIMITS_NONE,
-					     .from = set ? "carved.json" : "carve",
+					     .from = set ? "carved.json" : "default",
 					     .name = set ? "show_owners" : NULL});
 }

@@ -18,7 +18,7 @@ void api_place_limits(struct limits_view *view)
 					     .unit = LIMIT_TEXT,
 					     .text = spread ? "spread" : "pack",
 					     .used = LIMITS_NONE,
-					     .from = spread ? "carved.json" : NULL,
+					     .from = spread ? "carved.json" : "default",
 					     .name = spread ? "placement" : NULL});
 	if (drained)
 		limits_add(view, &(struct limit_row){.limit = "drained",

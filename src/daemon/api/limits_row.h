@@ -27,8 +27,8 @@ struct limit_row {
 	const char *text; /* for LIMIT_TEXT in place of a number */
 	uint64_t used;    /* LIMITS_NONE: nothing is counted */
 	/* From where the limit comes: "user", "group" (all members together), "each" (each member
-	 * of a group), "everyone", "defaults" (of carved.json), "carved.json", "carve"; NULL:
-	 * nobody set one. */
+	 * of a group), "everyone", "defaults" (of carved.json), "carved.json", "default" (of
+	 * carve); NULL: nobody set one. */
 	const char *from;
 	const char *name; /* the name of that user or group, or the key in carved.json; NULL: it has
 			     none */
