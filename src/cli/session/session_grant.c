@@ -168,6 +168,46 @@ static void mig_print(const struct cli *cli, FILE *out, const char *prefix, cons
 	near_print(out, prefix, session);
 }
 
+/* The key of carved.json that sets the end of a session without --session-timeout. */
+static void timeout_key(const struct cli *cli, char *buf, size_t size)
+{
+	cleanup_json json_t *answer = NULL;
+	struct client client;
+	struct error ignored;
+	size_t i;
+	json_t *row;
+
+	buf[0] = '\0';
+	if (client_open(&client, cli->value[OPT_HOST], &ignored) < 0 ||
+	    client_call(&client, "GET", "/v1/limits", NULL, NULL, &answer, &ignored) < 0)
+		return;
+	json_array_foreach(json_object_get(answer, "limits"), i, row)
+	{
+		if (!strcmp(session_text(row, "limit"), "session_timeout_default_ns"))
+			snprintf(buf, size, "%s", session_text(row, "name"));
+	}
+}
+
+/* An administrator's default is the user's surprise. A session that was there before may have got
+ * its end by its own request. */
+static void end_print(const struct cli *cli, FILE *out, const char *prefix, const json_t *session)
+{
+	const char *ends = session_text(session, "ends_at");
+	bool made_now = cli_verb_takes(cli->verb, OPT_SESSION_TIMEOUT) &&
+			(json_is_true(json_object_get(session, "ephemeral")) ||
+			 !strcmp(cli->verb->name, "session request"));
+	char key[64] = "";
+
+	if (!*ends || cli->value[OPT_SESSION_TIMEOUT])
+		return;
+	if (made_now)
+		timeout_key(cli, key, sizeof(key));
+	fprintf(out, "%sit ends at %s", prefix, ends);
+	if (*key)
+		fprintf(out, " by %s in carved.json, as no --session-timeout was given", key);
+	fputc('\n', out);
+}
+
 void session_grant_print(const struct cli *cli, FILE *out, const char *prefix,
 			 const json_t *session)
 {
@@ -196,10 +236,7 @@ void session_grant_print(const struct cli *cli, FILE *out, const char *prefix,
 	mig_print(cli, out, prefix, session);
 	if (json_is_true(json_object_get(session, "tolerance_applied")))
 		tolerance_print(out, prefix, session);
-	/* An administrator's default is the user's surprise. */
-	if (*session_text(session, "ends_at") && !cli->value[OPT_SESSION_TIMEOUT])
-		fprintf(out, "%sit ends at %s, as --session-timeout names no other time\n", prefix,
-			session_text(session, "ends_at"));
+	end_print(cli, out, prefix, session);
 }
 
 /* An end that nobody but the daemon knows the cause of: of the others, one has no processes left

@@ -4,6 +4,7 @@ import datetime
 import http.client
 import json
 import os
+import re
 import subprocess
 
 import pytest
@@ -122,6 +123,15 @@ def test_a_session_that_roots_service_keeps_has_no_default(daemon_with):
         pytest.skip("needs root")
     daemon = daemon_with(session_timeout_max="1h")
     assert daemon.grant(vram="1", ephemeral=False, kept=True)["ends_at"] is None
+
+
+@pytest.mark.parametrize("key", ["session_timeout_default", "session_timeout_max"])
+def test_a_grant_names_the_key_that_ends_the_session(daemon_with, key):
+    daemon = daemon_with(**{key: "1h"})
+    carve = [BUILD / "carve", "--host", daemon.runtime / "carved.sock", "session"]
+    for words, cause in ((["request", "--vram", "1"], f" by {key} in carved.json, as no --session-timeout was given\n"), (["resize", "2"], "\n")):
+        done = subprocess.run([*carve, *words], capture_output=True, text=True, env=clean_env(), timeout=60)
+        assert done.returncode == 0 and re.search(r"^it ends at \S+" + re.escape(cause), done.stdout, re.M), done
 
 
 def limits_of(daemon):
