@@ -213,7 +213,7 @@ int session_inactive(const json_t *session, struct error *err)
 	if (*again)
 		error_hint(err, "request a new one: %s", again);
 	else
-		error_hint(err, "`carve session list` shows those that are active");
+		error_hint(err, "`carve session list` shows those that have not ended");
 	return -EXIT_CODE_FAILED;
 }
 

@@ -22,6 +22,10 @@ def test_a_name_that_several_users_gave_is_refused_with_the_ids(lab):
     assert lab.carve(ROOT, "session", "release", "train").stdout == f"{ids[1]}: released\n"
 
 
+def test_an_administrator_is_told_that_nobody_has_such_a_session(lab):
+    assert "there is no session nosuch; " in lab.carve(ROOT, "session", "show", "nosuch").stderr
+
+
 def test_another_users_name_is_no_name_of_yours(lab):
     theirs = request(lab, ALICE, "--vram", "1", "--name", "secret-train")
     for argv in (["session", "show", "secret-train"], ["session", "release", "secret-train"], ["session", "resize", "secret-train", "2"],

@@ -121,7 +121,8 @@ static void none_explain(const struct call *call, const char *id, struct error *
 		ended_explain(call, &record, "", err);
 		return;
 	}
-	error_set(err, EXIT_CODE_FAILED, "there is no session %.64s of yours", id);
+	error_set(err, EXIT_CODE_FAILED, "there is no session %.64s%s", id,
+		  call->peer.admin ? "" : " of yours");
 	error_hint(err, "`carve session list` shows those that have not ended");
 }
 

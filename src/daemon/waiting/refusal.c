@@ -78,27 +78,40 @@ static bool all_give_instances(const struct pool *pool)
 	return count == pool->count;
 }
 
+/* Whether the refusal tells what this GPU says. A user knows which GPUs --gpu-ids leaves out. GPUs
+ * that give out instances are told by mig_ask.c, where there are others beside them. */
+static bool gpu_is_told(const struct pool *pool, uint32_t index,
+			const struct place_request *request, bool all_mig)
+{
+	if (request->allowed && !request->allowed[index])
+		return false;
+	return all_mig || !pool->gpu[index].gives_instances;
+}
+
 /* Appends what each GPU says, as many as there is room for. */
 static void gpus_explain(const struct pool *pool, const struct place_gpu *gpus,
 			 const struct place_request *request, char *buf, size_t size)
 {
 	size_t used = strlen(buf);
 	bool any = false, all_mig = all_give_instances(pool);
+	uint32_t left = 0;
 
+	for (uint32_t i = 0; i < pool->count; i++)
+		left += gpu_is_told(pool, i, request, all_mig);
 	for (uint32_t i = 0; i < pool->count; i++) {
 		enum place_reason reason = place_check(gpus, i, request);
 		const struct gpu_info *info = &pool->gpu[i].info;
 		char says[REFUSAL_GPU_SIZE], part[REFUSAL_GPU_SIZE + 128];
 
-		/* Beside others it is asked for instances, and says so itself: mig_ask.c. */
-		if (pool->gpu[i].gives_instances && !all_mig)
+		if (!gpu_is_told(pool, i, request, all_mig))
 			continue;
 		refusal_of_gpu(pool, i, &gpus[i], request, reason, says, sizeof(says));
 		snprintf(part, sizeof(part), "GPU %u (%s): %s", info->index, info->name, says);
 		if (used + strlen(part) + 32 > size) {
-			snprintf(buf + used, size - used, "; and %u more", pool->count - i);
+			snprintf(buf + used, size - used, "; and %u more", left);
 			return;
 		}
+		left--;
 		used += (size_t)snprintf(buf + used, size - used, "%s%s", any ? "; " : ": ", part);
 		any = true;
 	}
@@ -164,7 +177,7 @@ static void occupied_explain(const struct pool *pool, const struct place_gpu *gp
 		snprintf(buf, size, "%s asked, and %u GPUs are not empty", asked, occupied);
 }
 
-/* Whether there would be room if nothing were drained. */
+/* Whether there is no room, and would be if nothing were drained. */
 static bool fits_when_resumed(const struct pool *pool, const struct place_gpu *gpus,
 			      const struct place_request *request)
 {
@@ -173,7 +186,16 @@ static bool fits_when_resumed(const struct pool *pool, const struct place_gpu *g
 	memcpy(all, gpus, pool->count * sizeof(*all));
 	for (uint32_t i = 0; i < pool->count; i++)
 		all[i].drained = false;
-	return count_but_for(pool, all, request, PLACE_FITS) >= request->count;
+	return count_but_for(pool, gpus, request, PLACE_FITS) < request->count &&
+	       count_but_for(pool, all, request, PLACE_FITS) >= request->count;
+}
+
+bool refusal_is_by_drains(const struct pool *pool, const struct place_request *request)
+{
+	struct place_gpu gpus[GPUS_MAX];
+
+	pool_place_gpus(pool, gpus);
+	return fits_when_resumed(pool, gpus, request);
 }
 
 /* Names the thing of which there is too little. Returns what would help. */
@@ -184,8 +206,11 @@ static const char *short_explain(const struct pool *pool, const struct place_gpu
 	static const char less[] = "ask for less, or wait for room with --wait-for 10m";
 
 	if (fits_when_resumed(pool, gpus, request)) {
-		snprintf(buf, size, "there is room for %s on drained GPUs alone", asked);
-		return "ask for less, or wait with --wait-for 10m until a GPU is resumed";
+		snprintf(buf, size,
+			 "the GPUs with room for %s are drained, and nobody knows until when",
+			 asked);
+		return "wait with --wait-for 10m until a GPU is resumed, or ask an administrator "
+		       "(carve node resume)";
 	}
 	if (request->kind == PLACE_WHOLE &&
 	    count_but_for(pool, gpus, request, PLACE_NOT_EMPTY) >= request->count) {

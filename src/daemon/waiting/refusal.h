@@ -1,6 +1,7 @@
 /* Why a request was not granted, in words and numbers. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "core/place.h"
@@ -16,6 +17,8 @@ void refusal_explain(const struct pool *pool, const struct place_request *reques
 /* The hint of a refused size that no GPU has, and that would fit in MiB; else leaves *err alone. */
 void refusal_mebibytes_hint(const struct pool *pool, const struct place_request *request,
 			    struct error *err);
+/* Whether the request has no room only because GPUs are drained. */
+bool refusal_is_by_drains(const struct pool *pool, const struct place_request *request);
 /* The verdict of one GPU on a request, e.g. "3.20 GiB of 79.1 GiB free". */
 #define REFUSAL_GPU_SIZE 256
 void refusal_of_gpu(const struct pool *pool, uint32_t index, const struct place_gpu *place,

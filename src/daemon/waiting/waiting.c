@@ -678,7 +678,7 @@ int waiting_explain(const struct waiting *waiting, const struct waiter *w, struc
 }
 
 /* It had its time: asking again with the same wish is not what helps. */
-static void waited_in_vain(const struct waiter *w, struct error *err)
+static void waited_in_vain(const struct waiting *waiting, const struct waiter *w, struct error *err)
 {
 	int64_t since = now_realtime_ns() - w->created;
 	/* Over an upgrade only the rest of its time is known, and when it came. */
@@ -691,7 +691,14 @@ static void waited_in_vain(const struct waiter *w, struct error *err)
 		return;
 	error_set(err, why.code, "waited %s in vain: %s", units_format_duration(waited, text),
 		  why.message);
-	error_hint(err, "ask for less, or wait longer; carve session list shows what is held");
+	/* Less would be refused, too, where a quota is used up. */
+	if (why.code != EXIT_CODE_NO_ROOM)
+		error_hint(err, "%s", why.hint);
+	else if (refusal_is_by_drains(waiting->pool, &w->request.place))
+		error_hint(err, "wait longer, or ask an administrator (carve node resume)");
+	else
+		error_hint(err, "ask for less, or wait longer; carve session list shows what is "
+				"held");
 }
 
 /* Room that others hold can be asked for, where users see who holds it. */
@@ -820,7 +827,7 @@ static void waiter_settle(struct waiting *waiting, struct waiter *w, int rc,
 			grant(waiting, w, result, NULL);
 	} else if (!waits) {
 		if (rc == -EAGAIN) {
-			waited_in_vain(w, err);
+			waited_in_vain(waiting, w, err);
 			owners_point_to(waiting, w, err);
 		}
 		waiter_report(waiting, w, "");

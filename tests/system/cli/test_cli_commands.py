@@ -26,7 +26,7 @@ def test_a_session_that_has_ended_says_when_and_why(host):
                                                      "`carve session list` shows those that have not ended\n"), argv
     done = host.carve("run", "--session", "mine", "true")
     assert done.returncode == 125 and f"session {session} ended at {ended}: released" in done.stderr
-    assert "there is no session s-nosuch of yours" in host.carve("session", "release", "s-nosuch").stderr
+    assert "there is no session s-nosuch" in host.carve("session", "release", "s-nosuch").stderr
 
 
 def test_a_session_from_request_to_release(host):

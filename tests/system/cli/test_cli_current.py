@@ -155,4 +155,4 @@ def test_an_end_of_ones_own_is_no_news(host):
         host.carve("session", "release", id)
     assert {host.carve_json("session", "show", id)["ended_by"] for id in ids} == {"owner"}
     assert ids[0] not in host.carve("run", "true").stderr
-    fails(host.carve("run", "--session", "train", "true"), 125, f"session {ids[1]} ended at 20", "Z: released; `carve session list`")
+    fails(host.carve("run", "--session", "train", "true"), 125, f"session {ids[1]} ended at 20", "Z: released; `carve session list` shows those that have not ended")

@@ -4,6 +4,7 @@ import os
 import pathlib
 import pwd
 import tempfile
+import time
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -148,6 +149,17 @@ def test_a_quota_of_nothing_bars(daemon, option):
     assert waited.returncode == 5 and "your quota is 0 " in waited.stderr
     carve_json(daemon, "quota", "set", str(ME), option, "none")
     assert ask(daemon, "1").returncode == 0
+
+
+@needs_admin
+def test_waiting_for_hours_that_are_used_up_ends_with_what_helps(daemon):
+    session = daemon.grant(gpu="1", ephemeral=False)["id"]
+    time.sleep(1)
+    daemon.release(session, force=True)
+    carve_json(daemon, "quota", "set", str(ME), "--gpu-hours", "0.0001")
+    refused = carve(daemon, "session", "request", "--vram", "1", "--wait-for", "0.2s")
+    assert refused.returncode == 5 and "it is used up" in refused.stderr, refused
+    assert "can raise the quota" in refused.stderr and "ask for less" not in refused.stderr
 
 
 @needs_admin

@@ -55,6 +55,10 @@ def test_nothing_is_granted_on_a_drained_gpu_until_it_is_resumed(two):
     refused = two.request(vram="4", gpu_ids="0")
     assert refused.status == 409 and refused.error["code"] == 3
     assert f"drained by {row['drain']['by']}: {WHY}" in refused.error["message"] and "resumed" in refused.error["hint"]
+    assert refused.error["message"].startswith("the GPUs with room for 4 GiB are drained, and nobody knows until when: GPU 0 (")
+    assert "GPU 1" not in refused.error["message"] and "less" not in refused.error["hint"]
+    waited = two.request(vram="4", gpu_ids="0", wait_for=0.2)
+    assert waited.error["hint"].startswith("wait longer, or ask an administrator (carve node resume)"), waited.error
     assert "drained" in two.request(gpu="2").error["message"]
     [row] = put(two, False, "0")
     assert row["drain"] is None and row["before"]["reason"] == WHY and row["state"] == "ok"

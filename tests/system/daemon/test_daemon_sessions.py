@@ -78,7 +78,7 @@ def test_memory_held_outside_is_not_promised(make_daemon):
 @pytest.mark.parametrize("asked, lead", [
     ({"vram": "1", "gpus": 3}, "3 GPUs asked, there are 2: GPU 0 (A): "),
     ({"gpu": "3"}, "3 GPUs asked, there are 2: "),
-    ({"vram": "1", "gpus": 2, "gpu_ids": "1"}, "2 GPUs asked, --gpu-ids names 1: GPU 0 (A): not in --gpu-ids; "),
+    ({"vram": "1", "gpus": 2, "gpu_ids": "1"}, "2 GPUs asked, --gpu-ids names 1: GPU 1 (B): "),
     ({"vram": "41", "gpus": 2}, "41 GiB on each of 2 GPUs is more than there is: ")])
 def test_a_refusal_leads_with_its_reason(make_daemon, asked, lead):
     daemon = make_daemon(gpus=[(80 * GIB, 0, 0, "A"), (40 * GIB, 0, 0, "B")])
