@@ -18,6 +18,7 @@
 #include "base/options.h"
 #include "base/units.h"
 #include "daemon/config_last.h"
+#include "daemon/config_notes.h"
 #include "daemon/gpu/probe.h"
 #include "daemon/host/limited.h"
 #include "daemon/host/log.h"
@@ -69,7 +70,8 @@ static const char help[] =
 	"  --idle-exit SECONDS  end after that long without sessions and connections\n"
 	"  --foreground         stay in the foreground, log to stderr (else: DIR/carved.log)\n"
 	"  --config FILE        read the configuration (again on SIGHUP); see carved(8)\n"
-	"  --check-config       only say whether that file is right\n"
+	"  --check-config       only say whether that file is right, and warn of names that this\n"
+	"                       machine does not know, and of files that cannot be read\n"
 	"  --takeover           have the daemon that serves DIR become this program: sessions, "
 	"sockets\n"
 	"                       and calls under way go on\n"
@@ -475,8 +477,18 @@ static int config_take_last(const struct arguments *args, struct node *node, int
 	return EXIT_CODE_OK;
 }
 
-static int config_tell(const struct arguments *args)
+static void note_print(void *arg, const char *text)
 {
+	(void)arg;
+	fprintf(stderr, "carved: warning: %s\n", text);
+}
+
+static int config_tell(const struct arguments *args, const struct config *config)
+{
+	const char *user = args->user ? args->user : PREPARE_USER;
+
+	if (args->config)
+		config_notes(config, user, note_print, NULL);
 	if (args->config)
 		printf("carved: %s is right\n", args->config);
 	else
@@ -640,7 +652,7 @@ int daemon_main(int argc, char **argv)
 	args.system |= args.warded;
 	code = config_take(&args, &node, &err);
 	if (args.check_config)
-		return code ? fail(&err) : config_tell(&args);
+		return code ? fail(&err) : config_tell(&args, &node.config);
 	if (places_choose(&args, &node, &place))
 		return fail(&place);
 	if (args.takeover_check)

@@ -58,8 +58,9 @@ struct node_options {
 struct node {
 	uv_loop_t loop;
 	struct node_options options;
-	struct config config;    /* read anew on SIGHUP */
-	char config_wrong[1024]; /* why the file was not taken; "": it was */
+	struct config config;        /* read anew on SIGHUP */
+	char config_wrong[1024];     /* why the file was not taken; "": it was */
+	struct json_t *config_notes; /* the texts of config_notes(); NULL: there were none yet */
 	struct {
 		bool state, runtime; /* in which directories its copy is */
 	} config_kept;

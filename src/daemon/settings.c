@@ -3,12 +3,14 @@
 #include "daemon/settings.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "daemon/config_last.h"
+#include "daemon/config_notes.h"
 #include "daemon/events/events.h"
 #include "daemon/host/log.h"
 #include "daemon/host/names.h"
@@ -74,10 +76,44 @@ void settings_begin(struct node *node)
 		copy_keep(node);
 }
 
+static void note_add(void *arg, const char *text)
+{
+	json_array_append_new(arg, json_string(text));
+}
+
+static void idle_note_add(void *arg, bool group, const char *name)
+{
+	char text[CONFIG_NOTE_SIZE];
+
+	config_note_name(true, group, name, text);
+	note_add(arg, text);
+}
+
+static void outside_note_add(void *arg, bool group, const char *name)
+{
+	char text[CONFIG_NOTE_SIZE];
+
+	config_note_name(false, group, name, text);
+	note_add(arg, text);
+}
+
+json_t *settings_notes(const struct node *node)
+{
+	json_t *list = node->config_notes ? json_copy(node->config_notes) : json_array();
+
+	if (node->idle)
+		exempt_unknown(idle_exempt(node->idle), idle_note_add, list);
+	exempt_unknown(&node->outsiders.exempt, outside_note_add, list);
+	return list;
+}
+
 void settings_spread(struct node *node)
 {
 	const struct config *config = &node->config;
 
+	json_decref(node->config_notes);
+	node->config_notes = json_array();
+	config_notes(config, NULL, note_add, node->config_notes);
 	node->pool.policy = config->placement;
 	mig_place_by(node->mig, config->placement);
 	mig_share_among(node->mig, share_group_find(config));

@@ -487,7 +487,16 @@ static void check_configuration(const struct check_input *in, struct finding *f)
 {
 	const char *wrong = session_text(in->daemon, "config_error");
 
+	size_t i;
+	json_t *text;
+
 	find(f, OK, "the daemon's configuration is right");
+	json_array_foreach(json_object_get(in->daemon, "config_notes"), i, text)
+	{
+		find_each(f, NOTE, "%s", json_string_value(text));
+		advise(f, "mend what is named, or the file; then systemctl reload carved, or "
+			  "SIGHUP to the daemon");
+	}
 	if (!*wrong)
 		return;
 	find(f, PROBLEM, "the configuration is wrong, and the last good settings hold: %.500s",

@@ -23,6 +23,7 @@
 #include "daemon/request/request_again.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
+#include "daemon/settings.h"
 #include "daemon/settle/cgroups.h"
 #include "daemon/settle/outside.h"
 #include "daemon/settle/strays.h"
@@ -102,18 +103,20 @@ json_t *view_version(const struct node *node)
 
 	(void)gethostname(host, sizeof(host));
 
-	return json_pack(
-		"{s:s, s:s, s:i, s:o, s:s, s:b, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:s}",
-		"version", CARVE_VERSION, "host", host, "pid", (int)getpid(), "started",
-		view_time(node->started), "driver_version",
-		pool->gpus ? gpus_driver_version(pool->gpus) : "", "system", node->options.system,
-		"ready", node->ready, "no_gpu_reason",
-		pool->state == POOL_NO_GPU ? pool->why.message : "", "limited",
-		shortcomings_json(node), "limited_notes", limited_notes(), "config_error",
-		*node->config_wrong ? json_string(node->config_wrong) : json_null(), "vanished",
-		removed_json(&node->files.removed), "job_tasks", job_tasks_json(&node->launcher),
-		"job_tasks_of", job_tasks_of_json(&node->launcher), "launcher_silent_s",
-		(int)launcher_slow_s(&node->launcher), "placement", policy_text(pool));
+	return json_pack("{s:s, s:s, s:i, s:o, s:s, s:b, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, "
+			 "s:o, s:i, s:s}",
+			 "version", CARVE_VERSION, "host", host, "pid", (int)getpid(), "started",
+			 view_time(node->started), "driver_version",
+			 pool->gpus ? gpus_driver_version(pool->gpus) : "", "system",
+			 node->options.system, "ready", node->ready, "no_gpu_reason",
+			 pool->state == POOL_NO_GPU ? pool->why.message : "", "limited",
+			 shortcomings_json(node), "limited_notes", limited_notes(), "config_error",
+			 *node->config_wrong ? json_string(node->config_wrong) : json_null(),
+			 "config_notes", settings_notes(node), "vanished",
+			 removed_json(&node->files.removed), "job_tasks",
+			 job_tasks_json(&node->launcher), "job_tasks_of",
+			 job_tasks_of_json(&node->launcher), "launcher_silent_s",
+			 (int)launcher_slow_s(&node->launcher), "placement", policy_text(pool));
 }
 
 /* ---- GPUs -------------------------------------------------------------------------------- */

@@ -38,6 +38,11 @@ struct idle {
 
 /* ---- the policy -------------------------------------------------------------------------- */
 
+const struct exempt *idle_exempt(const struct idle *idle)
+{
+	return idle ? &idle->exempt : NULL;
+}
+
 bool idle_exempts(struct idle *idle, uid_t uid, gid_t gid, const struct groups *groups)
 {
 	return idle && (idle->unknown || exempt_has_owner(&idle->exempt, uid, gid, groups));

@@ -13,6 +13,7 @@
 
 #include "core/idle.h"
 
+struct exempt;
 struct exempt_names;
 struct groups;
 struct idle;
@@ -31,6 +32,8 @@ int idle_start(struct sessions *sessions, const struct idle_hooks *hooks, void *
  * known nobody is released. Takes `idle` NULL. */
 void idle_set(struct idle *idle, const struct idle_policy *policy, const struct exempt_names *users,
 	      const struct exempt_names *groups);
+/* The users and groups that the policy spares. NULL where `idle` is NULL. */
+const struct exempt *idle_exempt(const struct idle *idle);
 /* Whether the policy spares a user of these groups, or every user. Takes `idle` NULL. */
 bool idle_exempts(struct idle *idle, uid_t uid, gid_t gid, const struct groups *groups);
 /* Each second. */

@@ -64,6 +64,17 @@ const char *exempt_look(struct exempt *exempt, bool *ret_group)
 	return user ? user : group;
 }
 
+void exempt_unknown(const struct exempt *exempt,
+		    void (*cb)(void *arg, bool group, const char *name), void *arg)
+{
+	for (uint32_t i = 0; i < exempt->users.names.count; i++)
+		if (!exempt->users.known[i])
+			cb(arg, false, exempt->users.names.name[i]);
+	for (uint32_t i = 0; i < exempt->groups.names.count; i++)
+		if (!exempt->groups.known[i])
+			cb(arg, true, exempt->groups.names.name[i]);
+}
+
 /* Whether a line of /proc/PID/status, "KEY:\t1 2 3", has that number. */
 static bool line_has(const char *text, const char *key, gid_t gid)
 {

@@ -38,6 +38,9 @@ void exempt_set(struct exempt *exempt, const struct exempt_names *users,
 /* Looks up what is not known yet, and who is in the groups. Returns NULL where all names are known;
  * else the first one that is not, with *ret_group saying what it is the name of. */
 const char *exempt_look(struct exempt *exempt, bool *ret_group);
+/* Calls cb(arg, group, name) for each name that is not known; `group`: it is a group's. */
+void exempt_unknown(const struct exempt *exempt,
+		    void (*cb)(void *arg, bool group, const char *name), void *arg);
 /* Whether a process of that user is exempt. Its user may be named, or the owner of a subordinate
  * user ID. Its groups are those that the kernel has for it, and those of the machine's own files.
  */

@@ -1,7 +1,10 @@
 """The attach socket and the life of attached processes, over a fake driver."""
 import fcntl
+import json
 import mmap
 import os
+import pathlib
+import pwd
 import random
 import re
 import select
@@ -9,6 +12,7 @@ import signal
 import socket
 import struct
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -218,6 +222,59 @@ def test_a_configuration_that_is_a_pipe_holds_nobody_up(tmp_path):
     done = subprocess.run([BUILD / "carved", "--config", tmp_path / "pipe", "--check-config"],
                           capture_output=True, text=True, timeout=60, env=clean_env())
     assert done.returncode == 2 and "it is a pipe" in done.stderr
+
+
+UNKNOWN = {"idle_exempt": {"users": ["root", "nobody-42", 7], "groups": ["no-lab"]}, "outside_exempt": {"users": ["no-ci"], "groups": ["root", "no-video"]},
+           "mig_share_group": "no-mates", "metrics": {"listen": "127.0.0.1:9400", "token_file": "/nowhere/token", "readers": "no-readers",
+                                                      "tls": {"cert": "/nowhere/cert", "key": "/", "client_ca": "/etc/passwd"},
+                                                      "job_mapping_dir": "/nowhere/dcgm"}}
+NOTES = ["idle_exempt.users: this machine knows no user nobody-42; until it does, no session is released for being idle",
+         "idle_exempt.groups: this machine knows no group no-lab; until it does, no session is released for being idle",
+         "outside_exempt.users: this machine knows no user no-ci; until it does, no program outside carve is ended",
+         "outside_exempt.groups: this machine knows no group no-video; until it does, no program outside carve is ended",
+         "mig_share_group: /etc/group has no group no-mates; until it has, users share no MIG instances",
+         "metrics.readers: /etc/group has no group no-readers; until it has, only administrators see all sessions in metrics",
+         "metrics.token_file: carve-metrics cannot read /nowhere/token: No such file or directory",
+         "metrics.tls.cert: carve-metrics cannot read /nowhere/cert: No such file or directory",
+         "metrics.tls.key: carve-metrics cannot read /: Is a directory",
+         "metrics.job_mapping_dir: the daemon cannot write in /nowhere/dcgm: No such file or directory"]
+
+
+def test_check_config_warns_of_names_and_files_that_the_machine_does_not_have(tmp_path):
+    config = tmp_path / "carved.json"
+    config.write_text(json.dumps(UNKNOWN))
+    done = subprocess.run([BUILD / "carved", "--config", config, "--check-config"], capture_output=True, text=True, timeout=60, env=clean_env())
+    assert (done.returncode, done.stdout) == (0, f"carved: {config} is right\n")
+    assert done.stderr.splitlines() == [f"carved: warning: {note}" for note in NOTES]
+
+
+@pytest.mark.parametrize("mode, right", [(0o700, True), (0o500, False), (0o777, False)])
+def test_check_config_warns_of_a_directory_that_the_daemon_cannot_write_in(mode, right):
+    user = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+    with tempfile.TemporaryDirectory(prefix="carved-test-") as place:
+        os.chmod(place, 0o755)
+        config, dcgm = pathlib.Path(place, "carved.json"), pathlib.Path(place, "dcgm")
+        dcgm.mkdir()
+        os.chown(dcgm, pwd.getpwnam(user).pw_uid, -1)
+        dcgm.chmod(mode)
+        config.write_text(json.dumps({"metrics": {"job_mapping_dir": str(dcgm)}}))
+        done = subprocess.run([BUILD / "carved", "--config", config, "--check-config", "--user", user], capture_output=True, text=True, timeout=60,
+                              env=clean_env())
+        assert done.returncode == 0 and (done.stderr == "") == right, done.stderr
+        assert right or f"metrics.job_mapping_dir: the daemon cannot write in {dcgm}: " in done.stderr
+
+
+def test_the_daemon_notes_names_and_files_that_the_machine_does_not_have(make_daemon, tmp_path):
+    config = tmp_path / "carved.json"
+    config.write_text(json.dumps(UNKNOWN))
+    daemon = make_daemon(args=["--config", config])
+    wait_until(lambda: sorted(daemon.call("GET", "/v1/version").json["config_notes"]) == sorted(NOTES))
+    check = subprocess.run([BUILD / "carve", "check", "-v"], capture_output=True, text=True, timeout=60,
+                           env=clean_env({"CARVE_RUNTIME_DIR": str(daemon.runtime)}))
+    assert "this machine knows no user nobody-42" in " ".join(check.stdout.split()), check.stdout
+    config.write_text("{}")
+    daemon.reload()
+    wait_until(lambda: daemon.call("GET", "/v1/version").json["config_notes"] == [])
 
 
 def test_check_config_without_a_file():
