@@ -23,7 +23,7 @@ def test_a_name_that_several_users_gave_is_refused_with_the_ids(lab):
 
 
 def test_an_administrator_is_told_that_nobody_has_such_a_session(lab):
-    assert "there is no session nosuch; " in lab.carve(ROOT, "session", "show", "nosuch").stderr
+    assert "there is no session nosuch here; " in lab.carve(ROOT, "session", "show", "nosuch").stderr
 
 
 def test_another_users_name_is_no_name_of_yours(lab):

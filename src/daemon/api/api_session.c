@@ -122,7 +122,7 @@ static void none_explain(const struct call *call, const char *id, struct error *
 		return;
 	}
 	error_set(err, EXIT_CODE_FAILED, "there is no session %.64s%s", id,
-		  call->peer.admin ? "" : " of yours");
+		  call->peer.admin ? " here" : " of yours");
 	error_hint(err, "`carve session list` shows those that have not ended");
 }
 
