@@ -12,6 +12,7 @@
 #include "daemon/api/http.h"
 #include "daemon/node.h"
 #include "daemon/report/report_ask.h"
+#include "daemon/report/report_read.h"
 
 /* Days of a report for which none are named: today and those before. */
 #define DAYS_DEFAULT 30
@@ -55,6 +56,17 @@ static int day_parse(struct call *call, const char *name, int64_t *ret, struct e
 	return 0;
 }
 
+static int order_refuse(const struct report_query *query, struct error *err)
+{
+	char first[REPORT_DAY_SIZE], last[REPORT_DAY_SIZE];
+
+	error_set(err, EXIT_CODE_USAGE, "since: %s is after the last day of the period, %s",
+		  report_day_text(query->first, first), report_day_text(query->last, last));
+	error_hint(err, "name %s or an earlier day, for example: carve report --since %s", last,
+		   report_day_text(query->last - (DAYS_DEFAULT - 1), first));
+	return -EXIT_CODE_USAGE;
+}
+
 static int query_parse(struct call *call, struct report_query *ret, struct error *err)
 {
 	int rc = by_parse(call, &ret->by, err);
@@ -66,7 +78,7 @@ static int query_parse(struct call *call, struct report_query *ret, struct error
 	if (rc == 0)
 		rc = day_parse(call, "since", &ret->first, err);
 	if (rc == 0 && ret->first > ret->last)
-		rc = error_set(err, EXIT_CODE_USAGE, "since: the day is after the last one");
+		rc = order_refuse(ret, err);
 	return rc;
 }
 
