@@ -61,16 +61,20 @@ uint64_t column_number(const json_t *row, const char *path)
 
 /* ---- short texts ------------------------------------------------------------------------- */
 
-/* How many times `size / parts` it is, the last one rounded up or down. */
-static uint64_t parts_of(uint64_t bytes, uint64_t size, unsigned parts, bool up)
+enum rounding { DOWN, NEAREST, UP };
+
+/* How many times `size / parts` it is. */
+static uint64_t parts_of(uint64_t bytes, uint64_t size, unsigned parts, enum rounding rounding)
 {
-	unsigned __int128 all = (unsigned __int128)bytes * parts + (up ? size - 1 : 0);
+	uint64_t more = rounding == UP ? size - 1 : rounding == NEAREST ? size / 2 : 0;
+	unsigned __int128 all = (unsigned __int128)bytes * parts + more;
 
 	return (uint64_t)(all / size);
 }
 
 /* Three digits, or four of a unit that has as many. */
-static const char *bytes_text(uint64_t bytes, bool up, char buf[static COLUMN_SHORT_SIZE])
+static const char *bytes_text(uint64_t bytes, enum rounding rounding,
+			      char buf[static COLUMN_SHORT_SIZE])
 {
 	static const char *const units[] = {"B", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"};
 	uint64_t size = 1;
@@ -81,12 +85,12 @@ static const char *bytes_text(uint64_t bytes, bool up, char buf[static COLUMN_SH
 		return buf;
 	}
 	/* A number that would be rounded up to 1024 takes the next unit. */
-	for (; parts_of(bytes, size, 1, up) >= 1024 && unit + 1 < ARRAY_SIZE(units); unit++)
+	for (; parts_of(bytes, size, 1, rounding) >= 1024 && unit + 1 < ARRAY_SIZE(units); unit++)
 		size *= 1024;
-	uint64_t tenths = parts_of(bytes, size, 10, up);
+	uint64_t tenths = parts_of(bytes, size, 10, rounding);
 	if (tenths >= 1000 || unit == 0)
-		snprintf(buf, COLUMN_SHORT_SIZE, "%" PRIu64 "%s", parts_of(bytes, size, 1, up),
-			 units[unit]);
+		snprintf(buf, COLUMN_SHORT_SIZE, "%" PRIu64 "%s",
+			 parts_of(bytes, size, 1, rounding), units[unit]);
 	else if (tenths % 10)
 		snprintf(buf, COLUMN_SHORT_SIZE, "%" PRIu64 ".%u%s", tenths / 10,
 			 (unsigned)(tenths % 10), units[unit]);
@@ -97,12 +101,17 @@ static const char *bytes_text(uint64_t bytes, bool up, char buf[static COLUMN_SH
 
 const char *column_bytes_text(uint64_t bytes, char buf[static COLUMN_SHORT_SIZE])
 {
-	return bytes_text(bytes, true, buf);
+	return bytes_text(bytes, UP, buf);
 }
 
 const char *column_room_text(uint64_t bytes, char buf[static COLUMN_SHORT_SIZE])
 {
-	return bytes_text(bytes, false, buf);
+	return bytes_text(bytes, DOWN, buf);
+}
+
+const char *column_average_text(uint64_t bytes, char buf[static COLUMN_SHORT_SIZE])
+{
+	return bytes_text(bytes, NEAREST, buf);
 }
 
 const char *column_seconds_text(int64_t seconds, char buf[static COLUMN_SHORT_SIZE])
@@ -236,6 +245,10 @@ void column_cell(const struct column *c, const json_t *row, int64_t now, struct 
 	case FORMAT_ROOM:
 		if (cell_number(ret, number))
 			column_print(ret, "%s", column_room_text(number, bytes));
+		break;
+	case FORMAT_AVERAGE:
+		if (cell_number(ret, number))
+			column_print(ret, "%s", column_average_text(number, bytes));
 		break;
 	case FORMAT_LONG_BYTES:
 		if (cell_number(ret, number))

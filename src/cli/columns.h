@@ -27,6 +27,7 @@ enum column_format {
 	FORMAT_LIMITED,  /* "3/4" with the count in `whole`; "3" without it */
 	FORMAT_BYTES,    /* "1.5Gi", rounded up */
 	FORMAT_ROOM,     /* "1.5Gi", rounded down: what can be had */
+	FORMAT_AVERAGE,  /* "1.5Gi", rounded to the nearest: an average of sizes */
 	FORMAT_PART,     /* "12.5Gi/80Gi", with a bar, as a part of `whole`; "12.5Gi" without it */
 	FORMAT_SHARE,    /* "25%" of 0.25 */
 	FORMAT_AGE,      /* "1m05s" since a moment of the API */
@@ -67,5 +68,7 @@ void column_bar(struct cell *cell, uint64_t part, uint64_t light, uint64_t whole
 const char *column_bytes_text(uint64_t bytes, char buf[static COLUMN_SHORT_SIZE]);
 /* Likewise, rounded down: what can be had. */
 const char *column_room_text(uint64_t bytes, char buf[static COLUMN_SHORT_SIZE]);
+/* Likewise, rounded to the nearest: an average of sizes. */
+const char *column_average_text(uint64_t bytes, char buf[static COLUMN_SHORT_SIZE]);
 /* "12s", "3m05s", "2h10m", "4d07h" */
 const char *column_seconds_text(int64_t seconds, char buf[static COLUMN_SHORT_SIZE]);

@@ -8,6 +8,8 @@
 #define MIB_BYTES (1ull << 20)
 #define MS_NS 1000000ull
 #define WHOLE_PPM 1000000u
+/* A sum over a second lacks less than a MiB for a millisecond: less than 1,049 bytes a second. */
+#define AVERAGE_SLACK 2048u
 
 void tally_add(struct tally *to, const struct tally *from)
 {
@@ -53,6 +55,14 @@ void tally_add_time(struct tally *to, const struct tally_time *time)
 	to->asked_mib_ms += mib_ms(time->bytes, time->ns);
 	to->peak_mib_ms += mib_ms(time->peak_bytes, time->ns);
 	to->peak_bytes = MAX(to->peak_bytes, time->peak_bytes);
+}
+
+uint64_t tally_average_bytes(uint64_t sum_mib_ms, uint64_t held_ns)
+{
+	uint64_t bytes = (uint64_t)((unsigned __int128)sum_mib_ms * MIB_BYTES * MS_NS / held_ns);
+	uint64_t missing = MIB_BYTES - bytes % MIB_BYTES;
+
+	return missing < AVERAGE_SLACK ? bytes + missing : bytes;
 }
 
 uint32_t tally_part(uint64_t bytes, uint64_t total, uint32_t compute_ppm)

@@ -36,6 +36,9 @@ struct tally_time {
 void tally_add(struct tally *to, const struct tally *from);
 bool tally_is_empty(const struct tally *tally);
 void tally_add_time(struct tally *to, const struct tally_time *time);
+/* The average size in bytes over `held_ns`, which is not 0. The sums leave parts of a millisecond
+ * out, so an average that lies less than 2 KiB below a whole MiB is taken for that MiB. */
+uint64_t tally_average_bytes(uint64_t sum_mib_ms, uint64_t held_ns);
 /* The part of a GPU, in millionths: of `total` bytes, or `compute_ppm` where that is more. */
 uint32_t tally_part(uint64_t bytes, uint64_t total, uint32_t compute_ppm);
 /* The day of a moment (ns since 1970), in days since 1970. */

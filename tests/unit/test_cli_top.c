@@ -312,6 +312,9 @@ static void test_bytes_and_seconds(void **state)
 	assert_string_equal(column_room_text(1048575, buf), "1023Ki");
 	assert_string_equal(column_room_text(GIB(100) - 1, buf), "99.9Gi");
 	assert_string_equal(column_bytes_text(GIB(100) - 1, buf), "100Gi");
+	assert_string_equal(column_average_text(GIB(8) + MIB(3), buf), "8Gi");
+	assert_string_equal(column_average_text(GIB(8) - 1, buf), "8Gi");
+	assert_string_equal(column_average_text(GIB(8) + MIB(60), buf), "8.1Gi");
 	assert_string_equal(column_room_text(0, buf), "0");
 	assert_string_equal(column_room_text(COLUMN_NONE, buf), "-");
 	for (size_t i = 0; i < ARRAY_SIZE(times); i++)

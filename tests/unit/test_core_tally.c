@@ -55,8 +55,28 @@ static void a_year_of_64_large_gpus_does_not_overflow(void **state)
 							  .part_ppm = 1000000,
 							  .bytes = GIB(1024),
 							  .peak_bytes = GIB(1024)});
+	assert_true(tally_average_bytes(sum.asked_mib_ms, sum.held_ns) <= 1ull << 40);
 	assert_true(sum.asked_mib_ms < INT64_MAX && sum.gpu_ns < INT64_MAX);
 	assert_int_equal(sum.asked_mib_ms / (sum.held_ns / 1000000), 1024 * 1024);
+}
+
+static void the_average_of_one_size_is_that_size_and_never_more(void **state)
+{
+	struct tally tally = {0};
+
+	/* Parts of a millisecond are in the time, and not in the sums. */
+	for (int i = 0; i < 5; i++)
+		tally_add_time(&tally, &(struct tally_time){.ns = 1200999999 + i * 777777,
+							    .bytes = GIB(20),
+							    .peak_bytes = GIB(3) + 12345});
+	assert_int_equal(tally_average_bytes(tally.asked_mib_ms, tally.held_ns), GIB(20));
+	assert_in_range(tally_average_bytes(tally.peak_mib_ms, tally.held_ns), GIB(3) + 11000,
+			GIB(3) + 12345);
+	tally_add_time(&tally, &(struct tally_time){.ns = 999999, .bytes = GIB(20)});
+	assert_in_range(tally_average_bytes(tally.asked_mib_ms, tally.held_ns), 1, GIB(20));
+	/* Less than a millisecond is no reason to divide by 0. */
+	assert_in_range(tally_average_bytes(20480, 999999), GIB(20), GIB(21));
+	assert_int_equal(tally_average_bytes(0, 1), 0);
 }
 
 static void a_time_over_midnight_is_divided_among_the_days(void **state)
@@ -118,6 +138,7 @@ int main(void)
 		cmocka_unit_test(a_slice_counts_by_its_part_of_the_gpu),
 		cmocka_unit_test(time_that_nobody_measured_is_not_taken_for_idle),
 		cmocka_unit_test(a_year_of_64_large_gpus_does_not_overflow),
+		cmocka_unit_test(the_average_of_one_size_is_that_size_and_never_more),
 		cmocka_unit_test(a_time_over_midnight_is_divided_among_the_days),
 		cmocka_unit_test(a_clock_at_1970_ends_the_division),
 		cmocka_unit_test(months_are_those_of_the_calendar),

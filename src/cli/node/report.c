@@ -57,7 +57,7 @@ static void peak_fill(const json_t *row, int64_t now, struct cell *cell)
 	char text[COLUMN_SHORT_SIZE];
 
 	if (peak != COLUMN_NONE && asked != COLUMN_NONE && asked)
-		column_print(cell, "%s (%.0f%%)", column_bytes_text(peak, text),
+		column_print(cell, "%s (%.0f%%)", column_average_text(peak, text),
 			     100.0 * (double)peak / (double)asked);
 }
 
@@ -94,8 +94,8 @@ static void name_fill(const json_t *row, int64_t now, struct cell *cell)
 
 #define FIGURES                                                                           \
 	{"GPU-HOURS", .fill = gpu_hours_fill}, {"SLICE-HOURS", .fill = slice_hours_fill}, \
-		{"USED", .fill = used_fill}, {"ASKED", "asked_bytes", FORMAT_BYTES},      \
-		{"PEAK", "peak_bytes", FORMAT_BYTES, .fill = peak_fill},                  \
+		{"USED", .fill = used_fill}, {"ASKED", "asked_bytes", FORMAT_AVERAGE},    \
+		{"PEAK", "peak_bytes", FORMAT_AVERAGE, .fill = peak_fill},                \
 		{"SESSIONS", "sessions", FORMAT_COUNT}, {"JOBS", "jobs", FORMAT_COUNT},   \
 		{"REFUSED", "refusals", FORMAT_COUNT}, {"WAITS", "waits", FORMAT_COUNT},  \
 	{                                                                                 \

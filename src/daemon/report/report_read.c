@@ -174,25 +174,24 @@ static json_t *number(uint64_t value)
 	return json_integer((json_int_t)value);
 }
 
-/* The average over the time of the slices, in bytes. */
-static json_t *average(uint64_t mib_ms, uint64_t held_ns)
+/* The average over the time of the slices, in bytes; `most` bounds it. */
+static json_t *average(uint64_t mib_ms, uint64_t held_ns, uint64_t most)
 {
-	uint64_t ms = held_ns / 1000000;
-
-	return ms ? number((uint64_t)((unsigned __int128)mib_ms * (1u << 20) / ms)) : json_null();
+	return held_ns ? number(MIN(tally_average_bytes(mib_ms, held_ns), most)) : json_null();
 }
 
 static json_t *tally_json(const struct tally *t, bool by_gpu)
 {
-	return json_pack(
-		"{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "gpu_ns",
-		number(t->gpu_ns), "held_ns", number(t->held_ns), "used_ns",
-		t->measured_ns ? number(t->used_ns) : json_null(), "measured_ns",
-		number(t->measured_ns), "asked_bytes", average(t->asked_mib_ms, t->held_ns),
-		"peak_bytes", average(t->peak_mib_ms, t->held_ns), "peak_most_bytes",
-		number(t->peak_bytes), "sessions", number(by_gpu ? t->slices : t->sessions), "jobs",
-		number(t->jobs), "refusals", number(t->refusals), "waits", number(t->waits),
-		"wait_ns", number(t->wait_ns));
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "gpu_ns",
+			 number(t->gpu_ns), "held_ns", number(t->held_ns), "used_ns",
+			 t->measured_ns ? number(t->used_ns) : json_null(), "measured_ns",
+			 number(t->measured_ns), "asked_bytes",
+			 average(t->asked_mib_ms, t->held_ns, UINT64_MAX), "peak_bytes",
+			 average(t->peak_mib_ms, t->held_ns, t->peak_bytes), "peak_most_bytes",
+			 number(t->peak_bytes), "sessions",
+			 number(by_gpu ? t->slices : t->sessions), "jobs", number(t->jobs),
+			 "refusals", number(t->refusals), "waits", number(t->waits), "wait_ns",
+			 number(t->wait_ns));
 }
 
 static json_t *gpu_json(const struct report_line *line)
