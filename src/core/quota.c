@@ -1,10 +1,17 @@
 #include "core/quota.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/macros.h"
 #include "base/units.h"
+
+#define MS_PER_HOUR 3600000u
+/* JSON has a number that is smaller than a ten-thousandth with an exponent. */
+#define UNITS_PER_HOUR 10000u
+#define MS_PER_UNIT (MS_PER_HOUR / UNITS_PER_HOUR)
 
 const struct quota quota_none = QUOTA_NOTHING;
 
@@ -90,6 +97,13 @@ int quota_parse_vram(const char *text, const char *option, uint64_t *ret, struct
 	return 0;
 }
 
+uint64_t quota_limit_ms(double hours)
+{
+	uint64_t units = (uint64_t)(hours * UNITS_PER_HOUR + 0.5);
+
+	return MAX(units, hours > 0) * MS_PER_UNIT;
+}
+
 int quota_parse_hours(const char *text, const char *option, uint64_t *ret, struct error *err)
 {
 	char *end;
@@ -102,6 +116,26 @@ int quota_parse_hours(const char *text, const char *option, uint64_t *ret, struc
 		error_hint(err, "for example: %s 100", option);
 		return -EXIT_CODE_USAGE;
 	}
-	*ret = (uint64_t)(hours * 3600000 + 0.5);
+	*ret = quota_limit_ms(hours);
 	return 0;
+}
+
+const char *quota_format_hours(uint64_t ms, char buf[static UNITS_TEXT_SIZE])
+{
+	/* Databases of earlier versions have limits of single milliseconds. */
+	int length = snprintf(buf, UNITS_TEXT_SIZE, "%.*f", ms < MS_PER_HOUR ? 7 : 4,
+			      (double)ms / MS_PER_HOUR);
+
+	while (buf[length - 1] == '0')
+		buf[--length] = '\0';
+	if (buf[length - 1] == '.')
+		buf[length - 1] = '\0';
+	return buf;
+}
+
+double quota_used_hours(uint64_t ms)
+{
+	uint64_t units = ms / MS_PER_UNIT;
+
+	return (double)units / UNITS_PER_HOUR;
 }

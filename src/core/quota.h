@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/units.h"
+
 struct error;
 
 /* In a field of a quota: it says nothing, and a less specific quota holds. */
@@ -93,5 +95,11 @@ void quota_bounds_add(struct quota_bounds *bounds, const struct quota *quota, en
  * "2.5") to milliseconds. `option`: "--vram". 0, or negative with *err. */
 int quota_parse_vram(const char *text, const char *option, uint64_t *ret, struct error *err);
 int quota_parse_hours(const char *text, const char *option, uint64_t *ret, struct error *err);
+/* A limit of hours to the nearest ten-thousandth. A limit above 0 stays above 0. */
+uint64_t quota_limit_ms(double hours);
+/* A limit of hours without an exponent: "100", "2.5", "0.0005". Returns buf. */
+const char *quota_format_hours(uint64_t ms, char buf[static UNITS_TEXT_SIZE]);
+/* Hours that are used, rounded down to ten-thousandths. */
+double quota_used_hours(uint64_t ms);
 /* More hours are refused: a hundred GPUs for a thousand months. */
 #define QUOTA_HOURS_MAX 100000000u

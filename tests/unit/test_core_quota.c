@@ -99,9 +99,38 @@ static void limits_are_read_as_people_write_them(void **state)
 	assert_true(quota_parse_hours("100000001", "--gpu-hours", &value, &err) < 0);
 }
 
+static void hours_have_no_exponent(void **state)
+{
+	static const struct {
+		uint64_t ms;
+		const char *text;
+	} cases[] = {{0, "0"},
+		     {4, "0.0000011"},
+		     {1800, "0.0005"},
+		     {3600000, "1"},
+		     {9000000, "2.5"},
+		     {360000000, "100"},
+		     {QUOTA_HOURS_MAX * 3600000ull, "100000000"}};
+	char buf[UNITS_TEXT_SIZE];
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+		assert_string_equal(quota_format_hours(cases[i].ms, buf), cases[i].text);
+	/* A small limit is no limit of 0, which bars. */
+	assert_int_equal(quota_limit_ms(0), 0);
+	assert_int_equal(quota_limit_ms(0.000001), 360);
+	assert_int_equal(quota_limit_ms(0.0005), 1800);
+	assert_int_equal(quota_limit_ms(33.33333), 119999880);
+	assert_int_equal(quota_limit_ms(QUOTA_HOURS_MAX), QUOTA_HOURS_MAX * 3600000ull);
+	assert_true(quota_used_hours(359) == 0);
+	assert_true(quota_used_hours(1800) == 0.0005);
+	assert_true(quota_used_hours(1799) == 0.0004);
+	assert_true(quota_used_hours(9000000) == 2.5);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(hours_have_no_exponent),
 		cmocka_unit_test(limits),
 		cmocka_unit_test(sums),
 		cmocka_unit_test(the_most_specific_limit_holds),

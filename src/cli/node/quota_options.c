@@ -14,12 +14,9 @@
 
 const char *quota_hours_text(double hours, bool is_limit, char buf[static UNITS_TEXT_SIZE])
 {
-	if (!is_limit && hours > 0 && hours < 0.01)
-		snprintf(buf, UNITS_TEXT_SIZE, "<0.01");
-	else if (is_limit || hours == 0)
-		snprintf(buf, UNITS_TEXT_SIZE, "%.6g", hours);
-	else
-		snprintf(buf, UNITS_TEXT_SIZE, "%.2f", hours);
+	if (is_limit)
+		return quota_format_hours((uint64_t)(hours * 3600000 + 0.5), buf);
+	snprintf(buf, UNITS_TEXT_SIZE, "%.2f", hours);
 	return buf;
 }
 

@@ -11,8 +11,7 @@
 struct cli;
 struct error;
 
-/* GPU-hours for people: "12.5"; a use of less than a hundredth is "<0.01", and a limit is shown as
- * it is. Returns buf. */
+/* GPU-hours for people: a use in hundredths, "12.50", and a limit as it was set. Returns buf. */
 const char *quota_hours_text(double hours, bool is_limit, char buf[static UNITS_TEXT_SIZE]);
 /* The path in the API of the quota that the command line names. `own`: the caller's, where none is.
  * 0, or negative with *err. */

@@ -52,7 +52,9 @@ struct excess {
 
 static const char *hours_text(uint64_t ms, char buf[static UNITS_TEXT_SIZE])
 {
-	snprintf(buf, UNITS_TEXT_SIZE, "%.6g GPU-hours", (double)ms / 3600000);
+	char hours[UNITS_TEXT_SIZE];
+
+	snprintf(buf, UNITS_TEXT_SIZE, "%.32s GPU-hours", quota_format_hours(ms, hours));
 	return buf;
 }
 

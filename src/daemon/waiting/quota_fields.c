@@ -46,7 +46,7 @@ const char *quota_fields_owner(enum quota_kind kind, uint32_t id)
 
 json_t *quota_fields_amount(enum quota_limit limit, uint64_t amount)
 {
-	return limit == QUOTA_HOURS ? json_real((double)amount / 3600000)
+	return limit == QUOTA_HOURS ? json_real(quota_used_hours(amount))
 				    : json_integer((json_int_t)amount);
 }
 
@@ -54,8 +54,10 @@ json_t *quota_fields_limit(enum quota_limit limit, uint64_t most)
 {
 	if (most == QUOTA_NONE)
 		return json_null();
-	return most == QUOTA_UNLIMITED ? json_string("unlimited")
-				       : quota_fields_amount(limit, most);
+	if (most == QUOTA_UNLIMITED)
+		return json_string("unlimited");
+	return limit == QUOTA_HOURS ? json_real((double)most / 3600000)
+				    : quota_fields_amount(limit, most);
 }
 
 const char *quota_fields_text(const struct quota *quota, char buf[static QUOTA_FIELDS_TEXT_SIZE])
@@ -72,7 +74,7 @@ const char *quota_fields_text(const struct quota *quota, char buf[static QUOTA_F
 		else if (i == QUOTA_VRAM)
 			units_format_bytes(most, text);
 		else if (i == QUOTA_HOURS)
-			snprintf(text, sizeof(text), "%.6g", (double)most / 3600000);
+			quota_format_hours(most, text);
 		else
 			snprintf(text, sizeof(text), "%" PRIu64, most);
 		used += (size_t)snprintf(buf + used, QUOTA_FIELDS_TEXT_SIZE - used, "%s%s %s",
@@ -147,7 +149,7 @@ static int hours_take(const json_t *value, void *quota, struct error *err)
 		return 0;
 	if (!json_is_number(value) || !(hours >= 0 && hours <= QUOTA_HOURS_MAX))
 		return RECORD_WRONG_TYPE;
-	*to = (uint64_t)(hours * 3600000 + 0.5);
+	*to = quota_limit_ms(hours);
 	return 0;
 }
 

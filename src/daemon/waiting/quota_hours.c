@@ -15,12 +15,13 @@ static void tell(const struct quotas *quotas, enum quota_kind kind, uint32_t id,
 		 uint64_t used, uint64_t most)
 {
 	char subject[NAMES_SIZE + 8], after[96];
+	char held[UNITS_TEXT_SIZE], limit[UNITS_TEXT_SIZE];
 	bool of_user = kind == QUOTA_OF_USER;
 
 	snprintf(subject, sizeof(subject), "%s %s", of_user ? "user" : "group",
 		 names_of(of_user ? NAMES_OF_USERS : NAMES_OF_GROUPS, id));
-	snprintf(after, sizeof(after), "%.6g of %.6g GPU-hours in this month",
-		 (double)used / 3600000, (double)most / 3600000);
+	snprintf(after, sizeof(after), "%.24s of %.24s GPU-hours in this month",
+		 quota_format_hours(used, held), quota_format_hours(most, limit));
 	events_add(quotas->sessions->events, &(struct event){.kind = EVENT_QUOTA_NEAR,
 							     .owner = &user,
 							     .subject = subject,

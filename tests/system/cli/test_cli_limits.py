@@ -269,8 +269,8 @@ def test_once_the_hours_of_a_month_are_used_up_nothing_is_granted_and_what_is_he
     assert used_up(daemon, "user")  # the time before counts by the size before
     # People read hundredths; a limit is shown as it was set.
     row, = [line.split() for line in carve(daemon, "limits").stdout.splitlines() if line.startswith("GPU-hours")]
-    assert row[3:5] == [SOON, "<0.01"]
-    assert f"<0.01 of {SOON}" in carve(daemon, "quota", "show").stdout
+    assert row[3:5] == [SOON, "0.00"]
+    assert f"0.00 of {SOON}" in carve(daemon, "quota", "show").stdout
     daemon.release(held["id"])
     assert ask(daemon, "1").returncode == 5
     daemon.stop()  # one that is killed loses a minute
@@ -284,6 +284,18 @@ def test_once_the_hours_of_a_month_are_used_up_nothing_is_granted_and_what_is_he
     carve_json(daemon, "quota", "set", str(ME), "--gpu-hours", "100")
     asker.join(60)
     assert asker.answer.status == 201
+
+
+@needs_admin
+def test_a_small_limit_of_hours_has_no_exponent(daemon):
+    set_to = carve(daemon, "quota", "set", "--everyone", "--gpu-hours", "0.000001", "--json").stdout
+    assert '"gpu_hours": 0.0001' in set_to
+    daemon.grant(vram="40")
+    for argv in (("limits",), ("limits", "--json"), ("quota", "list"), ("quota", "list", "--json"), ("quota", "show", "--json"), ("audit",)):
+        shown = carve(daemon, *argv).stdout
+        assert shown and "e-0" not in shown, shown
+    assert carve_json(daemon, "quota", "set", "--everyone", "--gpu-hours", "1000000")["gpu_hours"] == 1000000
+    assert "1000000" in carve(daemon, "limits").stdout
 
 
 @needs_root
