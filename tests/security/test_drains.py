@@ -44,6 +44,6 @@ def test_a_reason_forges_nothing(lab):
     for reason in ("a\x1b[2Jb", "a\nb", "a\rb", "a\x9bb", "a\u202eb", "a\u2028b", "a\ufeffb"):
         assert lab.carve(ROOT, "node", "drain", "--reason", reason).returncode == 2, ascii(reason)
     drain(lab, reason='x" kind=forged y')
-    assert json.loads(lab.carve(ROOT, "audit", "--json").stdout)[-1]["after"] == 'x" kind=forged y'
+    assert json.loads(lab.carve(ROOT, "audit", "--json").stdout)[-1]["text"] == 'x" kind=forged y'
     [line] = [line for line in lab.log().splitlines() if "gpu.drained" in line]
-    assert r'after="x\" kind=forged y"' in line
+    assert r'text="x\" kind=forged y"' in line

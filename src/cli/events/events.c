@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clean_text.h"
 #include "base/error.h"
 #include "base/macros.h"
 #include "cli/cli.h"
@@ -19,6 +20,8 @@
 #include "client/text.h"
 
 #define FILTER_SIZE 160
+/* Bytes of a value in the table of changes: a quota's four limits fit. */
+#define TEXT_WIDTH 72
 
 /* ---- options ------------------------------------------------------------------------------- */
 
@@ -37,7 +40,8 @@ static int filters_read(const struct cli *cli, char filters[static FILTER_SIZE],
 	if (!kind || (*kind && strlen(kind) < 32 && text_url_append(filters, FILTER_SIZE, kind)))
 		return 0;
 	error_set(err, EXIT_CODE_USAGE, "--kind: '%.64s' is no kind of events", kind);
-	error_hint(err, "for example: --kind quota.set");
+	error_hint(err, "for example: --kind quota.set, gpu.drained or config.read; "
+			"carve-events(1) lists the kinds");
 	return -EXIT_CODE_USAGE;
 }
 
@@ -150,15 +154,44 @@ static void process_fill(const json_t *row, int64_t now, struct cell *cell)
 		column_print(cell, "-");
 }
 
+/* A configuration can differ in much: the table has its beginning, and --json has all. */
+static void text_fill(const json_t *row, const char *key, struct cell *cell)
+{
+	const char *text = session_text(row, key);
+	char begin[TEXT_WIDTH - 2];
+
+	if (strlen(text) <= TEXT_WIDTH) {
+		column_print(cell, "%s", *text ? text : "-");
+		return;
+	}
+	clean_text(text, begin, sizeof(begin));
+	column_print(cell, "%s...", begin);
+}
+
+static void before_fill(const json_t *row, int64_t now, struct cell *cell)
+{
+	text_fill(row, "before", cell);
+}
+
+static void after_fill(const json_t *row, int64_t now, struct cell *cell)
+{
+	text_fill(row, "after", cell);
+}
+
+static void reason_fill(const json_t *row, int64_t now, struct cell *cell)
+{
+	text_fill(row, "text", cell);
+}
+
 static const struct column columns[] = {
 	{.title = "WHEN", .path = "at", .format = FORMAT_MOMENT},
 	{.title = "KIND", .path = "kind"},
 	{.title = "BY", .fill = by_fill},
 	{.title = "PROCESS", .fill = process_fill},
 	{.title = "SUBJECT", .path = "subject", .format = FORMAT_KNOWN},
-	{.title = "BEFORE", .path = "before", .format = FORMAT_KNOWN},
-	{.title = "AFTER", .path = "after", .format = FORMAT_KNOWN},
-	{.title = "REASON", .path = "text", .format = FORMAT_KNOWN},
+	{.title = "BEFORE", .fill = before_fill},
+	{.title = "AFTER", .fill = after_fill},
+	{.title = "REASON", .fill = reason_fill},
 };
 
 int cli_audit(struct cli *cli, struct error *err)

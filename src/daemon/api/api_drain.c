@@ -146,7 +146,7 @@ static int resume(struct node *node, const struct change *change, struct error *
 static void change_tell(const struct call *call, const struct change *change)
 {
 	const struct pool *pool = &call->node->pool;
-	char subject[POOL_GPUS_TEXT_SIZE];
+	char subject[POOL_GPUS_TEXT_SIZE], old[sizeof(change->before[0].reason) + 16];
 
 	for (uint32_t i = 0; i < change->count; i++) {
 		const struct store_drain *before = &change->before[i];
@@ -154,14 +154,17 @@ static void change_tell(const struct call *call, const struct change *change)
 
 		if (!change->drain && !before->since)
 			continue;
+		snprintf(old, sizeof(old), "%s%s", before->since ? "drained: " : "not drained",
+			 before->reason);
 		events_add(call->node->events,
 			   &(struct event){
 				   .kind = change->drain ? EVENT_GPU_DRAINED : EVENT_GPU_RESUMED,
 				   .actor = &call->peer,
 				   .subject = gpu < 0 ? before->uuid_text
 						      : pool_gpus_text(pool, 1ull << gpu, subject),
-				   .before = before->reason,
-				   .after = change->drain ? change->reason : "",
+				   .before = old,
+				   .after = change->drain ? "drained" : "not drained",
+				   .text = change->drain ? change->reason : "",
 			   });
 	}
 }

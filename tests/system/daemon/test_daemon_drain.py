@@ -268,8 +268,11 @@ def test_drains_are_in_the_audit_with_the_user_and_both_reasons(two):
     for argv in (["drain", "--gpu-ids", "0", "--reason", "fan"], ["drain", "--gpu-ids", "0", "--reason", "move"], ["resume"]):
         carve(two, "node", *argv)
     events = [e for e in json.loads(carve(two, "audit", "--json").stdout) if e["kind"].startswith("gpu.")]
-    assert [(e["kind"], e["before"], e["after"]) for e in events] == [
-        ("gpu.drained", None, "fan"), ("gpu.drained", "fan", "move"), ("gpu.resumed", "move", None)]
+    assert [(e["kind"], e["before"], e["after"], e["text"]) for e in events] == [
+        ("gpu.drained", "not drained", "drained", "fan"), ("gpu.drained", "drained: fan", "drained", "move"),
+        ("gpu.resumed", "drained: move", "not drained", None)]
+    title, first = carve(two, "audit", "--kind", "gpu.drained").stdout.splitlines()[:2]
+    assert first[title.index("AFTER"):].split() == ["drained", "fan"] and first[title.index("REASON"):] == "fan"
     assert all(e["subject"] == "GPU 0" and e["process"] == "carve" for e in events)
 
 
