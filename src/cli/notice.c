@@ -67,15 +67,27 @@ static int options_check(const struct cli *cli, struct error *err)
 	return -EXIT_CODE_USAGE;
 }
 
-static int answer_print(const struct cli *cli, const json_t *answer, struct error *err)
+/* `none`: the line where there is no notice now. */
+static int answer_print(const struct cli *cli, const json_t *answer, const char *none,
+			struct error *err)
 {
 	if (cli->value[OPT_JSON])
 		return output_json(answer, err);
 	if (!*session_text(answer, "text"))
-		puts("there is no notice");
+		puts(none);
 	else
 		notice_print(stdout, "notice by", answer);
 	return 0;
+}
+
+/* Returns whether there is a notice now. */
+static bool is_there(const struct client *client)
+{
+	cleanup_json json_t *notice = NULL;
+	struct error ignored;
+
+	return client_call(client, "GET", NOTICE_PATH, NULL, NULL, &notice, &ignored) == 0 &&
+	       *session_text(notice, "text");
 }
 
 int cli_notice(struct cli *cli, struct error *err)
@@ -92,10 +104,13 @@ int cli_notice(struct cli *cli, struct error *err)
 		rc = text_join(cli, text, err);
 	if (rc == 0 && cli->argument_count && !(body = json_pack("{s:s}", "text", text)))
 		rc = error_set(err, EXIT_CODE_USAGE, "notice: the text is not UTF-8");
-	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0 ||
-	    (rc = client_call(&client, method, NOTICE_PATH, body, NULL, &answer, err)) < 0)
+	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0)
 		return rc;
-	return answer_print(cli, answer, err);
+	const char *none = cli->value[OPT_NOTICE_CLEAR] && !is_there(&client)
+				   ? "there was no notice to take back"
+				   : "there is no notice";
+	rc = client_call(&client, method, NOTICE_PATH, body, NULL, &answer, err);
+	return rc < 0 ? rc : answer_print(cli, answer, none, err);
 }
 
 /* ---- shown once ---------------------------------------------------------------------------- */

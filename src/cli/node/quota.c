@@ -213,10 +213,35 @@ int cli_quota_set(struct cli *cli, struct error *err)
 	return 0;
 }
 
+/* Returns whether the quota at that path has no limit. A quota that cannot be read may have one. */
+static bool is_nothing(const struct client *client, const char *path)
+{
+	cleanup_json json_t *quota = NULL;
+	struct error ignored;
+	bool nothing = client_call(client, "GET", path, NULL, NULL, &quota, &ignored) == 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(limits); i++)
+		nothing &= json_is_null(json_object_get(quota, limits[i]));
+	return nothing;
+}
+
 int cli_quota_remove(struct cli *cli, struct error *err)
 {
+	cleanup_json json_t *answer = NULL;
 	char path[QUOTA_PATH_SIZE];
+	struct client client;
 	int rc = quota_options_path(cli, false, path, err);
 
-	return rc < 0 ? rc : call(cli, "DELETE", path, NULL, err);
+	if (rc < 0 || (rc = client_open(&client, cli->value[OPT_HOST], err)) < 0)
+		return rc;
+	bool nothing = is_nothing(&client, path);
+	rc = client_call(&client, "DELETE", path, NULL, NULL, &answer, err);
+	if (rc < 0)
+		return rc;
+	if (!nothing || cli->value[OPT_JSON])
+		return show(cli, answer, err);
+	const char *name = session_text(answer, "name");
+	printf("%s%s%s had no quota, so nothing was removed\n", kind_text(answer), *name ? " " : "",
+	       name);
+	return 0;
 }

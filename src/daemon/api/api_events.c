@@ -138,13 +138,17 @@ static bool number_or_answer(struct call *call, const char *name, int64_t *ret)
 /* False: answered. */
 static bool filter_read(struct call *call, struct filter *filter)
 {
+	struct error err = {0};
+
 	if (!number_or_answer(call, "since", &filter->since) ||
 	    !answer_uid_argument(call, &filter->uid))
 		return false;
 	if (!filter->kind || event_kind_find(filter->kind) != EVENT_KINDS)
 		return true;
-	answer_failed(call, HTTP_STATUS_BAD_REQUEST, EXIT_CODE_USAGE,
-		      "kind: there are no events of kind %.32s", filter->kind);
+	error_set(&err, EXIT_CODE_USAGE, "kind: there are no events of kind %.32s", filter->kind);
+	error_hint(&err, "for example: quota.set, gpu.drained or config.read; carve-events(1) "
+			 "lists the kinds");
+	call_reply_error(call, HTTP_STATUS_BAD_REQUEST, &err);
 	return false;
 }
 

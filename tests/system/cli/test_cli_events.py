@@ -90,7 +90,7 @@ def test_the_audit_lists_changes_with_old_and_new_value(daemon):
 @pytest.mark.parametrize("argv, words", [
     (["audit", "--since", "yesterday"], "--since: 'yesterday' is not understood"),
     (["audit", "--since", "2099-01-01"], "is not in the past"),
-    (["audit", "--kind", "x"], "there are no events of kind x"),
+    (["audit", "--kind", "x"], "there are no events of kind x; for example: quota.set, gpu.drained or config.read"),
     (["audit", "--kind", ""], "--kind: '' is no kind of events"),
     (["audit", "--user", "nobody-here"], "there is no user 'nobody-here'"),
     (["events", "--from", "99"], "--from 99: the next event has number 2"),
@@ -111,6 +111,19 @@ def test_every_kind_is_completed_and_stands_in_the_page():
     assert set(" ".join(re.findall(r'"([^"]*)"', options)).split()) >= kinds
 
 
+def test_a_long_value_is_cut_in_the_table_and_whole_in_json(make_daemon, tmp_path):
+    file = tmp_path / "carved.json"
+    file.write_text("{}")
+    daemon = make_daemon(args=["--config", file])
+    file.write_text(json.dumps({"idle_exempt": {"users": [f"user-{n:03}" for n in range(32)]}}))
+    daemon.reload()
+    wait_until(lambda: "config.read" in carve(daemon, "audit").stdout)
+    lines = carve(daemon, "audit", "--kind", "config.read").stdout.splitlines()
+    assert max(map(len, lines)) < 300 and "..." in lines[-1]
+    (*_, change) = json.loads(carve(daemon, "audit", "--kind", "config.read", "--json").stdout)
+    assert "user-010" in change["after"] and "user-010" not in lines[-1]
+
+
 def test_a_long_log_is_listed_whole(daemon):
     for number in range(150):
         set_quota(daemon, "12345", vram=str(number + 1))
@@ -128,7 +141,7 @@ def test_a_mig_role_is_in_the_audit(make_host):
     assert changes == [("GPU 1", "none", "dynamic-mig"), ("GPU 0", "none", "dynamic-mig"), ("GPUs 0-1", "dynamic-mig", "none")]
 
 
-def test_a_webhook_gets_each_event_until_it_takes_it(daemon, read, tmp_path):
+def test_a_webhook_gets_each_event_until_it_takes_it_and_a_command_hears_of_it_once(daemon, read, tmp_path):
     taken, asked = [], []
 
     class Hook(http.server.BaseHTTPRequestHandler):
@@ -147,10 +160,12 @@ def test_a_webhook_gets_each_event_until_it_takes_it(daemon, read, tmp_path):
     server = http.server.HTTPServer(("127.0.0.1", 0), Hook)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     reader = read("--from", "0", "--webhook", f"http://127.0.0.1:{server.server_port}/hook", "--cursor-file", tmp_path / "cursor",
-                  env={"CARVE_WEBHOOK_TOKEN": "secret"})
+                  "--exec", f"echo $CARVE_EVENT_NUMBER >> {tmp_path / 'told'}", env={"CARVE_WEBHOOK_TOKEN": "secret"})
     wait_until(lambda: taken)
     set_quota(daemon, "12345", vram="4")
     wait_until(lambda: len(taken) == 2)
     server.shutdown()
+    # The command hears of each event, too, and not again where the server alone failed.
+    assert (tmp_path / "told").read_text() == "1\n2\n"
     assert asked == [1, 1, 2] and taken == [(1, "carved.started", "Bearer secret"), (2, "quota.set", "Bearer secret")]
     assert "did not take event 1, carved.started: HTTP status 500" in reader.notes.read_text()

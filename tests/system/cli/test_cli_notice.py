@@ -72,6 +72,8 @@ def test_a_notice_is_shown_to_whoever_asks_and_taken_back(daemon):
     assert shown.startswith("notice by root, ") and shown.endswith(": come\n  back\n")
     assert json.loads(carve(daemon, "notice", "--show", "--json").stdout)["lines"] == ["come", "back"]
     assert carve(daemon, "notice", "--clear").stdout == "there is no notice\n"
+    again = carve(daemon, "notice", "--clear")
+    assert (again.returncode, again.stdout) == (0, "there was no notice to take back\n")
     assert on_terminal(daemon, "session", "list")[2] == ""
     changes = [(c["before"], c["after"]) for c in json.loads(carve(daemon, "audit", "--kind", "notice.set", "--json").stdout)]
     assert changes == [(None, "come?back"), ("come?back", None)]

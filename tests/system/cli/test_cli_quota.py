@@ -48,6 +48,9 @@ def test_limits_are_set_one_by_one_and_removed(daemon):
     assert daemon.request(vram="7").status == 403
     assert carve_json(daemon, "quota", "remove", ME)["vram_bytes"] is None
     assert carve_json(daemon, "quota", "list") == []
+    for argv, whose in (([ME], f"user {ME}"), (["--everyone"], "everyone (each)")):
+        again = carve(daemon, "quota", "remove", *argv)
+        assert (again.returncode, again.stdout) == (0, f"{whose} had no quota, so nothing was removed\n")
     daemon.grant(vram="7")
 
 
