@@ -145,7 +145,7 @@ def test_a_gpu_whose_nvml_has_no_memory_figures_is_told_as_that(make_host, begin
     listed = host.carve("gpu", "list").stdout
     assert f"GPU 0 is unsupported since {gpu['state_since']}: {NO_FIGURES}\n" in listed and "dmesg" not in listed
     done = host.carve("session", "request", "--vram", "4", "--gpu-ids", "0")
-    assert done.returncode == 3 and f"GPU 0 (NVIDIA Thor): {NO_FIGURES}; " in done.stderr
+    assert done.returncode == 3 and done.stderr.endswith(f": GPU 0 (NVIDIA Thor): {NO_FIGURES}\n")
     assert host.carve("run", "--ephemeral", "--vram", "4", "true").returncode == 0
     done = host.carve("check", "--json")
     found = json.loads(done.stdout)
@@ -167,7 +167,8 @@ def test_a_failing_gpu_is_told_with_the_drivers_reason(host, error, said):
     assert states(host) == ["failing", "ok", "ok"]
     since = host.carve_json("gpu", "list")[0]["state_since"]
     assert f"GPU 0 is failing since {since}: {said}; dmesg may say why\n" in host.carve("gpu", "list").stdout
-    assert f"GPU 0 (NVIDIA H100 80GB HBM3): {said}; " in host.carve("run", "--ephemeral", "--vram", "4", "--gpu-ids", "0", "true").stderr
+    refused = host.carve("run", "--ephemeral", "--vram", "4", "--gpu-ids", "0", "true").stderr
+    assert refused.endswith(f": GPU 0 (NVIDIA H100 80GB HBM3): {said}\n"), refused
     assert f"GPU 0 is failing ({said}): nothing can be begun there" in host.carve_json("session", "show", session)["reason"]
     done = host.carve("check")
     assert done.returncode == 1 and f"GPU 0 is failing since {since}: {said}; " in done.stdout
