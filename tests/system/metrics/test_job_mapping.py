@@ -30,7 +30,8 @@ def started(make_daemon, place, *args, **metrics):
 
 
 def files(directory):
-    return {path.name: path.read_text().split() for path in directory.iterdir()}
+    # A file has a name with a dot in front while it is being written, and may go meanwhile.
+    return {path.name: path.read_text().split() for path in directory.iterdir() if not path.name.startswith(".")}
 
 
 def test_each_gpu_with_sessions_has_a_file_of_their_ids(make_daemon, place):
