@@ -2,6 +2,7 @@
 import datetime
 import json
 import os
+import re
 import subprocess
 import time
 
@@ -128,12 +129,13 @@ def test_an_idle_session_is_warned_and_then_released(daemon_with):
     wait_until(lambda: daemon.show(session["id"])["state"] == "ended")
     assert time.monotonic() - began >= 3.9
     shown = daemon.show(session["id"])
-    assert shown["reason"] == REASON.format("4s")
+    assert shown["reason"] in (REASON.format("4s"), REASON.format("5s"))
     assert shown["idle_since"] is None and not shown["idle_warned"]
     assert daemon.gpu()["available_bytes"] == 80 * GIB
     events = [e for e in daemon.call("GET", "/v1/events?from=0").json["events"] if e["subject"] == f"session {session['id']}"]
     assert [e["kind"] for e in events] == ["session.idle_warned", "session.idle_released"]
-    assert events[0]["text"].startswith("no GPU time for 2s, released in ") and events[1]["text"].startswith("no GPU time for 4s")
+    # A busy machine looks a second later.
+    assert re.match("no GPU time for [23]s, released in [12]s", events[0]["text"]) and re.match("no GPU time for [45]s", events[1]["text"]), events
 
 
 def test_work_withdraws_a_warning(daemon_with, member_of):

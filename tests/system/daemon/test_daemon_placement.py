@@ -125,7 +125,9 @@ def test_instances_are_packed_or_spread(make_host, tmp_path, setting, want):
         assert host.carve("node", "set-role", "--dynamic-mig-enabled").returncode == 0
         answers = [call(host, "POST", "/v1/sessions", {"kept": True, "vram": "4"}) for _ in range(3)]
         assert [status for status, _ in answers] == [201] * 3
-        assert [session["gpus"][0]["index"] for _, session in answers] == want
+        # The look for the size of a context costs a GPU time, so that either may be the first.
+        found = [session["gpus"][0]["index"] for _, session in answers]
+        assert [index ^ found[0] for index in found] == want
     finally:
         served.terminate()
         served.wait(60)
