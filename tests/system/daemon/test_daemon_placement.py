@@ -114,7 +114,7 @@ def test_time_that_was_used_does_not_count_where_time_is_sliced(placed):
 
 # ---- MIG instances ---------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("setting, want", [("pack", [0, 0, 0]), ("spread", [0, 1, 0])])
+@pytest.mark.parametrize("setting, want", [("pack", 1), ("spread", 2)])
 def test_instances_are_packed_or_spread(make_host, tmp_path, setting, want):
     host = make_host("h100-80gb:2+mig")
     config = tmp_path / "carved.json"
@@ -127,7 +127,7 @@ def test_instances_are_packed_or_spread(make_host, tmp_path, setting, want):
         assert [status for status, _ in answers] == [201] * 3
         # The look for the size of a context costs a GPU time, so that either may be the first.
         found = [session["gpus"][0]["index"] for _, session in answers]
-        assert [index ^ found[0] for index in found] == want
+        assert len(set(found[:2])) == want and (setting == "spread" or len(set(found)) == 1), found
     finally:
         served.terminate()
         served.wait(60)
