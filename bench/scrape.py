@@ -6,12 +6,10 @@
 Runs on a simulated host of its own, on which all GPUs are time-sliced. This process attaches to each session, so that all have a ledger and
 accounts; with --idle to none. Prints JSON; times are milliseconds of one scrape."""
 import argparse
-import http.client
 import json
 import os
 import pathlib
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -19,18 +17,14 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests/system"))
 from attach_client import OK, WORKLOAD, Attached  # noqa: E402: it is where the tests are
+from unix_http import UnixConnection  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("CARVE_BUILD", ROOT / "build"))
 
 
-class Connection(http.client.HTTPConnection):
+class Connection(UnixConnection):
     def __init__(self):
-        super().__init__("localhost", timeout=120)
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(os.environ["CARVE_RUNTIME_DIR"] + "/carved.sock")
+        super().__init__(os.environ["CARVE_RUNTIME_DIR"] + "/carved.sock", timeout=120)
 
     def ask(self, method, path, body=None):
         self.request(method, path, json.dumps(body) if body else None)

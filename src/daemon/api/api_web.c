@@ -3,12 +3,12 @@
  * calls for an agent's jobs are, and needs nothing else of the HTTP server. */
 #include "daemon/api/api_web.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/macros.h"
 #include "daemon/api/answer.h"
 #include "daemon/api/http.h"
+#include "daemon/host/listeners.h"
 #include "daemon/node.h"
 #include "daemon/session/sessions.h"
 #include "web/files.h"
@@ -26,12 +26,7 @@
 	"X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"                \
 	"Cross-Origin-Opener-Policy: same-origin\r\nCache-Control: no-cache\r\n"
 
-struct listener {
-	struct listener *next;
-	struct call *call;
-};
-
-static struct listener *listeners;
+static struct listeners listeners;
 static unsigned idle_s; /* since the last news */
 
 void api_get_page(struct call *call, const char *unused)
@@ -54,27 +49,7 @@ void api_get_page_file(struct call *call, const char *name)
 
 static void on_gone(struct call *call)
 {
-	struct listener **at = &listeners;
-
-	while (*at && (*at)->call != call)
-		at = &(*at)->next;
-	struct listener *gone = *at;
-	if (gone)
-		*at = gone->next;
-	free(gone);
-}
-
-void api_get_news(struct call *call, const char *unused)
-{
-	struct listener *listener = malloc(sizeof(*listener));
-
-	if (!listener) {
-		call_reply_text(call, HTTP_STATUS_INTERNAL_SERVER_ERROR, NULL);
-		return;
-	}
-	*listener = (struct listener){.next = listeners, .call = call};
-	listeners = listener;
-	call_defer(call, on_gone);
+	listeners_remove(&listeners, call);
 }
 
 static void news_reply(struct call *call, void *unused)
@@ -85,19 +60,25 @@ static void news_reply(struct call *call, void *unused)
 		      strdup("retry: 1000\nevent: news\ndata: {}\n\n"));
 }
 
+static void on_news(void *call)
+{
+	call_fairly(call, news_reply, NULL);
+}
+
+void api_get_news(struct call *call, const char *unused)
+{
+	if (listeners_add(&listeners, on_news, call) == 0)
+		call_defer(call, on_gone);
+	else
+		call_reply_text(call, HTTP_STATUS_INTERNAL_SERVER_ERROR, NULL);
+}
+
 void api_web_tick(struct node *node)
 {
 	bool busy = node->sessions.count || node->waiting.budget.total;
-	struct listener *told;
 
 	if (++idle_s < (busy ? NEWS_S : NEWS_IDLE_S))
 		return;
 	idle_s = 0;
-	while ((told = listeners)) {
-		struct call *call = told->call;
-
-		listeners = told->next;
-		free(told);
-		call_fairly(call, news_reply, NULL);
-	}
+	listeners_tell(&listeners);
 }
