@@ -4,30 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The length in bytes of the character, and its number. 0: it is no UTF-8. */
-static size_t character_take(const unsigned char *text, uint32_t *ret)
-{
-	static const struct {
-		unsigned char mask, lead;
-		uint32_t least; /* smaller numbers have shorter forms */
-	} forms[] = {{0x80, 0, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
-
-	for (size_t length = 1; length <= 4; length++) {
-		size_t at = 1;
-
-		if ((text[0] & forms[length - 1].mask) != forms[length - 1].lead)
-			continue;
-		*ret = text[0] & (unsigned char)~forms[length - 1].mask;
-		while (at < length && (text[at] & 0xc0) == 0x80)
-			*ret = *ret << 6 | (text[at++] & 0x3f);
-		bool is_surrogate = *ret >= 0xd800 && *ret <= 0xdfff;
-		return at == length && *ret >= forms[length - 1].least && *ret <= 0x10ffff &&
-				       !is_surrogate
-			       ? length
-			       : 0;
-	}
-	return 0;
-}
+#include "base/utf8.h"
 
 static bool is_fit(uint32_t character)
 {
@@ -40,12 +17,12 @@ static bool is_fit(uint32_t character)
 
 char *clean_text(const char *text, char *buf, size_t size)
 {
-	const unsigned char *at = (const unsigned char *)(text ? text : "");
+	const char *at = text ? text : "";
 	size_t used = 0;
 
 	while (*at) {
 		uint32_t character = 0;
-		size_t length = character_take(at, &character);
+		size_t length = utf8_take(at, &character);
 		bool fit = length && is_fit(character);
 		size_t taken = fit ? length : 1;
 

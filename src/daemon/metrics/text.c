@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/utf8.h"
 
 #define FIRST_ROOM 16384u
 /* A number of 64 bits, a point and nine digits behind it. */
@@ -114,34 +115,13 @@ void metrics_single(struct metrics_text *t, const struct metrics_family *family,
 
 /* ---- labels ------------------------------------------------------------------------------ */
 
-/* The length of the character of UTF-8 at `at`, 0: these bytes are none. Overlong forms,
- * surrogates, and what is above U+10FFFF are none. The text ends with a zero byte. */
-static size_t character_size(const unsigned char *at)
-{
-	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-	size_t size = *at < 0x80             ? 1
-		      : (*at & 0xe0) == 0xc0 ? 2
-		      : (*at & 0xf0) == 0xe0 ? 3
-		      : (*at & 0xf8) == 0xf0 ? 4
-					     : 0;
-	uint32_t code = size > 1 ? *at & (0x7fu >> size) : *at;
-
-	for (size_t i = 1; i < size; i++) {
-		if ((at[i] & 0xc0) != 0x80)
-			return 0;
-		code = code << 6 | (at[i] & 0x3f);
-	}
-	if (size && (code < least[size] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)))
-		return 0;
-	return size;
-}
-
 static void value_add(struct metrics_text *t, const char *value)
 {
 	const char *at = value;
 
 	while (*at) {
-		size_t size = character_size((const unsigned char *)at);
+		uint32_t character;
+		size_t size = utf8_take(at, &character);
 
 		if (*at == '\\')
 			words_add(t, "\\\\");

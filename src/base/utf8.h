@@ -1,0 +1,10 @@
+/* Characters of UTF-8. libc only. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The length in bytes of the character at the beginning of a text that ends with a zero byte, and
+ * the character's number. 0: these bytes are no character. Overlong forms, surrogates and numbers
+ * above U+10FFFF are none. */
+size_t utf8_take(const char *text, uint32_t *ret);
