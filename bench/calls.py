@@ -268,7 +268,7 @@ def result_row(row, by_name, errors, counted, base, real=None):
 
 
 def measure(build, configurations, rounds, say=silent, live=tuple(LIVE), idle=IDLE):
-    """All rows of docs/benchmarks.md, "Cost per call"; the first configuration is what the others are compared with."""
+    """All rows of docs/dev/benchmarks.md, "Cost per call"; the first configuration is what the others are compared with."""
     base = configurations[0].name
     samples = Samples([c.name for c in configurations])
     say("counting system calls")

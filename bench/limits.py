@@ -1,4 +1,4 @@
-"""Whether slices hold, by the simulated driver's own figures: docs/benchmarks.md, "Limits". Each check has a host of its
+"""Whether slices hold, by the simulated driver's own figures: docs/dev/benchmarks.md, "Limits". Each check has a host of its
 own, so that the most that was ever held on its GPU (which the driver never forgets) is that check's."""
 import contextlib
 import dataclasses

@@ -70,7 +70,7 @@ def count(text):
 
 def parse(argv):
     parser = Parser(
-        prog="scripts/bench", description="Measures what carve costs and keeps, beside its peers; docs/benchmarks.md "
+        prog="scripts/bench", description="Measures what carve costs and keeps, beside its peers; docs/dev/benchmarks.md "
         "explains every figure. calls: what a call costs. limits: whether slices hold. shares: who gets how much of a "
         "GPU's time. scale: how times grow with sizes. pytorch (--gpu): training and inference inside a slice.",
         epilog="example: scripts/bench shares --quick --scenario 25-75 --json /tmp/shares.json")
@@ -79,7 +79,7 @@ def parse(argv):
     parser.add_argument("--json", metavar="FILE", help="keep the results and every sample there, as they come")
     parser.add_argument("--svg", metavar="FILE", help="write the part's picture there (all parts: FILE with the part's "
                         "name before its suffix)")
-    parser.add_argument("--markdown", metavar="FILE", help="write the results there as docs/benchmarks.md has them")
+    parser.add_argument("--markdown", metavar="FILE", help="write the results there as docs/dev/benchmarks.md has them")
     parser.add_argument("--build", type=pathlib.Path, default=host.ROOT / "build", help="the build directory")
     parser.add_argument("--scenario", dest="scenarios", metavar="NAME", action="append", default=[],
                         help="shares: only this one; may be repeated")
@@ -172,7 +172,7 @@ def warn(text):
 
 
 def measure(part, build, options, results):
-    """The part's document goes to the results, as far as it is there; docs/benchmarks.md, "JSON"."""
+    """The part's document goes to the results, as far as it is there; docs/dev/benchmarks.md, "JSON"."""
     head = {"schema": SCHEMA, "part": part, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "quick": options.quick, "revision": revision()}
     before = os.getloadavg()[0]

@@ -1,4 +1,4 @@
-"""How times grow with sizes: docs/benchmarks.md, "Scale"."""
+"""How times grow with sizes: docs/dev/benchmarks.md, "Scale"."""
 import json
 import math
 import sys

@@ -1,4 +1,4 @@
-"""The shares of a GPU's time that sessions get, by the simulated driver's figures: docs/benchmarks.md, "Shares"."""
+"""The shares of a GPU's time that sessions get, by the simulated driver's figures: docs/dev/benchmarks.md, "Shares"."""
 import contextlib
 import dataclasses
 import itertools

@@ -1,6 +1,6 @@
 /* The amount that the daemon posts for a process beside its own charges: the difference between the
  * driver's figure and what the process charged. Pure: figures and flags in, a verdict out. Bytes
- * are those of one process on one GPU, and times are ns of one clock. docs/ledger.md tells the
+ * are those of one process on one GPU, and times are ns of one clock. docs/dev/ledger.md tells the
  * whole. */
 #pragma once
 

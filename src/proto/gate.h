@@ -1,5 +1,5 @@
 /* The gate: whether a session's processes may submit work to its GPUs, in the ledger that daemon
- * and processes map. Part of the ledger's ABI (docs/gate.md is the specification).
+ * and processes map. Part of the ledger's ABI (docs/dev/gate.md is the specification).
  *
  * One 64-bit word a session, {epoch, state}: that of the session's GPU 0. A session over several
  * GPUs leases them together, so one word stands for all. Every change of the word adds one to the

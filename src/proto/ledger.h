@@ -1,5 +1,5 @@
 /* The ledger: the limits of a session and the charges of its processes, in memory that the daemon
- * makes and every process of the session maps. docs/ledger.md is its specification. This header is
+ * makes and every process of the session maps. docs/dev/ledger.md is its specification. This header is
  * the ABI, in which fronts and daemons of different builds meet. So nothing below may move within a
  * version.
  *
@@ -12,7 +12,7 @@
  * every operation detectable. After a process died at any instruction, its intent record and the
  * committed word say whether its last operation took effect. If another process has overwritten the
  * word, the note that it left behind, `helped`, says so. No process waits for another; there is no
- * lock. See docs/ledger.md.
+ * lock. See docs/dev/ledger.md.
  *
  * Amounts are bytes in slots and units of LEDGER_GRANULE in the committed word. */
 #pragma once

@@ -1,4 +1,4 @@
-"""Attacks on containers of root's by a user of the host: on those who look after them (docs/containers.md)."""
+"""Attacks on containers of root's by a user of the host: on those who look after them (docs/user/containers.md)."""
 import contextlib
 import json
 import os

@@ -1,5 +1,5 @@
 """Attacks on those who hear of the ends of jobs: by what a user's job is called and says, by the number of ends, and by a server that takes
-root's webhook (docs/queues.md, "Ends told elsewhere")."""
+root's webhook (docs/user/queues.md, "Ends told elsewhere")."""
 import json
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Jobs of users in a system daemon: each runs as the user who enqueued it, and as nobody else (docs/queues.md, "Users")."""
+"""Jobs of users in a system daemon: each runs as the user who enqueued it, and as nobody else (docs/user/queues.md, "Users")."""
 import contextlib
 import json
 import os

@@ -29,7 +29,7 @@ for name in sys.argv[1:]:
 
 @pytest.fixture
 def closed(make_lab):
-    """A lab with two GPUs whose device files an administrator closed, as docs/mandatory.md says."""
+    """A lab with two GPUs whose device files an administrator closed, as docs/admin/mandatory.md says."""
     def make(**kw):
         lab = make_lab("h100-80gb:2", **kw)
         lab.devices = pathlib.Path(lab.host.env["SIMGPU_HOST"]) / "dev"

@@ -1,5 +1,5 @@
 """Attacks on root who removes carve: by what a user's process says of itself, and by what users and a broken worker put into a daemon's
-directories (docs/daemon.md)."""
+directories (docs/dev/daemon.md)."""
 import hashlib
 import os
 import shutil

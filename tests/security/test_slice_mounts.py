@@ -1,5 +1,5 @@
 """Attacks by volumes: an image or a pod mounts something where carve has a slice's files, so that carve-hook takes the container for
-one that is in a slice already (docs/containers.md)."""
+one that is in a slice already (docs/user/containers.md)."""
 import json
 import os
 import shlex

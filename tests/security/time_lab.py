@@ -16,7 +16,7 @@ LAG_MAX = 0.1
 # Work for a whole turn in the queue: while it waits for a processor, of which attacks take much, it leaves no time idle.
 QUEUE = ("--sync-every", 64)
 
-# Attaches as any process of the session may, and maps what the daemon shares with it (docs/gate.md).
+# Attaches as any process of the session may, and maps what the daemon shares with it (docs/dev/gate.md).
 GATE = r"""
 import array, ctypes, fcntl, mmap, random, signal, socket, struct, subprocess, threading, time
 

@@ -1,4 +1,4 @@
-"""The attach protocol (src/proto/attach.h), and a ledger as docs/ledger.md has it. Processes that tests start to attach import
+"""The attach protocol (src/proto/attach.h), and a ledger as docs/dev/ledger.md has it. Processes that tests start to attach import
 this and unix_http.py alone: pytest, which daemon_client.py needs, takes several times as long to import as all they do."""
 import array
 import mmap
@@ -59,7 +59,7 @@ class Attached:
 
 
 class Ledger:
-    """A mapped ledger, seen through its specification (docs/ledger.md) and not through carve's code."""
+    """A mapped ledger, seen through its specification (docs/dev/ledger.md) and not through carve's code."""
 
     GRANULE = 512
 

@@ -28,7 +28,7 @@ static int refuse(const char *dir, const char *what, struct error *err)
 {
 	error_set(err, EXIT_CODE_FAILED, "%.200s/" FILE_NAME ".json: %s", dir, what);
 	error_hint(err, "mend the file, or add the runtime by hand: "
-			"/usr/share/doc/carve/containers.md has the lines");
+			"/usr/share/doc/carve/user/containers.md has the lines");
 	return -err->code;
 }
 

@@ -1,4 +1,4 @@
-/* Sessions that leave their GPUs unused (docs/admin.md, "Release what nobody uses"). Once a second
+/* Sessions that leave their GPUs unused (docs/admin/policies.md, "Release what nobody uses"). Once a second
  * each session is looked at, and core/idle.h says what follows: a warning, its withdrawal, or the
  * release. The end of an idle session is that of a session whose time was up. A job ends with its
  * reason, and its session with it.

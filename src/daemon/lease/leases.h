@@ -1,5 +1,5 @@
 /* Leases, run: opens and closes gates of sessions as the lease table says (core/lease.h). A thread
- * of its own does so, because a turn must not wait for the daemon's loop (docs/adr/0004).
+ * of its own does so, because a turn must not wait for the daemon's loop (docs/dev/adr/0004).
  *
  * All functions are the loop's; they take the lock that the thread holds while it works (some ten
  * microseconds), and none waits for longer. A session with a ledger is a member. Its mapping is the

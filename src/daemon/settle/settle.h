@@ -1,6 +1,6 @@
 /* Compares the driver's figures of attached processes with their charges: posted in their slots by
  * the samples over which they were quiescent. Memory that they gave back and others may have is
- * charged to somebody at every moment (docs/ledger.md). */
+ * charged to somebody at every moment (docs/dev/ledger.md). */
 #pragma once
 
 #include <stdbool.h>

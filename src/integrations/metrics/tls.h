@@ -1,4 +1,4 @@
-/* TLS of a connection, by OpenSSL, without waiting (docs/adr/0029-tls.md). */
+/* TLS of a connection, by OpenSSL, without waiting (docs/dev/adr/0029-tls.md). */
 #pragma once
 
 #include <stdbool.h>

@@ -172,7 +172,7 @@ static int refuse(const struct oci_device *device, struct error *err)
 	error_hint(err,
 		   "use carve podman run or carve hook install, or a CDI device of a session or of "
 		   "one GPU (carve cdi generate --gpu-ids): "
-		   "/usr/share/doc/carve/containers.md");
+		   "/usr/share/doc/carve/user/containers.md");
 	return -err->code;
 }
 

@@ -23,7 +23,7 @@ static int join_refuse(struct error *err)
 {
 	error_set(err, EXIT_CODE_NOT_PERMITTED,
 		  CONTAINER_LABEL_SESSION ": a pod joins no session by an annotation or a label");
-	error_hint(err, "containers share a claim: /usr/share/doc/carve/kubernetes.md");
+	error_hint(err, "containers share a claim: /usr/share/doc/carve/user/kubernetes.md");
 	return -err->code;
 }
 

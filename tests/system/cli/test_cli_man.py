@@ -129,4 +129,4 @@ def test_each_setting_of_the_daemon_stands_in_its_page_and_in_its_document():
     assert "slicing_policy" in names and len(names) > 5
     for name in names:
         assert name in plain(PAGES / "carved.8"), name
-        assert f"`{name}`" in (ROOT / "docs/daemon.md").read_text() or name in ("timeSlicing", "global"), name  # ClearML's names
+        assert f"`{name}`" in (ROOT / "docs/dev/daemon.md").read_text() or name in ("timeSlicing", "global"), name  # ClearML's names

@@ -260,9 +260,9 @@ def test_a_device_is_a_slice(docker):
     wait_until(lambda: docker.host.carve("session", "release", session).returncode == 0)
 
 
-# ---- the recipes of docs/containers.md, read from there ----
+# ---- the recipes of docs/user/containers.md, read from there ----
 
-RECIPES = (pathlib.Path(__file__).resolve().parents[3] / "docs/containers.md").read_text()
+RECIPES = (pathlib.Path(__file__).resolve().parents[3] / "docs/user/containers.md").read_text()
 
 
 def recipe(language):

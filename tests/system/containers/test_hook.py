@@ -15,7 +15,7 @@ from conftest import BUILD, open_to_others, rest_long, wait_until
 from podman_host import BUSYBOX, root_file_system, storage  # noqa: F401: fixtures
 
 
-DOCUMENTED = pathlib.Path(__file__).parents[3].joinpath("docs/containers.md").read_text()
+DOCUMENTED = pathlib.Path(__file__).parents[3].joinpath("docs/user/containers.md").read_text()
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def test_a_container_that_its_policy_starts_again_has_a_slice_each_time(podman, 
 
 @pytest.mark.long
 def test_a_label_of_a_container_is_not_shown_by_podman(podman):
-    """As docs/containers.md says: the container has no slice and no GPU, and the variable of a recipe gives it both."""
+    """As docs/user/containers.md says: the container has no slice and no GPU, and the variable of a recipe gives it both."""
     variable = re.search(r"`(CUDA_DEVICE_MEMORY_LIMIT): (\S+)`", DOCUMENTED)
     for options, in_slice in (["--label", "carve.vram=3GiB"], False), (["--env", "=".join(variable.groups())], True):
         done = hooked(podman, "run", "--rm", *options, podman.IMAGE, "hog")

@@ -128,7 +128,7 @@ def test_nothing_in_a_slice_changes_the_gpu_for_others(host):
 
 
 def test_a_program_in_a_slice_has_the_drivers_libraries_loaded_from_the_start(host):
-    """As docs/limits.md says: RTLD_NOLOAD asks what is loaded, and loads nothing."""
+    """As docs/user/limits.md says: RTLD_NOLOAD asks what is loaded, and loads nothing."""
     look = ("import ctypes, os\nfor name in ('libcuda.so.1', 'libnvidia-ml.so.1'):\n"
             "    ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_NOW)")
     argv = ["/usr/bin/python3", "-c", look]

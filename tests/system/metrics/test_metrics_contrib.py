@@ -43,7 +43,7 @@ def test_rules_and_dashboard_name_metrics_that_there_are(daemon):
 def test_the_page_lists_all_metrics(daemon):
     daemon.call("PUT", "/v1/timeslicing", {"mode": "fair"})
     daemon.grant(vram="4")
-    page = (ROOT / "docs/metrics.md").read_text()
+    page = (ROOT / "docs/admin/metrics.md").read_text()
     names = {name for name, _, _ in scrape(daemon).samples} | ELSEWHERE
     short = {name for name in names if name not in page}
     assert {name for name in short if f"_{name.split('_', 3)[-1]}" not in page} == set()

@@ -1,10 +1,10 @@
-"""Commands of docs/queues.md, as they stand there."""
+"""Commands of docs/user/queues.md, as they stand there."""
 import re
 
 from conftest import BUILD, ROOT, wait_until
 from queueing import queues, queues_of  # noqa: F401: fixtures
 
-PAGE = (ROOT / "docs/queues.md").read_text()
+PAGE = (ROOT / "docs/user/queues.md").read_text()
 
 
 def section(title):

@@ -100,7 +100,7 @@ def total(done):
 def test_way_of_opening(isolated, way):
     seen = total(isolated(REACH, *fill_in(BY_NAME[way], driver_of(isolated.host))))
     if isolated.kind == "preload" and way in ROUND_PRELOAD:
-        assert seen > 70 * GIB, "preloading reaches this now: say so in carve check and docs/front.md"
+        assert seen > 70 * GIB, "preloading reaches this now: say so in carve check and docs/dev/front.md"
     else:
         assert seen == SLICE
 

@@ -1,22 +1,23 @@
-"""docs/GLOSSARY.md: one word for one concept, in all that a person reads."""
+"""docs/dev/glossary.md: one word for one concept, in all that a person reads."""
 import pathlib
 import re
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-GLOSSARY = (ROOT / "docs/GLOSSARY.md").read_text()
+GLOSSARY = (ROOT / "docs/dev/glossary.md").read_text()
 TERMS = re.findall(r"^- \*\*(.+?)\*\*: ", GLOSSARY, re.M)
 REFUSED = [word for row in re.findall(r"^\| (.+?) \| .+? \|$", GLOSSARY.split("## Words that are not used")[1], re.M)
            for word in row.split(", ") if word != "not"]
 
 
 def texts():
-    """{page: text}. docs/adr/ tells of former times, and docs/measurements/ has what was printed then."""
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs/openapi.json", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/man").iterdir(),
+    """{page: text}. docs/dev/adr/ tells of former times, and docs/measurements/ has what was printed then."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs/openapi.json", ROOT / "docs/index.md",
+             *(page for reader in ("user", "admin", "dev") for page in (ROOT / "docs" / reader).glob("*.md")), *(ROOT / "docs/man").iterdir(),
              *(p for top in ("src", "include", "bench", "packaging") for p in (ROOT / top).rglob("*")
                if p.suffix in (".c", ".h", ".py", ".yaml", ".md", ".toml"))]
-    return {p.relative_to(ROOT): p.read_text() for p in pages if p.name != "GLOSSARY.md"}
+    return {p.relative_to(ROOT): p.read_text() for p in pages if p.name != "glossary.md"}
 
 
 def pattern(words):
@@ -45,5 +46,5 @@ def test_a_second_word_for_a_concept_is_used_nowhere(words):
 
 
 def test_pages_for_newcomers_name_the_glossary():
-    for page in ("README.md", "CONTRIBUTING.md", "docs/ARCHITECTURE.md"):
-        assert "docs/GLOSSARY.md" in (ROOT / page).read_text(), page
+    for page in ("README.md", "CONTRIBUTING.md", "docs/dev/architecture.md"):
+        assert "docs/dev/glossary.md" in (ROOT / page).read_text(), page

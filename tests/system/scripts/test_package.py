@@ -95,7 +95,7 @@ def test_the_packages_hold_the_files_that_pages_and_messages_name(packages, tmp_
             found = set(FILES.findall(path.read_text()))
             assert found <= held[name], (path, found - held[name])
             named |= found
-    assert {"/usr/share/doc/carve/containers.md", "/usr/share/doc/carve/mig.md", "/usr/share/doc/carve/examples/session.c"} <= named
+    assert {"/usr/share/doc/carve/user/containers.md", "/usr/share/doc/carve/user/mig.md", "/usr/share/doc/carve/examples/session.c"} <= named
 
 
 def test_the_packages_have_the_notices_of_libraries_that_are_linked_in(packages, tmp_path):

@@ -117,7 +117,7 @@ def refusals_counted(d, log, count):
 @pytest.mark.once("the front's calls")
 @pytest.mark.needs_sim("counts the driver's system calls, too")
 def test_a_refusal_costs_one_question(host, driven, session, tmp_path):
-    """In system calls (docs/front.md): one question where others hold what is missing; and one of the driver, which is a message
+    """In system calls (docs/dev/front.md): one question where others hold what is missing; and one of the driver, which is a message
     and its answer here."""
     mine = driven("--session", session)
     assert mine.say(f"take linear {mine.room()}") == OK

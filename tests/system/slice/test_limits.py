@@ -48,7 +48,7 @@ def test_an_exact_fit_is_granted_and_a_granule_more_is_refused(host, driven, ses
     assert peak(host) <= 2 * GIB
 
 
-# The memory that can be had in one piece is a multiple of this; docs/limits.md says so.
+# The memory that can be had in one piece is a multiple of this; docs/user/limits.md says so.
 WHOLE = {**STEPS, "managed": BLOCK, "graph": POOL_STEP}
 
 

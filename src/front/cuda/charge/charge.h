@@ -19,7 +19,7 @@
  *    driver refused.
  *
  * Memory that the driver takes unasked, for contexts and code, is in implicit.h. The daemon posts
- * the difference to the driver's figures (docs/ledger.md). */
+ * the difference to the driver's figures (docs/dev/ledger.md). */
 #pragma once
 
 #include "base/cuda_abi.h"

@@ -1,5 +1,5 @@
 /* Passing the gate, waiting at it, and who passes: threads find what is theirs by their thread
- * pointer. The order of loads and stores, and why it is enough, is in docs/gate.md. */
+ * pointer. The order of loads and stores, and why it is enough, is in docs/dev/gate.md. */
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>

@@ -1,4 +1,4 @@
-/* Submissions pass the session's gate (proto/gate.h, docs/gate.md). Nothing is locked, and no clock
+/* Submissions pass the session's gate (proto/gate.h, docs/dev/gate.md). Nothing is locked, and no clock
  * is read, while it is open. GATED_HOOK defines a hook that submits. */
 #pragma once
 
