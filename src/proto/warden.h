@@ -1,7 +1,7 @@
 /* The requests that a system daemon's worker, which has no rights, makes of its warden, which has
  * root's (src/warden/warden.h). A message is a head and what its operation takes, of one size, over
  * a SOCK_SEQPACKET socket. Each request has one answer with its number; answers come in any order.
- * A request holds numbers alone: no path, no text. The worker is not trusted; docs/admin/security.md,
+ * A request holds numbers alone: no path, no text. The worker is not trusted; docs/dev/security.md,
  * "Operations of the warden", says for each operation what a broken worker gains by it. Worker and
  * warden may be of different versions for as long as one of them is not restarted. */
 #pragma once

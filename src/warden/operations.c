@@ -120,7 +120,7 @@ static const struct warden_room limits_room = {.name = "carve-limits",
 static const struct warden_room sync_room = {
 	.name = "carve-rights", .most = 1, .most_of_owner = 1, .patience_s = 600};
 
-/* All that the warden does. docs/admin/security.md has a line for each, too. */
+/* All that the warden does. docs/dev/security.md has a line for each, too. */
 static const struct warden_operation_entry table[] = {
 #define NOTHING 0
 // NOLINTBEGIN(bugprone-macro-parentheses): the values of fields

@@ -1,4 +1,4 @@
-"""Attacks on the system daemon, as a hostile user of the machine would make them (docs/admin/security.md). lab.py has the users.
+"""Attacks on the system daemon, as a hostile user of the machine would make them (docs/dev/security.md). lab.py has the users.
 
 At the end of a run a report says which attacks were tried and how many were held."""
 import os
@@ -18,7 +18,7 @@ from .lab import Lab  # noqa: E402
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "attack(point, what): an attack, and the point of docs/admin/security.md that forbids it")
+    config.addinivalue_line("markers", "attack(point, what): an attack, and the point of docs/dev/security.md that forbids it")
 
 
 def users_can_be_played():

@@ -1,4 +1,4 @@
-"""Attacks on queues of a system daemon: what a user's job, its files and its requests may do to others (docs/admin/security.md, "Jobs")."""
+"""Attacks on queues of a system daemon: what a user's job, its files and its requests may do to others (docs/dev/security.md, "Jobs")."""
 import datetime
 import json
 import os

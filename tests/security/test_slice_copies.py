@@ -1,5 +1,5 @@
 """Attacks by what was copied out of a session: a container's nodes and files are of the GPUs that its session had when it was made, and
-another user may have these now (docs/admin/security.md, "Copies of a session")."""
+another user may have these now (docs/dev/security.md, "Copies of a session")."""
 import json
 
 import pytest

@@ -1,4 +1,4 @@
-"""A worker that was broken into asks its warden for whatever it likes. docs/admin/security.md, "Operations of the warden", says what it
+"""A worker that was broken into asks its warden for whatever it likes. docs/dev/security.md, "Operations of the warden", says what it
 gains by each operation; it gains no more."""
 import contextlib
 import errno

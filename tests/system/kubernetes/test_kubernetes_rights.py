@@ -1,4 +1,4 @@
-"""What each container of carve's pods may do: a table. Whoever widens a right changes it here and in docs/admin/security.md."""
+"""What each container of carve's pods may do: a table. Whoever widens a right changes it here and in docs/dev/security.md."""
 import copy
 import re
 
@@ -152,7 +152,7 @@ def paths(cell):
 
 
 def test_the_documentation_has_the_table():
-    text = (ROOT / "docs/admin/security.md").read_text().partition("### The node's pod\n")[2]
+    text = (ROOT / "docs/dev/security.md").read_text().partition("### The node's pod\n")[2]
     table, reasons = ([[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines()[2:]]
                       for part in re.findall(r"^\| (?:.+\n)+", text, re.M)[:2])
     told = {re.match("`(.*?)`", row[0])[1]: row for row in table}
