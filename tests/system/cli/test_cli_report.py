@@ -157,7 +157,7 @@ def test_nothing_was_held(daemon):
 
 
 def test_a_report_of_a_full_year_is_fast_and_small(daemon):
-    """30 users, 8 GPUs and 366 days; the file is as large as docs/admin/policies.md says."""
+    """30 users, 8 GPUs and 366 days; the file is as large as docs/admin/monitoring.md says."""
     daemon.stop()
     path = daemon.runtime / "carve.db"
     day = (today() - datetime.date(1970, 1, 1)).days

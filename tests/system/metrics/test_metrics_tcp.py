@@ -360,7 +360,7 @@ def prometheus_config(exporter, **job):
 
 @pytest.mark.parametrize("proof", ["token", "certificate"])
 def test_prometheus_scrapes_it(daemon, make_exporter, authority, tmp_path, proof):
-    """Debian's Prometheus itself, with a configuration as docs/admin/policies.md has it."""
+    """Debian's Prometheus itself, with a configuration as docs/admin/monitoring.md has it."""
     program = shutil.which("prometheus")
     if not program:
         pytest.skip("needs Debian's package prometheus")
