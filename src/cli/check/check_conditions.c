@@ -590,7 +590,7 @@ static void check_disk(const struct check_input *in, struct finding *f)
 		disk_look(f, state);
 	if (f->state == PROBLEM)
 		advise(f, "make room there: carved keeps its sessions there, and refuses new ones "
-			  "without");
+			  "without; /usr/share/doc/carve/admin/running.md, The disk is full");
 }
 
 /* Files of the daemon's that a cleaner, or somebody, removed. */

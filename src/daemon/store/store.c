@@ -402,6 +402,8 @@ static int file_open(struct store *store, const char *path)
 	return rc == -EACCES ? -EROFS : rc;
 }
 
+#define DATABASE_GUIDE "; /usr/share/doc/carve/admin/backup.md says how to restore a copy"
+
 void store_explain(const char *path, int rc, struct error *err)
 {
 	error_set(err, EXIT_CODE_FAILED, "cannot use the session database %s: %s", path,
@@ -410,8 +412,9 @@ void store_explain(const char *path, int rc, struct error *err)
 		error_hint(err,
 			   "%smove it away, best after running workloads have ended: they keep "
 			   "their limits, but their sessions are forgotten, and what they "
-			   "may still take is promised to others",
-			   rc == -EUCLEAN ? "" : "install that version again, or ");
+			   "may still take is promised to others%s",
+			   rc == -EUCLEAN ? "" : "install that version again, or ",
+			   rc == -EUCLEAN ? DATABASE_GUIDE : "");
 }
 
 int store_check(const char *path, struct error *err)

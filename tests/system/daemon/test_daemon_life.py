@@ -212,7 +212,7 @@ def test_damaged_database(daemon):
         (daemon.runtime / left).unlink(missing_ok=True)
     daemon.start(wait=False)
     assert daemon.process.wait(60) == 1
-    assert "is damaged" in daemon.log() and "may still take is promised to others" in daemon.log()
+    assert "is damaged" in daemon.log() and "promised to others; /usr/share/doc/carve/admin/backup.md" in daemon.log()
     (daemon.runtime / "carve.db").unlink()
     daemon.start()
 
