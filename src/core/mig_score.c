@@ -11,8 +11,8 @@
 #include <string.h>
 
 /* Until arrivals tell more, all ordinary profiles are expected alike; this many arrivals outweigh
- * that. With no weight below one arrival FGD is ahead in no case with one GPU (docs/user/mig.md). But 8
- * GPUs with MIG accept 0.4 points more than 4 with MIG and 4 cut by the byte. */
+ * that. With no weight below one arrival FGD is ahead in no case with one GPU (docs/user/mig.md).
+ * But 8 GPUs with MIG accept 0.4 points more than 4 with MIG and 4 cut by the byte. */
 #define PRIOR_ARRIVALS 50.0
 /* 2 ^ (-1 / MIG_HALF_LIFE): what one arrival leaves of those before it. */
 #define DECAY 0.99802151

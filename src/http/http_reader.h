@@ -1,7 +1,7 @@
 /* Reads HTTP/1.1 messages as they come in: requests for the daemon, answers for the command and the
- * hook. http_parser (docs/dev/adr/0028) knows the protocol. The reader turns its callbacks into steps,
- * and a caller may stop after each step. A reader keeps the target of a request, and no other text.
- * It is pure: the bytes are the caller's, and no descriptor is read here. */
+ * hook. http_parser (docs/dev/adr/0028) knows the protocol. The reader turns its callbacks into
+ * steps, and a caller may stop after each step. A reader keeps the target of a request, and no
+ * other text. It is pure: the bytes are the caller's, and no descriptor is read here. */
 #pragma once
 
 #include <http_parser.h>

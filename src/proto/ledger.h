@@ -1,7 +1,7 @@
 /* The ledger: the limits of a session and the charges of its processes, in memory that the daemon
- * makes and every process of the session maps. docs/dev/ledger.md is its specification. This header is
- * the ABI, in which fronts and daemons of different builds meet. So nothing below may move within a
- * version.
+ * makes and every process of the session maps. docs/dev/ledger.md is its specification. This header
+ * is the ABI, in which fronts and daemons of different builds meet. So nothing below may move
+ * within a version.
  *
  * Two sealed memfds a session:
  *   limits  written by the daemon, mapped read-only by workloads (they get a read-only descriptor)

@@ -1,7 +1,7 @@
-/* Sessions that leave their GPUs unused (docs/admin/policies.md, "Release what nobody uses"). Once a second
- * each session is looked at, and core/idle.h says what follows: a warning, its withdrawal, or the
- * release. The end of an idle session is that of a session whose time was up. A job ends with its
- * reason, and its session with it.
+/* Sessions that leave their GPUs unused (docs/admin/policies.md, "Release what nobody uses"). Once
+ * a second each session is looked at, and core/idle.h says what follows: a warning, its withdrawal,
+ * or the release. The end of an idle session is that of a session whose time was up. A job ends
+ * with its reason, and its session with it.
  *
  * Nothing of it is stored. A daemon that starts begins the idle time of each session anew, as it
  * cannot know what happened without a daemon. Loop thread. */

@@ -1,5 +1,5 @@
-/* Submissions pass the session's gate (proto/gate.h, docs/dev/gate.md). Nothing is locked, and no clock
- * is read, while it is open. GATED_HOOK defines a hook that submits. */
+/* Submissions pass the session's gate (proto/gate.h, docs/dev/gate.md). Nothing is locked, and no
+ * clock is read, while it is open. GATED_HOOK defines a hook that submits. */
 #pragma once
 
 #include <stdbool.h>

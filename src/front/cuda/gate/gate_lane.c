@@ -3,8 +3,8 @@
  *
  * A marker is a write of the stream's, behind what it has so far. There is never one in the NULL
  * stream where the process has streams that wait for that and it for them. A marker there would be
- * a barrier that the program didn't ask for, and can be one too many (docs/dev/gate.md). Then, as where
- * the driver has no such writes, the driver is asked whether the stream is done. */
+ * a barrier that the program didn't ask for, and can be one too many (docs/dev/gate.md). Then, as
+ * where the driver has no such writes, the driver is asked whether the stream is done. */
 #include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
