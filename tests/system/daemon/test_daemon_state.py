@@ -113,6 +113,42 @@ def test_without_a_reboot_sessions_live_on(durable, state, make_child):
     assert state.stat().st_mode & 0o777 == 0o700 and (state / "carve.db").stat().st_mode & 0o777 == 0o600
 
 
+def backup(place, copies):
+    """As `sqlite3 DATABASE ".backup COPY"` does, while the daemon runs (docs/admin/backup.md)."""
+    copies.mkdir()
+    for name in ("carve.db", "queue.db"):
+        with contextlib.closing(sqlite3.connect(place / name)) as live, contextlib.closing(sqlite3.connect(copies / name)) as copy:
+            live.backup(copy)
+
+
+def lose_and_restore(daemon, place, copies):
+    """The daemon ends with its state directory, and a new one has the copies alone."""
+    daemon.kill()
+    shutil.rmtree(place)
+    place.mkdir(mode=0o700)
+    for copy in copies.iterdir():
+        shutil.copy(copy, place)
+
+
+@pytest.mark.parametrize("booted", [False, True], ids=["same-boot", "another-boot"])
+def test_a_backup_of_a_running_daemon_brings_back_its_settings_and_sessions(durable, state, tmp_path, booted):
+    sessions, ended = use(durable)
+    was = settings(durable)
+    backup(state, tmp_path / "copies")
+    later = durable.request(vram="5", ephemeral=False, name="later").json["id"]
+    lose_and_restore(durable, state, tmp_path / "copies")
+    if booted:
+        another_boot(state)
+    durable.start()
+    assert settings(durable) == was and later not in living(durable)
+    assert living(durable) == ({} if booted else sessions)
+    assert set(history(durable)) == ({*sessions, ended} if booted else {ended})
+    # What comes now is kept, as in any database of the daemon's.
+    id = durable.request(vram="5", ephemeral=False, name="after").json["id"]
+    durable.restart()
+    assert id in living(durable) and settings(durable) == was
+
+
 def test_an_unwritable_boot_id_is_written_later(tiny_disk, make_daemon, tmp_path):
     """A disk that is full when the host starts: nothing is resurrected, and nothing granted on top of it."""
     daemon = make_daemon(args=["--state-dir", tiny_disk / "state"])
