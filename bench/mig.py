@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Compares the MIG placement policy with others by simulation: docs/user/mig.md's figures.
+"""Compares the MIG placement policy with others by simulation: docs/dev/benchmarks.md's figures.
 
     /usr/bin/python3 -m bench.mig [--quick] [--build DIR] [--results FILE] [--svg FILE]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""How long a request waits for its MIG instance, and how many sessions an H100 80GB has room for: docs/user/mig.md's figures.
+"""How long a request waits for its MIG instance, and how many sessions an H100 80GB has room for: docs/dev/benchmarks.md's figures.
 
     /usr/bin/python3 -m bench.mig_latency [--build DIR] [--rounds N]
 

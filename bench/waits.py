@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Compares the waits of jobs under carve's queues with those under other rules, by simulation: docs/user/queues.md's figures.
+"""Compares the waits of jobs under carve's queues with those under other rules, by simulation: docs/dev/benchmarks.md's figures.
 
     /usr/bin/python3 -m bench.waits [--quick] [--build DIR] [--svg FILE]
 

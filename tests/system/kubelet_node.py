@@ -43,7 +43,7 @@ class KubeletNode:
     """Kubelet and containerd in a directory: `kubelet_dir` and `cdi` are where they look for plugins and CDI specs."""
 
     def __init__(self, plane, name, directory, cdi, hook=None):
-        """`hook`: an OCI hook that containerd gives every container (docs/user/kubernetes.md)."""
+        """`hook`: an OCI hook that containerd gives every container (docs/admin/cluster.md)."""
         self.plane, self.name, self.dir, self.cdi = plane, name, pathlib.Path(directory), cdi
         self.kubelet_dir = self.dir / "kubelet"
         self.socket = self.dir / "containerd.sock"

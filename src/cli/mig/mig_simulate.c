@@ -33,7 +33,7 @@ struct mig_simulation {
 	struct mig_sim_result results[MIG_POLICIES];
 };
 
-/* The placement alone, without reuse, is for docs/user/mig.md's comparisons. */
+/* The placement alone, without reuse, is for docs/dev/benchmarks.md's comparisons. */
 static bool policy_is_shown(int policy)
 {
 	return policy != MIG_POLICY_EAGER;

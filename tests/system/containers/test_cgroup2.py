@@ -111,14 +111,14 @@ def test_a_hook_that_cannot_open_the_gpu_says_so(podman, tmp_path):
 
 
 def documented(language):
-    """The only piece of docs/user/containers.md in that language."""
-    text = pathlib.Path(__file__).parents[3].joinpath("docs/user/containers.md").read_text()
+    """The only piece of docs/admin/cluster.md in that language."""
+    text = pathlib.Path(__file__).parents[3].joinpath("docs/admin/cluster.md").read_text()
     piece, = re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
     return piece
 
 
 def documented_runtime(directory, hooks):
-    """The program that docs/user/containers.md puts in front of CRI-O's runtime, for the simulated host that the installed hook knows."""
+    """The program that docs/admin/cluster.md puts in front of CRI-O's runtime, for the simulated host that the installed hook knows."""
     with open(f"{hooks}/50-carve.json") as file:
         environment = json.load(file)["hook"]["env"]
     runtime = pathlib.Path(directory, pathlib.Path(tomllib.loads(documented("toml"))["crio"]["runtime"]["runtimes"]["carve"]["runtime_path"]).name)

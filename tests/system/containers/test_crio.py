@@ -1,4 +1,4 @@
-"""CRI-O: its containers have carve's hook, or carve's hook stands in front of its runtime, as docs/user/containers.md says."""
+"""CRI-O: its containers have carve's hook, or carve's hook stands in front of its runtime, as docs/admin/cluster.md says."""
 import json
 import os
 import tempfile

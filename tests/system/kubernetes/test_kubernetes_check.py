@@ -130,7 +130,7 @@ def test_a_node_whose_only_device_is_tainted_is_told(api, taints, told):
     slice["spec"]["devices"][0]["taints"] = taints
     if told:
         assert bad(api) == [("node n1 has no device that pods can get: they have the taint carve.dev/driver-failed",
-                             "/usr/share/doc/carve/user/kubernetes.md says what each taint means (When something is wrong)")]
+                             "/usr/share/doc/carve/admin/cluster.md says what each taint means (When something is wrong)")]
         slice["spec"]["devices"].append({"name": "gpu-1", "attributes": {}})
     assert check(api).returncode == 0
     slice["spec"]["devices"] = []

@@ -106,7 +106,7 @@ def test_policies_refuse_rather_than_pass_when_they_fail(objects):
 
 
 def test_the_page_removes_what_the_manifests_have(objects):
-    text = (ROOT / "docs/user/kubernetes.md").read_text().partition("## Removing carve\n")[2].partition("\n## ")[0]
+    text = (ROOT / "docs/admin/cluster.md").read_text().partition("## Removing carve\n")[2].partition("\n## ")[0]
     named = [(kind, name) for kind, names in re.findall(r"`kubectl delete ([a-z]+) ([a-z.-]+(?: [a-z.-]+)*)`", text) for name in names.split()]
     assert len(named) >= 3 and set(named) <= {(o["kind"].lower(), o["metadata"]["name"]) for o in objects}
 

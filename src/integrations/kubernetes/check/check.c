@@ -568,7 +568,7 @@ static void check_sight(struct check *check, const char *name, const struct sigh
 			 name, sight->taint ? ": they have the taint " : "",
 			 sight->taint ? sight->taint : "");
 		found(check, "device", false, text,
-		      "/usr/share/doc/carve/user/kubernetes.md says what each taint means (When "
+		      "/usr/share/doc/carve/admin/cluster.md says what each taint means (When "
 		      "something is wrong)");
 	}
 	if (!sight->settings)
