@@ -79,7 +79,7 @@ static double part_of_gap(const struct played *p, enum mig_policy policy)
 	return (p->accepted[policy] - first) / (p->accepted[MIG_POLICY_REPACK] - first);
 }
 
-/* The goals of docs/dev/benchmarks.md where they are hardest to reach. */
+/* The goals of docs/user/mig.md where they are hardest to reach. */
 static void most_of_the_gap_to_the_bound_is_closed(void **state)
 {
 	struct played few = play("mostly small", 8, 1.0, false);
