@@ -9,7 +9,8 @@
 
 /* A number that is not known; of a quota: no limit. */
 #define COLUMN_NONE UINT64_MAX
-#define CELL_SIZE 264
+/* The daemon's longest texts are the reasons of jobs, below 700 bytes. */
+#define CELL_SIZE 1024
 
 struct cell {
 	char text[CELL_SIZE]; /* as it came, not fit for a terminal */
@@ -48,10 +49,14 @@ struct column {
 	void (*fill)(const json_t *row, int64_t now, struct cell *cell);
 	/* The rest is of use on a screen alone. */
 	int width;
+	int wide;      /* its width where there is more room; 0: no other */
 	int rank;      /* where there is no room, the highest go first; 0 stays */
 	bool right;    /* numbers */
 	bool flexible; /* takes what room is left */
-	bool leases;   /* only where the daemon tells of leases */
+	/* A name or a reason, which is read whole. It gets more than `width` where there is room,
+	 * and stands below its row where there is not enough. */
+	bool uncut;
+	bool leases; /* only where the daemon tells of leases */
 };
 
 /* The number at a place; COLUMN_NONE: it is not known. */

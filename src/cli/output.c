@@ -264,6 +264,9 @@ static void line_print(const struct table *t, const size_t *width, size_t row, s
 {
 	if (first && line_says_nothing(t, row, first, end))
 		return;
+	/* No blanks at the end of a line. */
+	while (first + 1 < end && !*cell(t, row, end - 1))
+		end--;
 	fputs(first ? TABLE_INDENT : "", stdout);
 	for (; first + 1 < end; first++)
 		printf("%-*s" TABLE_GAP, (int)width[first], cell(t, row, first));

@@ -59,6 +59,24 @@ static const char timeslicing_text[] =
 	" {'gpu': 7, 'mode': 'off', 'sessions': [{'id': 's-aaaaaa', 'request': 0.5, 'received': 0,"
 	"  'leases': 0, 'waited_ns': 0, 'overrun_ns': 0}]}]";
 
+#define LONG_NAME "train-a-large-language-model-on-two-gpus-2026"
+#define LONG_WHY \
+	"it waits for job 2, which has no --time, so its end cannot be predicted; it is first"
+
+static const char queues_text[] =
+	"[{'name': 'night', 'size': '0.5', 'waiting': 1, 'running': 1, 'agent': 'a-1',"
+	"  'reason': ''}, {'name': 'odd', 'size': null, 'waiting': 2, 'running': 0,"
+	"  'agent': null, 'reason': 'no agent serves it'}]";
+
+static const char jobs_text[] =
+	"[{'id': '1', 'name': 'old', 'queue': 'night', 'state': 'done', 'user': 'alice'},"
+	" {'id': '3', 'name': '" LONG_NAME "', 'queue': 'night', 'state': 'queued',"
+	"  'user': 'alice', 'size': '40 GiB', 'granted_bytes': null, 'gpus': [],"
+	"  'started': null, 'reason': '" LONG_WHY "'},"
+	" {'id': '2', 'name': 'short', 'queue': 'night', 'state': 'running', 'user': 'bob',"
+	"  'size': '0.5', 'granted_bytes': [4294967296, 4294967296], 'gpus': [0, 3],"
+	"  'started': '2026-01-02T03:03:00Z', 'reason': ''}]";
+
 static json_t *parse(const char *text)
 {
 	char *copy = strdup(text);
@@ -80,6 +98,8 @@ static struct top_model *model_make(bool leases)
 		.sessions = parse(sessions_text),
 		.quotas = parse(quotas_text),
 		.timeslicing = leases ? parse(timeslicing_text) : NULL,
+		.queues = parse(queues_text),
+		.jobs = parse(jobs_text),
 	};
 	struct top_model *model = top_model_read(&answers, NOW);
 
@@ -88,6 +108,8 @@ static struct top_model *model_make(bool leases)
 	assert_int_equal(json_array_size(json_object_get(json, "sessions")), 3);
 	assert_int_equal(json_array_size(json_object_get(json, "waiting")), 1);
 	assert_int_equal(json_array_size(json_object_get(json, "users")), 4);
+	assert_int_equal(json_array_size(json_object_get(json, "queues")), 2);
+	assert_int_equal(json_array_size(json_object_get(json, "jobs")), 2);
 	/* Over its life, as in `carve session list`, whatever the last plan was. */
 	const json_t *first = json_array_get(json_object_get(json, "sessions"), 0);
 	assert_true(json_number_value(json_object_get(first, "received")) == 0.0625);
@@ -144,14 +166,118 @@ static void test_states_say_since_when(void **state)
 	assert_state("", "", "-");
 }
 
-static void test_states_fit_into_80_columns(void **state)
+/* The common case has one line for each GPU; a long state stands below its GPU alone. */
+static void test_gpus_fit_into_80_columns(void **state)
 {
+	struct top_answers answers = {
+		.gpus = parse("[{'index': 0, 'name': 'NVIDIA H100 80GB HBM3', 'state': 'ok'},"
+			      " {'index': 1, 'name': 'NVIDIA H100 80GB HBM3', 'state': 'drained',"
+			      "  'drain': {'reason': 'the fan is loud, and a new one comes'}}]")};
+	struct top_model *m = top_model_read(&answers, NOW);
+	int widths[TOP_COLUMNS_MAX];
+	char text[TOP_BELOW_SIZE];
+
+	top_columns_fit(m, TOP_GPUS, 80, widths);
+	assert_true(widths[column_named(TOP_GPUS, "NAME")] >= 21);
+	for (int i = 0; i < 3; i++)
+		assert_true(widths[column_named(TOP_GPUS, (const char *[]){"BUSY", "FREE",
+									   "PROMISED"}[i])] > 0);
+	assert_string_equal(top_below_text(m, TOP_GPUS, 0, widths, text), "");
+	assert_string_equal(top_below_text(m, TOP_GPUS, 1, widths, text),
+			    "STATE drained: the fan is loud, and a new one comes");
+	top_columns_fit(m, TOP_GPUS, 160, widths);
+	assert_string_equal(top_below_text(m, TOP_GPUS, 1, widths, text), "");
+	top_model_free(m);
+	top_answers_free(&answers);
+}
+
+static void test_queues_and_jobs(void **state)
+{
+	struct top_model *m = model_make(false);
+
+	assert_int_equal(top_list_size(m, TOP_JOBS), 2); /* those that have not ended */
+	assert_cell(m, TOP_JOBS, 0, "JOB", "2");         /* what runs is first */
+	assert_cell(m, TOP_JOBS, 0, "SIZE", "8Gi");
+	assert_cell(m, TOP_JOBS, 0, "GPU", "0,3");
+	assert_cell(m, TOP_JOBS, 0, "RAN", "1m05s");
+	assert_cell(m, TOP_JOBS, 1, "SIZE", "40 GiB");
+	assert_cell(m, TOP_JOBS, 1, "RAN", "-");
+	assert_cell(m, TOP_JOBS, 1, "NAME", LONG_NAME);
+	assert_cell(m, TOP_JOBS, 1, "REASON", LONG_WHY);
+	assert_cell(m, TOP_QUEUES, 0, "SIZE", "0.5");
+	assert_cell(m, TOP_QUEUES, 0, "RUNNING", "1");
+	assert_cell(m, TOP_QUEUES, 1, "SIZE", "-");
+	assert_cell(m, TOP_QUEUES, 1, "REASON", "no agent serves it");
+	top_model_free(m);
+}
+
+/* Whether a text stands whole in its column, or below its row. */
+static bool is_whole(const struct top_model *m, enum top_list list, size_t item, const char *title,
+		     const int *widths)
+{
+	char below[TOP_BELOW_SIZE];
+	struct cell cell;
+	int column = column_named(list, title);
+
+	top_cell(m, list, item, (size_t)column, &cell);
+	top_below_text(m, list, item, widths, below);
+	bool fits = (int)strlen(cell.text) <= widths[column];
+	assert_true(fits != (strstr(below, cell.text) != NULL));
+	return fits;
+}
+
+static void test_names_and_reasons_are_uncut_at_any_width(void **state)
+{
+	struct top_model *m = model_make(true);
 	int widths[TOP_COLUMNS_MAX];
 
-	top_columns_fit(TOP_GPUS, false, 80, widths);
-	assert_true(widths[column_named(TOP_GPUS, "STATE")] >= (int)strlen("draining since 14:03"));
-	assert_true(widths[column_named(TOP_GPUS, "BUSY")] > 0);
-	assert_true(widths[column_named(TOP_GPUS, "OUTSIDE")] > 0);
+	for (int width = 1; width < 300; width++) {
+		top_columns_fit(m, TOP_JOBS, width, widths);
+		bool name = is_whole(m, TOP_JOBS, 1, "NAME", widths);
+		bool reason = is_whole(m, TOP_JOBS, 1, "REASON", widths);
+		assert_true(width < 100 || name);
+		assert_true(width < 200 || reason);
+		/* A reason has all that it needs, or no column. */
+		assert_true(reason || !widths[column_named(TOP_JOBS, "REASON")]);
+		top_columns_fit(m, TOP_SESSIONS, width, widths);
+		assert_true(width < 80 || is_whole(m, TOP_SESSIONS, 0, "NAME", widths));
+	}
+	top_model_free(m);
+}
+
+static void test_lines_below_are_rows_of_their_item(void **state)
+{
+	struct top_model *m = model_make(false);
+	struct top_view view;
+
+	top_view_init(&view, 1000000000);
+	top_view_update(&view, m);
+	struct top_pane *jobs = &view.pane[TOP_JOBS];
+	assert_int_equal(jobs->count, 4);
+	assert_int_equal(jobs->rows[3].lines, 2);
+	assert_int_equal(jobs->rows[3].place, 1);
+	jobs->height = 4;
+	top_view_key(&view, '5');
+	top_view_key(&view, 'j');
+	assert_true(top_pane_selects(jobs, 1) && top_pane_selects(jobs, 3));
+	assert_false(top_pane_selects(jobs, 0));
+	top_view_key(&view, 'j'); /* passes the lines over, and there is nothing behind */
+	assert_int_equal(jobs->selected, 1);
+	top_pane_scroll(jobs, 3);
+	assert_int_equal(jobs->first, 1);
+	/* Where an item has no room, its lines scroll. */
+	top_pane_scroll(jobs, 2);
+	top_view_key(&view, 'j');
+	top_view_key(&view, 'j');
+	assert_int_equal(jobs->selected, 3);
+	top_view_update(&view, m);
+	assert_int_equal(jobs->selected, 3);
+	top_view_key(&view, TOP_KEY_HOME);
+	assert_int_equal(jobs->selected, 0);
+	top_view_widen(&view, 250);
+	assert_int_equal(jobs->count, 2);
+	top_view_free(&view);
+	top_model_free(m);
 }
 
 static void test_cells(void **state)
@@ -262,7 +388,8 @@ static void test_answers_of_other_types_are_survived(void **state)
 
 	for (size_t i = 0; i < ARRAY_SIZE(odd); i++) {
 		struct top_answers answers = {parse(odd[i]), parse(odd[i]), parse(odd[i]),
-					      parse(odd[i]), parse(odd[i])};
+					      parse(odd[i]), parse(odd[i]), parse(odd[i]),
+					      parse(odd[i])};
 		struct top_model *m = top_model_read(&answers, NOW);
 		struct top_view view;
 
@@ -523,6 +650,10 @@ static void test_interval_and_focus(void **state)
 	keys(&view, "3"); /* nobody waits: not shown */
 	assert_int_equal(view.focus, TOP_SESSIONS);
 	top_view_key(&view, TOP_KEY_TAB);
+	assert_int_equal(view.focus, TOP_QUEUES);
+	top_view_key(&view, TOP_KEY_TAB);
+	assert_int_equal(view.focus, TOP_JOBS);
+	keys(&view, "6");
 	assert_int_equal(view.focus, TOP_USERS);
 	top_view_key(&view, TOP_KEY_TAB);
 	top_view_key(&view, TOP_KEY_BACKTAB);
@@ -542,18 +673,18 @@ static void test_interval_and_focus(void **state)
 
 static void test_lists_share_any_screen(void **state)
 {
-	static const size_t counts[] = {0, 1, 3, 64, 500};
+	static const size_t counts[] = {0, 3, 500};
 	struct top_place places[TOP_LISTS];
 
-	for (size_t n = 0; n < 5 * 5 * 5 * 5; n++)
+	for (size_t n = 0; n < 3 * 3 * 3 * 3 * 3 * 3; n++)
 		for (int lines = -1; lines < 80; lines++) {
 			struct top_view view;
 			bool used[100] = {false};
 
 			top_view_init(&view, 1);
 			view.focus = (enum top_list)(n % TOP_LISTS);
-			for (size_t i = 0, rest = n; i < TOP_LISTS; i++, rest /= 5)
-				view.pane[i].count = counts[rest % 5];
+			for (size_t i = 0, rest = n; i < TOP_LISTS; i++, rest /= 3)
+				view.pane[i].count = counts[rest % 3];
 			top_view_layout(&view, 1, 1 + lines, places);
 			for (int i = 0; i < TOP_LISTS; i++)
 				for (int y = 0; y <= places[i].height; y++) {
@@ -565,6 +696,8 @@ static void test_lists_share_any_screen(void **state)
 				assert_true(places[view.focus].height >= 0);
 			if (lines > 14)
 				assert_true(places[TOP_SESSIONS].height >= 1);
+			for (int i = 0; i < TOP_LISTS && lines > 14; i++)
+				assert_true(!view.pane[i].count || places[i].height >= 1);
 		}
 }
 
@@ -588,6 +721,7 @@ static void test_scrolling_keeps_the_selected_row_in_sight(void **state)
 static void test_columns_fit_any_width(void **state)
 {
 	int widths[TOP_COLUMNS_MAX];
+	struct top_model *models[] = {model_make(false), model_make(true)};
 
 	for (int list = 0; list < TOP_LISTS; list++)
 		for (int width = 0; width < 300; width++) {
@@ -596,7 +730,7 @@ static void test_columns_fit_any_width(void **state)
 			bool rest = false;
 			const struct column *columns = top_columns((enum top_list)list, &count);
 
-			top_columns_fit((enum top_list)list, width % 2, width, widths);
+			top_columns_fit(models[width % 2], (enum top_list)list, width, widths);
 			for (size_t c = 0; c < count; c++) {
 				total += widths[c] ? widths[c] + 1 : 0;
 				rest |= widths[c] && columns[c].rank;
@@ -604,6 +738,28 @@ static void test_columns_fit_any_width(void **state)
 			}
 			assert_true(total - 1 <= width || !rest);
 		}
+	top_model_free(models[0]);
+	top_model_free(models[1]);
+}
+
+static void assert_lines(const char *text, int width, const char *const *lines)
+{
+	char buf[64];
+
+	for (; top_text_line(&text, width, buf, sizeof(buf)); lines++)
+		assert_string_equal(buf, *lines ? *lines : "(no more)");
+	assert_null(*lines);
+}
+
+static void test_text_wraps(void **state)
+{
+	assert_lines("", 5, (const char *[]){NULL});
+	assert_lines("   ", 5, (const char *[]){NULL});
+	assert_lines("abc def", 20, (const char *[]){"abc def", NULL});
+	assert_lines("abc def", 3, (const char *[]){"abc", "def", NULL});
+	assert_lines("abc   defg h ", 5, (const char *[]){"abc", "defg", "h", NULL});
+	assert_lines("abcdefgh ij", 4, (const char *[]){"abcd", "efgh", "ij", NULL});
+	assert_lines("ab", 0, (const char *[]){"a", "b", NULL});
 }
 
 static void test_text_fits(void **state)
@@ -635,7 +791,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cells),
 		cmocka_unit_test(test_states_say_since_when),
-		cmocka_unit_test(test_states_fit_into_80_columns),
+		cmocka_unit_test(test_gpus_fit_into_80_columns),
+		cmocka_unit_test(test_queues_and_jobs),
+		cmocka_unit_test(test_names_and_reasons_are_uncut_at_any_width),
+		cmocka_unit_test(test_lines_below_are_rows_of_their_item),
 		cmocka_unit_test(test_users_are_summed_against_quotas),
 		cmocka_unit_test(test_a_user_whose_name_changes_meanwhile_has_one_row),
 		cmocka_unit_test(test_leases_are_merged),
@@ -651,6 +810,7 @@ int main(void)
 		cmocka_unit_test(test_scrolling_keeps_the_selected_row_in_sight),
 		cmocka_unit_test(test_columns_fit_any_width),
 		cmocka_unit_test(test_text_fits),
+		cmocka_unit_test(test_text_wraps),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

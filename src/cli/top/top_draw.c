@@ -23,6 +23,8 @@
 #define LINE_MAX_COLUMNS 1000
 #define LINE_SIZE (4 * LINE_MAX_COLUMNS + 1)
 #define BAR_MIN 5
+/* A piece of the first and the last line. */
+#define PIECE_SIZE 96
 #define ESCAPE_DELAY_MS 25
 
 enum { PAIR_GREEN = 1, PAIR_YELLOW, PAIR_RED, PAIR_BLUE, PAIR_HEADING, PAIR_FOCUS };
@@ -200,10 +202,25 @@ static void put_cell(int y, int x, int width, const struct column *column, const
 
 /* ---- lists ------------------------------------------------------------------------------- */
 
-static void draw_heading(const struct top_view *view, enum top_list list, int y,
-			 const int widths[static TOP_COLUMNS_MAX])
+/* " 3-9 of 20 ", of items. "": all are seen. */
+static void part_text(const struct top_view *view, enum top_list list, char *buf, size_t size)
 {
 	const struct top_pane *pane = &view->pane[list];
+	size_t height = (size_t)MAX(pane->height, 0);
+
+	buf[0] = '\0';
+	if (pane->count <= height)
+		return;
+	size_t last = pane->first + height;
+	snprintf(buf, size, " %zu-%zu of %zu ", pane->rows[pane->first].place + 1,
+		 pane->rows[MIN(MAX(last, 1), pane->count) - 1].place + 1,
+		 pane->rows[pane->count - 1].place + 1);
+}
+
+static void draw_heading(const struct top_view *view, enum top_list list, int y)
+{
+	const struct top_pane *pane = &view->pane[list];
+	const int *widths = pane->widths;
 	bool focus = view->focus == list;
 	chtype look = coloured ? colour(focus ? PAIR_FOCUS : PAIR_HEADING)
 		      : focus  ? A_REVERSE | A_BOLD
@@ -227,20 +244,36 @@ static void draw_heading(const struct top_view *view, enum top_list list, int y,
 		    text);
 		x += widths[c] + 1;
 	}
-	snprintf(text, sizeof(text), " %zu-%zu of %zu ", MIN(pane->first + 1, pane->count),
-		 MIN(pane->first + (size_t)MAX(pane->height, 0), pane->count), pane->count);
-	if (pane->count > (size_t)MAX(pane->height, 0))
-		put(y, COLS - (int)strlen(text), (int)strlen(text), false, look | A_BOLD, text);
+	part_text(view, list, text, sizeof(text));
+	put(y, COLS - (int)strlen(text), (int)strlen(text), false, look | A_BOLD, text);
+}
+
+/* A line of what an item's columns have no room for. */
+static void draw_below(const struct top_view *view, enum top_list list, const struct top_row *row,
+		       int y)
+{
+	char text[TOP_BELOW_SIZE], line[TOP_BELOW_SIZE] = "";
+	const char *rest = text;
+
+	top_below_text(view->model, list, row->item, view->pane[list].widths, text);
+	for (int i = 0; i < row->line; i++)
+		(void)top_text_line(&rest, view->columns - TOP_INDENT, line, sizeof(line));
+	put(y, TOP_INDENT, COLS - TOP_INDENT, false, A_NORMAL, line);
 }
 
 static void draw_row(const struct top_view *view, enum top_list list, const struct top_row *row,
-		     int y, const int widths[static TOP_COLUMNS_MAX])
+		     int y)
 {
+	const int *widths = view->pane[list].widths;
 	struct cell cell;
 	size_t count;
 	const struct column *columns = top_columns(list, &count);
 	int x = 0;
 
+	if (row->line) {
+		draw_below(view, list, row, y);
+		return;
+	}
 	if (row->process >= 0) {
 		top_process_text(view->model, list, row, cell.text);
 		put(y, 4, COLS - 4, false, colour(PAIR_BLUE), cell.text);
@@ -258,56 +291,82 @@ static void draw_row(const struct top_view *view, enum top_list list, const stru
 static void draw_list(struct top_view *view, enum top_list list, struct top_place place)
 {
 	struct top_pane *pane = &view->pane[list];
-	int widths[TOP_COLUMNS_MAX];
 
 	if (place.height < 0)
 		return;
-	top_columns_fit(list, view->model->leases, COLS, widths);
 	top_pane_scroll(pane, place.height);
-	draw_heading(view, list, place.y, widths);
+	draw_heading(view, list, place.y);
 	for (int i = 0; i < place.height && pane->first + (size_t)i < pane->count; i++) {
 		int y = place.y + 1 + i;
 
-		draw_row(view, list, &pane->rows[pane->first + (size_t)i], y, widths);
-		if (list == view->focus && pane->first + (size_t)i == pane->selected)
+		draw_row(view, list, &pane->rows[pane->first + (size_t)i], y);
+		if (list == view->focus && top_pane_selects(pane, pane->first + (size_t)i))
 			mvchgat(y, 0, -1, A_REVERSE, 0, NULL);
 	}
 }
 
 /* ---- the frame --------------------------------------------------------------------------- */
 
-static void draw_title(const struct top_view *view, const struct top_status *status)
+/* Pieces of a line, as many of the first ones as there is room for. */
+static void put_pieces(int y, int width, chtype attributes, const char (*pieces)[PIECE_SIZE],
+		       size_t count)
+{
+	char line[LINE_SIZE] = "";
+	size_t used = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		const char *gap = used ? "  " : "";
+
+		if (i && (int)(used + strlen(gap) + strlen(pieces[i])) > width)
+			break;
+		used += (size_t)snprintf(line + used, sizeof(line) - used, "%s%s", gap, pieces[i]);
+	}
+	put(y, 0, width, false, attributes, line);
+}
+
+static void draw_trouble(const struct top_status *status)
+{
+	char text[600], silent[COLUMN_SHORT_SIZE];
+
+	snprintf(text, sizeof(text), "No answer for %s, trying again: %s",
+		 column_seconds_text(status->silent_s, silent), status->trouble);
+	put(0, 0, COLS, false, colour(PAIR_RED) | A_BOLD | (coloured ? 0 : A_REVERSE), text);
+}
+
+static void draw_title(const struct top_view *view)
 {
 	const struct top_model *m = view->model;
-	char text[600], silent[COLUMN_SHORT_SIZE], clock[16] = "";
-	char gpus[UNITS_TEXT_SIZE], sessions[UNITS_TEXT_SIZE];
+	char piece[5][PIECE_SIZE] = {"carve top: asking the daemon"};
+	char gpus[UNITS_TEXT_SIZE], sessions[UNITS_TEXT_SIZE], jobs[UNITS_TEXT_SIZE];
 	time_t now = m ? (time_t)m->now : 0;
 	struct tm local;
 
-	if (status->trouble) {
-		snprintf(text, sizeof(text), "No answer for %s, trying again: %s",
-			 column_seconds_text(status->silent_s, silent), status->trouble);
-		put(0, 0, COLS, false, colour(PAIR_RED) | A_BOLD | (coloured ? 0 : A_REVERSE),
-		    text);
-		return;
-	}
 	if (!m) {
-		put(0, 0, COLS, false, A_BOLD, "carve top: asking the daemon");
+		put_pieces(0, COLS, A_BOLD, piece, 1);
 		return;
 	}
+	snprintf(piece[0], PIECE_SIZE, "carve %s", m->version);
 	if (localtime_r(&now, &local))
-		strftime(clock, sizeof(clock), "%H:%M:%S", &local);
-	snprintf(text, sizeof(text),
-		 "carve %s  %s  %s, %s, %zu waiting  every %g s  daemon %d, driver %s", m->version,
-		 clock, units_format_count(top_list_size(m, TOP_GPUS), "GPU", gpus),
+		strftime(piece[0] + strlen(piece[0]), PIECE_SIZE - strlen(piece[0]), "  %H:%M:%S",
+			 &local);
+	snprintf(piece[1], PIECE_SIZE, "%s, %s, %zu waiting, %s",
+		 units_format_count(top_list_size(m, TOP_GPUS), "GPU", gpus),
 		 units_format_count(top_list_size(m, TOP_SESSIONS), "session", sessions),
-		 top_list_size(m, TOP_WAITING), (double)view->interval_ns / 1e9, (int)m->daemon_pid,
-		 m->driver);
-	put(0, 0, COLS, false, A_BOLD, text);
+		 top_list_size(m, TOP_WAITING),
+		 units_format_count(top_list_size(m, TOP_JOBS), "job", jobs));
+	snprintf(piece[2], PIECE_SIZE, "every %g s", (double)view->interval_ns / 1e9);
+	snprintf(piece[3], PIECE_SIZE, "daemon %d", (int)m->daemon_pid);
+	snprintf(piece[4], PIECE_SIZE, "driver %s", m->driver);
+	put_pieces(0, COLS, A_BOLD, piece, ARRAY_SIZE(piece));
 }
 
 static void draw_bottom(const struct top_view *view)
 {
+	/* At 80 columns the last two have no room. */
+	static const char keys[][PIECE_SIZE] = {
+		"h help",    "Tab list", "Space processes", "/ filter",     "< > sort",
+		"x release", "q quit",   "r reverse",       "+ - interval",
+	};
 	char text[600];
 	chtype look = A_NORMAL;
 
@@ -317,20 +376,20 @@ static void draw_bottom(const struct top_view *view)
 	else if (*view->filter)
 		snprintf(text, sizeof(text), "Filter: %s   (Esc shows all again, / changes it)",
 			 view->filter);
-	else
-		snprintf(text, sizeof(text),
-			 "h help  Tab list  < > sort  r reverse  / filter  "
-			 "Space processes  x release  + - interval  q quit");
+	else {
+		put_pieces(LINES - 1, COLS - 1, A_NORMAL, keys, ARRAY_SIZE(keys));
+		return;
+	}
 	put(LINES - 1, 0, COLS - 1, false, look, text);
 }
 
 static void draw_help(void)
 {
 	static const char *const lines[] = {
-		"carve top: GPUs, sessions, waiting requests, users. 1Gi is 1024Mi (a GiB).",
+		"carve top: GPUs, sessions, waiting requests, queues, jobs, users.",
 		"",
 		"  Up Down PgUp PgDn Home End   move (also j k g G)",
-		"  Tab, 1 2 3 4                 next list; GPUs, sessions, waiting, users",
+		"  Tab, 1 to 6                  next list; the first to the sixth of these",
 		"  < >, F6                      sort by another column; r turns the order round",
 		"  /, F3, F4                    show only rows with this text; Esc shows all",
 		"  Space, t                     show the processes of a row, of all rows",
@@ -338,12 +397,14 @@ static void draw_help(void)
 		"  + -                          longer, shorter interval",
 		"  Ctrl-L; h, F1; q, F10        draw anew; help; quit",
 		"",
+		"1Gi is 1024Mi (a GiB). Names and reasons without room stand below their row.",
 		"PROMISED: memory that all sessions on the GPU may use, in all.",
 		"OUTSIDE: memory that programs outside carve hold; it is not promised.",
 		"FREE: memory that new sessions can get.",
 		"A GPU's bar: used memory (all programs), then memory promised beyond that.",
 		"A session's bar: used memory of its size, then its peak. !: beyond its slice.",
 		"REQ LIM GOT: share of the GPU's time asked for, at most, and received.",
+		"Jobs: those that run, then those that wait; 256 at most. carve job list has all.",
 		"",
 		"q quits; any other key goes back.",
 	};
@@ -362,8 +423,12 @@ void top_screen_draw(struct top_view *view, const struct top_status *status)
 		refresh();
 		return;
 	}
-	draw_title(view, status);
+	if (status->trouble)
+		draw_trouble(status);
+	else
+		draw_title(view);
 	if (view->model) {
+		top_view_widen(view, COLS);
 		top_view_layout(view, 1, LINES - 1, places);
 		for (int list = 0; list < TOP_LISTS; list++)
 			draw_list(view, (enum top_list)list, places[list]);

@@ -16,6 +16,8 @@
 
 /* The time for which the end waits for a call that is under way. */
 #define STOP_PATIENCE_NS 300000000L
+/* The first jobs that have not ended, as many as one answer has (256). */
+#define JOBS_PATH "/v1/jobs?ended=0"
 
 struct top_feed {
 	const struct client *client;
@@ -59,6 +61,10 @@ int top_fetch(const struct client *client, struct top_answers *ret, struct error
 		rc = get_optional(client, "/v1/quotas", &answers.quotas, err);
 	if (rc == 0)
 		rc = get_optional(client, "/v1/timeslicing", &answers.timeslicing, err);
+	if (rc == 0)
+		rc = get_optional(client, "/v1/queues", &answers.queues, err);
+	if (rc == 0)
+		rc = get_optional(client, JOBS_PATH, &answers.jobs, err);
 	if (rc < 0)
 		top_answers_free(&answers);
 	else

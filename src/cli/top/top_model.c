@@ -119,6 +119,31 @@ static void sessions_read(struct top_model *model, const json_t *answer)
 	}
 }
 
+/* ---- queues and jobs ----------------------------------------------------------------------- */
+
+static void queues_read(struct top_model *model, const json_t *answer)
+{
+	size_t i;
+	json_t *queue;
+
+	json_array_foreach(answer, i, queue) row_add(model->list[TOP_QUEUES], queue);
+}
+
+/* Jobs that ended are left out. */
+static void jobs_read(struct top_model *model, const json_t *answer)
+{
+	static const char *const states[] = {"running", "starting", "queued", "held"};
+	size_t i;
+	json_t *job;
+
+	for (size_t s = 0; s < ARRAY_SIZE(states); s++)
+		json_array_foreach(answer, i, job)
+		{
+			if (!strcmp(json_text(job, "state"), states[s]))
+				row_add(model->list[TOP_JOBS], job);
+		}
+}
+
 /* ---- leases ------------------------------------------------------------------------------ */
 
 static json_t *row_find(const json_t *list, const char *key, const json_t *value)
@@ -354,6 +379,8 @@ struct top_model *top_model_read(const struct top_answers *answers, int64_t now)
 	gpus_read(model, answers->gpus);
 	sessions_read(model, answers->sessions);
 	timeslicing_read(model, answers->timeslicing);
+	queues_read(model, answers->queues);
+	jobs_read(model, answers->jobs);
 	users_count(model);
 	quotas_read(model, answers->quotas);
 	return model;
@@ -373,6 +400,8 @@ void top_answers_free(struct top_answers *answers)
 	json_decref(answers->sessions);
 	json_decref(answers->quotas);
 	json_decref(answers->timeslicing);
+	json_decref(answers->queues);
+	json_decref(answers->jobs);
 	*answers = (struct top_answers){0};
 }
 
@@ -398,9 +427,10 @@ json_t *top_model_json(const struct top_model *model, const struct top_answers *
 
 	units_format_time(model->now * 1000000000, UNITS_SECONDS, now);
 	json_t *json = json_pack(
-		"{s:s, s:O?, s:O?, s:o, s:o, s:o}", "time", now, "daemon", answers->version, "gpus",
-		answers->gpus, "sessions", list_json(model, TOP_SESSIONS), "waiting",
-		list_json(model, TOP_WAITING), "users", list_json(model, TOP_USERS));
+		"{s:s, s:O?, s:O?, s:o, s:o, s:o, s:o, s:o}", "time", now, "daemon",
+		answers->version, "gpus", answers->gpus, "sessions", list_json(model, TOP_SESSIONS),
+		"waiting", list_json(model, TOP_WAITING), "queues", list_json(model, TOP_QUEUES),
+		"jobs", list_json(model, TOP_JOBS), "users", list_json(model, TOP_USERS));
 	if (json && answers->timeslicing)
 		json_object_set(json, "timeslicing", answers->timeslicing);
 	return json;

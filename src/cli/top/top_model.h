@@ -7,21 +7,30 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum top_list { TOP_GPUS, TOP_SESSIONS, TOP_WAITING, TOP_USERS, TOP_LISTS };
+enum top_list {
+	TOP_GPUS,
+	TOP_SESSIONS,
+	TOP_WAITING,
+	TOP_QUEUES,
+	TOP_JOBS,
+	TOP_USERS,
+	TOP_LISTS,
+};
 
 struct top_model {
 	char version[32], driver[40];
 	int64_t daemon_pid;
 	int64_t now;
 	bool leases; /* the daemon tells of leases */
-	/* Arrays of objects: GPUs, sessions and requests as the daemon told of them, and users as
-	 * `--once --json` has them. Figures that are made for the screen are under "shown". */
+	/* Arrays of objects: users as `--once --json` has them, and all else as the daemon told of
+	 * it; of jobs those that run come first. Figures that are made for the screen are under
+	 * "shown". */
 	json_t *list[TOP_LISTS];
 };
 
 /* The daemon's answers; NULL: none was got. Each is owned by the struct. */
 struct top_answers {
-	json_t *version, *gpus, *sessions, *quotas, *timeslicing;
+	json_t *version, *gpus, *sessions, *quotas, *timeslicing, *queues, *jobs;
 };
 void top_answers_free(struct top_answers *answers);
 

@@ -8,8 +8,12 @@
 #include "base/json_text.h"
 #include "base/macros.h"
 #include "cli/moment.h"
+#include "cli/top/top_text.h"
 #include "client/gpu_holder.h"
 #include "client/sessions.h"
+
+/* Ranks of columns are below it. */
+#define COLUMN_RANKS 11
 
 /* ---- columns ----------------------------------------------------------------------------- */
 
@@ -66,55 +70,106 @@ static void name_fill(const json_t *session, int64_t now, struct cell *cell)
 	column_print(cell, "%s", session_name_text(session));
 }
 
-/* Without the name, sessions and mode they fit into 80 columns. */
+/* The size that a job was granted on its GPUs together, or else the size that it waits for. */
+static void job_size_fill(const json_t *job, int64_t now, struct cell *cell)
+{
+	const json_t *granted = json_object_get(job, "granted_bytes"), *bytes;
+	char text[COLUMN_SHORT_SIZE];
+	json_int_t all = 0;
+	size_t i;
+
+	json_array_foreach(granted, i, bytes) all += MAX(json_integer_value(bytes), 0);
+	if (all)
+		column_print(cell, "%s", column_bytes_text((uint64_t)all, text));
+}
+
+static void job_gpus_fill(const json_t *job, int64_t now, struct cell *cell)
+{
+	const json_t *gpu;
+	size_t i, used = 0;
+
+	json_array_foreach(json_object_get(job, "gpus"), i, gpu)
+	{
+		if (used < sizeof(cell->text))
+			used += (size_t)snprintf(cell->text + used, sizeof(cell->text) - used,
+						 "%s%d", i ? "," : "",
+						 (int)json_integer_value(gpu));
+	}
+}
+
+/* Columns get room by their ranks. At 80 columns the first two lists still have names. */
 static const struct column gpu_columns[] = {
 	{"GPU", "index", FORMAT_COUNT, .width = 4, .right = true},
-	{"NAME", "name", FORMAT_TEXT, .width = 19, .rank = 4},
-	{"USED", "used_bytes", FORMAT_PART, "memory_bytes", gpu_used_fill, 17, .flexible = true},
+	{"NAME", "name", FORMAT_TEXT, .width = 12, .rank = 3, .uncut = true},
+	{"USED", "used_bytes", FORMAT_PART, "memory_bytes", gpu_used_fill, 13, .flexible = true},
 	{"PROMISED", "promised_bytes", FORMAT_BYTES, .width = 9, .right = true, .rank = 1},
-	{"OUTSIDE", "outside_bytes", FORMAT_BYTES, .width = 8, .right = true, .rank = 3},
+	{"OUTSIDE", "outside_bytes", FORMAT_BYTES, .width = 8, .right = true, .rank = 5},
 	{"FREE", "available_bytes", FORMAT_ROOM, .width = 6, .right = true, .rank = 2},
-	{"BUSY", NULL, FORMAT_SHARE, NULL, busy_fill, 10, .rank = 2},
-	{"SESSIONS", "sessions", FORMAT_COUNT, .width = 9, .right = true, .rank = 5},
-	{"MODE", "shown.mode", FORMAT_TEXT, .width = 6, .rank = 6},
+	{"BUSY", NULL, FORMAT_SHARE, NULL, busy_fill, 5, .wide = 10, .rank = 2},
+	{"SESSIONS", "sessions", FORMAT_COUNT, .width = 9, .right = true, .rank = 6},
+	{"MODE", "shown.mode", FORMAT_TEXT, .width = 6, .rank = 7},
 	/* "draining since 14:03" */
-	{"STATE", "state", FORMAT_KNOWN, NULL, gpu_state_fill, 20},
+	{"STATE", "state", FORMAT_KNOWN, NULL, gpu_state_fill, 6, .rank = 4, .uncut = true},
 };
 
 static const struct column session_columns[] = {
-	{"SESSION", "id", FORMAT_KNOWN, .width = 15},
-	{"OWNER", "owner", FORMAT_KNOWN, .width = 10, .rank = 1},
-	{"STATE", "state", FORMAT_TEXT, .width = 6, .rank = 6},
-	{"GPU", "shown.gpus", FORMAT_TEXT, .width = 5, .rank = 2},
+	{"SESSION", "id", FORMAT_KNOWN, .width = 9, .uncut = true},
+	{"OWNER", "owner", FORMAT_KNOWN, .width = 8, .rank = 1, .uncut = true},
+	{"STATE", "state", FORMAT_TEXT, .width = 7, .rank = 6},
+	{"GPU", "shown.gpus", FORMAT_TEXT, .width = 4, .rank = 2, .uncut = true},
 	{"SIZE", "shown.size", FORMAT_BYTES, .width = 6, .right = true},
 	{"USED", "gpus.used_bytes", FORMAT_BYTES, NULL, session_used_fill, 20, .flexible = true},
-	{"PEAK", "gpus.peak_bytes", FORMAT_BYTES, .width = 6, .right = true, .rank = 3},
-	{"REQ", "shown.request", FORMAT_SHARE, .width = 5, .right = true, .rank = 5},
-	{"LIM", "shown.limit", FORMAT_SHARE, .width = 5, .right = true, .rank = 6},
+	{"PEAK", "gpus.peak_bytes", FORMAT_BYTES, .width = 6, .right = true, .rank = 5},
+	{"REQ", "shown.request", FORMAT_SHARE, .width = 5, .right = true, .rank = 7},
+	{"LIM", "shown.limit", FORMAT_SHARE, .width = 5, .right = true, .rank = 8},
 	{"GOT", "shown.received", FORMAT_SHARE, .width = 5, .right = true, .leases = true,
-	 .rank = 4},
-	{"LEASES", "leases", FORMAT_COUNT, .width = 7, .right = true, .leases = true, .rank = 8},
+	 .rank = 5},
+	{"LEASES", "leases", FORMAT_COUNT, .width = 7, .right = true, .leases = true, .rank = 9},
 	{"WAITED", "waited_ns", FORMAT_DURATION, .width = 7, .right = true, .leases = true,
-	 .rank = 8},
+	 .rank = 9},
 	{"OVERRUN", "overrun_ns", FORMAT_DURATION, .width = 8, .right = true, .leases = true,
-	 .rank = 8},
-	{"PROCS", "pids", FORMAT_COUNT, .width = 6, .right = true, .rank = 3},
-	{"AGE", "created", FORMAT_AGE, .width = 6, .right = true, .rank = 4},
-	{"IDLE", "idle_since", FORMAT_AGE, .width = 6, .right = true, .rank = 9},
-	{"NAME", "name", FORMAT_TEXT, NULL, name_fill, 12, .rank = 7},
+	 .rank = 9},
+	{"PROCS", "pids", FORMAT_COUNT, .width = 6, .right = true, .rank = 4},
+	{"AGE", "created", FORMAT_AGE, .width = 6, .right = true, .rank = 5},
+	{"IDLE", "idle_since", FORMAT_AGE, .width = 6, .right = true, .rank = 10},
+	{"NAME", "name", FORMAT_TEXT, NULL, name_fill, 8, .rank = 3, .uncut = true},
 };
 
 static const struct column waiting_columns[] = {
 	{"LINE", "position", FORMAT_COUNT, .width = 5, .right = true},
-	{"SESSION", "id", FORMAT_KNOWN, .width = 15},
-	{"OWNER", "owner", FORMAT_KNOWN, .width = 10, .rank = 2},
-	{"ASKED", "asked", FORMAT_TEXT, .width = 18, .rank = 1},
+	{"SESSION", "id", FORMAT_KNOWN, .width = 9, .uncut = true},
+	{"OWNER", "owner", FORMAT_KNOWN, .width = 8, .rank = 2, .uncut = true},
+	{"ASKED", "asked", FORMAT_TEXT, .width = 8, .rank = 1, .uncut = true},
 	{"SINCE", "created", FORMAT_AGE, .width = 6, .right = true, .rank = 1},
-	{"WAITS FOR", "reason", FORMAT_TEXT, .width = 10, .flexible = true, .rank = 3},
+	{"NAME", "name", FORMAT_TEXT, NULL, name_fill, 8, .rank = 3, .uncut = true},
+	{"WAITS FOR", "reason", FORMAT_TEXT, .width = 10, .rank = 4, .flexible = true,
+	 .uncut = true},
+};
+
+static const struct column queue_columns[] = {
+	{"QUEUE", "name", FORMAT_TEXT, .width = 12, .uncut = true},
+	{"SIZE", "size", FORMAT_KNOWN, .width = 8, .rank = 2, .uncut = true},
+	{"WAITING", "waiting", FORMAT_COUNT, .width = 8, .right = true},
+	{"RUNNING", "running", FORMAT_COUNT, .width = 8, .right = true},
+	{"AGENT", "agent", FORMAT_KNOWN, .width = 8, .rank = 3, .uncut = true},
+	{"REASON", "reason", FORMAT_TEXT, .width = 10, .rank = 4, .flexible = true, .uncut = true},
+};
+
+static const struct column job_columns[] = {
+	{"JOB", "id", FORMAT_KNOWN, .width = 7, .uncut = true},
+	{"NAME", "name", FORMAT_TEXT, .width = 8, .rank = 2, .uncut = true},
+	{"QUEUE", "queue", FORMAT_TEXT, .width = 8, .rank = 1, .uncut = true},
+	{"USER", "user", FORMAT_KNOWN, .width = 8, .rank = 1, .uncut = true},
+	{"STATE", "state", FORMAT_TEXT, .width = 8},
+	{"SIZE", "size", FORMAT_KNOWN, NULL, job_size_fill, 7, .rank = 1, .uncut = true},
+	{"GPU", NULL, FORMAT_TEXT, NULL, job_gpus_fill, 4, .rank = 1, .uncut = true},
+	{"RAN", "started", FORMAT_AGE, .width = 6, .right = true, .rank = 1},
+	{"SESSION", "session", FORMAT_KNOWN, .width = 9, .rank = 5},
+	{"REASON", "reason", FORMAT_TEXT, .width = 10, .rank = 4, .flexible = true, .uncut = true},
 };
 
 static const struct column user_columns[] = {
-	{"USER", "name", FORMAT_TEXT, .width = 14},
+	{"USER", "name", FORMAT_TEXT, .width = 14, .uncut = true},
 	{"KIND", "kind", FORMAT_TEXT, .width = 5, .rank = 4},
 	{"SESSIONS", "sessions", FORMAT_LIMITED, "quota.sessions", .width = 9, .right = true,
 	 .rank = 1},
@@ -132,6 +187,8 @@ static const struct {
 	[TOP_GPUS] = {"GPUs", gpu_columns, ARRAY_SIZE(gpu_columns)},
 	[TOP_SESSIONS] = {"Sessions", session_columns, ARRAY_SIZE(session_columns)},
 	[TOP_WAITING] = {"Waiting", waiting_columns, ARRAY_SIZE(waiting_columns)},
+	[TOP_QUEUES] = {"Queues", queue_columns, ARRAY_SIZE(queue_columns)},
+	[TOP_JOBS] = {"Jobs", job_columns, ARRAY_SIZE(job_columns)},
 	[TOP_USERS] = {"Users", user_columns, ARRAY_SIZE(user_columns)},
 };
 
@@ -168,6 +225,8 @@ const char *top_item_key(const struct top_model *model, enum top_list list, size
 
 	if (list == TOP_GPUS)
 		snprintf(buf, TOP_KEY_SIZE, "gpu %" PRIu64, column_number(row, "index"));
+	else if (list == TOP_QUEUES)
+		snprintf(buf, TOP_KEY_SIZE, "queue %s", json_text(row, "name"));
 	else if (list == TOP_USERS)
 		snprintf(buf, TOP_KEY_SIZE, "%s %s", json_text(row, "kind"),
 			 json_text(row, "name"));
@@ -175,6 +234,100 @@ const char *top_item_key(const struct top_model *model, enum top_list list, size
 		snprintf(buf, TOP_KEY_SIZE, "%s", id);
 	else /* another user's: nothing but its place names it */
 		snprintf(buf, TOP_KEY_SIZE, "%s %zu", top_list_title(list), item);
+	return buf;
+}
+
+/* ---- widths ------------------------------------------------------------------------------ */
+
+static int longest_text(const struct top_model *model, enum top_list list, size_t column)
+{
+	struct cell cell;
+	int most = 0;
+
+	for (size_t i = 0; i < top_list_size(model, list); i++) {
+		top_cell(model, list, i, column, &cell);
+		most = MAX(most, top_text_width(cell.text));
+	}
+	return most;
+}
+
+/* The columns of a list while they get their widths. */
+struct fitting {
+	const struct column *columns;
+	size_t count;
+	int most[TOP_COLUMNS_MAX]; /* at which nothing of a column is cut; 0: it is not there */
+	int *width;                /* 0: a column is not shown */
+	int left;                  /* room that nobody has; < 0: it is missing */
+};
+
+static bool width_set(struct fitting *f, size_t column, int width, bool forced)
+{
+	int left = f->left + (f->width[column] ? f->width[column] + 1 : 0) - (width + 1);
+
+	if (left < 0 && !forced)
+		return false;
+	f->width[column] = width;
+	f->left = left;
+	return true;
+}
+
+/* A name has all that it needs, or as little as it can do with: the rest of it stands below. A
+ * reason has all that it needs, or no column. */
+static void column_fit(struct fitting *f, size_t column)
+{
+	const struct column *c = &f->columns[column];
+	int wanted = c->uncut ? f->most[column] : c->width;
+
+	if (!width_set(f, column, wanted, false) && !f->width[column] && !(c->uncut && c->flexible))
+		width_set(f, column, c->width, false);
+}
+
+void top_columns_fit(const struct top_model *model, enum top_list list, int screen,
+		     int ret[static TOP_COLUMNS_MAX])
+{
+	struct fitting f = {lists[list].columns, lists[list].count, {0}, ret, screen + 1};
+
+	memset(ret, 0, TOP_COLUMNS_MAX * sizeof(*ret));
+	for (size_t c = 0; c < f.count; c++) {
+		const struct column *column = &f.columns[c];
+		int longest = column->uncut ? longest_text(model, list, c) : 0;
+
+		if (!column->leases || model->leases)
+			f.most[c] = MAX(MAX(column->width, column->wide), longest);
+		if (!column->rank)
+			width_set(&f, c, column->width, true);
+	}
+	for (int rank = 0; rank < COLUMN_RANKS; rank++)
+		for (size_t c = 0; c < f.count; c++)
+			if (f.columns[c].rank == rank && f.most[c])
+				column_fit(&f, c);
+	/* Columns that can do with more get what is left, and then the one that takes any room. */
+	for (size_t c = 0; c < f.count; c++)
+		if (f.width[c] && f.left > 0)
+			width_set(&f, c, MIN(f.most[c], f.width[c] + f.left), false);
+	for (size_t c = 0; c < f.count; c++)
+		if (f.width[c] && f.left > 0 && f.columns[c].flexible)
+			width_set(&f, c, f.width[c] + f.left, false);
+}
+
+const char *top_below_text(const struct top_model *model, enum top_list list, size_t item,
+			   const int widths[static TOP_COLUMNS_MAX],
+			   char buf[static TOP_BELOW_SIZE])
+{
+	struct cell cell;
+	size_t used = 0;
+
+	buf[0] = '\0';
+	for (size_t c = 0; c < lists[list].count && used < TOP_BELOW_SIZE; c++) {
+		if (!lists[list].columns[c].uncut)
+			continue;
+		top_cell(model, list, item, c, &cell);
+		if (*cell.text && strcmp(cell.text, "-") != 0 &&
+		    top_text_width(cell.text) > widths[c])
+			used += (size_t)snprintf(buf + used, TOP_BELOW_SIZE - used, "%s%s %s",
+						 used ? "  " : "", lists[list].columns[c].title,
+						 cell.text);
+	}
 	return buf;
 }
 
@@ -220,68 +373,88 @@ static int by_cell(const void *a, const void *b, void *context)
 	return order ? order : (x->item > y->item) - (x->item < y->item);
 }
 
-/* Sorts the first `count` rows, which are items. Without memory they stay as they are. */
-static void rows_sort(const struct top_model *model, enum top_list list,
-		      const struct top_order *order, struct top_row *rows, size_t count)
+static int lines_below(const struct top_model *model, enum top_list list, size_t item,
+		       const struct top_order *order)
 {
-	bool reverse = order->reverse;
-	struct sorted *sorted = order->column >= 0 && count ? calloc(count, sizeof(*sorted)) : NULL;
+	char text[TOP_BELOW_SIZE], line[TOP_BELOW_SIZE];
+	const char *rest = text;
+	int lines = 0;
 
-	if (!sorted)
-		return;
-	for (size_t i = 0; i < count; i++) {
-		sorted[i].item = rows[i].item;
-		top_cell(model, list, rows[i].item, (size_t)order->column, &sorted[i].cell);
-	}
-	qsort_r(sorted, count, sizeof(*sorted), by_cell, &reverse);
-	for (size_t i = 0; i < count; i++)
-		rows[i].item = sorted[i].item;
-	free(sorted);
+	if (!order->widths)
+		return 0;
+	top_below_text(model, list, item, order->widths, text);
+	while (top_text_line(&rest, order->screen - TOP_INDENT, line, sizeof(line)))
+		lines++;
+	return lines;
 }
 
-/* Puts the processes of unfolded items below them. Takes `rows` over. */
-static struct top_row *rows_unfold(const struct top_model *model, enum top_list list,
-				   const struct top_order *order, struct top_row *rows,
-				   size_t *count)
+/* Rows as they grow. */
+struct rows {
+	struct top_row *row;
+	size_t count, room;
+};
+
+/* Without memory the row is left out. */
+static void row_append(struct rows *rows, struct top_row row)
 {
-	size_t total = 0, to = 0;
+	if (rows->count == rows->room) {
+		size_t room = 2 * rows->room + 16;
+		struct top_row *more = reallocarray(rows->row, room, sizeof(*more));
 
-	for (size_t i = 0; i < *count; i++)
-		total += 1 + json_array_size(processes_of(model, list, rows[i].item));
-	struct top_row *all = total > *count ? calloc(total, sizeof(*all)) : NULL;
-	if (!all)
-		return rows;
-	for (size_t i = 0; i < *count; i++) {
-		char key[TOP_KEY_SIZE];
-
-		all[to++] = rows[i];
-		size_t processes = json_array_size(processes_of(model, list, rows[i].item));
-		top_item_key(model, list, rows[i].item, key);
-		for (size_t p = 0; p < processes && order->unfolded(order->context, key); p++)
-			all[to++] = (struct top_row){rows[i].item, (int)p};
+		if (!more)
+			return;
+		rows->row = more;
+		rows->room = room;
 	}
-	free(rows);
-	*count = to;
-	return all;
+	rows->row[rows->count++] = row;
+}
+
+/* An item, the lines of its long texts, and its processes where they are unfolded. */
+static void item_append(const struct top_model *model, enum top_list list,
+			const struct top_order *order, size_t place, size_t item, struct rows *rows)
+{
+	size_t processes = json_array_size(processes_of(model, list, item));
+	struct top_row row = {.item = item, .place = place, .process = -1};
+	char key[TOP_KEY_SIZE];
+
+	row.lines = lines_below(model, list, item, order);
+	for (; row.line <= row.lines; row.line++)
+		row_append(rows, row);
+	row.line = row.lines = 0;
+	if (!processes || !order->unfolded ||
+	    !order->unfolded(order->context, top_item_key(model, list, item, key)))
+		return;
+	for (size_t p = 0; p < processes; p++) {
+		row.process = (int)p;
+		row_append(rows, row);
+	}
 }
 
 struct top_row *top_rows(const struct top_model *model, enum top_list list,
 			 const struct top_order *order, size_t *ret_count)
 {
 	size_t size = top_list_size(model, list), count = 0;
-	struct top_row *rows = calloc(size + 1, sizeof(*rows));
+	struct sorted *sorted = calloc(size + 1, sizeof(*sorted));
+	struct rows rows = {0};
 
 	*ret_count = 0;
-	if (!rows)
+	if (!sorted)
 		return NULL;
-	for (size_t i = 0; i < size; i++)
-		if (matches(model, list, i, order->filter))
-			rows[count++] = (struct top_row){i, -1};
-	rows_sort(model, list, order, rows, count);
-	if (order->unfolded)
-		rows = rows_unfold(model, list, order, rows, &count);
-	*ret_count = count;
-	return rows;
+	for (size_t i = 0; i < size; i++) {
+		if (!matches(model, list, i, order->filter))
+			continue;
+		sorted[count].item = i;
+		if (order->column >= 0)
+			top_cell(model, list, i, (size_t)order->column, &sorted[count].cell);
+		count++;
+	}
+	if (order->column >= 0)
+		qsort_r(sorted, count, sizeof(*sorted), by_cell, (void *)&order->reverse);
+	for (size_t i = 0; i < count; i++)
+		item_append(model, list, order, i, sorted[i].item, &rows);
+	free(sorted);
+	*ret_count = rows.count;
+	return rows.row;
 }
 
 void top_process_text(const struct top_model *model, enum top_list list, const struct top_row *row,

@@ -24,6 +24,17 @@ void top_cell(const struct top_model *model, enum top_list list, size_t item, si
 const char *top_item_key(const struct top_model *model, enum top_list list, size_t item,
 			 char buf[static TOP_KEY_SIZE]);
 
+/* Gives each column its width on a screen of so many columns; 0: it is not shown. */
+void top_columns_fit(const struct top_model *model, enum top_list list, int screen,
+		     int ret[static TOP_COLUMNS_MAX]);
+/* The names and reasons of an item for which its columns have no room, with their titles. They
+ * stand below the item, from column TOP_INDENT on. "": all have room. */
+#define TOP_INDENT 5
+#define TOP_BELOW_SIZE (3 * CELL_SIZE)
+const char *top_below_text(const struct top_model *model, enum top_list list, size_t item,
+			   const int widths[static TOP_COLUMNS_MAX],
+			   char buf[static TOP_BELOW_SIZE]);
+
 /* How rows are chosen and ordered. */
 struct top_order {
 	int column; /* -1: as the daemon lists them */
@@ -32,15 +43,21 @@ struct top_order {
 	/* Whether the processes of an item are shown below it; NULL: never. */
 	bool (*unfolded)(void *context, const char *key);
 	void *context;
+	/* The screen, for lines below items; NULL: there are none. */
+	const int *widths;
+	int screen;
 };
 
-/* A line of a list: an item, or one of its processes. */
+/* A line of a list: an item, a line of the texts below it, or one of its processes. */
 struct top_row {
 	size_t item;
-	int process; /* -1: the item itself */
+	size_t place; /* the item's number among those that are shown */
+	int process;  /* -1: the item itself */
+	int line;     /* below the item; 0: the item itself */
+	int lines;    /* that the item has below it, in all its lines */
 };
 
-/* The rows to show, owned by the caller; NULL without memory. Rows that are equal stay in the
+/* The rows to show, owned by the caller; NULL: there are none. Rows that are equal stay in the
  * daemon's order. */
 struct top_row *top_rows(const struct top_model *model, enum top_list list,
 			 const struct top_order *order, size_t *ret_count);

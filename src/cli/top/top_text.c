@@ -2,6 +2,7 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <wchar.h>
 
@@ -66,4 +67,34 @@ const char *top_text_fit(const char *text, int width, bool right, char *buf, siz
 		buf[at++] = ' ';
 	buf[at] = '\0';
 	return buf;
+}
+
+/* The end of the line with which a text begins. It has one character at least. */
+static const char *line_end(const char *text, int width)
+{
+	const char *at = text, *blank = NULL, *bytes;
+	int used = 0, columns;
+
+	for (const char *before = at; character_next(&at, &bytes, &columns); before = at) {
+		used += columns;
+		/* Spaces at the end of a line take no room. */
+		if (*before == ' ')
+			blank = at;
+		else if (used > width)
+			return blank ? blank : before > text ? before : at;
+	}
+	return at;
+}
+
+bool top_text_line(const char **text, int width, char *buf, size_t size)
+{
+	const char *from = *text + strspn(*text, " ");
+	const char *end = line_end(from, width);
+	size_t length = (size_t)(end - from);
+
+	while (length && from[length - 1] == ' ')
+		length--;
+	snprintf(buf, size, "%.*s", (int)length, from);
+	*text = end;
+	return length > 0;
 }

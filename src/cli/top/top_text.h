@@ -10,3 +10,6 @@
 const char *top_text_fit(const char *text, int width, bool right, char *buf, size_t size);
 /* Columns that the text takes. */
 int top_text_width(const char *text);
+/* Takes the next line off a text: at most `width` columns of it, which end at a space where they
+ * can. False: there is no line more. */
+bool top_text_line(const char **text, int width, char *buf, size_t size);

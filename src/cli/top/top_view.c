@@ -11,10 +11,13 @@
 
 /* Below it one list at a time is shown. */
 #define LINES_FOR_ALL 14
+/* Until the screen says how many it has. */
+#define COLUMNS_DEFAULT 80
 
 void top_view_init(struct top_view *view, uint64_t interval_ns)
 {
-	*view = (struct top_view){.focus = TOP_SESSIONS, .interval_ns = interval_ns};
+	*view = (struct top_view){
+		.focus = TOP_SESSIONS, .interval_ns = interval_ns, .columns = COLUMNS_DEFAULT};
 	for (int i = 0; i < TOP_LISTS; i++)
 		view->pane[i] = (struct top_pane){.process = -1, .column = -1};
 }
@@ -62,6 +65,7 @@ static void pane_remember(const struct top_view *view, enum top_list list)
 		return;
 	top_item_key(view->model, list, pane->rows[pane->selected].item, pane->key);
 	pane->process = pane->rows[pane->selected].process;
+	pane->line = pane->rows[pane->selected].line;
 }
 
 /* Finds the remembered row again; where it is gone, what now stands in its place is selected. */
@@ -77,7 +81,8 @@ static void pane_find(struct top_view *view, enum top_list list)
 		if (strcmp(key, pane->key) != 0)
 			continue;
 		pane->selected = i;
-		found = pane->rows[i].process == pane->process;
+		found = pane->rows[i].process == pane->process &&
+			pane->rows[i].line == MIN(pane->line, pane->rows[i].lines);
 	}
 	if (pane->selected >= pane->count)
 		pane->selected = pane->count ? pane->count - 1 : 0;
@@ -92,9 +97,12 @@ static void rows_make(struct top_view *view)
 					  .reverse = pane->reverse,
 					  .filter = view->filter,
 					  .unfolded = is_unfolded,
-					  .context = view};
+					  .context = view,
+					  .widths = pane->widths,
+					  .screen = view->columns};
 
 		free(pane->rows);
+		top_columns_fit(view->model, list, view->columns, pane->widths);
 		pane->rows = top_rows(view->model, list, &order, &pane->count);
 		pane_find(view, list);
 	}
@@ -108,6 +116,15 @@ void top_view_update(struct top_view *view, const struct top_model *model)
 	rows_make(view);
 }
 
+void top_view_widen(struct top_view *view, int columns)
+{
+	bool same = view->columns == columns;
+
+	view->columns = columns;
+	if (view->model && !same)
+		rows_make(view);
+}
+
 /* ---- keys -------------------------------------------------------------------------------- */
 
 static void say(struct top_view *view, bool bad, const char *text)
@@ -116,12 +133,23 @@ static void say(struct top_view *view, bool bad, const char *text)
 	view->message_bad = bad;
 }
 
+/* The lines below an item are passed over, but where they have no room beside it: there they
+ * scroll. */
+static bool is_passed(const struct top_pane *pane, long row)
+{
+	return pane->rows[row].line && pane->rows[row].lines < pane->height;
+}
+
 static void move(struct top_view *view, long by)
 {
 	struct top_pane *pane = &view->pane[view->focus];
-	long to = (long)pane->selected + by;
+	long last = (long)pane->count - 1, to = MIN(MAX((long)pane->selected + by, 0), last);
 
-	pane->selected = pane->count ? (size_t)MIN(MAX(to, 0), (long)pane->count - 1) : 0;
+	while (by > 0 && to < last && is_passed(pane, to))
+		to++;
+	while (to > 0 && is_passed(pane, to))
+		to--;
+	pane->selected = (size_t)MAX(to, 0);
 	pane_remember(view, view->focus);
 }
 
@@ -444,16 +472,34 @@ void top_view_prompt(const struct top_view *view, char *buf, size_t size)
 
 /* ---- room -------------------------------------------------------------------------------- */
 
-/* Gives a pane its heading and up to `most` rows of what is left. */
+/* The lists in the order in which they get room. Each gets a part of the screen first, 1/part of
+ * it, and then what the others leave. */
+static const struct {
+	enum top_list list;
+	int part;
+} rooms[TOP_LISTS] = {
+	{TOP_SESSIONS, 4}, {TOP_GPUS, 5},   {TOP_WAITING, 8},
+	{TOP_JOBS, 8},     {TOP_QUEUES, 8}, {TOP_USERS, 8},
+};
+
+/* The list in focus is the first of all. */
+static enum top_list room_list(const struct top_view *view, int turn)
+{
+	return turn ? rooms[turn - 1].list : view->focus;
+}
+
+/* Gives a list up to `most` rows in all of what is left, and a heading. */
 static void place_give(const struct top_view *view, enum top_list list, int most, int *left,
 		       struct top_place *place)
 {
-	int rows = (int)MIN(view->pane[list].count, 10000);
+	/* Where nobody has a session, that list has its heading and an empty line. */
+	int rows = MAX((int)MIN(view->pane[list].count, 10000), list == TOP_SESSIONS);
+	int more = MIN(MIN(rows, most) - MAX(place->height, 0), *left - (place->height < 0));
 
-	if (!rows || *left < 2)
+	if (more <= 0)
 		return;
-	place->height = MIN(MIN(rows, most), *left - 1);
-	*left -= place->height + 1;
+	*left -= more + (place->height < 0);
+	place->height = MAX(place->height, 0) + more;
 }
 
 void top_view_layout(const struct top_view *view, int top, int bottom,
@@ -469,57 +515,39 @@ void top_view_layout(const struct top_view *view, int top, int bottom,
 		ret[view->focus].height = left - 1;
 		return;
 	}
-	/* The sessions are what it is about: a heading and a third of the screen are theirs, and
-	 * what the others leave. */
-	int rows = (int)MIN(view->pane[TOP_SESSIONS].count, 10000);
-	left -= 1 + MIN(MAX(rows, 1), lines / 3);
-	place_give(view, TOP_WAITING, MAX(lines / 6, 1), &left, &ret[TOP_WAITING]);
-	place_give(view, TOP_USERS, MAX(lines / 6, 1), &left, &ret[TOP_USERS]);
-	place_give(view, TOP_GPUS, left, &left, &ret[TOP_GPUS]);
-	ret[TOP_SESSIONS].height = left + MIN(MAX(rows, 1), lines / 3);
+	for (int turn = 0; turn < TOP_LISTS; turn++)
+		place_give(view, rooms[turn].list, 1, &left, &ret[rooms[turn].list]);
+	for (int turn = 0; turn < TOP_LISTS; turn++)
+		place_give(view, rooms[turn].list, lines / rooms[turn].part, &left,
+			   &ret[rooms[turn].list]);
+	for (int turn = 0; turn <= TOP_LISTS; turn++)
+		place_give(view, room_list(view, turn), lines, &left, &ret[room_list(view, turn)]);
 	for (int i = 0, y = top; i < TOP_LISTS; i++) {
 		ret[i].y = y;
 		y += ret[i].height + 1;
 	}
 }
 
+bool top_pane_selects(const struct top_pane *pane, size_t row)
+{
+	if (row == pane->selected || pane->selected >= pane->count)
+		return row == pane->selected;
+	const struct top_row *one = &pane->rows[row], *chosen = &pane->rows[pane->selected];
+	return one->item == chosen->item && one->line && !chosen->line && chosen->process < 0;
+}
+
 void top_pane_scroll(struct top_pane *pane, int height)
 {
 	size_t lines = (size_t)MAX(height, 1);
+	const struct top_row *row =
+		pane->rows && pane->selected < pane->count ? &pane->rows[pane->selected] : NULL;
+	size_t below = row && !row->line ? (size_t)row->lines : 0;
 
 	pane->height = height;
 	if (pane->selected < pane->first)
 		pane->first = pane->selected;
-	if (pane->selected >= pane->first + lines)
-		pane->first = pane->selected - lines + 1;
+	if (pane->selected + MIN(below, lines - 1) >= pane->first + lines)
+		pane->first = pane->selected + MIN(below, lines - 1) - lines + 1;
 	if (pane->first + lines > pane->count)
 		pane->first = pane->count > lines ? pane->count - lines : 0;
-}
-
-void top_columns_fit(enum top_list list, bool leases, int width, int ret[static TOP_COLUMNS_MAX])
-{
-	size_t count;
-	const struct column *columns = top_columns(list, &count);
-	int total = 0, worst, flexible = -1;
-
-	for (size_t c = 0; c < count; c++) {
-		ret[c] = columns[c].leases && !leases ? 0 : columns[c].width;
-		total += ret[c] ? ret[c] + 1 : 0;
-	}
-	do {
-		worst = -1;
-		for (size_t c = 0; c < count && total - 1 > width; c++)
-			if (ret[c] && columns[c].rank &&
-			    (worst < 0 || columns[c].rank >= columns[worst].rank))
-				worst = (int)c;
-		if (worst >= 0) {
-			total -= ret[worst] + 1;
-			ret[worst] = 0;
-		}
-	} while (worst >= 0);
-	for (size_t c = 0; c < count; c++)
-		if (ret[c] && columns[c].flexible)
-			flexible = (int)c;
-	if (flexible >= 0)
-		ret[flexible] = MAX(ret[flexible] + width - (total - 1), 1);
 }

@@ -47,12 +47,14 @@ enum top_mode { TOP_LOOKING, TOP_FILTERING, TOP_ASKING, TOP_HELPING };
 struct top_pane {
 	char key[TOP_KEY_SIZE]; /* the key of the selected row's item */
 	int process;            /* the process in the selected row; -1: the item itself */
+	int line;               /* the line of the item in the selected row */
 	size_t selected, first; /* positions among the rows */
 	int column;             /* sorted by; -1: as the daemon lists them */
 	bool reverse;
 	struct top_row *rows; /* owned */
 	size_t count;
-	int height; /* lines that it was last given, for paging */
+	int height;                  /* lines that it was last given, for paging */
+	int widths[TOP_COLUMNS_MAX]; /* the columns' widths; 0: not shown */
 };
 
 struct top_view {
@@ -60,6 +62,7 @@ struct top_view {
 	enum top_list focus;
 	struct top_pane pane[TOP_LISTS];
 	const struct top_model *model; /* NULL: none yet; not owned */
+	int columns;                   /* the screen's */
 	char filter[TOP_FILTER_SIZE], filter_before[TOP_FILTER_SIZE];
 	bool unfold_all;
 	char unfolded[TOP_UNFOLDED_MAX][TOP_KEY_SIZE]; /* exceptions from unfold_all */
@@ -74,6 +77,8 @@ void top_view_init(struct top_view *view, uint64_t interval_ns);
 void top_view_free(struct top_view *view);
 /* A newer model: what is selected stays selected. The old one may be freed then. */
 void top_view_update(struct top_view *view, const struct top_model *model);
+/* The screen has so many columns. */
+void top_view_widen(struct top_view *view, int columns);
 /* One key, a character or an enum top_key. */
 enum top_action top_view_key(struct top_view *view, int key);
 /* The question or message of the last line; "": there is none. */
@@ -87,7 +92,8 @@ struct top_place {
  * is little room, the list in focus alone is. */
 void top_view_layout(const struct top_view *view, int top, int bottom,
 		     struct top_place ret[static TOP_LISTS]);
-/* Moves what is seen of a pane so that the selected row is among `height` lines. */
+/* Moves what is seen of a pane so that the selected row is among `height` lines, and the lines
+ * below it as far as there is room. */
 void top_pane_scroll(struct top_pane *pane, int height);
-/* Drops columns until those left fit `width`, and gives each its width; 0: not shown. */
-void top_columns_fit(enum top_list list, bool leases, int width, int ret[static TOP_COLUMNS_MAX]);
+/* Whether a row of a pane is selected, or a line of the selected item. */
+bool top_pane_selects(const struct top_pane *pane, size_t row);

@@ -13,6 +13,7 @@ import pytest
 from conftest import BUILD, PATIENCE, clean_env, needs_admin, run, wait_until
 from daemon_client import GIB
 from own_daemon import Asker, daemon, make_daemon, waiting  # noqa: F401: fixtures
+from queueing import Queues
 
 CARVE = BUILD / "carve"
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
@@ -125,6 +126,43 @@ def busy(make_daemon):
         asker.join(PATIENCE)
 
 
+HELD, ASKED = "a-notebook-of-alice-with-a-long-name", "a-request-for-most-of-a-gpu-that-has-to-wait"
+QUEUE, JOB = "jobs-of-the-night-shift", "train-a-large-language-model-on-half-a-gpu"
+
+
+@pytest.fixture
+def crowded(make_host, tmp_path):
+    """Long names, a request that waits, and a queue with jobs that run and jobs that wait."""
+    host = make_host("h100-80gb:2")
+    crowd = Queues(host, tmp_path)
+    crowd.socket = host.env["CARVE_RUNTIME_DIR"] + "/carved.sock"
+    crowd.held = host.carve_json("session", "request", "--vram", "70", "--gpu-ids", "0", "--name", HELD)["id"]
+    crowd.agent(f"{QUEUE}=0.5", gpus="1")
+    crowd.ids = [crowd.enqueue("sh", "-c", crowd.gate(), queue=QUEUE, options=("--name", f"{JOB}-{i}")) for i in range(4)]
+    for id in crowd.ids[:2]:
+        crowd.wait_state(id, "running")
+    asker = host.popen([CARVE, "session", "request", "--vram", "60", "--wait-for", "600", "--name", ASKED],
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    crowd.waits, = wait_until(lambda: [s for s in host.carve_json("session", "list") if s["state"] == "waiting"])
+    yield crowd
+    asker.kill()
+    asker.wait()
+    crowd.open_gate()
+
+
+def reason_of(crowd, i):
+    """As lists have it: of one job the daemon says more."""
+    return next(job["reason"] for job in crowd.host.carve_json("job", "list") if job["id"] == crowd.ids[i])
+
+
+HEADINGS = ("^ GPU ", "^SESSION ", "^ LINE ", "^QUEUE ", "^JOB ", "^USER ")
+
+
+def whole(text):
+    """With wrapped texts in one line."""
+    return re.sub(r"\s+", " ", text)
+
+
 def rows(text, daemon):
     """Positions of the sessions, by the order of their lines."""
     return [daemon.ids.index(i) for i in re.findall(r"^(s-\w+)", text, re.M) if i in daemon.ids]
@@ -160,6 +198,21 @@ def test_once_as_json(busy):
         assert user["vram_bytes"] == 75 * GIB and user["quota"]["vram_bytes"] == 100 * GIB
         assert user["sessions"] == 3 and user["waiting"] == 1 and user["gpus"] == 2
         assert shown["daemon"]["pid"] == busy.pid
+
+
+def test_once_has_queues_and_jobs_and_no_blanks_at_the_ends(crowded):
+    done = crowded.host.carve("top", "--once")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line != line.rstrip()] == []
+    queue = next(line for line in lines if line.startswith(QUEUE)).split()
+    assert queue[1:4] == ["0.5", "2", "2"]
+    jobs = [line for line in lines if re.match(r"\d+ +train-", line)]
+    assert [line.split()[:2] for line in jobs] == [[id, f"{JOB}-{i}"] for i, id in enumerate(crowded.ids)]
+    assert [line.split()[4] for line in jobs] == ["running"] * 2 + ["queued"] * 2
+    assert "Gi" in jobs[0].split()[5] and reason_of(crowded, 2) in jobs[2]
+    shown = crowded.host.carve_json("top")
+    assert [job["id"] for job in shown["jobs"]] == crowded.ids and shown["queues"][0]["name"] == QUEUE
 
 
 @pytest.mark.parametrize("argv, code, words", [
@@ -210,7 +263,7 @@ def test_it_draws_gpus_sessions_waits_and_users(busy, make_screen):
     big = next(l for l in text.splitlines() if " Big " in l)
     assert "\u2592" in big and "0/80Gi" in big and "37%" in big and BLOCK in big
     assert rows(text, busy) == [0, 1, 2]
-    assert re.search(rf"^ +1 {busy.waits} .*60 GiB .*not enough GPU memory", text, re.M)
+    assert re.search(rf"^ +1 {busy.waits} .*60 GiB ", text, re.M) and "not enough GPU memory" in whole(text)
     busy.release(busy.ids[2])
     screen.wait_for(busy.ids[2], gone=True)
     screen.wait_for("70Gi/100Gi")
@@ -220,6 +273,41 @@ def test_it_draws_gpus_sessions_waits_and_users(busy, make_screen):
         assert re.search(rf"^{column}: ", text, re.M), text
     screen.keys("Escape")
     screen.wait_for("70Gi/100Gi")
+
+
+@pytest.mark.parametrize("columns", [80, 120, 200])
+def test_names_and_reasons_are_whole_at_any_width(crowded, make_screen, columns):
+    screen = make_screen(crowded.socket, columns=columns, lines=50)
+    for heading in HEADINGS:
+        screen.wait_for(heading)
+    text = screen.wait_for(crowded.waits["id"])
+    for word in (HELD, ASKED, QUEUE, *(f"{JOB}-{i}" for i in range(4)), "NVIDIA H100 80GB HBM3"):
+        assert word in text, f"{word}:\n{text}"
+    for reason in (crowded.waits["reason"], reason_of(crowded, 2), reason_of(crowded, 3)):
+        assert reason and whole(reason) in whole(text), f"{reason}:\n{text}"
+    line = next(line for line in text.splitlines() if line.startswith(crowded.held))
+    assert "70Gi" in line and (HELD in line) == (columns >= 120)
+    assert all(len(line) <= columns for line in text.splitlines())
+    if columns == 200:  # each has a line, but for reasons that are longer than that
+        assert re.search(rf"^{crowded.ids[1]} +{JOB}-1 +{QUEUE} .* running .*Gi ", text, re.M), text
+
+
+def test_all_lists_are_there_on_a_small_terminal_and_scroll(crowded, make_screen):
+    screen = make_screen(crowded.socket, columns=80, lines=24)
+    for heading in HEADINGS:
+        screen.wait_for(heading)
+    assert "q quit" in screen.lines()[-1] and "~" not in screen.lines()[0] + screen.lines()[-1]
+    screen.keys("5", "End")
+    screen.wait_for(f"{JOB}-3")
+    screen.wait_for(r"-4 of 4 $|^ *NAME .*-3")
+    reason = reason_of(crowded, 3)
+    wait_until(lambda: whole(reason) in whole(screen.text()), PATIENCE)
+    screen.keys("Home")
+    screen.wait_for(f"{JOB}-0")
+    screen.keys("/")
+    screen.keys("-l", f"{JOB}-2")
+    screen.wait_for(f"{JOB}-1", gone=True)
+    screen.wait_for(f"{JOB}-2")
 
 
 def test_sorting_by_another_column(busy, make_screen):
