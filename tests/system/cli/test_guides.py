@@ -1,4 +1,5 @@
-"""Commands of the guides in docs/user/: their verbs and options are there, and the first steps come out as the pages say."""
+"""Guides in docs/user/ and docs/admin/: the verbs and options of their commands are there, configurations are right, and the first steps
+come out as the pages say."""
 import json
 import re
 import shutil
@@ -8,7 +9,10 @@ import pytest
 
 from conftest import BUILD, ROOT, clean_env
 
-GUIDES = sorted((ROOT / "docs/user").glob("*.md"))
+ADMIN = sorted((ROOT / "docs/admin").glob("*.md"))
+GUIDES = [*sorted((ROOT / "docs/user").glob("*.md")), *ADMIN]
+# Pages that may have no command of carve's.
+WITHOUT = ("web", "metrics")
 # Their options are those of another program, too, or of the command that they start.
 MIXED = ("podman", "docker", "apptainer")
 
@@ -69,7 +73,26 @@ def test_commands_of_a_guide_have_verbs_and_options_that_there_are(guide, verbs)
         found += 1
         if not name or not {"--help", *verbs[name]} >= set(own_options(rest)):
             wrong.append(" ".join(words))
-    assert found or guide.stem == "web"
+    assert found or guide.stem in WITHOUT
+    assert wrong == []
+
+
+def configurations(text):
+    """The examples of carved.json in a page: objects that begin a line of an example."""
+    for found in re.finditer(r'^(?: {4}|```json\n)(?=\{")', text, re.M):
+        yield json.JSONDecoder().raw_decode(text, found.end())[0]
+
+
+def test_configurations_of_the_guides_are_right(tmp_path):
+    found = [(guide.stem, config) for guide in ADMIN for config in configurations(guide.read_text())]
+    assert {"install", "policies", "mandatory", "metrics"} <= {stem for stem, _ in found}
+    wrong = []
+    for stem, config in found:
+        (tmp_path / "carved.json").write_text(json.dumps(config))
+        done = subprocess.run([BUILD / "carved", "--config", tmp_path / "carved.json", "--check-config"], capture_output=True, text=True,
+                              env=clean_env())
+        if done.returncode:
+            wrong.append((stem, config, done.stderr))
     assert wrong == []
 
 
