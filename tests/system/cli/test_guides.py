@@ -107,7 +107,9 @@ def without_ids(text):
 
 
 @pytest.mark.parametrize("title", ["Keep a slice for several commands", "When memory runs out"])
-def test_the_first_steps_come_out_as_the_guide_shows(host, tmp_path, title):
+def test_the_first_steps_come_out_as_the_guide_shows(make_host, tmp_path, title):
+    """On the GPU that the page names."""
+    host = make_host("h100-80gb")
     for name in ("prepare.py", "train.py"):
         (tmp_path / name).write_text("")
     shutil.copy(BUILD / "examples/hog", tmp_path / "hog")
