@@ -182,7 +182,19 @@ typedef unsigned __int128 cli_options_mask;
 #define CLI_OPTION(id) ((cli_options_mask)1 << (id))
 _Static_assert(OPT_COUNT <= 128, "options of a mask");
 
+/* The sections of `carve help`, in its order. */
+enum cli_section {
+	SECTION_EVERYDAY,
+	SECTION_QUEUES,
+	SECTION_CONTAINERS,
+	SECTION_CLUSTER,
+	SECTION_ADMINISTRATOR,
+	SECTION_SIMULATED,
+	SECTION_COUNT,
+};
+
 struct cli_verb {
+	enum cli_section section;
 	const char *name;  /* "session request"; the first word is its group */
 	const char *usage; /* arguments, for the synopsis */
 	const char *summary;

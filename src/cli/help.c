@@ -48,35 +48,11 @@ static void verb_help(const struct cli_verb *verb)
 	others_print(verb);
 }
 
-/* The sections of `carve help`, by the first words of verbs. */
-static const struct section {
-	const char *title, *groups[10];
-} sections[] = {
-	{"Everyday",
-	 {"run", "session", "gpu", "top", "explain", "limits", "check", "completion", "help"}},
-	{"Queues", {"enqueue", "job", "queue", "agent"}},
-	{"Containers", {"podman", "docker", "apptainer", "cdi", "image", "hook"}},
-	{"Cluster", {"kubernetes"}},
-	{"Administrator",
-	 {"quota", "report", "timeslicing", "node", "mig", "outside", "events", "audit", "notice"}},
-	{"Simulated GPUs", {"sim"}},
+static const char *const section_titles[SECTION_COUNT] = {
+	[SECTION_EVERYDAY] = "Everyday",           [SECTION_QUEUES] = "Queues",
+	[SECTION_CONTAINERS] = "Containers",       [SECTION_CLUSTER] = "Cluster",
+	[SECTION_ADMINISTRATOR] = "Administrator", [SECTION_SIMULATED] = "Simulated GPUs",
 };
-
-static bool is_in_section(const struct cli_verb *verb, const struct section *section)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(section->groups) && section->groups[i]; i++)
-		if (cli_verb_in_group(verb, section->groups[i]))
-			return true;
-	return false;
-}
-
-static const char *section_of(const struct cli_verb *verb)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(sections); i++)
-		if (is_in_section(verb, &sections[i]))
-			return sections[i].title;
-	return "";
-}
 
 static bool is_in_group(const struct cli_verb *verb, const char *group)
 {
@@ -93,25 +69,28 @@ static int width_of(const char *group)
 	return width;
 }
 
-/* The commands of a section, or with `section` NULL those of a group. Returns the first one. */
-static const struct cli_verb *verbs_print(const struct section *section, const char *group)
+/* The commands of `group`, or with NULL all of them, each section under its title. Returns the
+ * first one. */
+static const struct cli_verb *verbs_print(const char *group)
 {
-	const struct cli_verb *first = NULL;
+	const struct cli_verb *first = NULL, *last = NULL;
 	int width = width_of(group);
 
-	printf("\n%s:\n", section ? section->title : "Commands");
 	for (const struct cli_verb *verb = cli_verbs; verb->name; verb++) {
-		if (section ? !is_in_section(verb, section) : !is_in_group(verb, group))
+		if (!is_in_group(verb, group))
 			continue;
+		if (!last || (!group && verb->section != last->section))
+			printf("\n%s:\n", group ? "Commands" : section_titles[verb->section]);
 		printf("  %-*s  %s\n", width, verb->name, verb->summary);
 		first = first ? first : verb;
+		last = verb;
 	}
 	return first;
 }
 
 void help_print(const struct cli_verb *verb, const char *group)
 {
-	const struct cli_verb *first = NULL;
+	const struct cli_verb *first;
 
 	if (verb) {
 		verb_help(verb);
@@ -119,15 +98,9 @@ void help_print(const struct cli_verb *verb, const char *group)
 	}
 	printf("usage: carve %s%sCOMMAND [OPTION]... [ARG]...\n", group ? group : "",
 	       group ? " " : "");
-	if (group)
-		first = verbs_print(NULL, group);
-	else
+	if (!group)
 		printf("Cut GPUs into slices that hold.\n");
-	for (size_t i = 0; i < ARRAY_SIZE(sections) && !group; i++) {
-		const struct cli_verb *its = verbs_print(&sections[i], NULL);
-
-		first = first ? first : its;
-	}
+	first = verbs_print(group);
 	if (first)
 		printf("\nExample:\n  %s\n", first->example);
 	printf("\n`carve %s%sCOMMAND --help` tells more about one.\n", group ? group : "",
@@ -142,8 +115,8 @@ static json_t *verb_json(const struct cli_verb *verb)
 		if (verb->syntax != CLI_SYNTAX_RAW && cli_verb_takes(verb, o->id))
 			json_array_append_new(options, json_sprintf("--%s", o->name));
 	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:o}", "name", verb->name, "section",
-			 section_of(verb), "usage", verb->usage, "summary", verb->summary,
-			 "example", verb->example, "options", options);
+			 section_titles[verb->section], "usage", verb->usage, "summary",
+			 verb->summary, "example", verb->example, "options", options);
 }
 
 static int help_json(const char *name, struct error *err)

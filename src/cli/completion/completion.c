@@ -1,4 +1,5 @@
-/* The completion of shells: a few lines of each, which ask `carve completion words`. */
+/* The completion of shells: a few lines of each, which ask `carve completion words`, and keep the
+ * order of its words. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +24,7 @@ static const char bash_script[] =
 	"\tdone < <(\"${COMP_WORDS[0]}\" completion words -- \"${COMP_WORDS[@]:1:COMP_CWORD}\" "
 	"2>/dev/null)\n"
 	"}\n"
-	"complete -F _carve carve\n";
+	"complete -o nosort -F _carve carve\n";
 
 static const char zsh_script[] =
 	"#compdef carve\n"
@@ -36,7 +37,7 @@ static const char zsh_script[] =
 	"\t[[ $PREFIX != --*=* ]] || compset -P '--*='\n"
 	"\t[[ -n ${found[(r):files]} ]] && _files\n"
 	"\t[[ -n ${found[(r):commands]} ]] && _command_names -e\n"
-	"\tcompadd -a plain\n"
+	"\tcompadd -V carve -a plain\n"
 	"}\n"
 	"if [[ ${funcstack[1]} == _carve ]]; then _carve \"$@\"; else compdef _carve carve; fi\n";
 
@@ -59,7 +60,7 @@ static const char fish_script[] =
 	"\t\tend\n"
 	"\tend\n"
 	"end\n"
-	"complete -c carve -f -a '(__carve_words)'\n";
+	"complete -c carve -k -f -a '(__carve_words)'\n";
 
 static const struct {
 	const char *name, *script;

@@ -56,6 +56,24 @@ def test_every_page_is_named_in_carve_1():
             assert f".Xr {page.stem} {page.suffix[1]}" in text
 
 
+def test_carve_1_has_the_sections_and_the_order_of_help():
+    """A line of the page may name several commands (podman, docker, apptainer), and a command may have its second word there."""
+    sections, found = {}, None
+    for line in plain(PAGES / "carve.1").splitlines():
+        if line.startswith(".S"):
+            found = line.removeprefix(".Ss ").removeprefix(".Sh ")
+        elif line.startswith(".It Cm "):
+            words = re.split(r" (?:Ar|Op) ", line.removeprefix(".It Cm "))[0]
+            sections.setdefault(found, []).extend(word.split()[0] for word in words.split(" , "))
+    wanted = {}
+    for verb in verbs():
+        names = wanted.setdefault(verb["section"], [])
+        if verb["name"].split()[0] not in names:
+            names.append(verb["name"].split()[0])
+    assert len(wanted) > 5
+    assert {title: sections.get(title) for title in wanted} == wanted
+
+
 def test_the_daemons_page_has_its_options():
     done = subprocess.run([str(BUILD / "carved"), "--help"], capture_output=True, text=True,
                           env=clean_env(), check=True)

@@ -375,6 +375,15 @@ def test_completion_knows_the_first_words(host):
     assert {"session", "run", "ls", "status"} <= set(completed(host, ""))
 
 
+def test_completion_offers_commands_in_the_order_of_help(host):
+    names = [verb["name"].split() for verb in host.carve_json("help")]
+    firsts = list(dict.fromkeys(name[0] for name in names))
+    assert len(firsts) > 20 and completed(host, "")[:len(firsts)] == firsts
+    for first in firsts:
+        seconds = [name[1] for name in names if name[0] == first and len(name) > 1]
+        assert completed(host, "help", first, "") == seconds, first
+
+
 def test_completion_starts_no_daemon(tmp_path):
     env = clean_env({"CARVE_RUNTIME_DIR": str(tmp_path / "none")})
     done = subprocess.run([CARVE, "completion", "words", "--", "session", "show", ""], capture_output=True, env=env)
@@ -390,6 +399,11 @@ SHELLS = {
     "fish": "source ({carve} completion fish | psub); set PATH {folder} $PATH; complete -C 'carve {line}'",
 }
 LINES = {"session re": ["release", "request", "resize"], "timeslicing --mode=f": ["fair"], "timeslicing --mode f": ["fair"]}
+
+
+@pytest.mark.parametrize("shell, keeps", [("bash", "complete -o nosort "), ("zsh", "compadd -V "), ("fish", "complete -c carve -k ")])
+def test_shells_are_told_to_keep_the_order_of_words(host, shell, keeps):
+    assert keeps in host.carve("completion", shell).stdout
 
 
 @pytest.mark.parametrize("line", LINES)
