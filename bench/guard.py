@@ -3,7 +3,13 @@
 Instructions are counted (bench/step.h): the same code takes as many of them on every machine, however busy it is, so that
 a bound can be near. A loss that does not show in their number shows in a time. Those are compared as ratios of least times within
 one machine, and with much room: whatever else runs on the machine adds to a batch and never takes away, and code of the
-same instructions takes half or twice as long by its place in memory."""
+same instructions takes half or twice as long by its place in memory.
+
+Bounds of "instructions" are the most that carve may add to a call:
+    {"title", "loop", "live" (default 0), "gate": "open" or "contended" (default: time-slicing is off), "instructions",
+     "locked" (default 0), "syscalls" (default 0)}
+Bounds of "times" are the most that a ratio of carve's least time may be:
+    {"title", "loop", "live" (default 0), "over": "direct" or a row of carve's, "over_live" (default 0), "at_most"}"""
 import json
 import pathlib
 import statistics

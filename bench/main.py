@@ -79,7 +79,7 @@ def parse(argv):
     parser.add_argument("--json", metavar="FILE", help="keep the results and every sample there, as they come")
     parser.add_argument("--svg", metavar="FILE", help="write the part's picture there (all parts: FILE with the part's "
                         "name before its suffix)")
-    parser.add_argument("--markdown", metavar="FILE", help="write the results there as docs/dev/benchmarks.md has them")
+    parser.add_argument("--markdown", metavar="FILE", help="write the results there as tables in Markdown")
     parser.add_argument("--build", type=pathlib.Path, default=host.ROOT / "build", help="the build directory")
     parser.add_argument("--scenario", dest="scenarios", metavar="NAME", action="append", default=[],
                         help="shares: only this one; may be repeated")

@@ -120,7 +120,7 @@ def markdown_row(row, names):
 
 
 def markdown(document):
-    """All configurations in one table, for docs/dev/benchmarks.md."""
+    """All configurations in one table, from which docs/dev/benchmarks.md is written."""
     names = [c["name"] for c in document["configurations"]]
     head = ["", *names, f"{names[1]} above {names[0]} (95%)", "system calls, " + " / ".join(names[1:]), "goal"]
     rows = [markdown_row(row, names) for row in document["rows"]]
