@@ -105,6 +105,8 @@ void help_print(const struct cli_verb *verb, const char *group)
 		printf("\nExample:\n  %s\n", first->example);
 	printf("\n`carve %s%sCOMMAND --help` tells more about one.\n", group ? group : "",
 	       group ? " " : "");
+	if (!group)
+		printf("The guides are listed in /usr/share/doc/carve/index.md.\n");
 }
 
 static json_t *verb_json(const struct cli_verb *verb)

@@ -216,6 +216,11 @@ def test_help_begins_each_group_with_its_most_used_command(fake):
     assert carve(fake, "help").stdout.split("Example:\n")[1].strip().startswith("carve run --vram")
 
 
+def test_help_names_the_list_of_guides(fake):
+    assert "/usr/share/doc/carve/index.md" in carve(fake, "help").stdout
+    assert "/usr/share/doc" not in carve(fake, "session", "--help").stdout
+
+
 def test_version(fake):
     assert carve(fake, "--version").stdout.startswith("carve ")
     assert json.loads(carve(fake, "--version", "--json").stdout)["version"]

@@ -95,7 +95,8 @@ def test_the_packages_hold_the_files_that_pages_and_messages_name(packages, tmp_
             found = set(FILES.findall(path.read_text()))
             assert found <= held[name], (path, found - held[name])
             named |= found
-    assert {"/usr/share/doc/carve/user/containers.md", "/usr/share/doc/carve/user/mig.md", "/usr/share/doc/carve/examples/session.c"} <= named
+    guides = {f"/usr/share/doc/carve/{guide}.md" for guide in ("index", "user/containers", "user/mig")}
+    assert guides | {"/usr/share/doc/carve/examples/session.c"} <= named
 
 
 def test_the_packages_have_the_notices_of_libraries_that_are_linked_in(packages, tmp_path):
