@@ -172,7 +172,7 @@ def warn(text):
 
 
 def measure(part, build, options, results):
-    """The part's document goes to the results, as far as it is there; docs/dev/benchmarks.md, "JSON"."""
+    """The part's document goes to the results, as far as it is there; bench/README.md, "JSON"."""
     head = {"schema": SCHEMA, "part": part, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "quick": options.quick, "revision": revision()}
     before = os.getloadavg()[0]
