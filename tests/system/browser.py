@@ -1,57 +1,13 @@
-"""Debian's Chromium, driven by its chromedriver; and a port of this machine that leads to a Unix socket, as `ssh -L` makes it."""
+"""Debian's Chromium, driven by its chromedriver."""
 import base64
 import json
 import re
-import socket
 import subprocess
-import threading
 import urllib.request
 
 from conftest import PATIENCE, wait_until
 
 ARGUMENTS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
-
-
-class Port:
-    """Each connection to the port goes on to the socket."""
-
-    def __init__(self, path):
-        self.path, self.listener = str(path), socket.socket()
-        self.listener.bind(("127.0.0.1", 0))
-        self.listener.listen(64)
-        self.number = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                here, _ = self.listener.accept()
-            except OSError:
-                return
-            there = socket.socket(socket.AF_UNIX)
-            try:
-                there.connect(self.path)
-            except OSError:
-                here.close()
-                continue
-            for ends in ((here, there), (there, here)):
-                threading.Thread(target=self.pump, args=ends, daemon=True).start()
-
-    @staticmethod
-    def pump(one, other):
-        try:
-            while data := one.recv(65536):
-                other.sendall(data)
-        except OSError:
-            pass
-        for end in (one, other):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def close(self):
-        self.listener.close()
 
 
 class Browser:

@@ -41,18 +41,45 @@ def test_only_the_targets_that_are_named_are_built(tmp_path):
     assert done.returncode == 2 and done.stderr.startswith("usage: scripts/build"), done
 
 
-def test_the_target_programs_builds_what_is_installed_and_what_the_readme_runs():
-    if not (BUILD / "build.ninja").exists():
-        pytest.skip("the programs under test are no build directory of meson")
+built_by_meson = pytest.mark.skipif(not (BUILD / "build.ninja").exists(), reason="the programs under test are no build directory of meson")
+
+
+def commands_of(target):
+    return run(["ninja", "-C", BUILD, "-t", "commands", target], env=clean_env()).stdout
+
+
+def built_by(commands):
+    """The files that commands write: those of the compiler, and those of generators."""
+    return set(re.findall(r" -o (\S+)", commands)) | set(re.findall(r" --output (\S+)", commands))
+
+
+def run_uninstalled(text):
+    """The programs of build/ that a text runs, and the kernels that those load."""
+    programs = set(re.findall(r"\bbuild/(carve|examples/\w+)\b", text))
+    sources = [ROOT / f"{name}.c" for name in programs if name.startswith("examples/")]
+    return programs | {name for source in sources for name in re.findall(r"/\.\./(tests/[\w/]+\.ptx)", source.read_text())}
+
+
+@built_by_meson
+def test_the_target_demo_builds_what_the_demo_and_the_readme_run_and_little_else():
+    built = built_by(commands_of("demo"))
+    needed = {"carved", "sim/simhost", "sim/libcuda.so.1", "sim/libnvidia-ml.so.1", "src/front/libcuda.so.1", "src/front/libnvidia-ml.so.1"}
+    needed |= run_uninstalled((ROOT / "README.md").read_text())
+    needed |= run_uninstalled((ROOT / "scripts/demo").read_text().replace("$examples", "build/examples"))
+    assert {"carve", "examples/matmul", "examples/hog", "tests/kernels/matmul.ptx"} <= needed <= built
+    assert [name for name in built if re.match("bench/|tests/(?!kernels/)|src/integrations/|carve-", name)] == []
+
+
+@built_by_meson
+def test_the_target_programs_builds_what_is_installed():
     targets = json.loads((BUILD / "meson-info/intro-targets.json").read_text())
     wanted = {name for target in targets if target["installed"] and target["type"] in ("executable", "shared library")
               for name in target["filename"]}
     wanted = {name.removeprefix(f"{BUILD}/") for name in wanted}
-    wanted |= set(re.findall(r"\bbuild/(carve|examples/\w+)\b", (ROOT / "README.md").read_text()))
-    wanted |= {name for source in (ROOT / "examples").glob("*.c") for name in re.findall(r"/\.\./(tests/[\w/]+\.ptx)", source.read_text())}
-    commands = run(["ninja", "-C", BUILD, "-t", "commands", "programs"], env=clean_env()).stdout
-    assert {"carve-metrics", "examples/matmul", "tests/kernels/matmul.ptx"} <= wanted
+    commands = commands_of("programs")
+    assert "carve-metrics" in wanted
     assert {name for name in wanted if not re.search(rf" -o {re.escape(name)}(?: |$)", commands, re.M)} == set()
+    assert {"completion zsh", "completion bash", "completion fish"} <= set(re.findall(r"completion \w+", commands))
 
 
 def test_a_build_that_fails_shows_what_the_compiler_said(tmp_path):

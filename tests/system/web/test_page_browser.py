@@ -4,9 +4,10 @@ import pathlib
 
 import pytest
 
-from browser import Browser, Port
+from browser import Browser
 from daemon_client import GIB
 from own_daemon import Asker, make_daemon  # noqa: F401: a fixture
+from unix_port import Port
 
 # Chromium takes more processor time than all else in the gate.
 pytestmark = pytest.mark.long
