@@ -127,3 +127,19 @@ def test_the_kernel_of_the_guide_starts_in_a_slice(host):
     start = kernel["argv"][:kernel["argv"].index("python3")]
     done = host.run([BUILD / start[0], *start[1:], BUILD / "examples/hog"])
     assert done.returncode == 0 and "this GPU has 8192 MiB" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("guide, gpus, titles", [
+    ("mig.md", "h100-80gb+mig", ["Set a GPU up", "Ask for an instance by its size", "Use several instances", "Several sessions in one instance",
+                                 "See the instances"]),
+    ("time-slicing.md", "h100-80gb", ["Switch it on", "Draw the leases"]),
+])
+def test_commands_of_a_guide_work_in_the_order_in_which_one_needs_them(make_host, tmp_path, guide, gpus, titles):
+    host = make_host(gpus)
+    (tmp_path / "train.py").write_text("")
+    lines = [line for title in titles for line in re.findall(r"^(?:    )?(carve .*)", section(page(guide), title), re.M)]
+    assert len(lines) >= 4
+    for line in lines:
+        command = line.replace("CMD", "true").replace("--seconds 10", "--seconds 1")
+        done = host.run(["bash", "-c", command], cwd=tmp_path, env={"PATH": f"{BUILD}:/usr/bin:/bin"})
+        assert done.returncode == 0, (line, done.stderr)
