@@ -70,8 +70,8 @@ def count(text):
 
 def parse(argv):
     parser = Parser(
-        prog="scripts/bench", description="Measures what carve costs and keeps, beside its peers; docs/dev/benchmarks.md "
-        "explains every figure. calls: what a call costs. limits: whether slices hold. shares: who gets how much of a "
+        prog="scripts/bench", description="Measures what carve costs and keeps, beside its peers. bench/README.md explains "
+        "it, and docs/dev/benchmarks.md every figure. calls: what a call costs. limits: whether slices hold. shares: who gets how much of a "
         "GPU's time. scale: how times grow with sizes. pytorch (--gpu): training and inference inside a slice.",
         epilog="example: scripts/bench shares --quick --scenario 25-75 --json /tmp/shares.json")
     parser.add_argument("part", nargs="?", choices=list(PARTS), help="what to measure (without: all, one after the other)")

@@ -4,16 +4,15 @@
  *     how often the profile is asked for  x  size^2  /  its legal placements
  *
  * A placement costs what it takes from that score. The size counts twice: for the work that is lost
- * where the profile finds no place, and as a larger profile has fewer places elsewhere. Tried
- * variants and their gains are in docs/dev/benchmarks.md. */
+ * where the profile finds no place, and as a larger profile has fewer places elsewhere.
+ * docs/dev/benchmarks.md has what that gains over other policies. */
 #include "core/mig_private.h"
 
 #include <string.h>
 
 /* Until arrivals tell more, all ordinary profiles are expected alike; this many arrivals outweigh
- * that. With no weight below one arrival FGD is ahead in no case with one GPU
- * (docs/dev/benchmarks.md). But 8 GPUs with MIG accept 0.4 points more than 4 with MIG and 4 cut
- * by the byte. */
+ * that. With no weight below one arrival FGD is ahead in no case with one GPU. But 8 GPUs with MIG
+ * accept 0.4 points more than 4 with MIG and 4 cut by the byte. */
 #define PRIOR_ARRIVALS 50.0
 /* 2 ^ (-1 / MIG_HALF_LIFE): what one arrival leaves of those before it. */
 #define DECAY 0.99802151
