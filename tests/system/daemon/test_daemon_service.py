@@ -31,7 +31,7 @@ def units(tmp_path):
     """As installed, but that the programs they name are there."""
     for unit in UNITS.glob("carve*.s*"):
         text = re.sub(r"^(Exec(?:Start|Reload)=)/\S+/carved ", rf"\1{BUILD}/carved ", unit.read_text(), flags=re.M)
-        text = re.sub(r"^(Exec(?:Start|Reload)=)/\S+/carve-metrics ", rf"\1{BUILD}/carve-metrics ", text, flags=re.M)
+        text = re.sub(r"^(Exec(?:Start|Reload)=)/\S+/(carve-metrics|carve-web) ", rf"\1{BUILD}/\2 ", text, flags=re.M)
         text = re.sub(r"^ExecStart=/\S+/carve ", f"ExecStart={BUILD}/carve ", text, flags=re.M)
         text = re.sub(r"^Documentation=.*\n", "", text, flags=re.M)  # looked up with man, which knows no build tree
         (tmp_path / unit.name).write_text(text)
@@ -102,15 +102,17 @@ def test_one_users_job_does_not_end_the_warden_of_all():
 
 
 @analyze
-def test_the_program_that_the_network_reaches_is_exposed_to_little(units):
-    done = run(["systemd-analyze", "security", "--offline=yes", "--threshold=25", units / "carve-metrics.service"])
+@pytest.mark.parametrize("name", ["carve-metrics", "carve-web"])
+def test_a_program_that_the_network_reaches_is_exposed_to_little(units, name):
+    unit = f"{name}.service"
+    done = run(["systemd-analyze", "security", "--offline=yes", "--threshold=25", units / unit])
     assert done.returncode == 0, done.stdout[-2000:]
-    assert directive("User", "carve-metrics.service") == ["carve-metrics"]
-    assert directive("CapabilityBoundingSet", "carve-metrics.service") == [""]
-    assert directive("MemoryMax", "carve-metrics.service") and directive("CPUQuota", "carve-metrics.service")
+    assert directive("User", unit) == [name]
+    assert directive("CapabilityBoundingSet", unit) == [""]
+    assert directive("MemoryMax", unit) and directive("CPUQuota", unit)
 
 
-@pytest.mark.parametrize("unit", ["carved.service", "carve-warden.service", "carve-metrics.service"])
+@pytest.mark.parametrize("unit", ["carved.service", "carve-warden.service", "carve-metrics.service", "carve-web.service"])
 def test_a_service_that_was_mended_starts_without_an_administrators_word(unit):
     """systemd gives up after five failures in 10 s, and closes the sockets, where no directive says otherwise."""
     assert directive("StartLimitIntervalSec", unit) == ["0"] and directive("Restart", unit) == ["on-failure"]

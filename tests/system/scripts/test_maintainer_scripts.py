@@ -94,7 +94,7 @@ def test_an_upgrade_leaves_the_daemon_to_its_sessions(installed):
     installed.script("postinst", "configure", "1.0")
     assert installed.units("active") == UNITS and installed.calls() == []
     # Both at once: a daemon of the new units finds the warden of the new program.
-    assert installed.restarts() == ["try-restart carve-metrics.service", "try-restart carve-warden.service carved.service"]
+    assert installed.restarts() == ["try-restart carve-metrics.service carve-web.service", "try-restart carve-warden.service carved.service"]
 
 
 def test_a_service_that_was_disabled_stays_so_over_an_upgrade(installed):
