@@ -13,7 +13,8 @@ enum cli_option_id {
 	OPT_VERSION,
 	OPT_JSON,
 	OPT_HOST,
-	OPT_VRAM,
+	OPT_CHOSEN, /* from here on verbs choose; those before are every verb's, or carve's own */
+	OPT_VRAM = OPT_CHOSEN,
 	OPT_GPU_MEMORY,
 	OPT_GPU,
 	OPT_MIG_PROFILE,
@@ -137,6 +138,7 @@ enum cli_option_id {
 	OPT_REPORT_BY,
 	OPT_CSV,
 	OPT_RECORD_COMMAND,
+	OPT_SIGN_OUT,
 	OPT_COUNT,
 };
 
@@ -177,10 +179,10 @@ struct cli {
 	char **words; /* owned: where a short word was replaced, what the others point into */
 };
 
-/* A set of options: CLI_OPTION(OPT_...), joined by |. */
+/* A set of options that verbs choose: CLI_OPTION(OPT_...), joined by |. */
 typedef unsigned __int128 cli_options_mask;
-#define CLI_OPTION(id) ((cli_options_mask)1 << (id))
-_Static_assert(OPT_COUNT <= 128, "options of a mask");
+#define CLI_OPTION(id) ((cli_options_mask)1 << ((id)-OPT_CHOSEN))
+_Static_assert(OPT_COUNT - OPT_CHOSEN <= 128, "options of a mask");
 
 /* The sections of `carve help`, in its order. */
 enum cli_section {
@@ -288,6 +290,7 @@ int cli_job_events(struct cli *cli, struct error *err);
 int cli_events(struct cli *cli, struct error *err);
 int cli_audit(struct cli *cli, struct error *err);
 int cli_notice(struct cli *cli, struct error *err);
+int cli_web(struct cli *cli, struct error *err);
 int cli_check(struct cli *cli, struct error *err);
 int cli_kubernetes(struct cli *cli, struct error *err);
 int cli_completion(struct cli *cli, struct error *err);

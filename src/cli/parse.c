@@ -15,16 +15,14 @@
 #include "container/container_args.h"
 
 #define OPTIONS_MAX 64
-#define EVERY_VERB (CLI_OPTION(OPT_HELP) | CLI_OPTION(OPT_JSON) | CLI_OPTION(OPT_HOST))
 /* The value that getopt_long returns for option 0; above every character and '?'. */
 #define OPTION_BASE 256
 
 bool cli_verb_takes(const struct cli_verb *verb, enum cli_option_id id)
 {
-	cli_options_mask mask =
-		verb ? verb->options | EVERY_VERB : EVERY_VERB | CLI_OPTION(OPT_VERSION);
-
-	return mask >> id & 1;
+	if (id < OPT_CHOSEN)
+		return id != OPT_VERSION || !verb;
+	return verb && verb->options >> (id - OPT_CHOSEN) & 1;
 }
 
 bool cli_verb_in_group(const struct cli_verb *verb, const char *group)

@@ -158,6 +158,7 @@ const struct cli_option cli_options[] = {
 	 "run in a copy of the git tree's tracked files as of now"},
 	{OPT_NOTICE_CLEAR, "clear", NULL, "take the notice back"},
 	{OPT_NOTICE_SHOW, "show", NULL, "show the notice, and who set it"},
+	{OPT_SIGN_OUT, "sign-out", NULL, "sign out all of your browsers"},
 	{OPT_EVENT_KIND, "kind", "KIND", "only events of this kind: quota.set",
 	 "quota.set quota.near timeslicing.set mig.role session.released "
 	 "session.resized job.changed session.over_killed session.slicing_killed "
@@ -225,6 +226,8 @@ const struct cli_verb cli_verbs[] = {
 	 "watch GPUs, sessions, requests that wait, queues, jobs and users",
 	 "carve top --interval 1", BIT(OPT_ONCE) | BIT(OPT_INTERVAL), 0, 0, CLI_SYNTAX_MIXED,
 	 cli_top},
+	{SECTION_EVERYDAY, "web", "", "print a link with which a browser shows you the page",
+	 "carve web", BIT(OPT_SIGN_OUT), 0, 0, CLI_SYNTAX_MIXED, cli_web},
 	{SECTION_EVERYDAY, "gpu list", "", "list the GPUs and what is left on each",
 	 "carve gpu list", 0, 0, 0, CLI_SYNTAX_MIXED, cli_gpu_list},
 	{SECTION_EVERYDAY, "explain", "[ID]",

@@ -56,6 +56,7 @@ const struct config config_default = {
 		    .lease_ns = LEASE_NS_DEFAULT,
 		    .granularity_ppm = LEASE_GRANULARITY_DEFAULT},
 	.metrics = {.readers = METRICS_READERS_DEFAULT},
+	.web = {.user = WEB_USER_DEFAULT},
 };
 
 static int take_tolerance(const json_t *value, void *record, struct error *err)
@@ -149,6 +150,11 @@ static int take_slicing(const json_t *value, void *record, struct error *err)
 static int take_metrics(const json_t *value, void *record, struct error *err)
 {
 	return metrics_config_read(value, &((struct config *)record)->metrics, err);
+}
+
+static int take_web(const json_t *value, void *record, struct error *err)
+{
+	return web_config_read(value, &((struct config *)record)->web, err);
 }
 
 static int take_core(const json_t *value, void *record, struct error *err)
@@ -252,6 +258,7 @@ static const struct record_field keys[] = {
 	{"idle_exempt", .take = config_take_idle_exempt},
 	{"mig_share_group", .take = take_share_group, .takes = "the name or the number of a group"},
 	{"metrics", .take = take_metrics},
+	{"web", .take = take_web},
 	RECORD_FIELD_OF(struct config, defaults, "defaults", quota_fields,
 			.takes = "an object such as {\"vram\": \"16GiB\", \"sessions\": 2}"),
 	{"timeSlicing", .take = take_slicing},

@@ -25,6 +25,7 @@
  * - "mig_share_group": "mates": the members of this group may share MIG instances with each other
  *   (`--mig-share`); a name of /etc/group, or a number. By default only sessions of one user may
  * - "metrics": {"listen": "127.0.0.1:9400"}: where Prometheus reads (metrics/metrics_config.h)
+ * - "web": {"listen": "127.0.0.1:9480"}: where browsers see the page (doors/web_config.h)
  * - "show_owners": "group": whose sessions others see the owner of: "none", "group" (of users who
  * are in a group of the caller's, too), or "all"
  * - "placement": "spread": which of several GPUs a request gets (core/place.h): "pack", the
@@ -50,6 +51,7 @@
 #include "core/place.h"
 #include "core/quota.h"
 #include "core/time_limits.h"
+#include "daemon/doors/web_config.h"
 #include "daemon/metrics/metrics_config.h"
 #include "daemon/settle/exempt.h"
 
@@ -96,6 +98,7 @@ struct config {
 	enum place_policy placement;
 	struct lease_setting slicing;
 	struct metrics_config metrics;
+	struct web_config web;
 	struct config_outside outside;
 	struct quota defaults; /* for each user */
 	struct config_times times;

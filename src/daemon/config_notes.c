@@ -4,7 +4,7 @@
  * `carved --check-config` may wait for a directory server, and may be root, who can read every
  * file. So files are looked at by a child that has become the user of the service. The daemon
  * looks at them as its own user, when it starts and with each reload. It is not the user of
- * carve-metrics, so a file that it may not read may still be right. */
+ * carve-metrics or carve-web, so a file that it may not read may still be right. */
 #include "daemon/config_notes.h"
 
 #include <errno.h>
@@ -127,26 +127,42 @@ static const struct {
 	const char *key;
 	size_t offset;
 } files[] = {
-	{"metrics.token_file", offsetof(struct metrics_config, token_file)},
-	{"metrics.tls.cert", offsetof(struct metrics_config, cert)},
-	{"metrics.tls.key", offsetof(struct metrics_config, key)},
-	{"metrics.tls.client_ca", offsetof(struct metrics_config, client_ca)},
+	{"token_file", offsetof(struct door_config, token_file)},
+	{"tls.cert", offsetof(struct door_config, cert)},
+	{"tls.key", offsetof(struct door_config, key)},
+	{"tls.client_ca", offsetof(struct door_config, client_ca)},
 };
 
-static void files_look_at(const struct notes *n, const struct metrics_config *metrics)
+/* The files that a door of this name ("metrics", "web") reads as this user. */
+static void files_look_at(const struct notes *n, const char *door, const char *user,
+			  const struct door_config *config)
 {
 	char text[CONFIG_NOTE_SIZE];
 
 	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
-		const char *path = (const char *)metrics + files[i].offset;
-		int error = *path ? error_of(n, METRICS_USER, path, R_OK) : 0;
+		const char *path = (const char *)config + files[i].offset;
+		int error = *path ? error_of(n, user, path, R_OK) : 0;
 
 		if (!error)
 			continue;
-		snprintf(text, sizeof(text), "%s: carve-metrics cannot read %.255s: %s",
-			 files[i].key, path, strerrordesc_np(error));
+		snprintf(text, sizeof(text), "%s.%s: carve-%s cannot read %.255s: %s", door,
+			 files[i].key, door, path, strerrordesc_np(error));
 		n->cb(n->arg, text);
 	}
+}
+
+static void user_look_at(const struct notes *n, const struct web_config *web)
+{
+	char text[CONFIG_NOTE_SIZE];
+	uint32_t user;
+
+	if (!web->door.listen[0] || web->user[strspn(web->user, "0123456789")] == '\0' ||
+	    names_find_here(NAMES_OF_USERS, web->user, &user) == 0)
+		return;
+	snprintf(text, sizeof(text),
+		 "web.user: /etc/passwd has no user %.63s; until it has, no browser is signed in",
+		 web->user);
+	n->cb(n->arg, text);
 }
 
 static void directory_look_at(const struct notes *n, const char *path)
@@ -182,7 +198,9 @@ void config_notes(const struct config *config, const char *user, config_note_cb 
 	if (strcmp(metrics->readers, METRICS_READERS_DEFAULT) != 0)
 		group_look_at(&n, "metrics.readers", metrics->readers,
 			      "only administrators see all sessions in metrics");
-	files_look_at(&n, metrics);
+	user_look_at(&n, &config->web);
+	files_look_at(&n, "metrics", METRICS_USER, &metrics->door);
+	files_look_at(&n, "web", config->web.user, &config->web.door);
 	directory_look_at(&n, metrics->job_mapping_dir);
 }
 

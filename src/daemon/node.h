@@ -100,6 +100,10 @@ struct node {
 	struct mig *mig;           /* NULL until the inventory is in */
 	struct idle *idle;         /* NULL until the inventory is in */
 	struct usage *usage;
+	/* The user as whom carve-web hands on what browsers ask (api_door.h), where there is one.
+	 */
+	bool door_is_there;
+	uid_t door_uid;
 	struct fair turns; /* the turns of users, at both sockets: http_prepare() runs them */
 	struct attach_server *attach;
 	struct http_server *http;

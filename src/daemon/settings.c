@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "daemon/config_last.h"
@@ -48,6 +49,28 @@ static gid_t readers_find(const struct config *config)
 	if (strcmp(name, METRICS_READERS_DEFAULT) != 0)
 		log_event(LOG_WARNING, "config.no_group key=metrics.readers group=%s", name);
 	return (gid_t)-1;
+}
+
+/* Requests of this user need a cookie. So a daemon whose own user this is has no door: nobody
+ * could ask it for anything else. */
+static bool door_find(const struct node *node, uid_t *ret)
+{
+	const struct web_config *web = &node->config.web;
+	bool is_number = web->user[strspn(web->user, "0123456789")] == '\0';
+	uint32_t uid;
+
+	if (!web->door.listen[0])
+		return false;
+	if (is_number)
+		uid = (uint32_t)strtoul(web->user, NULL, 10);
+	else if (names_find_here(NAMES_OF_USERS, web->user, &uid) < 0)
+		return false; /* config_notes.c tells of it */
+	if (uid == 0 || uid == geteuid()) {
+		log_event(LOG_WARNING, "config.no_door key=web.user user=%s", web->user);
+		return false;
+	}
+	*ret = uid;
+	return true;
 }
 
 /* For a start with a file that is wrong by then. A system daemon may not write in its runtime
@@ -118,6 +141,7 @@ void settings_spread(struct node *node)
 	mig_place_by(node->mig, config->placement);
 	mig_share_among(node->mig, share_group_find(config));
 	node->health.readers = readers_find(config);
+	node->door_is_there = door_find(node, &node->door_uid);
 	node->quotas.defaults = config->defaults;
 	node->sessions.living.most = config->living_sessions;
 	node->waiting.owners_shown = config->show_owners != SHOW_OWNERS_NONE;

@@ -46,9 +46,8 @@ static int on_url(http_parser *parser, const char *text, size_t size)
 }
 
 static const char *const field_names[HTTP_FIELDS] = {
-	[HTTP_FIELD_EXPECT] = "expect",
-	[HTTP_FIELD_HOST] = "host",
-	[HTTP_FIELD_ORIGIN] = "origin",
+	[HTTP_FIELD_COOKIE] = "cookie",       [HTTP_FIELD_EXPECT] = "expect",
+	[HTTP_FIELD_HOST] = "host",           [HTTP_FIELD_ORIGIN] = "origin",
 	[HTTP_FIELD_SITE] = "sec-fetch-site",
 };
 
@@ -97,6 +96,23 @@ static void piece_append(char *to, size_t room, size_t *at, const char *text, si
 	*at += size;
 }
 
+static int cookie_append(struct http_reader *r, const char *text, size_t size)
+{
+	size_t before = MIN(r->value_size, HTTP_COOKIE_MAX);
+	size_t kept = MIN(size, HTTP_COOKIE_MAX - before);
+	char *grown = realloc(r->cookie, before + kept + 1);
+
+	if (!grown) {
+		wrong(r, HTTP_STATUS_INTERNAL_SERVER_ERROR, "out of memory");
+		return -1;
+	}
+	memcpy(grown + before, text, kept);
+	grown[before + kept] = '\0';
+	r->cookie = grown;
+	r->value_size += size;
+	return 0;
+}
+
 static int on_header_field(http_parser *parser, const char *text, size_t size)
 {
 	struct http_reader *r = parser->data;
@@ -122,6 +138,8 @@ static int on_header_value(http_parser *parser, const char *text, size_t size)
 		return 0;
 	if (!r->in_value && value_begin(r) < 0)
 		return -1;
+	if (r->reading == HTTP_FIELD_COOKIE)
+		return cookie_append(r, text, size);
 	/* The last byte stays zero. */
 	if (r->reading < HTTP_FIELDS)
 		piece_append(r->field[r->reading], HTTP_FIELD_SIZE - 1, &r->value_size, text, size);
@@ -187,10 +205,18 @@ void http_reader_next(struct http_reader *r)
 
 const char *http_reader_field(const struct http_reader *r, enum http_field field)
 {
-	return r->fields & 1u << field ? r->field[field] : NULL;
+	if (!(r->fields & 1u << field))
+		return NULL;
+	return field == HTTP_FIELD_COOKIE && r->cookie ? r->cookie : r->field[field];
 }
 
 void http_reader_free(struct http_reader *r)
+{
+	http_reader_drop_target(r);
+	free(steal_ptr(&r->cookie));
+}
+
+void http_reader_drop_target(struct http_reader *r)
 {
 	free(steal_ptr(&r->target));
 }

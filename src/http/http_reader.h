@@ -1,7 +1,8 @@
 /* Reads HTTP/1.1 messages as they come in: requests for the daemon, answers for the command and the
  * hook. http_parser (docs/dev/adr/0028) knows the protocol. The reader turns its callbacks into
- * steps, and a caller may stop after each step. A reader keeps the target of a request, and no
- * other text. It is pure: the bytes are the caller's, and no descriptor is read here. */
+ * steps, and a caller may stop after each step. A reader keeps the target and the cookies of a
+ * request, and the beginning of a few other fields. It is pure: the bytes are the caller's, and no
+ * descriptor is read here. */
 #pragma once
 
 #include <http_parser.h>
@@ -18,6 +19,7 @@ enum http_step {
 
 /* The fields of a request whose values are kept. A request with two of a kind is WRONG. */
 enum http_field {
+	HTTP_FIELD_COOKIE,
 	HTTP_FIELD_EXPECT,
 	HTTP_FIELD_HOST,
 	HTTP_FIELD_ORIGIN,
@@ -26,6 +28,8 @@ enum http_field {
 };
 /* The room for a value; a longer one is cut. */
 #define HTTP_FIELD_SIZE 64
+/* Cookies of all that a browser knows on a host come in one value, which has this room. */
+#define HTTP_COOKIE_MAX 8192u
 
 struct http_reader {
 	http_parser parser;
@@ -43,6 +47,7 @@ struct http_reader {
 	const char *fault; /* in words */
 	unsigned fields;   /* a bit for each enum http_field that the head had */
 	char field[HTTP_FIELDS][HTTP_FIELD_SIZE];
+	char *cookie; /* owned: the value of HTTP_FIELD_COOKIE */
 	/* The beginning of the name that is being read, and the field whose value is read. */
 	char name[16];
 	size_t name_size, value_size;
@@ -57,6 +62,8 @@ void http_reader_begin(struct http_reader *r, enum http_parser_type type, size_t
 /* Begins with the next message, after END. The target of the last message is freed. */
 void http_reader_next(struct http_reader *r);
 void http_reader_free(struct http_reader *r);
+/* The target is not needed any more. */
+void http_reader_drop_target(struct http_reader *r);
 /* Reads on until a step is made, and moves *data and *size behind what was taken. `part` lies in
  * the caller's bytes. Nothing is read after WRONG. */
 enum http_step http_reader_take(struct http_reader *r, const char **data, size_t *size);

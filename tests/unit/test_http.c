@@ -434,11 +434,50 @@ static void long_value_of_a_field_is_cut(void **state)
 	http_reader_free(&r);
 }
 
+/* The value, as it is kept, of a request with this one, in pieces of `by` bytes. */
+static size_t cookies_kept(const char *value, size_t by)
+{
+	static char text[3 * HTTP_COOKIE_MAX];
+	const char *data = text;
+	struct http_reader r;
+
+	snprintf(text, sizeof(text), "GET / HTTP/1.1\r\nCookie: %s\r\nHost: a\r\n\r\n", value);
+	http_reader_begin(&r, HTTP_REQUEST, TARGET_MAX);
+	for (size_t left = strlen(text); left;) {
+		size_t size = MIN(by, left), before = size;
+
+		assert_int_not_equal(http_reader_take(&r, &data, &size), HTTP_STEP_WRONG);
+		left -= before - size;
+	}
+	const char *kept = http_reader_field(&r, HTTP_FIELD_COOKIE);
+	size_t length = strlen(kept);
+	assert_memory_equal(kept, value, length);
+	assert_string_equal(http_reader_field(&r, HTTP_FIELD_HOST), "a");
+	http_reader_next(&r);
+	assert_null(http_reader_field(&r, HTTP_FIELD_COOKIE));
+	http_reader_free(&r);
+	return length;
+}
+
+static void cookies_are_kept_whole_up_to_their_room(void **state)
+{
+	static char value[2 * HTTP_COOKIE_MAX];
+
+	assert_int_equal(cookies_kept("", 1), 0);
+	for (size_t by = 1; by < 8; by++)
+		assert_int_equal(cookies_kept("a=1; carve-host=abc; b=2", by), 24);
+	memset(value, 'x', sizeof(value) - 1);
+	assert_int_equal(cookies_kept(value, 1000), HTTP_COOKIE_MAX);
+	value[HTTP_COOKIE_MAX] = '\0';
+	assert_int_equal(cookies_kept(value, 333), HTTP_COOKIE_MAX);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(fields_of_the_head_are_kept),
 		cmocka_unit_test(long_value_of_a_field_is_cut),
+		cmocka_unit_test(cookies_are_kept_whole_up_to_their_room),
 		cmocka_unit_test(test_requests_come_in_pieces),
 		cmocka_unit_test(test_chunks),
 		cmocka_unit_test(test_requests_follow_each_other),

@@ -110,8 +110,8 @@ static void test_only_addresses_of_this_machine_are_loopback(void **state)
 		struct sockaddr_storage address;
 		socklen_t size;
 
-		assert_int_equal(metrics_address(cases[i].listen, &address, &size), 0);
-		assert_int_equal(metrics_address_is_loopback(&address), cases[i].loopback);
+		assert_int_equal(door_address(cases[i].listen, &address, &size), 0);
+		assert_int_equal(door_address_is_loopback(&address), cases[i].loopback);
 	}
 }
 

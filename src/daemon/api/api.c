@@ -11,6 +11,7 @@
 #include "daemon/api/answer.h"
 #include "daemon/api/api_agent.h"
 #include "daemon/api/api_command.h"
+#include "daemon/api/api_door.h"
 #include "daemon/api/api_drain.h"
 #include "daemon/api/api_events.h"
 #include "daemon/api/api_explain.h"
@@ -66,16 +67,20 @@ struct route {
 	bool takes_id; /* `path` is a prefix, an ID follows */
 	bool pod;      /* root of this daemon's pod may ask it: the kubelet's plugin needs it */
 	void (*handle)(struct call *call, const char *id);
+	bool page; /* a browser that a cookie signed in may ask it: the page needs it */
 };
 
 static const struct route routes[] = {
-	{"GET", "/", false, false, api_get_page},
-	{"GET", "/web/", true, false, api_get_page_file},
-	{"GET", "/v1/web/news", false, false, api_get_news},
+	{"GET", "/", false, false, api_get_page, .page = true},
+	{"GET", "/web/", true, false, api_get_page_file, .page = true},
+	{"GET", "/v1/web/news", false, false, api_get_news, .page = true},
+	{"GET", "/v1/web/door", false, false, api_get_door},
+	{"POST", "/v1/web/links", false, false, api_post_web_link},
+	{"DELETE", "/v1/web/browsers", false, false, api_delete_web_browsers},
 	{"GET", "/metrics", false, false, api_get_metrics},
-	{"GET", "/v1/version", false, true, get_version},
-	{"GET", "/v1/gpus", false, true, get_gpus},
-	{"GET", "/v1/sessions", false, true, api_get_sessions},
+	{"GET", "/v1/version", false, true, get_version, .page = true},
+	{"GET", "/v1/gpus", false, true, get_gpus, .page = true},
+	{"GET", "/v1/sessions", false, true, api_get_sessions, .page = true},
 	{"POST", "/v1/sessions", false, true, api_post_session},
 	{"POST", "/v1/commands", false, false, api_post_command},
 	{"POST", "/v1/commands/recorded", false, false, api_post_recorded},
@@ -105,7 +110,7 @@ static const struct route routes[] = {
 	{"PATCH", "/v1/quotas/everyone", false, false, api_patch_quota},
 	{"DELETE", "/v1/quotas/user/", true, false, api_delete_quota},
 	{"DELETE", "/v1/quotas/group/", true, false, api_delete_quota},
-	{"GET", "/v1/report", false, false, api_get_report},
+	{"GET", "/v1/report", false, false, api_get_report, .page = true},
 	{"DELETE", "/v1/quotas/each/", true, false, api_delete_quota},
 	{"DELETE", "/v1/quotas/everyone", false, false, api_delete_quota},
 	{"GET", "/v1/mig", false, true, api_get_mig},
@@ -113,15 +118,15 @@ static const struct route routes[] = {
 	{"POST", "/v1/mig/gc", false, false, api_post_mig_gc},
 	{"GET", "/v1/drains", false, false, api_get_drains},
 	{"PUT", "/v1/drains", false, false, api_put_drains},
-	{"GET", "/v1/timeslicing", false, false, api_get_slicing},
+	{"GET", "/v1/timeslicing", false, false, api_get_slicing, .page = true},
 	{"PUT", "/v1/timeslicing", false, false, api_put_slicing},
-	{"GET", "/v1/timeslicing/trace", false, false, api_get_turns},
+	{"GET", "/v1/timeslicing/trace", false, false, api_get_turns, .page = true},
 	{"GET", "/v1/agents", false, false, api_get_agents},
 	{"POST", "/v1/agents", false, false, api_post_agent},
 	{"PATCH", "/v1/agents/", true, false, api_patch_agent},
 	{"DELETE", "/v1/agents/", true, false, api_delete_agent},
-	{"GET", "/v1/queues", false, false, api_get_queues},
-	{"GET", "/v1/jobs", false, false, api_get_jobs},
+	{"GET", "/v1/queues", false, false, api_get_queues, .page = true},
+	{"GET", "/v1/jobs", false, false, api_get_jobs, .page = true},
 	{"POST", "/v1/jobs", false, false, api_post_job},
 	{"GET", "/v1/jobs/events", false, false, api_get_job_events},
 	{"GET", "/v1/jobs/ends", false, false, api_get_job_ends},
@@ -149,12 +154,13 @@ static bool is_of_queues(const char *path)
 	       !strncmp(path, "/v1/queues", 10);
 }
 
-/* Root of a container may look at what everybody may. It has nothing of its own here: sessions and
- * jobs would be root's, as the kernel knows no other user ID of it. Root of the daemon's own pod
- * has what the table says. */
+/* A browser may look at what the page shows. Root of a container may look at what everybody may. It
+ * has nothing of its own here: sessions and jobs would be root's, as the kernel knows no other user
+ * ID of it. Root of the daemon's own pod has what the table says. */
 static bool may_ask(const struct call *call, const struct route *route)
 {
-	return call->peer.of_pod
+	return call->looks ? route->page
+	       : call->peer.of_pod
 		       ? route->pod
 		       : !uid_is_bounded_root(call->peer.uid) || !strcmp(call->method, "GET");
 }
@@ -173,9 +179,11 @@ static void route_handle(struct call *call)
 			continue;
 		if (!may_ask(call, &routes[i])) {
 			answer_failed(
-				call, HTTP_STATUS_FORBIDDEN, EXIT_CODE_NOT_PERMITTED,
-				"this is root of a container, which lacks the capabilities or "
-				"the user namespace of the host's root; ask as another user");
+				call, HTTP_STATUS_FORBIDDEN, EXIT_CODE_NOT_PERMITTED, "%s",
+				call->looks ? "a browser may look at the page, and at nothing else"
+					    : "this is root of a container, which lacks the "
+					      "capabilities or the user namespace of the host's "
+					      "root; ask as another user");
 			return;
 		}
 		if (!call->node->queues && is_of_queues(routes[i].path)) {
@@ -238,6 +246,12 @@ void api_handle(struct call *call)
 					      .site = call_field(call, HTTP_FIELD_SITE)};
 	const char *refusal = browser_refusal(&fields, call->method);
 
+	/* The user whose cookie it is has the turn, and not the door. */
+	if (api_door_is(call)) {
+		if (api_door_enter(call))
+			call_fairly(call, on_turn, NULL);
+		return;
+	}
 	if (refusal) {
 		answer_failed(call, HTTP_STATUS_FORBIDDEN, EXIT_CODE_NOT_PERMITTED, "%s", refusal);
 		return;

@@ -15,3 +15,7 @@ struct browser_fields {
 bool browser_asks(const struct browser_fields *fields);
 /* Why the request of a browser is refused; NULL: it is answered. */
 const char *browser_refusal(const struct browser_fields *fields, const char *method);
+/* Likewise of a request that came through carve-web, whatever it says of itself. `name` is the name
+ * of this host in links; browsers may ask for that name, too. */
+const char *browser_door_refusal(const struct browser_fields *fields, const char *method,
+				 const char *name);

@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "daemon/host/peer.h"
 #include "http/http_reader.h"
@@ -30,6 +31,8 @@ struct call {
 	/* The warden looks whether it is root of the host that asks (privileges.h); 0: it does not.
 	 */
 	uint64_t proving;
+	bool door;  /* the connection is that of carve-web, for all of its calls (api_door.h) */
+	bool looks; /* `peer` is known by a cookie, and may look at the page alone */
 };
 
 /* The client's socket; it stays the server's. */

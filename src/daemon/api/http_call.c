@@ -235,8 +235,9 @@ bool http_call_begin(struct http_connection *c)
 	    http_target_parse(c->reader.target, c->reader.target_size, &c->target) == -ENOMEM)
 		return false;
 	/* A request may wait for long, and needs its target once. */
-	http_reader_free(&c->reader);
+	http_reader_drop_target(&c->reader);
 	c->call.path = http_target_path(&c->target);
+	c->call.looks = false;
 	return true;
 }
 

@@ -24,14 +24,14 @@
 
 struct job_mapping {
 	const struct sessions *sessions;
-	char dir[METRICS_PATH_SIZE]; /* the directory of the files; "": none are written */
-	uint64_t written;            /* the digest of the last change */
+	char dir[DOOR_PATH_SIZE]; /* the directory of the files; "": none are written */
+	uint64_t written;         /* the digest of the last change */
 	uint64_t tried_ns;
 	int error; /* -errno of the last change; 0: it was written */
 	/* The change that is being written; the thread's until it is done. */
 	uv_work_t work;
 	bool running;
-	char target[METRICS_PATH_SIZE];
+	char target[DOOR_PATH_SIZE];
 	uint64_t digest;
 	struct metrics_text text[GPUS_MAX];
 	uint32_t index[GPUS_MAX], count;

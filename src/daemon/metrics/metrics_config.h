@@ -10,32 +10,26 @@
 #pragma once
 
 #include <jansson.h>
-#include <netinet/in.h>
 #include <stdbool.h>
+
+#include "daemon/doors/door_config.h"
 
 struct error;
 
-#define METRICS_PATH_SIZE 256
 #define METRICS_READERS_DEFAULT "carve-metrics"
 
 struct metrics_config {
-	char listen[64]; /* "": nowhere */
-	char cert[METRICS_PATH_SIZE], key[METRICS_PATH_SIZE], client_ca[METRICS_PATH_SIZE];
-	char token_file[METRICS_PATH_SIZE];
+	struct door_config door;
 	char readers[64];
-	char job_mapping_dir[METRICS_PATH_SIZE];
+	char job_mapping_dir[DOOR_PATH_SIZE];
 };
 
 extern const struct metrics_config metrics_config_default;
 
 /* Reads the key's value. 0 with *ret; negative with *err, which names the key and a right value. */
 int metrics_config_read(const json_t *value, struct metrics_config *ret, struct error *err);
-/* The address of `listen`: "127.0.0.1:9400" or "[::1]:9400". 0 or -EINVAL. */
-int metrics_address(const char *listen, struct sockaddr_storage *ret, socklen_t *ret_size);
-/* Whether programs of this machine alone reach the address. */
-bool metrics_address_is_loopback(const struct sockaddr_storage *address);
 /* Whether a reader at the TCP socket proves who it is. A reader that does not sees no session. */
 static inline bool metrics_config_proves(const struct metrics_config *config)
 {
-	return config->client_ca[0] || config->token_file[0];
+	return config->door.client_ca[0] || config->door.token_file[0];
 }

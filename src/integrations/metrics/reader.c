@@ -2,15 +2,12 @@
  *
  * A reader passes through these states, and again from READS on with each further scrape:
  *
- *   SHAKES   the handshake of TLS, where it is configured
  *   READS    its request comes in
  *   WAITS    carved is asked for the page (upstream.c)
  *   WRITES   the answer goes out
  *
- * Nothing here waits: whatever would block goes on when the loop says that the socket is ready. A
- * reader that has not proved who it is has 10 s for its first request, and gives way to newer ones
- * when all places are taken. So programs that open connections keep no reader out that proves who
- * it is, unless they open them faster than the reader can send its request. */
+ * The connection itself is a visitor of the door (door/visitor.h). A reader that has not proved who
+ * it is has 10 s for its first request. */
 #include "integrations/metrics/reader.h"
 
 #include <errno.h>
@@ -25,63 +22,27 @@
 #include "base/macros.h"
 #include "daemon/host/log.h"
 #include "daemon/metrics/text.h"
+#include "integrations/door/tls.h"
+#include "integrations/door/visitor.h"
 #include "integrations/metrics/exporter.h"
 #include "integrations/metrics/request.h"
-#include "integrations/metrics/tls.h"
 #include "integrations/metrics/upstream.h"
 
 #define READ_BYTES 16384u
 
-enum reader_state { READER_SHAKES, READER_READS, READER_WAITS, READER_WRITES };
-
-struct reader {
-	struct exporter *exporter;
-	struct reader *next, *previous;
-	int fd;
-	uv_poll_t poll;
-	struct tls_session *tls;
-	enum reader_state state;
-	bool proved; /* a scrape of it was taken */
-	bool last;   /* no request follows */
-	uint64_t opened_ns, moved_ns;
-	struct request request;
-	char head[320];
-	size_t head_size, sent;
-	const char *words; /* the body, where it is no page */
-	struct page *page;
-};
-
-static void reader_go_on(struct reader *r);
-
-/* ---- the end ------------------------------------------------------------------------------- */
-
-static void on_closed(uv_handle_t *handle)
+static struct exporter *exporter_here(const struct reader *r)
 {
-	struct reader *r = handle->data;
-
-	close_fd(&r->fd);
-	free(r);
+	return exporter_of(r->visitor.door);
 }
 
-static void reader_close(struct reader *r)
-{
-	struct exporter *e = r->exporter;
+static void go_on(struct reader *r);
 
-	upstream_forget(e->upstream, r);
-	if (r->next)
-		r->next->previous = r->previous;
-	*(r->previous ? &r->previous->next : &e->readers) = r->next;
-	e->reader_count--;
+void reader_gone(struct visitor *visitor)
+{
+	struct reader *r = (struct reader *)visitor;
+
+	upstream_forget(exporter_here(r)->upstream, r);
 	upstream_page_release(steal_ptr(&r->page));
-	tls_session_free(steal_ptr(&r->tls));
-	uv_poll_stop(&r->poll);
-	uv_close((uv_handle_t *)&r->poll, on_closed);
-}
-
-static void reader_refuse(struct reader *r, enum refusal why)
-{
-	r->exporter->refused[why]++;
-	reader_close(r);
 }
 
 /* ---- answers ------------------------------------------------------------------------------- */
@@ -104,24 +65,24 @@ static void answer_begin(struct reader *r, unsigned status, const char *words, s
 static void page_answer(struct reader *r, struct page *page)
 {
 	if (page) {
-		r->exporter->scrapes++;
+		exporter_here(r)->scrapes++;
 		answer_begin(r, HTTP_STATUS_OK, NULL, page);
 	} else {
-		r->exporter->unanswered++;
+		exporter_here(r)->unanswered++;
 		answer_begin(r, HTTP_STATUS_SERVICE_UNAVAILABLE, "carved does not answer\n", NULL);
 	}
-	r->moved_ns = now_monotonic_ns();
+	r->visitor.moved_ns = now_monotonic_ns();
 }
 
 void reader_page(struct reader *r, struct page *page)
 {
 	page_answer(r, page);
-	reader_go_on(r);
+	go_on(r);
 }
 
 static bool token_is_right(const struct reader *r)
 {
-	const struct exporter *e = r->exporter;
+	const struct door *e = r->visitor.door;
 
 	return r->request.token_size == e->token_size &&
 	       !CRYPTO_memcmp(r->request.token, e->token, e->token_size);
@@ -130,9 +91,9 @@ static bool token_is_right(const struct reader *r)
 /* Counts a reader that may not see the page, and returns the words for it; NULL: it may. */
 static const char *refused_words(struct reader *r)
 {
-	struct exporter *e = r->exporter;
+	struct door *e = r->visitor.door;
 
-	if (e->config.client_ca[0] && !(r->tls && tls_session_proved(r->tls))) {
+	if (e->config.client_ca[0] && !(r->visitor.tls && tls_session_proved(r->visitor.tls))) {
 		e->refused[REFUSED_CERTIFICATE]++;
 		return "this takes a client certificate that metrics.tls.client_ca has signed\n";
 	}
@@ -149,7 +110,8 @@ static bool request_answer(struct reader *r)
 {
 	const struct request *request = &r->request;
 	const char *refused = request->step == REQUEST_READY ? refused_words(r) : NULL;
-	bool all = metrics_config_proves(&r->exporter->config);
+	const struct door_config *config = &r->visitor.door->config;
+	bool all = config->client_ca[0] || config->token_file[0];
 	struct page *page = NULL;
 
 	if (request->step == REQUEST_WRONG) {
@@ -162,10 +124,10 @@ static bool request_answer(struct reader *r)
 	} else if (request->parser.method != HTTP_GET && request->parser.method != HTTP_HEAD) {
 		answer_begin(r, HTTP_STATUS_METHOD_NOT_ALLOWED, "/metrics takes GET\n", NULL);
 	} else {
-		r->proved = true;
+		r->visitor.proved = true;
 		r->state = READER_WAITS;
-		uv_poll_stop(&r->poll);
-		if (!upstream_ask(r->exporter->upstream, r, all, &page))
+		visitor_rest(&r->visitor);
+		if (!upstream_ask(exporter_here(r)->upstream, r, all, &page))
 			return false;
 		page_answer(r, page);
 	}
@@ -174,44 +136,9 @@ static bool request_answer(struct reader *r)
 
 /* ---- the socket ---------------------------------------------------------------------------- */
 
-static void on_event(uv_poll_t *poll, int status, int events);
-
 static void await(struct reader *r, bool writes)
 {
-	if (uv_poll_start(&r->poll, writes ? UV_WRITABLE : UV_READABLE, on_event) < 0)
-		reader_close(r);
-}
-
-static ssize_t bytes_read(struct reader *r, void *data, size_t size, bool *writes)
-{
-	if (r->tls)
-		return tls_session_read(r->tls, data, size, writes);
-	ssize_t n = recv(r->fd, data, size, MSG_DONTWAIT);
-	return n < 0 ? -errno : n;
-}
-
-static ssize_t bytes_write(struct reader *r, const void *data, size_t size, bool *writes)
-{
-	*writes = true;
-	if (r->tls)
-		return tls_session_write(r->tls, data, size, writes);
-	ssize_t n = send(r->fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
-	return n < 0 ? -errno : n;
-}
-
-/* Whether the reader is there still, and can go on at once. */
-static bool shake(struct reader *r)
-{
-	bool writes = false;
-	int rc = tls_session_shake(r->tls, &writes);
-
-	if (rc == -EAGAIN)
-		await(r, writes);
-	else if (rc < 0)
-		reader_refuse(r, REFUSED_HANDSHAKE);
-	else
-		r->state = READER_READS;
-	return rc == 0;
+	visitor_await(&r->visitor, writes ? UV_WRITABLE : UV_READABLE);
 }
 
 /* Requests that are sent ahead are not answered: the connection ends after the first. */
@@ -220,17 +147,17 @@ static bool request_read(struct reader *r)
 	char data[READ_BYTES];
 	bool writes = false;
 	size_t taken;
-	ssize_t n = bytes_read(r, data, sizeof(data), &writes);
+	ssize_t n = visitor_read(&r->visitor, data, sizeof(data), &writes);
 
 	if (n == -EAGAIN || n == -EINTR) {
 		await(r, writes);
 		return false;
 	}
 	if (n <= 0) {
-		reader_close(r);
+		visitor_close(&r->visitor);
 		return false;
 	}
-	r->moved_ns = now_monotonic_ns();
+	r->visitor.moved_ns = now_monotonic_ns();
 	if (request_take(&r->request, data, (size_t)n, &taken) == REQUEST_MORE)
 		return true;
 	r->last = taken < (size_t)n;
@@ -257,24 +184,24 @@ static bool answer_write(struct reader *r)
 	size_t size;
 	const char *part = answer_part(r, &size);
 	bool writes = true;
-	ssize_t n = part ? bytes_write(r, part, size, &writes) : 0;
+	ssize_t n = part ? visitor_write(&r->visitor, part, size, &writes) : 0;
 
 	if (n == -EAGAIN || n == -EINTR) {
 		await(r, writes);
 		return false;
 	}
 	if (part && n <= 0) {
-		reader_close(r);
+		visitor_close(&r->visitor);
 		return false;
 	}
 	if (part) {
 		r->sent += (size_t)n;
-		r->moved_ns = now_monotonic_ns();
+		r->visitor.moved_ns = now_monotonic_ns();
 		return true;
 	}
 	upstream_page_release(steal_ptr(&r->page));
 	if (r->last) {
-		reader_close(r);
+		visitor_close(&r->visitor);
 		return false;
 	}
 	request_begin(&r->request);
@@ -283,90 +210,34 @@ static bool answer_write(struct reader *r)
 	return false;
 }
 
-static void reader_go_on(struct reader *r)
+static void go_on(struct reader *r)
 {
 	bool more = true;
 
 	while (more)
-		more = r->state == READER_SHAKES   ? shake(r)
-		       : r->state == READER_READS  ? request_read(r)
+		more = r->state == READER_READS    ? request_read(r)
 		       : r->state == READER_WRITES ? answer_write(r)
 						   : false;
 }
 
-static void on_event(uv_poll_t *poll, int status, int events)
+void reader_go_on(struct visitor *visitor)
 {
-	struct reader *r = poll->data;
+	struct reader *r = (struct reader *)visitor;
 
-	if (status < 0)
-		reader_close(r);
-	else
-		reader_go_on(r);
+	if (!r->begun)
+		request_begin(&r->request);
+	r->begun = true;
+	go_on(r);
 }
 
-/* ---- new ones, and old ones ---------------------------------------------------------------- */
-
-/* Makes a place where there is none. Where readers prove nothing, none of them is spared. */
-static bool place_make(struct exporter *e)
+bool reader_is_over(struct visitor *visitor, uint64_t now)
 {
-	bool proves = metrics_config_proves(&e->config);
-	struct reader *oldest = NULL;
+	const struct reader *r = (const struct reader *)visitor;
 
-	if (e->reader_count < READERS_MAX)
+	if (r->state == READER_WRITES && now - visitor->moved_ns > READER_PROOF_NS) {
+		visitor->door->refused[REFUSED_SLOW]++;
 		return true;
-	for (struct reader *r = e->readers; r; r = r->next)
-		oldest = r->proved && proves ? oldest : r;
-	if (oldest)
-		reader_refuse(oldest, REFUSED_FULL);
-	else
-		e->refused[REFUSED_FULL]++;
-	return oldest;
-}
-
-void reader_open(struct exporter *e, int fd)
-{
-	struct reader *r = place_make(e) ? calloc(1, sizeof(*r)) : NULL;
-
-	if (!r || uv_poll_init(&e->loop, &r->poll, fd) < 0) {
-		free(r);
-		close(fd);
-		return;
 	}
-	r->exporter = e;
-	r->fd = fd;
-	r->next = e->readers;
-	r->poll.data = r;
-	r->opened_ns = r->moved_ns = now_monotonic_ns();
-	r->state = e->tls ? READER_SHAKES : READER_READS;
-	if (r->next)
-		r->next->previous = r;
-	e->readers = r;
-	e->reader_count++;
-	request_begin(&r->request);
-	if (e->tls && !(r->tls = tls_session_new(e->tls, fd)))
-		reader_close(r);
-	else
-		await(r, false);
-}
-
-void readers_tick(struct exporter *e)
-{
-	uint64_t now = now_monotonic_ns();
-
-	for (struct reader *r = e->readers, *next; r; r = next) {
-		next = r->next;
-		bool idle = r->proved && r->state == READER_READS;
-		bool slow = r->state == READER_WRITES && now - r->moved_ns > READER_PROOF_NS;
-
-		if (slow || (!r->proved && now - r->opened_ns > READER_PROOF_NS))
-			reader_refuse(r, REFUSED_SLOW);
-		else if (idle && now - r->moved_ns > READER_SILENCE_NS)
-			reader_close(r);
-	}
-}
-
-void readers_close(struct exporter *e)
-{
-	while (e->readers)
-		reader_close(e->readers);
+	return visitor->proved && r->state == READER_READS &&
+	       now - visitor->moved_ns > READER_SILENCE_NS;
 }

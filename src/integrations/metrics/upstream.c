@@ -5,13 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/macros.h"
-#include "base/trust.h"
 #include "daemon/host/log.h"
 #include "daemon/metrics/text.h"
 #include "http/http_ask.h"
@@ -80,7 +78,7 @@ static void refusals_write(const struct exporter *e, struct metrics_text *text)
 
 		metrics_label(&label, 0, "reason", reasons[i]);
 		if (!label.failed)
-			metrics_sample(text, &family, label.data, label.size, e->refused[i]);
+			metrics_sample(text, &family, label.data, label.size, e->door.refused[i]);
 		metrics_text_free(&label);
 	}
 }
@@ -97,7 +95,7 @@ static void own_metrics_write(const struct exporter *e, struct metrics_text *tex
 		"carve_metrics_unanswered_total",
 		"Scrapes of the TCP socket that the daemon did not answer.", METRICS_PLAIN, true};
 
-	metrics_single(text, &connections, e->reader_count);
+	metrics_single(text, &connections, e->door.visitor_count);
 	metrics_single(text, &scrapes, e->scrapes);
 	metrics_single(text, &unanswered, e->unanswered);
 	refusals_write(e, text);
@@ -140,7 +138,7 @@ static void failed(struct question *q, const char *why)
 {
 	if (!q->upstream->logged)
 		log_event(LOG_WARNING, "metrics.unanswered socket=%s error=\"%s\"",
-			  q->upstream->exporter->socket, why);
+			  q->upstream->exporter->door.socket, why);
 	q->upstream->logged = true;
 	asking_end(q);
 	upstream_page_release(steal_ptr(&q->page));
@@ -221,33 +219,16 @@ static void on_event(uv_poll_t *poll, int status, int events)
 		failed(q, strerrordesc_np(-rc));
 }
 
-/* 0 or -errno. */
-static int connection_make(struct question *q)
-{
-	const char *path = q->upstream->exporter->socket;
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	uid_t uid;
-
-	if (strlen(path) >= sizeof(address.sun_path))
-		return -ENAMETOOLONG;
-	memcpy(address.sun_path, path, strlen(path) + 1);
-	q->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (q->fd < 0)
-		return -errno;
-	if (connect(q->fd, (struct sockaddr *)&address, sizeof(address)) < 0)
-		return -errno;
-	return server_check(q->fd, path, 0, &uid);
-}
-
 static int question_begin(struct question *q)
 {
 	q->asked_ns = now_monotonic_ns();
 	http_ask_begin(&q->ask, ANSWER_BYTES_MAX);
 	q->head_size = http_ask_head(q->head, sizeof(q->head), "GET", q->path, 0);
 	q->head_sent = 0;
-	int rc = connection_make(q);
-	if (rc == 0)
-		rc = uv_poll_init(&q->upstream->exporter->loop, &q->poll, q->fd);
+	q->fd = door_connect(&q->upstream->exporter->door);
+	int rc = q->fd;
+	if (rc >= 0)
+		rc = uv_poll_init(&q->upstream->exporter->door.loop, &q->poll, q->fd);
 	if (rc < 0)
 		return rc;
 	q->open = true;

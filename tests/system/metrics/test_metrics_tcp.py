@@ -16,14 +16,9 @@ from conftest import BUILD, clean_env, run, wait_until
 from daemon_client import GIB
 from metrics_text import Metrics, assert_promtool_takes
 from own_daemon import daemon, make_daemon  # noqa: F401: fixtures
+from tcp_door import Authority, context_of, free_port
 
 TOKEN = "0123456789abcdef0123456789abcdef"
-
-
-def free_port(family=socket.AF_INET, host="127.0.0.1"):
-    with socket.socket(family) as s:
-        s.bind((host, 0))
-        return s.getsockname()[1]
 
 
 class Exporter:
@@ -86,40 +81,9 @@ def make_exporter(tmp_path):
         exporter.close()
 
 
-def openssl(*words):
-    done = run(["openssl", *words])
-    assert done.returncode == 0, done.stderr
-
-
-class Authority:
-    """Certificates by the openssl command: Authority(dir).issue("server") -> (cert, key)."""
-
-    def __init__(self, dir, name="ca"):
-        dir.mkdir(exist_ok=True)
-        self.dir, self.cert, self.key = dir, dir / f"{name}.crt", dir / f"{name}.key"
-        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", f"/CN={name}",
-                "-keyout", self.key, "-out", self.cert)
-
-    def issue(self, name):
-        cert, key, request = (self.dir / f"{name}.{ending}" for ending in ("crt", "key", "csr"))
-        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}", "-keyout", key, "-out", request)
-        names = self.dir / "names"
-        names.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-        openssl("x509", "-req", "-in", request, "-CA", self.cert, "-CAkey", self.key, "-CAcreateserial", "-days", "2", "-extfile", names,
-                "-out", cert)
-        return str(cert), str(key)
-
-
 @pytest.fixture
 def authority(tmp_path):
     return Authority(tmp_path / "ca")
-
-
-def context_of(authority, client=None):
-    context = ssl.create_default_context(cafile=authority.cert)
-    if client:
-        context.load_cert_chain(*client)
-    return context
 
 
 def secret(path, text=TOKEN):

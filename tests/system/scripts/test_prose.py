@@ -121,7 +121,7 @@ def test_help_names_things_and_amounts():
     assert {verb: lines for verb, lines in wrong.items() if lines} == {}
 
 
-@pytest.mark.parametrize("program", ["carved", "carve-hook", "carve-kubernetes", "carve-metrics"])
+@pytest.mark.parametrize("program", ["carved", "carve-hook", "carve-kubernetes", "carve-metrics", "carve-web"])
 def test_help_of_other_programs_names_things_and_amounts(program):
     text = subprocess.run([str(BUILD / program), "--help"], capture_output=True, text=True, env=clean_env(), check=True).stdout
     assert re.search(r"^  --\S+", text, re.M)

@@ -6,12 +6,12 @@
 #include <sys/types.h>
 
 struct error;
-struct metrics_config;
+struct door_config;
 struct tls;         /* certificate, key, and whom it believes */
 struct tls_session; /* one connection's */
 
-/* Reads the files that the configuration names. 0 or negative with *err. */
-int tls_new(const struct metrics_config *config, struct tls **ret, struct error *err);
+/* Reads the files that the configuration names under the key `of`. 0 or negative with *err. */
+int tls_new(const struct door_config *config, const char *of, struct tls **ret, struct error *err);
 /* Takes NULL. Sessions that use it go on. */
 void tls_free(struct tls *tls);
 /* The socket stays the caller's. NULL: no memory. */

@@ -1,4 +1,4 @@
-#include "integrations/metrics/tls.h"
+#include "integrations/door/tls.h"
 
 #include <errno.h>
 #include <openssl/err.h>
@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/macros.h"
-#include "daemon/metrics/metrics_config.h"
+#include "daemon/doors/door_config.h"
 
 struct tls {
 	SSL_CTX *context;
@@ -19,7 +19,7 @@ struct tls_session {
 	bool asked;
 };
 
-static int tls_error(struct error *err, const char *key, const char *path)
+static int tls_error(struct error *err, const char *of, const char *key, const char *path)
 {
 	char why[160] = "it cannot be used";
 	unsigned long code = ERR_peek_last_error();
@@ -27,7 +27,7 @@ static int tls_error(struct error *err, const char *key, const char *path)
 	if (code)
 		ERR_error_string_n(code, why, sizeof(why));
 	ERR_clear_error();
-	return error_set(err, EXIT_CODE_USAGE, "metrics.tls.%s: %.200s: %s", key, path, why);
+	return error_set(err, EXIT_CODE_USAGE, "%s.tls.%s: %.200s: %s", of, key, path, why);
 }
 
 /* A key that has a passphrase is not asked for one. */
@@ -36,19 +36,20 @@ static int on_passphrase(char *buf, int size, int writes, void *arg)
 	return -1;
 }
 
-static int files_load(SSL_CTX *context, const struct metrics_config *config, struct error *err)
+static int files_load(SSL_CTX *context, const struct door_config *config, const char *of,
+		      struct error *err)
 {
 	if (SSL_CTX_use_certificate_chain_file(context, config->cert) != 1)
-		return tls_error(err, "cert", config->cert);
+		return tls_error(err, of, "cert", config->cert);
 	if (SSL_CTX_use_PrivateKey_file(context, config->key, SSL_FILETYPE_PEM) != 1 ||
 	    SSL_CTX_check_private_key(context) != 1)
-		return tls_error(err, "key", config->key);
+		return tls_error(err, of, "key", config->key);
 	if (!config->client_ca[0])
 		return 0;
 	STACK_OF(X509_NAME) *names = SSL_load_client_CA_file(config->client_ca);
 	if (!names || SSL_CTX_load_verify_file(context, config->client_ca) != 1) {
 		sk_X509_NAME_pop_free(names, X509_NAME_free);
-		return tls_error(err, "client_ca", config->client_ca);
+		return tls_error(err, of, "client_ca", config->client_ca);
 	}
 	SSL_CTX_set_client_CA_list(context, names);
 	/* A reader without a certificate gets an answer of HTTP. */
@@ -56,7 +57,7 @@ static int files_load(SSL_CTX *context, const struct metrics_config *config, str
 	return 0;
 }
 
-int tls_new(const struct metrics_config *config, struct tls **ret, struct error *err)
+int tls_new(const struct door_config *config, const char *of, struct tls **ret, struct error *err)
 {
 	SSL_CTX *context = SSL_CTX_new(TLS_server_method());
 	struct tls *tls = calloc(1, sizeof(*tls));
@@ -75,7 +76,7 @@ int tls_new(const struct metrics_config *config, struct tls **ret, struct error 
 					  SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
 					  SSL_MODE_RELEASE_BUFFERS);
 	SSL_CTX_set_default_passwd_cb(context, on_passphrase);
-	int rc = files_load(context, config, err);
+	int rc = files_load(context, config, of, err);
 	if (rc < 0) {
 		SSL_CTX_free(context);
 		free(tls);
