@@ -6,15 +6,6 @@
 
 #include "base/utf8.h"
 
-static bool is_fit(uint32_t character)
-{
-	return character >= 0x20 && !(character >= 0x7f && character <= 0x9f) &&
-	       !(character >= 0x200e && character <= 0x200f) &&
-	       !(character >= 0x2028 && character <= 0x202e) &&
-	       !(character >= 0x2066 && character <= 0x2069) && character != 0x61c &&
-	       character != 0xfeff;
-}
-
 char *clean_text(const char *text, char *buf, size_t size)
 {
 	const char *at = text ? text : "";
@@ -23,7 +14,7 @@ char *clean_text(const char *text, char *buf, size_t size)
 	while (*at) {
 		uint32_t character = 0;
 		size_t length = utf8_take(at, &character);
-		bool fit = length && is_fit(character);
+		bool fit = length && !utf8_is_control(character);
 		size_t taken = fit ? length : 1;
 
 		if (used + taken >= size)

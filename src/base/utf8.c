@@ -1,6 +1,6 @@
 #include "base/utf8.h"
 
-#include <stdbool.h>
+#include "base/macros.h"
 
 size_t utf8_take(const char *begin, uint32_t *ret)
 {
@@ -25,4 +25,22 @@ size_t utf8_take(const char *begin, uint32_t *ret)
 			       : 0;
 	}
 	return 0;
+}
+
+bool utf8_is_control(uint32_t character)
+{
+	static const struct {
+		uint32_t first, last;
+	} controls[] = {{0, 0x1f},         /* C0 */
+			{0x7f, 0x9f},      /* DELETE and C1 */
+			{0x61c, 0x61c},    /* ARABIC LETTER MARK */
+			{0x200b, 0x200f},  /* ZERO WIDTH SPACE to RIGHT-TO-LEFT MARK */
+			{0x2028, 0x202e},  /* LINE SEPARATOR to RIGHT-TO-LEFT OVERRIDE */
+			{0x2066, 0x2069},  /* the isolates */
+			{0xfeff, 0xfeff}}; /* ZERO WIDTH NO-BREAK SPACE */
+
+	for (size_t i = 0; i < ARRAY_SIZE(controls); i++)
+		if (controls[i].first <= character && character <= controls[i].last)
+			return true;
+	return false;
 }

@@ -1,6 +1,7 @@
 /* Characters of UTF-8. libc only. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -8,3 +9,8 @@
  * the character's number. 0: these bytes are no character. Overlong forms, surrogates and numbers
  * above U+10FFFF are none. */
 size_t utf8_take(const char *text, uint32_t *ret);
+
+/* Whether a character is none that is shown: a control character (C0, DELETE, C1), or one that
+ * changes how a terminal shows others (of no width, separators of lines, marks, overrides and
+ * isolates of direction). */
+bool utf8_is_control(uint32_t character);

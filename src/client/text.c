@@ -6,18 +6,13 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/utf8.h"
 
 /* Bytes of a UTF-8 character. */
 #define CHARACTER_MOST 4
 
 /* So deep jansson reads; a recursion of ours ends there. */
 #define DEPTH_MOST 2048
-
-/* Characters beyond C1 that change how others are shown: ZERO WIDTH SPACE to RIGHT-TO-LEFT MARK;
- * LINE SEPARATOR to RIGHT-TO-LEFT OVERRIDE; the isolates; ZERO WIDTH NO-BREAK SPACE. */
-static const struct {
-	uint32_t first, last;
-} formats[] = {{0x200b, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069}, {0xfeff, 0xfeff}};
 
 /* The length of a well-formed character, from its first byte. */
 static size_t lead_length(const char *text)
@@ -27,38 +22,14 @@ static size_t lead_length(const char *text)
 	return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
 }
 
-/* Length of the UTF-8 character that `size` bytes begin with; 0: they begin with none. */
-static size_t character_length(const char *text, size_t size)
+/* Length of the UTF-8 character that `size` bytes begin with, and the character; 0: they begin with
+ * none. */
+static size_t character_take(const char *text, size_t size, uint32_t *ret)
 {
-	size_t length = lead_length(text);
-	json_t *valid;
+	char begin[CHARACTER_MOST + 1] = "";
 
-	if (size < length)
-		return 0;
-	valid = json_stringn(text, length); /* knows what is well-formed */
-	json_decref(valid);
-	return valid ? length : 0;
-}
-
-/* The code point of a well-formed character. */
-static uint32_t character_code(const char *text, size_t length)
-{
-	static const unsigned char lead_bits[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
-	uint32_t code = (unsigned char)text[0] & lead_bits[length];
-
-	for (size_t i = 1; i < length; i++)
-		code = code << 6 | ((unsigned char)text[i] & 0x3f);
-	return code;
-}
-
-static bool is_control(const char *text, size_t length)
-{
-	uint32_t code = character_code(text, length);
-	bool found = code < ' ' || (code >= 0x7f && code < 0xa0);
-
-	for (size_t i = 0; i < ARRAY_SIZE(formats); i++)
-		found |= formats[i].first <= code && code <= formats[i].last;
-	return found;
+	memcpy(begin, text, MIN(size, (size_t)CHARACTER_MOST));
+	return utf8_take(begin, ret);
 }
 
 const char *text_escape(const char *text, bool controls, char *buf)
@@ -66,9 +37,10 @@ const char *text_escape(const char *text, bool controls, char *buf)
 	char *to = buf;
 
 	while (*text) {
-		size_t length = character_length(text, strnlen(text, CHARACTER_MOST));
+		uint32_t character = 0;
+		size_t length = utf8_take(text, &character);
 
-		if (length && !(controls && is_control(text, length))) {
+		if (length && !(controls && utf8_is_control(character))) {
 			to = mempcpy(to, text, length);
 			text += length;
 			continue;
@@ -92,9 +64,9 @@ static bool is_cut(const char *text, size_t size)
 	return cut;
 }
 
-static bool is_shown(const char *text, size_t length)
+static bool is_shown(uint32_t character)
 {
-	return length && (*text == '\n' || *text == '\t' || !is_control(text, length));
+	return character == '\n' || character == '\t' || !utf8_is_control(character);
 }
 
 size_t text_escape_part(const char *part, size_t size, bool last, char *buf, size_t *ret_size)
@@ -103,9 +75,10 @@ size_t text_escape_part(const char *part, size_t size, bool last, char *buf, siz
 	char *to = buf;
 
 	while (at < end && (last || !is_cut(at, (size_t)(end - at)))) {
-		size_t length = character_length(at, (size_t)(end - at));
+		uint32_t character = 0;
+		size_t length = character_take(at, (size_t)(end - at), &character);
 
-		if (is_shown(at, length)) {
+		if (length && is_shown(character)) {
 			to = mempcpy(to, at, length);
 			at += length;
 			continue;
@@ -124,9 +97,16 @@ size_t text_escape_part(const char *part, size_t size, bool last, char *buf, siz
 /* A text is well-formed and has no NUL, as jansson read it. */
 static bool is_clean(const char *text)
 {
-	while (*text && !is_control(text, lead_length(text)))
-		text += lead_length(text);
-	return !*text;
+	uint32_t character;
+
+	while (*text) {
+		size_t length = utf8_take(text, &character);
+
+		if (!length || utf8_is_control(character))
+			return false;
+		text += length;
+	}
+	return true;
 }
 
 /* With a '?' for each control character. NULL: no memory. */
@@ -140,13 +120,14 @@ static json_t *text_cleaned(json_t *text)
 	if (!clean)
 		return NULL;
 	while (*from) {
-		size_t length = lead_length(from);
+		uint32_t character = 0;
+		size_t length = utf8_take(from, &character);
 
-		if (is_control(from, length))
+		if (!length || utf8_is_control(character))
 			*to++ = '?';
 		else
 			to = mempcpy(to, from, length);
-		from += length;
+		from += MAX(length, 1);
 	}
 	*to = '\0';
 	json_t *cleaned = json_string(clean);

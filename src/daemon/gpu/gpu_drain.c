@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "daemon/gpu/pool.h"
 #include "daemon/host/names.h"
 #include "daemon/host/unrecorded.h"
@@ -43,29 +44,18 @@ const struct store_drain *gpu_drain_of(const struct pool *pool, uint32_t gpu)
 	return gpu_drain_find(&pool->drains, pool->gpu[gpu].info.uuid_text);
 }
 
-/* Characters of UTF-8 that change how a terminal shows others, by their first bytes: C1, the marks
- * and overrides of direction, the isolates, ZERO WIDTH NO-BREAK SPACE. */
-static bool is_control(const unsigned char *c)
-{
-	if (c[0] < ' ' || c[0] == 0x7f)
-		return true;
-	if (c[0] == 0xc2)
-		return c[1] < 0xa0;
-	if (c[0] == 0xe2 && c[1] == 0x80)
-		return (c[2] >= 0x8b && c[2] <= 0x8f) || (c[2] >= 0xa8 && c[2] <= 0xae);
-	if (c[0] == 0xe2 && c[1] == 0x81)
-		return c[2] >= 0xa6 && c[2] <= 0xa9;
-	return c[0] == 0xef && c[1] == 0xbb && c[2] == 0xbf;
-}
-
 bool gpu_drain_reason_is_valid(const char *reason)
 {
-	size_t length = strlen(reason);
+	size_t length;
 
-	for (size_t i = 0; i < length; i++)
-		if (is_control((const unsigned char *)&reason[i]))
+	for (const char *at = reason; *at; at += length) {
+		uint32_t character;
+
+		length = utf8_take(at, &character);
+		if (!length || utf8_is_control(character))
 			return false;
-	return reason[strspn(reason, " ")] && length < DRAIN_REASON_SIZE;
+	}
+	return reason[strspn(reason, " ")] && strlen(reason) < DRAIN_REASON_SIZE;
 }
 
 int gpu_drains_put(struct gpu_drains *drains, struct store *store, const struct store_drain *rows,
