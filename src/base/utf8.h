@@ -10,7 +10,6 @@
  * above U+10FFFF are none. */
 size_t utf8_take(const char *text, uint32_t *ret);
 
-/* Whether a character is none that is shown: a control character (C0, DELETE, C1), or one that
- * changes how a terminal shows others (of no width, separators of lines, marks, overrides and
- * isolates of direction). */
+/* Whether a character is not to be shown. It is a control character (C0, DELETE, C1), or changes
+ * how a terminal shows others: it has no width, separates lines, or changes the direction. */
 bool utf8_is_control(uint32_t character);

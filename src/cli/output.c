@@ -15,9 +15,9 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "base/text_escape.h"
 #include "base/units.h"
 #include "cli/columns.h"
-#include "client/text.h"
 
 /* The number of links that the kernel follows. */
 #define LINKS_MOST 40

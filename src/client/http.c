@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/macros.h"
+#include "base/text_escape.h"
 #include "client/text.h"
 #include "http/http_ask.h"
 #include "slice/runtime_dir.h"

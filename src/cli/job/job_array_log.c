@@ -15,11 +15,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/text_escape.h"
 #include "cli/job/job_log.h"
 #include "cli/job/jobs.h"
 #include "client/client.h"
 #include "client/sessions.h"
-#include "client/text.h"
 #include "proto/shim.h"
 
 /* While logs are followed, they are looked at this often. */

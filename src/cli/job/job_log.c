@@ -13,12 +13,12 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/text_escape.h"
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/job/jobs.h"
 #include "client/client.h"
 #include "client/sessions.h"
-#include "client/text.h"
 #include "proto/shim.h"
 
 /* While a log is followed, it is read this often. */

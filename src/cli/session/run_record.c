@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "base/macros.h"
+#include "base/text_escape.h"
 #include "cli/cli.h"
 #include "client/client.h"
-#include "client/text.h"
 
 /* The daemon takes as many bytes. */
 #define COMMAND_MOST 255
