@@ -299,8 +299,12 @@ static int log_open(struct record_place *place, char path[static PATH_MAX])
 
 	snprintf(path, PATH_MAX, "%s/%s" SHIM_LOG, place->dir, place->name);
 	for (;;) {
-		int fd = record_file_open(place, SHIM_LOG, 0600);
+		int fd = record_file_open(place, SHIM_LOG, 0644);
 
+		/* The daemon shows it to its user (GET /v1/jobs/log). The directory is closed to
+		 * all others, so the job's own umask is not for this file. */
+		if (fd >= 0)
+			(void)fchmod(fd, 0644);
 		if (fd != -ENOENT || now_monotonic_ns() >= end)
 			return fd;
 		if (record_directory_renew(place) < 0)

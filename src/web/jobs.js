@@ -9,9 +9,11 @@ function ran(job, now) {
   return since(job.started, job.ended ? Date.parse(job.ended) : now);
 }
 
-function logs(job) {
-  const details = el("details", { "data-job": job.id }, el("summary", { text: "log", "data-key": `log-${job.id}` }), el("pre", { text: `carve job logs ${job.id}` }));
-  return job.log ? details : "-";
+// A job that has begun has a log, which the page opens.
+function name(job) {
+  const words = [el("b", { text: job.id }), ` ${job.name}`];
+  return el("span", {}, job.log ? el("button", { type: "button", class: "job", title: "Show its log", "data-job": job.id, "data-key": `job-${job.id}` }, ...words)
+    : el("span", {}, ...words), el("br"), el("span", { class: "soft small", text: job.user || "" }));
 }
 
 export function queues(list, jobs, now) {
@@ -23,13 +25,12 @@ export function queues(list, jobs, now) {
     { title: "Why it waits", cell: (q) => q.reason || (q.agent ? "" : "no agent serves it"), all: true },
   ], list, "Queues") : none("No queue has an agent or a job.");
   const right = jobs.length ? table([
-    { title: "Job", cell: (j) => el("span", {}, el("b", { text: j.id }), ` ${j.name}`, el("br"), el("span", { class: "soft small", text: j.user || "" })), all: true },
+    { title: "Job", cell: name, all: true },
     { title: "Queue", cell: (j) => j.queue },
     { title: "State", cell: (j) => badge(j.exit_code ? `${j.state} ${j.exit_code}` : j.state, KIND[j.state]) },
     { title: "Memory", number: true, cell: (j) => (j.granted_bytes ? size(j.granted_bytes.reduce((a, b) => a + b, 0)) : j.size || "-") },
     { title: "Ran", number: true, cell: (j) => ran(j, now) },
     { title: "Why", cell: (j) => j.reason || "", all: true },
-    { title: "Log", cell: logs },
   ], jobs, "Jobs") : none("No job is in the queues. `carve enqueue --queue NAME -- CMD` adds a job.");
   return [el("div", { class: "two" }, el("div", {}, left), el("div", {}, right))];
 }

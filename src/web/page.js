@@ -6,13 +6,14 @@ import { el, put } from "./dom.js";
 import { gpus } from "./gpus.js";
 import { queues } from "./jobs.js";
 import { keep, leases } from "./leases.js";
+import { close as closeLog, follow, open as openLog } from "./log.js";
 import { report } from "./report.js";
 import { slices, waiting } from "./slices.js";
 import { percent, size } from "./units.js";
 
 const $ = (id) => document.getElementById(id);
 const REPORT_EVERY_MS = 60000, JOBS_SHOWN = 100;
-let latest = null, reportAt = 0, asking = false, again = false, source = null, newsAt = 0;
+let latest = null, reportAt = 0, asking = false, again = false, source = null, newsAt = 0, pressed = false;
 
 async function get(path) {
   const answer = await fetch(path, { headers: { Accept: "application/json" }, cache: "no-store" });
@@ -65,6 +66,7 @@ async function look() {
   status("live", "live");
   tell(null);
   draw();
+  follow(get);
 }
 
 // One look at a time; news that come meanwhile are looked at after it.
@@ -104,7 +106,8 @@ function figures(data) {
 
 function draw() {
   const data = latest, now = Date.now(), word = $("filter").value.trim().toLowerCase();
-  if (!data) return;
+  // A pressed element stays in its place until the click has been dealt with.
+  if (!data || pressed) return;
   const fits = (s) => !word || [s.id, s.name, s.owner, s.state, ...s.gpus.map((g) => `${g.index} ${g.name}`)].join(" ").toLowerCase().includes(word);
   const fitsJob = (j) => !word || [j.id, j.name, j.queue, j.user, j.state].join(" ").toLowerCase().includes(word);
   const shown = data.sessions.filter(fits), held = shown.filter((s) => s.state !== "waiting");
@@ -141,6 +144,25 @@ function theme() {
   try { localStorage.setItem("theme", document.documentElement.dataset.theme); } catch { /* The choice holds for this page alone. */ }
 }
 
+function showLog(event) {
+  const job = event.target.closest("[data-job]")?.dataset.job;
+  if (!job) return;
+  openLog(job);
+  follow(get);
+}
+
+// The job has the focus again.
+function leaveLog() {
+  $("queues").querySelector(`[data-key="job-${CSS.escape(closeLog())}"]`)?.focus();
+}
+
+function release() {
+  setTimeout(() => {
+    pressed = false;
+    draw();
+  });
+}
+
 function key(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.target === $("filter")) {
@@ -151,7 +173,9 @@ function key(event) {
     }
     return;
   }
-  if (event.key === "/") {
+  if (event.key === "Escape" && !$("log").hidden) {
+    leaveLog();
+  } else if (event.key === "/") {
     event.preventDefault();
     $("filter").focus();
   } else if (event.key === "t") {
@@ -166,6 +190,11 @@ function key(event) {
 try { document.documentElement.dataset.theme = localStorage.getItem("theme") || ""; } catch { /* The system's choice holds. */ }
 $("theme").addEventListener("click", theme);
 $("filter").addEventListener("input", draw);
+$("queues").addEventListener("click", showLog);
+$("log-close").addEventListener("click", leaveLog);
+document.addEventListener("pointerdown", () => { pressed = true; });
+document.addEventListener("pointerup", release);
+document.addEventListener("pointercancel", release);
 document.addEventListener("keydown", key);
 document.addEventListener("visibilitychange", () => {
   listen();

@@ -104,6 +104,8 @@ def test_users_see_counts_of_others_and_nothing_else(jobs):
     assert lab.carve(BOB, "job", "rerun", id).returncode == 5
     assert lab.carve_json(BOB, "job", "list") == []
     assert lab.run(BOB, "cat", log).returncode != 0
+    for uid, seen in ((ALICE, "secret\n"), (ROOT, "secret\n"), (BOB, None)):
+        assert log_over_http(lab, uid, id).get("text") == seen, uid
     assert [q["running"] for q in lab.carve_json(BOB, "queue", "list")] == [1, 0]
     shims = [p for p in pathlib.Path("/proc").iterdir() if p.name.isdigit() and str(log.parent) in cmdline(p)]
     assert len(shims) == 1 and shims[0].stat().st_uid == ALICE
@@ -112,6 +114,18 @@ def test_users_see_counts_of_others_and_nothing_else(jobs):
     assert lab.carve(ROOT, "job", "cancel", id).returncode == 0
     assert jobs.ended(ALICE, id)["state"] == "cancelled"
     assert lab.carve(ALICE, "job", "rerun", id).returncode == 0
+
+
+def log_over_http(lab, uid, id):
+    return json.loads(lab.run(uid, "curl", "-s", "--unix-socket", lab.runtime / "carved.sock", f"http://localhost/v1/jobs/log/{id}").stdout)
+
+
+def test_the_daemon_shows_a_log_whatever_umask_the_job_has(jobs):
+    lab = jobs.lab
+    done = lab.run(ALICE, "sh", "-c", f"umask 077; exec {CARVE} enqueue --queue half -- sh -c 'umask; echo mine'", cwd=lab.home(ALICE))
+    id = done.stdout.strip()
+    assert jobs.ended(ALICE, id)["state"] == "done"
+    assert log_over_http(lab, ALICE, id)["text"] == "0077\nmine\n"
 
 
 def cmdline(entry):

@@ -48,7 +48,8 @@ class Browser:
 
     def press(self, keys):
         for key in keys:
-            self.devtools("Input.dispatchKeyEvent", type="keyDown", key=key, text=key if len(key) == 1 else "")
+            text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
+            self.devtools("Input.dispatchKeyEvent", type="keyDown", key=key, text=text)
             self.devtools("Input.dispatchKeyEvent", type="keyUp", key=key)
 
     def picture(self):

@@ -130,6 +130,7 @@ static const struct route routes[] = {
 	{"POST", "/v1/jobs", false, false, api_post_job},
 	{"GET", "/v1/jobs/events", false, false, api_get_job_events},
 	{"GET", "/v1/jobs/ends", false, false, api_get_job_ends},
+	{"GET", "/v1/jobs/log/", true, false, api_get_job_log, .page = true},
 	{"GET", "/v1/jobs/", true, false, api_get_job},
 	{"POST", "/v1/jobs/", true, false, api_post_job_again},
 	{"PATCH", "/v1/jobs/", true, false, api_patch_job},

@@ -16,6 +16,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -169,6 +170,43 @@ ssize_t job_file_read(const struct queues *q, const struct job_record *record, c
 		return -EFBIG;
 	text[n] = '\0';
 	return n;
+}
+
+/* File systems that have no such read keep their files in memory, or are not waited for here alone.
+ */
+static ssize_t read_from_memory(int fd, char *bytes, size_t size, int64_t from)
+{
+	struct iovec room = {bytes, size};
+	ssize_t n = preadv2(fd, &room, 1, from, RWF_NOWAIT);
+
+	if (n < 0 && errno == EOPNOTSUPP)
+		n = pread(fd, bytes, size, from);
+	if (n < 0 && errno == EAGAIN) {
+		(void)posix_fadvise(fd, from, (off_t)size, POSIX_FADV_WILLNEED);
+		n = 0;
+	}
+	return n < 0 ? -errno : n;
+}
+
+int job_file_read_part(const struct queues *q, const struct job_record *record, const char *suffix,
+		       struct job_file_part *part)
+{
+	struct stat st = {0};
+	cleanup_close int fd = file_open(q, record, suffix);
+
+	if (fd < 0 && fd != -ENOENT)
+		return fd;
+	if (fd >= 0 && fstat(fd, &st) < 0)
+		return -errno;
+	int64_t from = part->from < 0 ? st.st_size - (int64_t)part->size : part->from;
+	from = MIN(MAX(from, 0), st.st_size);
+	ssize_t n = fd < 0 ? 0 : read_from_memory(fd, part->bytes, part->size, from);
+	if (n < 0)
+		return (int)n;
+	part->from = from;
+	part->length = st.st_size;
+	part->size = (size_t)n;
+	return 0;
 }
 
 bool job_file_is_locked(const struct queues *q, const struct job_record *record, const char *suffix)

@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -24,6 +25,18 @@ int64_t job_files_last(const struct queues *q);
  * `size`). */
 ssize_t job_file_read(const struct queues *q, const struct job_record *record, const char *suffix,
 		      char *text, size_t size);
+/* A part of a file: `size` bytes from `from` on, in all `length`. It is asked for with `bytes` of
+ * the caller's that have room for `size`; `from` < 0: the last part. */
+struct job_file_part {
+	int64_t from, length;
+	char *bytes;
+	size_t size;
+};
+/* Likewise reads a part of a file of any length. It never waits for a disk: bytes that are not in
+ * memory are left out of the part, and are read meanwhile. A file that is not there has no bytes.
+ * 0 or -errno. */
+int job_file_read_part(const struct queues *q, const struct job_record *record, const char *suffix,
+		       struct job_file_part *part);
 /* Whether a process holds a lock (flock) of such a file. */
 bool job_file_is_locked(const struct queues *q, const struct job_record *record,
 			const char *suffix);

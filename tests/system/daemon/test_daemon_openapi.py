@@ -101,6 +101,7 @@ def test_answers_of_queues_are_those_of_the_file(daemon):
     assert {"cancelled", "queued"} <= {j["state"] for j in listed}
     for path in ("/v1/jobs?part=", "/v1/jobs?ended=1&before="):
         assert len(check(daemon.call("GET", path), "/v1/jobs", "get")["jobs"]) >= 1
+    assert check(daemon.call("GET", f"/v1/jobs/log/{one}_0"), "/v1/jobs/log/{id}", "get")["text"] == ""
     assert check(daemon.call("GET", f"/v1/jobs/{one}?part="), "/v1/jobs/{id}", "get")["next"] is None
     check(daemon.call("GET", "/v1/jobs/events?from=0"), "/v1/jobs/events", "get")
     check(daemon.call("GET", "/v1/queues"), "/v1/queues", "get")

@@ -26,6 +26,7 @@ def test_jobs_of_another_user_are_refused(queues, another_user):
     assert '"code":5' in ask("DELETE", "/v1/agents/a-1").replace(" ", "")
     for method in ("GET", "DELETE"):
         assert '"code":5' in ask(method, f"/v1/jobs/{own}").replace(" ", ""), method
+    assert '"code":5' in ask("GET", f"/v1/jobs/log/{own}").replace(" ", "")
     assert ask("GET", "/v1/jobs").split() == ["[]"]
     assert '"waiting"' in ask("GET", "/v1/queues")
 

@@ -7,6 +7,7 @@ import pytest
 from browser import Browser
 from daemon_client import GIB
 from own_daemon import Asker, make_daemon  # noqa: F401: a fixture
+from queueing import queues  # noqa: F401: a fixture
 from unix_port import Port
 
 # Chromium takes more processor time than all else in the gate.
@@ -120,3 +121,70 @@ def test_a_daemon_that_goes_is_told_and_one_that_comes_back_is_shown(browser, pa
     page.start()
     browser.wait("return document.querySelector('#status').dataset.state === 'live'")
     assert "train" in browser.text("#slices")
+
+
+@pytest.fixture
+def queue_page(queues):  # noqa: F811: the fixture
+    """A host with an agent, whose daemon's page has an address."""
+    queues.agent("half=0.5")
+    port = Port(queues.host.env["CARVE_RUNTIME_DIR"] + "/carved.sock")
+    queues.address = f"http://localhost:{port.number}/"
+    yield queues
+    port.close()
+
+
+def test_enter_on_a_job_shows_its_log_and_follows_it(browser, queue_page):
+    odd = "printf '%s \\033[31mred\\007\\n' \"$EVIL\"; " + queue_page.gate() + "; echo later"
+    queue_page.host.env["EVIL"] = EVIL
+    id = queue_page.enqueue("sh", "-c", odd)
+    queue_page.wait_state(id, "running")
+    show(browser, queue_page)
+    browser.wait(f"document.querySelector('[data-job=\"{id}\"]')?.focus(); return document.activeElement.dataset.job === '{id}'")
+    browser.press(["Enter"])
+    browser.wait("return document.querySelector('#log-text').textContent.includes('red')")
+    text = browser.run("return document.querySelector('#log-text').textContent")
+    assert f"{EVIL} \\x1b[31mred\\x07\n" in text
+    assert browser.run("return document.querySelectorAll('#log img').length") == 0
+    assert f"Log of job {id}" in browser.text("#log") and "follows" in browser.text("#log-state")
+    queue_page.open_gate()
+    browser.wait("return document.querySelector('#log-text').textContent.endsWith('later\\n')")
+    browser.wait("return document.querySelector('#log-state').textContent === 'the job has ended'")
+    browser.press(["Escape"])
+    assert browser.run("return document.querySelector('#log').hidden && document.activeElement.dataset.job") == id
+    assert browser.complaints() == []
+
+
+def test_a_click_shows_the_last_part_of_a_long_log(browser, queue_page):
+    id = queue_page.enqueue("seq", "1", "200000")
+    queue_page.ended(id)
+    show(browser, queue_page, 360, 800)
+    browser.wait(f"document.querySelector('[data-job=\"{id}\"]')?.click(); return !document.querySelector('#log').hidden")
+    browser.wait("return document.querySelector('#log-text').textContent.endsWith('200000\\n')")
+    text = browser.run("return document.querySelector('#log-text').textContent")
+    assert "left out" in text and len(text) <= 33 * 1024
+    assert browser.run("return document.documentElement.scrollWidth") <= 360
+    browser.run("document.querySelector('#log-close').click()")
+    assert browser.run("return document.querySelector('#log').hidden && !document.querySelector('#log-text').textContent")
+
+
+def test_output_in_a_file_of_the_jobs_own_is_not_shown(browser, queue_page, tmp_path):
+    id = queue_page.enqueue("echo", "secret", options=("--output", tmp_path / "own"))
+    queue_page.ended(id)
+    show(browser, queue_page)
+    browser.wait(f"document.querySelector('[data-job=\"{id}\"]')?.click(); return !document.querySelector('#log').hidden")
+    browser.wait(f"return document.querySelector('#log-state').textContent.includes('carve job logs {id}')")
+    assert browser.text("#log-text") == ""
+
+
+def test_the_page_keeps_the_last_part_of_a_log_that_grows(browser, queue_page):
+    """Parts of a daemon's that is made up: a job that prints 4 MiB while it is followed."""
+    show(browser, queue_page)
+    kept = browser.run("""return import('/web/log.js').then(async ({open, follow}) => {
+        let at = 0;
+        const get = async () => { const from = at; at += 32768; return {attempt: 1, from, next: at, size: at < 4 << 20 ? at + 1 : at, ended: at >= 4 << 20,
+            text: `${String(from).padStart(32767, 'x')}\\n`}; };
+        open('9');
+        await follow(get);
+        return document.querySelector('#log-text').textContent; })""")
+    assert len(kept) <= 256 * 1024 and kept.endswith(f"{(4 << 20) - 32768}\n")
+    assert kept.count("\n") == 8
