@@ -1,4 +1,4 @@
-"""Guides in docs/user/ and docs/admin/: the verbs and options of their commands are there, configurations are right, and the first steps
+"""The README, and guides in docs/user/ and docs/admin/: the verbs and options of their commands are there, configurations are right, and the first steps
 come out as the pages say."""
 import json
 import re
@@ -120,6 +120,19 @@ def test_the_first_steps_come_out_as_the_guide_shows(make_host, tmp_path, title)
         assert done.returncode == 0, (command, done.stderr)
         # On a terminal alone carve adds lines of its own.
         assert without_ids(done.stdout).splitlines() == [without_ids(line) for line in shown if not line.startswith("carve: ")]
+
+
+def test_the_tour_of_the_readme_comes_out_as_it_shows(make_host, tmp_path):
+    """But for the shares of time that were received, which take 30 s and differ each time."""
+    host = make_host("h100-80gb")
+    (tmp_path / "build").symlink_to(BUILD)
+    blocks = re.findall(r"^```\n\$ .*?^```", section((ROOT / "README.md").read_text(), "A tour in five commands"), re.S | re.M)
+    first, shares = map(steps, blocks)
+    assert first[0][0].startswith("build/carve sim --gpus h100-80gb ") and len(first) > 4 and len(shares) > 2
+    for command, shown in [*first[1:], *shares[:2]]:
+        done = host.run(["bash", "-c", command], cwd=tmp_path)
+        assert done.returncode == 0, (command, done.stderr)
+        assert without_ids(done.stdout).splitlines() == [without_ids(line) for line in shown]
 
 
 def test_the_kernel_of_the_guide_starts_in_a_slice(host):
