@@ -19,7 +19,8 @@
 
 struct step {
 	enum gate_state state;
-	unsigned long ms; /* 0: for ever */
+	uint64_t ns; /* 0: for ever, or until a thread waits */
+	bool until_waiting;
 };
 
 static uint64_t now_ns(void)
@@ -125,11 +126,19 @@ static bool close_and_drain(struct front_gate *f)
 	return slots == atomic_load(&f->slots);
 }
 
-static void stay(struct front_gate *f, uint64_t ns)
+static bool is_over(struct front_gate *f, const struct step *step, uint64_t begin)
+{
+	if (step->until_waiting)
+		return waiting(f);
+	return step->ns && now_ns() - begin >= step->ns;
+}
+
+static void stay(struct front_gate *f, const struct step *step)
 {
 	uint64_t begin = now_ns();
+	bool is_watched = step->ns || step->until_waiting;
 
-	while (!atomic_load(&f->stop) && (!ns || now_ns() - begin < ns)) {
+	while (!atomic_load(&f->stop) && !is_over(f, step, begin)) {
 		uint32_t done = progress(f), in_flight = submitted(f) - done;
 		uint64_t count;
 
@@ -140,11 +149,11 @@ static void stay(struct front_gate *f, uint64_t ns)
 		if (read(f->wake, &count, sizeof(count)) == sizeof(count))
 			atomic_fetch_add(&f->woken, count);
 		/* For ever is for measuring: nobody disturbs. */
-		nap(ns ? POLL_NS : SLEEP_NS);
+		nap(is_watched ? POLL_NS : SLEEP_NS);
 	}
 }
 
-static void closed_for(struct front_gate *f, uint64_t ns)
+static void closed_for(struct front_gate *f, const struct step *step)
 {
 	uint32_t slots_before = atomic_load(&f->slots);
 	bool drained = close_and_drain(f);
@@ -153,17 +162,18 @@ static void closed_for(struct front_gate *f, uint64_t ns)
 	f->drained += drained;
 	/* Not where the processes ended meanwhile. */
 	f->given_up += !drained && !atomic_load(&f->stop) && slots_before == slots;
-	stay(f, ns);
+	stay(f, step);
 	if (drained && slots == atomic_load(&f->slots) && submitted(f) != before)
 		f->leaked++;
 }
 
-static void play(struct front_gate *f, enum gate_state state, uint64_t ns)
+static void play(struct front_gate *f, const struct step *step)
 {
+	enum gate_state state = step->state;
 	uint64_t word = atomic_load(gate_word(f->ledger));
 
 	if (state == GATE_CLOSED) {
-		closed_for(f, ns);
+		closed_for(f, step);
 		return;
 	}
 	/* Only a holder without work is left with an idle lease. */
@@ -171,7 +181,7 @@ static void play(struct front_gate *f, enum gate_state state, uint64_t ns)
 		gate_replace(f->ledger, word, GATE_IDLE);
 	else
 		gate_set(f->ledger, state == GATE_IDLE ? GATE_CONTENDED : state);
-	stay(f, ns);
+	stay(f, step);
 }
 
 static bool read_state(const char *word, size_t length, enum gate_state *ret)
@@ -184,6 +194,22 @@ static bool read_state(const char *word, size_t length, enum gate_state *ret)
 			return true;
 		}
 	return false;
+}
+
+/* How long a step takes: nothing, ":waiting" or ":MS". Returns what follows. */
+static const char *read_length(const char *plan, struct step *step)
+{
+	static const char waiting_word[] = ":waiting";
+	char *end;
+
+	if (strncmp(plan, waiting_word, sizeof(waiting_word) - 1) == 0) {
+		step->until_waiting = true;
+		return plan + sizeof(waiting_word) - 1;
+	}
+	if (*plan != ':')
+		return plan;
+	step->ns = strtoul(plan + 1, &end, 10) * 1000000ull;
+	return end;
 }
 
 /* Number of steps; 0: it cannot be read. */
@@ -201,7 +227,7 @@ static size_t read_plan(const char *plan, struct step *steps, size_t *ret_again)
 		if (!read_state(plan, length, &steps[count].state))
 			return 0;
 		plan += length;
-		steps[count++].ms = *plan == ':' ? strtoul(plan + 1, (char **)&plan, 10) : 0;
+		plan = read_length(plan, &steps[count++]);
 		plan += *plan == ',';
 	}
 	return count;
@@ -214,12 +240,13 @@ static void play_random(struct front_gate *f, unsigned int seed)
 						 GATE_OFF};
 
 	/* It is closed once, whatever follows, and however short the program is. */
-	play(f, GATE_CLOSED, 5000000);
+	play(f, &(struct step){.state = GATE_CLOSED, .ns = 5000000});
 	while (!atomic_load(&f->stop)) {
 		/* Off is rare: what was handed in then, nobody knows of. */
 		size_t at = (size_t)rand_r(&seed) % (rand_r(&seed) % 8 ? 6 : 7);
 
-		play(f, states[at], (uint64_t)(rand_r(&seed) % 10000 + 1) * 1000);
+		play(f, &(struct step){.state = states[at],
+				       .ns = (uint64_t)(rand_r(&seed) % 10000 + 1) * 1000});
 	}
 }
 
@@ -235,7 +262,7 @@ static void *run(void *data)
 	}
 	count = read_plan(f->plan, steps, &again);
 	for (size_t i = 0; i < count && !atomic_load(&f->stop); i++) {
-		play(f, steps[i].state, steps[i].ms * 1000000ull);
+		play(f, &steps[i]);
 		if (i + 1 == count && again < count)
 			i = again - 1;
 	}

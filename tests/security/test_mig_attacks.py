@@ -221,4 +221,4 @@ def test_nobody_joins_an_instance_whose_sessions_may_no_longer_share(make_lab, o
     for uid, groups in ((MALLORY, [64000]), (ROOT, [])):
         assert shares(lab, uid, groups=groups) not in both
     set_group({"mig_share_group": "there-is-no-such-group"})
-    assert "config.no_group key=mig_share_group group=there-is-no-such-group" in lab.log()
+    wait_until(lambda: "config.no_group key=mig_share_group group=there-is-no-such-group" in lab.log())

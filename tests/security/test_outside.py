@@ -72,9 +72,11 @@ def test_a_program_outside_is_warned_and_ended(policed):
     assert shown["uid"] == ALICE and shown["memory_bytes"] > 0 and shown["gpus"][0]["index"] == 0 and shown["spared"] in (None, "unproved")
     wait_until(lambda: program.poll() is not None)
     assert program.returncode == -signal.SIGTERM
-    warned, ended = told(lab, "warned", program.pid), told(lab, "killed", program.pid)
+    ended = wait_until(lambda: told(lab, "killed", program.pid))
+    warned = told(lab, "warned", program.pid)
     assert warned.start() < ended.start() and f"owner={ALICE} " in warned.group() and f"owner={ALICE} " in ended.group()
-    assert re.search("it ends in [01] s", lab.log()) and "SIGTERM" in lab.log() and "SIGKILL" not in lab.log()
+    wait_until(lambda: re.search("it ends in [01] s", lab.log()) and "SIGTERM" in lab.log())
+    assert "SIGKILL" not in lab.log()
     audit = [line for line in lab.carve(ALICE, "audit").stdout.splitlines() if "outside.killed" in line]
     assert len(audit) == 1 and str(program.pid) in audit[0] and "outside.killed" not in lab.carve(BOB, "audit").stdout
     wait_until(lambda: not listed(lab))
@@ -84,7 +86,8 @@ def test_a_program_that_ignores_sigterm_is_killed(policed):
     lab = policed()
     deaf = begun(lab.python(ALICE, "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WITHOUT_FRONT, method=lab.popen))
     wait_until(lambda: deaf.poll() is not None)
-    assert deaf.returncode == -signal.SIGKILL and told(lab, "killed", deaf.pid) and "SIGKILL" in lab.log()
+    assert deaf.returncode == -signal.SIGKILL
+    wait_until(lambda: told(lab, "killed", deaf.pid) and "SIGKILL" in lab.log())
 
 
 def test_the_default_reports_and_ends_nobody(lab):
@@ -125,7 +128,7 @@ def test_nobody_is_ended_while_an_exempt_name_is_unknown(policed):
     assert stays(lab, program)
     answer = lab.carve_json(ROOT, "outside")
     assert "nobody-is-called-so" in answer["problem"] and "nobody-is-called-so" in lab.carve(ROOT, "outside").stdout
-    assert "outside.no_user name=nobody-is-called-so" in lab.log()
+    wait_until(lambda: "outside.no_user name=nobody-is-called-so" in lab.log())
     lab.config.write_text(json.dumps({"outside_policy": "kill", "outside_seconds": SECONDS}))
     lab.daemon.send_signal(signal.SIGHUP)
     wait_until(lambda: program.poll() is not None)

@@ -40,7 +40,7 @@ def test_arguments_results_and_the_stack_pass_through(plan):
 
 @pytest.mark.once("the front's gate, beside a stand-in for the daemon")
 def test_closed_waits_and_tells_the_daemon():
-    program, gate = through("closed:500,open", 100)
+    program, gate = through("closed:waiting,closed:150,open", 100)
     assert program["longest_ns"] > 100 * MS
     assert (gate["waits"], gate["woken"], gate["leaked"]) == (1, 1, 0)
     assert gate["wait_ns"] > 100 * MS
@@ -132,7 +132,7 @@ COPIES = [(how, kinds, "w" in kinds)
 @pytest.mark.parametrize("how, kinds, waits", COPIES)
 def test_copies_wait_for_the_gate_if_any_of_them_is_within_the_gpu(make_host, how, kinds, waits):
     """Copies between the host and the GPU hardly disturb, and pass. A batch has one word for all of its copies."""
-    _, gate = on_sim(make_host("h100-80gb", "615"), "closed:700,open", *python("gate_copies", how, kinds))
+    _, gate = on_sim(make_host("h100-80gb", "615"), "closed:waiting,open", *python("gate_copies", how, kinds))
     assert (gate["waits"] > 0, gate["leaked"]) == (waits, 0)
 
 
