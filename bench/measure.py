@@ -125,6 +125,12 @@ def torch(context):
     return text
 
 
+def policies(context):
+    """What only root can try: it plays several users."""
+    argv = [sys.executable, HERE / "measure_policies.py", context.build]
+    return code(context.run(argv, 300, (0, 1)))
+
+
 def rates_of(context, fractions, seconds):
     """Of trainings side by side, each in a slice: {what: samples a second} each."""
     loads = [context.options.python, HERE / "torch_load.py", seconds]
@@ -197,6 +203,7 @@ STEPS = {
     "driver": ("What the driver does, outside of slices", driver),
     "inside": ("Inside a slice", inside),
     "torch": ("PyTorch in a slice", torch),
+    "policies": ("An administrator's policies", policies),
     "together": ("Two PyTorch programs side by side", together),
     "calls": ("What a call costs over this driver", benched("calls", "--driver", "--quick")),
     "shares": ("Shares of time", benched("shares", "--gpu", "--seconds", "20", "--scenario", "25-75", "--scenario", "50-30-20",

@@ -48,6 +48,7 @@ def use(build):
             return
         if not folder:
             folder = pathlib.Path(tempfile.mkdtemp(prefix="carve-libraries-"))
+            folder.chmod(0o755)  # the daemon's user and other users' programs read it, too
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
             os.environ["LD_LIBRARY_PATH"] = f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":")
         for name in missing:

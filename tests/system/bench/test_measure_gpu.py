@@ -55,6 +55,21 @@ def test_trainings_side_by_side(tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+def test_an_administrators_policies_hold(tmp_path):
+    """The simulated host's sockets are opened to the users whom the measurement plays. It has no device files that could be closed."""
+    page = tmp_path / "page.md"
+    opened = 'chmod 755 "$SIMGPU_HOST" && find "$SIMGPU_HOST" -type s -exec chmod 666 {} + && exec "$0" "$@"'
+    done = subprocess.run([str(a) for a in (BUILD / "carve", "sim", "--gpus", "h100-80gb", "--", "sh", "-c", opened, PROGRAM, "--build", BUILD,
+                                            "--out", page, "--only", "policies")],
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=400,
+                          env=clean_env(), check=False)
+    assert done.returncode == 0, done.stderr
+    text = page.read_text()
+    assert "FAILED" not in text and text.count("\nok ") == 4, text
+
+
+@pytest.mark.long
 def test_a_step_that_takes_too_long_is_ended(tmp_path):
     page = tmp_path / "page.md"
     done = measure("--build", BUILD, "--out", page, "--only", "shares", "--only", "limits", "--seconds", "8")
