@@ -11,9 +11,9 @@
 
 struct front_gate {
 	const struct ledger *ledger;
-	/* "STATE[:MS],...": each state for that long, the last one for ever; after "@" from its place on
-	 * again and again: "open:20,@closed:5,contended:5". "STATE:waiting" lasts until a thread waits
-	 * at the gate. "random:SEED": at random. */
+	/* "STATE[:MS],...": each state for that long, the last one for ever; after "@" from its
+	 * place on again and again: "open:20,@closed:5,contended:5". "STATE:waiting" lasts until a
+	 * thread waits at the gate. "random:SEED": at random. */
 	const char *plan;
 	int wake;               /* an eventfd */
 	_Atomic uint32_t slots; /* in use: [1, slots] */

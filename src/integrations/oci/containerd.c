@@ -242,7 +242,7 @@ int containerd_labels(const struct containerd_place *place, json_t **ret, struct
 	cleanup_close int fd = call.fd;
 
 	*ret = NULL;
-	/* Its socket may be elsewhere: docs/user/kubernetes.md. */
+	/* Its socket may be elsewhere: docs/admin/cluster.md. */
 	if (fd == -ENOENT)
 		return 0;
 	nghttp2_session *session = fd < 0 ? NULL : session_make(&call);
