@@ -44,17 +44,22 @@ def value(text, name):
     return float(re.search(rf"^{name} (\S+)$", text, re.M)[1])
 
 
-def measured(options):
+def sessions_make(gpus, sessions, idle=False):
+    """Sessions on GPUs that are time-sliced, and this process's attachments to them, which the caller keeps."""
     subprocess.run([BUILD / "carve", "timeslicing", "--mode", "fair"], check=True, stdout=subprocess.DEVNULL)
-    connection = Connection()
-    attached = []
-    for i in range(options.sessions):
-        id = json.loads(connection.ask("POST", "/v1/sessions", {"vram": "1", "ephemeral": True, "name": f"slice-{i}",
-                                                                "gpu_ids": str(i % options.gpus)}))["id"]
-        if not options.idle:
+    connection, attached = Connection(), []
+    for i in range(sessions):
+        id = json.loads(connection.ask("POST", "/v1/sessions", {"vram": "1", "ephemeral": True, "name": f"slice-{i}", "gpu_ids": str(i % gpus)}))["id"]
+        if not idle:
             attached.append(Attached(Place))
             if attached[-1].ask(WORKLOAD, id)[0] != OK:
                 sys.exit(f"session {id} takes no process")
+    return attached
+
+
+def measured(options):
+    attached = sessions_make(options.gpus, options.sessions, options.idle)
+    connection = Connection()
     before = connection.ask("GET", "/metrics")
     begin = time.perf_counter()
     for _ in range(options.scrapes):
@@ -81,4 +86,5 @@ def main():
     print(json.dumps(measured(options)))
 
 
-main()
+if __name__ == "__main__":
+    main()
