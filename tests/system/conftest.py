@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -23,6 +24,7 @@ from unix_http import UnixConnection
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CARVE_BUILD", ROOT / "build")).resolve()
+VERSION = re.search(r"^\s+version: '([\d.]+)'", (ROOT / "meson.build").read_text(), re.M)[1]
 ON_GPU = os.environ.get("CARVE_TEST_GPU") == "1"
 # Nothing of the caller's own daemon, slice or host may leak into a test.
 FOREIGN = ("CARVE_HOST", "CARVE_RUNTIME_DIR", "CARVE_SESSION", "CARVE_STAMP", "CARVE_ATTACH", "CARVE_DRIVER_CUDA",

@@ -6,7 +6,7 @@ import pytest
 
 yaml = pytest.importorskip("yaml", reason="needs python3-yaml")
 
-from conftest import BUILD, ROOT, run
+from conftest import BUILD, ROOT, VERSION, run
 from helm import Chart, Refused, merged
 
 PACKAGING = ROOT / "packaging" / "kubernetes"
@@ -54,7 +54,7 @@ def kustomized(name):
             o["metadata"]["namespace"] = "carve"
         if o["kind"] in ("DaemonSet", "Deployment"):
             for c in containers(o):
-                c["image"] = "carve:0.1.0"
+                c["image"] = f"carve:{VERSION}"
     return objects
 
 
@@ -215,7 +215,7 @@ def test_reservations_are_made_where_a_value_says_so_and_with_no_other_rights(re
     assert not any("reservation" in json.dumps(o) for o in off)
     objects = keyed(on)
     plugin = next(c for c in containers(objects["DaemonSet", "carve-node"]) if c["name"] == "plugin")
-    assert plugin["args"] == ["--reserve-namespace", "runai-reservation", "--reserve-image", "carve:0.1.0", "--reserve-label",
+    assert plugin["args"] == ["--reserve-namespace", "runai-reservation", "--reserve-image", f"carve:{VERSION}", "--reserve-label",
                               "app=runai-reservation", "--reserve-resource", "nvidia.com/gpu"]
     role = objects["Role", "carve-reservation"]
     assert role["metadata"]["namespace"] == "runai-reservation"
@@ -259,7 +259,7 @@ def test_reservations_by_kustomize_are_those_of_the_chart():
 def test_reservations_by_kustomize_have_the_image_of_the_base(tmp_path):
     shutil.copytree(PACKAGING, tmp_path / "kubernetes")
     base = tmp_path / "kubernetes" / "base" / "kustomization.yaml"
-    base.write_text(base.read_text().replace("newName: carve", "newName: registry.example/carve").replace('newTag: "0.1.0"', 'newTag: "1.2"'))
+    base.write_text(base.read_text().replace("newName: carve", "newName: registry.example/carve").replace(f'newTag: "{VERSION}"', 'newTag: "1.2"'))
     done = run(["kubectl", "kustomize", tmp_path / "kubernetes" / "reservation"])
     assert done.returncode == 0, done.stderr
     made = keyed([o for o in yaml.safe_load_all(done.stdout) if o])

@@ -11,7 +11,7 @@ yaml = pytest.importorskip("yaml", reason="needs python3-yaml")
 pytest.importorskip("grpc", reason="needs python3-grpcio")
 
 from cluster import ApiServer, Cluster
-from conftest import BUILD, ROOT, clean_env, run, wait_until
+from conftest import BUILD, ROOT, VERSION, clean_env, run, wait_until
 
 BASE = ROOT / "packaging" / "kubernetes" / "base"
 
@@ -144,7 +144,7 @@ def test_kustomize_builds_all_of_it(objects):
     assert done.returncode == 0, done.stderr
     built = list(yaml.safe_load_all(done.stdout))
     assert len(built) == len(objects)
-    assert all("image" not in c or c["image"] == "carve:0.1.0" for o in built
+    assert all("image" not in c or c["image"] == f"carve:{VERSION}" for o in built
                for c in (o.get("spec") or {}).get("template", {}).get("spec", {}).get("containers", []))
 
 

@@ -1,5 +1,6 @@
 """scripts/package makes packages of Debian's, and packaging/Containerfile makes the image of Kubernetes' manifests from them."""
 import gzip
+import json
 import os
 import pathlib
 import re
@@ -9,7 +10,7 @@ import pytest
 
 yaml = pytest.importorskip("yaml", reason="needs python3-yaml")
 
-from conftest import BUILD, ROOT, run
+from conftest import BUILD, ROOT, VERSION, clean_env, run
 from debian_base import archive_make
 from podman_host import podman, storage  # noqa: F401
 
@@ -56,7 +57,7 @@ def test_the_packages_hold_together_what_install_places(packages, tmp_path):
     placed.remove("/usr/lib/carve/manifest")
     held = [path for file in packages.values() for path in listing(file)]
     assert len(held) == len(set(held)), "two packages have a file of one name"
-    own = re.compile(r"/usr/share/(carve/kubernetes|doc/[^/]+/copyright)")
+    own = re.compile(r"/usr/share/(carve/kubernetes|lintian/overrides|doc/[^/]+/(copyright|changelog.gz))")
     # Debian's zsh does not look into site-functions below /usr.
     placed = {path.replace("zsh/site-functions", "zsh/vendor-completions") for path in placed}
     assert {re.sub(r"(/man/.*)\.gz$", r"\1", path) for path in held if not own.match(path)} == placed
@@ -103,7 +104,7 @@ def test_the_packages_have_the_notices_of_libraries_that_are_linked_in(packages,
     for name in NAMES:
         assert run(["dpkg-deb", "-x", packages[name], tmp_path]).returncode == 0
         text = (tmp_path / f"usr/share/doc/{name}/copyright").read_text()
-        assert text.startswith((ROOT / "LICENSE").read_text())
+        assert "Apache License, Version 2.0" in text and "/usr/share/common-licenses/Apache-2.0" in text
         assert all(re.search(owner, text) for owner in ("Igor Sysoev", "Petri Lehtinen", "Yann Collet", "Facebook")), name
 
 
@@ -151,3 +152,103 @@ def test_the_image_of_the_manifests_is_built_from_the_packages(packages, podman,
         assert done.returncode == 0, done.stderr
     assert sorted(p.name for p in (tmp_path / "front").iterdir()) == ["libcuda.so.1", "libnvidia-ml.so.1"]
     assert run([tmp_path / "hook/carve-hook", "--version"]).stdout.startswith("carve-hook ")
+
+
+def older(packages, directory):
+    """The packages once more, with a lower version of as many letters, which their programs say, too."""
+    old = re.sub(r"\d", "0", VERSION)
+    (directory / "older").mkdir()
+    for name, file in packages.items():
+        root = directory / name
+        assert run(["dpkg-deb", "-R", file, root]).returncode == 0
+        for path in [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]:
+            data = path.read_bytes()
+            if VERSION.encode() in data:
+                path.write_bytes(data.replace(VERSION.encode(), old.encode()))
+        done = run(["dpkg-deb", "--root-owner-group", "-Znone", "-b", root, directory / "older"])
+        assert done.returncode == 0, done.stderr
+    return old, sorted((directory / "older").iterdir())
+
+
+# The host's own files with what the packages write over them: all of it is gone with the namespace of mounts.
+PRIVATE = """
+mount -t tmpfs none "$PLACE"
+for one in usr etc var; do
+    mkdir -p "$PLACE/$one.new" "$PLACE/$one.work"
+    mount -t overlay -o "lowerdir=/$one,upperdir=$PLACE/$one.new,workdir=$PLACE/$one.work" none "/$one" || exit 99
+done
+mount -t tmpfs none /run || exit 99
+set -e
+list() { find /usr /etc /var/lib /run -path /var/lib/dpkg -prune -o -print | sort; }
+list >"$PLACE/before"
+dpkg --no-triggers -i $OLD >"$PLACE/log" 2>&1 || { cat "$PLACE/log"; exit 1; }
+carve sim --gpus h100-80gb -- sh -ec "$SIMULATED"
+dpkg --no-triggers --remove $NAMES >"$PLACE/log" 2>&1 || { cat "$PLACE/log"; exit 1; }
+test -e /etc/carve/carved.json
+dpkg --no-triggers --purge $NAMES >"$PLACE/log" 2>&1 || { cat "$PLACE/log"; exit 1; }
+list >"$PLACE/after"
+echo "left:"
+comm -13 "$PLACE/before" "$PLACE/after"
+"""
+SIMULATED = """
+look() { carve check | grep ^daemon:; carve session list --json | tr -d ' \\n'; echo; }
+carve session request --vram 4
+carve run "$HOG" 600 >"$PLACE/hog" & hog=$!
+until grep -q 'cuMemGetInfo now' "$PLACE/hog"; do kill -0 $hog; sleep 0.1; done
+look
+dpkg --no-triggers -i $NEW >"$PLACE/log" 2>&1 || { cat "$PLACE/log"; exit 1; }
+carved --takeover
+look
+carve run --ephemeral --vram 2 "$HOG"
+kill -0 $hog
+kill $hog
+carve session release
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for mounts of its own")
+@pytest.mark.skipif(os.path.exists("/usr/bin/carve"), reason="carve is installed here")
+def test_packages_are_installed_upgraded_under_a_held_session_and_purged(packages, tmp_path):
+    old, files = older(packages, tmp_path)
+    place = tmp_path / "place"
+    place.mkdir()
+    env = clean_env({"PLACE": str(place), "OLD": " ".join(map(str, files)), "NEW": " ".join(map(str, packages.values())), "NAMES": " ".join(NAMES),
+                     "SIMULATED": SIMULATED, "HOG": str(BUILD / "examples/hog"), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
+    done = run(["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", PRIVATE],
+               env=env, timeout=300)
+    if done.returncode == 99:
+        pytest.skip("cannot lay mounts over the host's files")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert re.findall(r"^daemon: .*carved ([\d.]+),", done.stdout, re.M) == [old, VERSION]
+    before, after = ([{key: one[key] for key in ("id", "pids", "created", "vram_bytes")} for one in json.loads(line)]
+                     for line in lines if line.startswith("[{"))
+    assert before == after and before[0]["pids"] and before[0]["vram_bytes"] == 4 << 30
+    assert "hog: this GPU has 2048 MiB" in done.stdout
+    # Users and groups stay, as files may be theirs; and a directory of this boot, which slices that still run may use.
+    left = lines[lines.index("left:") + 1:]
+    assert [path for path in left if not re.match(r"/etc/(passwd|group|shadow|gshadow|subuid|subgid)-?$|/run/carve-slice$", path)] == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not shutil.which("lintian"), reason="needs lintian")
+def test_lintian_finds_no_fault_in_the_packages(packages):
+    done = run(["lintian", "--allow-root", "--fail-on", "warning,error", *packages.values()], timeout=800)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+
+
+def test_each_exception_from_lintians_rules_has_its_reason(packages, tmp_path):
+    assert run(["dpkg-deb", "-x", packages["carve"], tmp_path]).returncode == 0
+    lines = (tmp_path / "usr/share/lintian/overrides/carve").read_text().splitlines()
+    for before, line in zip(["", *lines], lines):
+        assert line.startswith("# ") or before.startswith("# "), line
+
+
+def test_a_package_has_the_list_of_changes(packages, tmp_path):
+    for name in NAMES:
+        assert run(["dpkg-deb", "-x", packages[name], tmp_path]).returncode == 0
+        with gzip.open(tmp_path / "usr/share/doc" / name / "changelog.gz", "rt") as text:
+            assert text.read().startswith(f"carve ({VERSION}) ")
+    assert (tmp_path / "usr/share/doc/carve/CHANGELOG.md").read_text() == (ROOT / "CHANGELOG.md").read_text()

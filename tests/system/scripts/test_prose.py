@@ -10,7 +10,7 @@ from conftest import BUILD, ROOT, clean_env
 
 READERS = ("user", "admin", "dev")
 # ADRs tell of their own time, and are left as they were written.
-PAGES = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "src/daemon/README.md", ROOT / "bench/README.md",
+PAGES = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "src/daemon/README.md", ROOT / "bench/README.md",
                                                   ROOT / "sim/host/README.md", ROOT / "docs/index.md",
                                                   *(p for reader in READERS for p in (ROOT / "docs" / reader).glob("*.md"))))
 MANUALS = sorted(p.name for p in (ROOT / "docs/man").iterdir())
