@@ -33,10 +33,6 @@
  * quarter of these jobs. Those of arrays and sweeps share theirs. */
 #define HISTORY_TEXT_MIB_DEFAULT 1024
 
-/* At the same time. More than the slices of 16 GPUs with 80 GB: a context alone takes some 500 MB.
- */
-#define LIVING_SESSIONS_DEFAULT 4096
-
 /* A job takes some 400 bytes: 1.6 GB, of the 2 that the service may have (MemoryMax). */
 #define LIVING_JOBS_DEFAULT 4000000
 

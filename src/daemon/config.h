@@ -84,6 +84,10 @@ struct config_times {
 	struct exempt_names idle_users, idle_groups; /* the idle policy spares them */
 };
 
+/* At the same time. More than the slices of 16 GPUs with 80 GB: a context alone takes some 500 MB.
+ */
+#define LIVING_SESSIONS_DEFAULT 4096
+
 struct config {
 	enum over_policy over_policy;
 	uint64_t over_tolerance_bytes;

@@ -13,7 +13,21 @@
 #include "client/client.h"
 #include "client/sessions.h"
 
-static void gpus_print(const json_t *gpus)
+/* "nearly": a request that is granted is granted a little less than it asked for (93%). */
+static const char *fit_text(const json_t *gpu, const json_t *explanation)
+{
+	size_t i;
+	json_t *on;
+
+	if (!strcmp(session_text(gpu, "reason"), "fits"))
+		return "yes";
+	json_array_foreach(json_object_get(explanation, "on"), i,
+			   on) if (session_number(on, "index") ==
+				   session_number(gpu, "index")) return "nearly";
+	return "no";
+}
+
+static void gpus_print(const json_t *gpus, const json_t *explanation)
 {
 	static const char *const headings[] = {"GPU",      "NAME", "ASKED", "AVAILABLE",
 					       "CAPACITY", "FITS", "WHY",   NULL};
@@ -26,7 +40,6 @@ static void gpus_print(const json_t *gpus)
 	{
 		char text[UNITS_TEXT_SIZE];
 		uint64_t requested = session_number(gpu, "requested_bytes");
-		bool fits = !strcmp(session_text(gpu, "reason"), "fits");
 
 		table_add(&table, "%" PRIu64, session_number(gpu, "index"));
 		table_add(&table, "%s", session_text(gpu, "name"));
@@ -35,7 +48,7 @@ static void gpus_print(const json_t *gpus)
 			  units_format_room(session_number(gpu, "available_bytes"), text));
 		table_add(&table, "%s",
 			  units_format_room(session_number(gpu, "capacity_bytes"), text));
-		table_add(&table, "%s", fits ? "yes" : "no");
+		table_add(&table, "%s", fit_text(gpu, explanation));
 		table_add(&table, "%s", session_text(gpu, "message"));
 	}
 	table_print(&table);
@@ -136,7 +149,7 @@ static int explain_request(const struct cli *cli, const struct client *client, s
 		return output_json(explanation, err);
 	verdict_print(cli, explanation, false);
 	ahead_print(explanation);
-	gpus_print(json_object_get(explanation, "gpus"));
+	gpus_print(json_object_get(explanation, "gpus"), explanation);
 	gpu_owners_print(json_object_get(explanation, "gpus"));
 	return 0;
 }
@@ -149,7 +162,7 @@ static void waiting_print(const struct cli *cli, const json_t *session, const js
 	       session_text(session, "created"), session_number(session, "position"));
 	verdict_print(cli, explanation, true);
 	ahead_print(explanation);
-	gpus_print(json_object_get(explanation, "gpus"));
+	gpus_print(json_object_get(explanation, "gpus"), explanation);
 	gpu_owners_print(json_object_get(explanation, "gpus"));
 }
 

@@ -66,13 +66,16 @@ void api_living_limits(struct limits_view *view)
 	unsigned has;
 	unsigned most = budget_share(&view->node->sessions.living, view->whose.uid, &has);
 
-	limits_add(view, &(struct limit_row){
-				 .limit = "living_sessions",
-				 .title = "sessions, by the budget of this machine",
-				 .unit = LIMIT_COUNT,
-				 .most = most,
-				 .used = has,
-				 .from = "carved.json",
-				 .name = "living_sessions",
-			 });
+	limits_add(view,
+		   &(struct limit_row){
+			   .limit = "living_sessions",
+			   .title = "sessions, by the budget of this machine",
+			   .unit = LIMIT_COUNT,
+			   .most = most,
+			   .used = has,
+			   .from = view->node->config.living_sessions == LIVING_SESSIONS_DEFAULT
+					   ? "default"
+					   : "carved.json",
+			   .name = "living_sessions",
+		   });
 }

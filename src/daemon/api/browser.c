@@ -40,15 +40,25 @@ static const char *page_refusal(const struct browser_fields *fields, const char 
 	return NULL;
 }
 
+/* A name of the Internet's, which an attacker can own. Programs that are no browser name the host
+ * of a Unix socket as they like, in one word. */
+static bool host_is_foreign(const char *host)
+{
+	return strchr(host, '.') && !host_is_here(host);
+}
+
+/* Browsers say nothing of the site, nor of an origin, where a page asks its own host by plain HTTP.
+ * So a foreign Host is refused in any case. */
 const char *browser_refusal(const struct browser_fields *fields, const char *method)
 {
+	static const char here[] = "a browser has to ask for localhost, 127.0.0.1 or [::1]";
 	const char *refusal = browser_asks(fields) ? page_refusal(fields, method) : NULL;
 
-	if (!browser_asks(fields) || refusal)
+	if (refusal)
 		return refusal;
-	if (!fields->host || !host_is_here(fields->host))
-		return "a browser has to ask for localhost, 127.0.0.1 or [::1]";
-	return NULL;
+	if (fields->host ? host_is_foreign(fields->host) : browser_asks(fields))
+		return here;
+	return browser_asks(fields) && !host_is_here(fields->host) ? here : NULL;
 }
 
 /* Browsers say nothing of the site where they do not trust the connection, and there the cookie is

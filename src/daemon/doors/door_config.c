@@ -86,7 +86,8 @@ int door_config_agrees(const struct door_config *config, const char *key, const 
 	if (door_config_is_outside(config) && !config->cert[0])
 		return error_set(err, EXIT_CODE_USAGE,
 				 "%s.listen: other machines reach %s, which takes \"tls\": %s; "
-				 "without tls it takes \"127.0.0.1:9400\" or \"[::1]:9400\"",
-				 key, config->listen, tls);
+				 "without tls it takes \"127.0.0.1%s\" or \"[::1]%s\"",
+				 key, config->listen, tls, strrchr(config->listen, ':'),
+				 strrchr(config->listen, ':'));
 	return 0;
 }

@@ -40,6 +40,16 @@ void listeners_remove(struct listeners *listeners, const void *arg)
 	list_remove(&listeners->telling, arg);
 }
 
+unsigned listeners_count(const struct listeners *listeners)
+{
+	unsigned count = 0;
+
+	for (const struct listener *listener = listeners->first; listener;
+	     listener = listener->next)
+		count++;
+	return count;
+}
+
 void listeners_tell(struct listeners *listeners)
 {
 	listeners->telling = listeners->first;

@@ -13,6 +13,7 @@ typedef void (*listener_cb)(void *arg);
 int listeners_add(struct listeners *listeners, listener_cb cb, void *arg);
 /* The listeners with this `arg` are not called any more. */
 void listeners_remove(struct listeners *listeners, const void *arg);
+unsigned listeners_count(const struct listeners *listeners);
 /* Calls each, and forgets them. A callback may add listeners, which wait for the next call. */
 void listeners_tell(struct listeners *listeners);
 /* Forgets all, and calls nobody. */

@@ -88,8 +88,9 @@ static void tell(struct quotas *quotas, const struct session *s, const struct cr
 
 static bool is_near(uint64_t used, uint64_t most)
 {
-	/* No product overflows: a limit may be any number. */
-	return quota_is_limit(most) && most && used >= most - most / 10;
+	/* No product overflows: a limit may be any number. A limit of one session or of one GPU is
+	 * used up whenever it is used, and nobody is told of it. */
+	return quota_is_limit(most) && most > 1 && used >= most - most / 10;
 }
 
 static void limits_look(struct quotas *quotas, const struct session *s,

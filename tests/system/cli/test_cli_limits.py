@@ -61,9 +61,9 @@ def test_a_user_without_quotas_sees_that_nobody_set_a_limit(daemon):
     rows = limits(daemon)
     for name in ("vram_bytes", "sessions", "gpus"):
         assert rows[(name, None, None)] == (None, 0)
-    assert rows[("living_sessions", "carved.json", "living_sessions")] == (4096 if ME else 3072, 0)
+    assert rows[("living_sessions", "default", "living_sessions")] == (4096 if ME else 3072, 0)
     daemon.grant(vram="4")
-    assert limits(daemon)[("living_sessions", "carved.json", "living_sessions")][1] == 1
+    assert limits(daemon)[("living_sessions", "default", "living_sessions")][1] == 1
     assert limits(daemon)[("vram_bytes", None, None)] == (None, 4 * GIB)
     lines = carve(daemon, "limits").stdout.splitlines()
     assert lines[0].split() == ["LIMIT", "VALUE", "USED", "FROM"]

@@ -198,10 +198,17 @@ def test_sessions_and_gpus_of_a_user_and_a_group_are_told_with_their_limits(make
 
 
 def test_a_user_who_crosses_a_limit_without_end_is_told_of_now_and_then(daemon):
-    set_quota(daemon, pwd.getpwuid(os.getuid()).pw_name, sessions=1)
+    set_quota(daemon, pwd.getpwuid(os.getuid()).pw_name, sessions=2)
+    daemon.grant(vram="1")
     for _ in range(30):
         daemon.release(daemon.grant(vram="1")["id"])
     assert len(near(daemon)) == 10
+
+
+def test_a_limit_of_one_session_is_used_up_whenever_it_is_used_and_told_never(daemon):
+    set_quota(daemon, pwd.getpwuid(os.getuid()).pw_name, sessions=1, gpus=1)
+    daemon.grant(vram="1")
+    assert near(daemon) == []
 
 
 def test_a_limit_of_nothing_is_never_near(daemon):
