@@ -37,6 +37,9 @@ void api_get_drains(struct call *call, const char *id)
 	const struct gpu_drains *drains = &call->node->pool.drains;
 	json_t *list = json_array();
 
+	/* The states are looked at once a second otherwise: a GPU whose last session has just
+	 * ended is drained now, and one that a restart found is not "ok". */
+	gpu_states_look(&call->node->pool);
 	for (uint32_t i = 0; i < drains->count; i++) {
 		const char *uuid = drains->row[i].uuid_text;
 

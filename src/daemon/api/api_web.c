@@ -17,9 +17,9 @@
  * a second after each. */
 #define NEWS_S 1u
 #define NEWS_MOST_S 10u
-/* Of the loop's time that a page takes when it asks for all lists, and that of each session in
- * them (bench/page.py: 23 ms with 200 sessions). All open pages together take 1% of a core, so the
- * more of them there are the less often they have news, but for NEWS_MOST_S. */
+/* A look of a page at all lists takes the loop so long, and so much longer for each session in them
+ * (bench/page.py: 23 ms with 200 sessions). All open pages together take 1% of a core. So they
+ * have news less often the more of them there are, but at least every NEWS_MOST_S. */
 #define LOOK_US 3000u
 #define LOOK_SESSION_US 120u
 #define LOOKS_PART 100u

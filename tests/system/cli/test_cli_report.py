@@ -139,7 +139,7 @@ def test_a_period_without_history_is_told(daemon):
 
 @pytest.mark.parametrize("argv, word", [
     (("--since", "soon"), "neither a time"), (("--since", "30"), "for example: --since 30d"),
-    (("--since", "2026-02-30"), "a day of UTC"), (("--until", "1h", "--since", "0d"), ""),
+    (("--since", "2026-02-30"), "a day of UTC"), (("--until", "1h", "--since", "1d"), ""),
     (("--by", "colour"), "user, group, gpu and name"), (("--csv", "--json"), "leave one of them out"),
     (("--since", "2026-03-02", "--until", "2026-03-01"), "after the last"),
     (("--since", "2030-01-01"), "since: 2030-01-01 is after the last day of the period, ")])

@@ -39,7 +39,7 @@ def test_commands_of_a_sweep_are_true(queues, tmp_path):
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     assert shell(queues, "carve agent --gpus all --queue half_gpu=0.5 quarter_gpu=0.25 --detached", tmp_path).returncode == 0
-    sweep, array, show, one, logs, after, rerun, cancel = re.findall(r"^    (carve .*)$", section("Run a sweep"), re.M)
+    sweep, array, show, one, logs, after, cancel, rerun = re.findall(r"^    (carve .*)$", section("Run a sweep"), re.M)
     assert [shell(queues, line, tmp_path).stdout for line in (sweep, array)] == ["1\n", "2\n"]
     printed = shell(queues, logs, tmp_path).stdout
     assert sorted(printed.splitlines()) == sorted(f"{i}: --lr {lr} --bs {bs}" for i, (bs, lr) in enumerate(
