@@ -1,6 +1,7 @@
 """Points 1, 4 and 14: what a user of the machine can make of a daemon's restart.
 
 The attacks were made on a daemon that found ledgers in /proc: each shows it something that is no ledger of its making."""
+import contextlib
 import os
 import pathlib
 import re
@@ -225,11 +226,21 @@ sys.stdin.read()
         assert done.returncode == 0, done.stderr
 
 
+def files_of(pid):
+    """What the descriptors of a process lead to. Some may be closed meanwhile."""
+    found = []
+    for file in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(file))
+    return found
+
+
 def kept_of(lab):
     """A session with a program in it, whose ledger the supervisor keeps."""
     session = lab.carve_json(ALICE, "session", "request", "--vram", "2")["id"]
     hog = lab.popen(ALICE, BUILD / "carve", "run", EXAMPLES / "hog", "600")
     wait_until(lambda: lab.carve_json(ALICE, "session", "show", session)["pids"])
+    wait_until(lambda: any(f"carve-ledger:{session}" in file for file in files_of(lab.supervisor())))
     return session, hog
 
 

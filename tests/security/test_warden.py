@@ -351,7 +351,8 @@ def test_a_link_that_outlives_its_worker_is_nobodys(broken, ended):
     os.kill(broken.worker, ended)
     with contextlib.suppress(ProcessLookupError):  # SIGKILL ends a stopped process, too
         os.kill(broken.worker, signal.SIGCONT)
-    assert broken.receive() is None
+    while broken.receive() is not None:
+        pass  # answers to what the worker itself had asked
     with pytest.raises(BrokenPipeError):
         broken.send(LIMIT_PROBE)
     wait_until(lambda: lab.worker() != broken.worker)
