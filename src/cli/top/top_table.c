@@ -282,32 +282,43 @@ static void column_fit(struct fitting *f, size_t column)
 		width_set(f, column, c->width, false);
 }
 
+/* The most that each column can do with. Columns of no rank have their width in any case. */
+static void columns_measure(struct fitting *f, const struct top_model *model, enum top_list list)
+{
+	for (size_t c = 0; c < f->count; c++) {
+		const struct column *column = &f->columns[c];
+		int longest = column->uncut ? longest_text(model, list, c) : 0;
+
+		if (!column->leases || model->leases)
+			f->most[c] = MAX(MAX(column->width, column->wide), longest);
+		if (!column->rank)
+			width_set(f, c, column->width, true);
+	}
+}
+
+/* Columns that can do with more get what is left, and then the one that takes any room. */
+static void columns_widen(struct fitting *f)
+{
+	for (size_t c = 0; c < f->count; c++)
+		if (f->width[c] && f->left > 0)
+			width_set(f, c, MIN(f->most[c], f->width[c] + f->left), false);
+	for (size_t c = 0; c < f->count; c++)
+		if (f->width[c] && f->left > 0 && f->columns[c].flexible)
+			width_set(f, c, f->width[c] + f->left, false);
+}
+
 void top_columns_fit(const struct top_model *model, enum top_list list, int screen,
 		     int ret[static TOP_COLUMNS_MAX])
 {
 	struct fitting f = {lists[list].columns, lists[list].count, {0}, ret, screen + 1};
 
 	memset(ret, 0, TOP_COLUMNS_MAX * sizeof(*ret));
-	for (size_t c = 0; c < f.count; c++) {
-		const struct column *column = &f.columns[c];
-		int longest = column->uncut ? longest_text(model, list, c) : 0;
-
-		if (!column->leases || model->leases)
-			f.most[c] = MAX(MAX(column->width, column->wide), longest);
-		if (!column->rank)
-			width_set(&f, c, column->width, true);
-	}
+	columns_measure(&f, model, list);
 	for (int rank = 0; rank < COLUMN_RANKS; rank++)
 		for (size_t c = 0; c < f.count; c++)
 			if (f.columns[c].rank == rank && f.most[c])
 				column_fit(&f, c);
-	/* Columns that can do with more get what is left, and then the one that takes any room. */
-	for (size_t c = 0; c < f.count; c++)
-		if (f.width[c] && f.left > 0)
-			width_set(&f, c, MIN(f.most[c], f.width[c] + f.left), false);
-	for (size_t c = 0; c < f.count; c++)
-		if (f.width[c] && f.left > 0 && f.columns[c].flexible)
-			width_set(&f, c, f.width[c] + f.left, false);
+	columns_widen(&f);
 }
 
 const char *top_below_text(const struct top_model *model, enum top_list list, size_t item,

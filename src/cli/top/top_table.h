@@ -30,7 +30,7 @@ void top_columns_fit(const struct top_model *model, enum top_list list, int scre
 /* The names and reasons of an item for which its columns have no room, with their titles. They
  * stand below the item, from column TOP_INDENT on. "": all have room. */
 #define TOP_INDENT 5
-#define TOP_BELOW_SIZE (3 * CELL_SIZE)
+#define TOP_BELOW_SIZE ((size_t)3 * CELL_SIZE)
 const char *top_below_text(const struct top_model *model, enum top_list list, size_t item,
 			   const int widths[static TOP_COLUMNS_MAX],
 			   char buf[static TOP_BELOW_SIZE]);

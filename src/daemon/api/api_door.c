@@ -25,7 +25,7 @@
 
 #define DOOR_PATH "/v1/web/door"
 /* 192 random bits, in hexadecimal. */
-#define SECRET_BYTES 24u
+#define SECRET_BYTES ((size_t)24)
 #define SECRET_SIZE (2 * SECRET_BYTES + 1)
 /* A link is used at once. A browser is signed in for a working day, and is closed in the evening.
  */
@@ -46,7 +46,7 @@ struct secrets {
 
 static struct secrets links = {.table = {.most = LINKS_MOST, .lasts_ns = LINK_S * NANOSECONDS}};
 static struct secrets browsers = {
-	.table = {.most = BROWSERS_MOST, .lasts_ns = BROWSER_S * NANOSECONDS}};
+	.table = {.most = BROWSERS_MOST, .lasts_ns = (uint64_t)BROWSER_S * NANOSECONDS}};
 
 /* ---- secrets ------------------------------------------------------------------------------- */
 
@@ -56,7 +56,7 @@ static int secret_draw(char ret[static SECRET_SIZE])
 
 	if (getrandom(random, sizeof(random), 0) != sizeof(random))
 		return -EIO;
-	for (unsigned i = 0; i < SECRET_BYTES; i++)
+	for (size_t i = 0; i < SECRET_BYTES; i++)
 		snprintf(ret + 2 * i, 3, "%02x", random[i]);
 	return 0;
 }

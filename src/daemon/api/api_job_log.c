@@ -114,9 +114,10 @@ static void reply(struct call *call, const char *id, const struct job_record *re
 
 	call_reply(call, HTTP_STATUS_OK,
 		   json_pack("{s:s, s:i, s:I, s:I, s:I, s:b, s:o}", "id", id, "attempt",
-			     (int)record->attempt, "from", (json_int_t)part->from + skipped, "next",
-			     (json_int_t)(part->from + skipped + taken), "size",
-			     (json_int_t)part->length, "ended", ended, "text",
+			     (int)record->attempt, "from",
+			     (json_int_t)part->from + (json_int_t)skipped, "next",
+			     (json_int_t)part->from + (json_int_t)skipped + (json_int_t)taken,
+			     "size", (json_int_t)part->length, "ended", ended, "text",
 			     text ? text : json_string("")));
 }
 
@@ -134,8 +135,7 @@ static void reply_unread(struct call *call, const char *id, int rc)
 void api_get_job_log(struct call *call, const char *id)
 {
 	const char *from = call_argument(call, "from"), *at = from;
-	cleanup_free char *bytes = malloc(PART_BYTES);
-	struct job_file_part part = {.from = -1, .bytes = bytes, .size = bytes ? PART_BYTES : 0};
+	struct job_file_part part = {.from = -1};
 	struct meant meant;
 
 	if (from && (!answer_number_take(&at, '\0', &part.from) || part.from < 0)) {
@@ -145,6 +145,9 @@ void api_get_job_log(struct call *call, const char *id)
 	}
 	if (!meant_or_reply(call, id, &meant))
 		return;
+	cleanup_free char *bytes = malloc(PART_BYTES);
+	part.bytes = bytes;
+	part.size = bytes ? PART_BYTES : 0;
 	int rc = job_file_read_part(call->node->queues, &meant.record, SHIM_LOG, &part);
 	if (rc < 0)
 		reply_unread(call, id, rc);
