@@ -126,7 +126,7 @@ def torch(context):
 
 
 def policies(context):
-    """What only root can try: it plays several users."""
+    """Only root can try these: it plays several users."""
     argv = [sys.executable, HERE / "measure_policies.py", context.build]
     return code(context.run(argv, 300, (0, 1)))
 

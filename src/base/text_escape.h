@@ -13,8 +13,8 @@
  * TEXT_ESCAPE_SIZE bytes for each of text's, and one more. Returns it. */
 const char *text_escape(const char *text, bool controls, char *buf);
 
-/* Likewise with `controls`, of a part of a stream: ends of lines and tabs stay as they are. A
- * character that the part's end cuts off is left for the next part, unless this is the `last` one.
- * `buf` has TEXT_ESCAPE_SIZE bytes for each of the part's. Returns how many of those were taken, at
- * least all but 3; *ret_size: how many are in `buf`. */
+/* Like text_escape() with `controls`, for a part of a stream: ends of lines and tabs stay as they
+ * are. A character that the part's end cuts off is left for the next part, unless this is the
+ * `last` one. `buf` has TEXT_ESCAPE_SIZE bytes for each of the part's. Returns how many of those
+ * were taken, at least all but 3; *ret_size: how many are in `buf`. */
 size_t text_escape_part(const char *part, size_t size, bool last, char *buf, size_t *ret_size);

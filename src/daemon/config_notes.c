@@ -69,8 +69,7 @@ static void group_look_at(const struct notes *n, const char *key, const char *na
 	char text[CONFIG_NOTE_SIZE];
 	uint32_t group;
 
-	if (name[strspn(name, "0123456789")] == '\0' ||
-	    names_find_here(NAMES_OF_GROUPS, name, &group) == 0)
+	if (names_id_here(NAMES_OF_GROUPS, name, &group) == 0)
 		return;
 	snprintf(text, sizeof(text), "%s: /etc/group has no group %.64s; until it has, %s", key,
 		 name, follows);
@@ -156,8 +155,7 @@ static void user_look_at(const struct notes *n, const struct web_config *web)
 	char text[CONFIG_NOTE_SIZE];
 	uint32_t user;
 
-	if (!web->door.listen[0] || web->user[strspn(web->user, "0123456789")] == '\0' ||
-	    names_find_here(NAMES_OF_USERS, web->user, &user) == 0)
+	if (!web->door.listen[0] || names_id_here(NAMES_OF_USERS, web->user, &user) == 0)
 		return;
 	snprintf(text, sizeof(text),
 		 "web.user: /etc/passwd has no user %.63s; until it has, no browser is signed in",

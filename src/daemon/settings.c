@@ -24,15 +24,11 @@
 static gid_t share_group_find(const struct config *config)
 {
 	const char *name = config->mig_share_group;
-	char *end;
-	unsigned long number = strtoul(name, &end, 10);
 	uint32_t group;
 
 	if (!*name)
 		return MIG_SHARE_NO_GROUP;
-	if (!*end)
-		return (gid_t)number;
-	if (names_find_here(NAMES_OF_GROUPS, name, &group) == 0)
+	if (names_id_here(NAMES_OF_GROUPS, name, &group) == 0)
 		return group;
 	log_event(LOG_WARNING, "config.no_group key=mig_share_group group=%s", name);
 	return MIG_SHARE_NO_GROUP;
@@ -56,14 +52,11 @@ static gid_t readers_find(const struct config *config)
 static bool door_find(const struct node *node, uid_t *ret)
 {
 	const struct web_config *web = &node->config.web;
-	bool is_number = web->user[strspn(web->user, "0123456789")] == '\0';
 	uint32_t uid;
 
 	if (!web->door.listen[0])
 		return false;
-	if (is_number)
-		uid = (uint32_t)strtoul(web->user, NULL, 10);
-	else if (names_find_here(NAMES_OF_USERS, web->user, &uid) < 0)
+	if (names_id_here(NAMES_OF_USERS, web->user, &uid) < 0)
 		return false; /* config_notes.c tells of it */
 	if (uid == 0 || uid == geteuid()) {
 		log_event(LOG_WARNING, "config.no_door key=web.user user=%s", web->user);

@@ -27,7 +27,7 @@ static const char *fit_text(const json_t *gpu, const json_t *explanation)
 	return "no";
 }
 
-static void gpus_print(const json_t *gpus, const json_t *explanation)
+static void gpus_print(const json_t *explanation)
 {
 	static const char *const headings[] = {"GPU",      "NAME", "ASKED", "AVAILABLE",
 					       "CAPACITY", "FITS", "WHY",   NULL};
@@ -36,7 +36,7 @@ static void gpus_print(const json_t *gpus, const json_t *explanation)
 	json_t *gpu;
 
 	table_begin(&table, headings);
-	json_array_foreach(gpus, i, gpu)
+	json_array_foreach(json_object_get(explanation, "gpus"), i, gpu)
 	{
 		char text[UNITS_TEXT_SIZE];
 		uint64_t requested = session_number(gpu, "requested_bytes");
@@ -149,7 +149,7 @@ static int explain_request(const struct cli *cli, const struct client *client, s
 		return output_json(explanation, err);
 	verdict_print(cli, explanation, false);
 	ahead_print(explanation);
-	gpus_print(json_object_get(explanation, "gpus"), explanation);
+	gpus_print(explanation);
 	gpu_owners_print(json_object_get(explanation, "gpus"));
 	return 0;
 }
@@ -162,7 +162,7 @@ static void waiting_print(const struct cli *cli, const json_t *session, const js
 	       session_text(session, "created"), session_number(session, "position"));
 	verdict_print(cli, explanation, true);
 	ahead_print(explanation);
-	gpus_print(json_object_get(explanation, "gpus"), explanation);
+	gpus_print(explanation);
 	gpu_owners_print(json_object_get(explanation, "gpus"));
 }
 

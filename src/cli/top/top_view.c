@@ -492,7 +492,7 @@ static enum top_list room_list(const struct top_view *view, int turn)
 static void place_give(const struct top_view *view, enum top_list list, int most, int *left,
 		       struct top_place *place)
 {
-	/* Where nobody has a session, that list has its heading and an empty line. */
+	/* A list of no sessions still has its heading and an empty line. */
 	int rows = MAX((int)MIN(view->pane[list].count, 10000), list == TOP_SESSIONS);
 	int more = MIN(MIN(rows, most) - MAX(place->height, 0), *left - (place->height < 0));
 

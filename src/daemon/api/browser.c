@@ -52,13 +52,13 @@ static bool host_is_foreign(const char *host)
 const char *browser_refusal(const struct browser_fields *fields, const char *method)
 {
 	static const char here[] = "a browser has to ask for localhost, 127.0.0.1 or [::1]";
-	const char *refusal = browser_asks(fields) ? page_refusal(fields, method) : NULL;
 
+	if (!browser_asks(fields))
+		return fields->host && host_is_foreign(fields->host) ? here : NULL;
+	const char *refusal = page_refusal(fields, method);
 	if (refusal)
 		return refusal;
-	if (fields->host ? host_is_foreign(fields->host) : browser_asks(fields))
-		return here;
-	return browser_asks(fields) && !host_is_here(fields->host) ? here : NULL;
+	return fields->host && host_is_here(fields->host) ? NULL : here;
 }
 
 /* Browsers say nothing of the site where they do not trust the connection, and there the cookie is

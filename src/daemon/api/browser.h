@@ -13,9 +13,9 @@ struct browser_fields {
 
 /* Whether it is a browser that asks. */
 bool browser_asks(const struct browser_fields *fields);
-/* Why the request of a browser is refused; NULL: it is answered. */
+/* Why a request is refused as a browser's, or for its foreign Host; NULL: it is answered. */
 const char *browser_refusal(const struct browser_fields *fields, const char *method);
-/* Likewise of a request that came through carve-web, whatever it says of itself. `name` is the name
- * of this host in links; browsers may ask for that name, too. */
+/* Like browser_refusal(), for a request that came through carve-web, whatever it says of itself.
+ * `name` is the name of this host in links; browsers may ask for that name, too. */
 const char *browser_door_refusal(const struct browser_fields *fields, const char *method,
 				 const char *name);

@@ -206,6 +206,17 @@ int names_find_here(enum names_kind kind, const char *name, uint32_t *ret)
 	return 0;
 }
 
+int names_id_here(enum names_kind kind, const char *name, uint32_t *ret)
+{
+	char *end;
+	unsigned long number = strtoul(name, &end, 10);
+
+	if (*end)
+		return names_find_here(kind, name, ret);
+	*ret = (uint32_t)number;
+	return 0;
+}
+
 int names_find(enum names_kind kind, const char *name, uint32_t *ret)
 {
 	struct entry *e = name_entry(kind, name);

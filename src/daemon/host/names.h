@@ -33,6 +33,8 @@ bool names_asked(enum names_kind kind, uint32_t id);
 int names_find(enum names_kind kind, const char *name, uint32_t *ret);
 /* The same by the files alone, without asking. */
 int names_find_here(enum names_kind kind, const char *name, uint32_t *ret);
+/* Like names_find_here(), where `name` may also be a number that is written out. */
+int names_id_here(enum names_kind kind, const char *name, uint32_t *ret);
 /* Calls cb(arg) once, when the next answer is in; not after names_forget() or names_stop(). 0 or
  * -ENOMEM. */
 typedef void (*names_cb)(void *arg);

@@ -32,7 +32,7 @@ struct job_file_part {
 	char *bytes;
 	size_t size;
 };
-/* Likewise reads a part of a file of any length. It never waits for a disk: bytes that are not in
+/* Reads a part of a job's file of any length. It never waits for a disk: bytes that are not in
  * memory are left out of the part, and are read meanwhile. A file that is not there has no bytes.
  * 0 or -errno. */
 int job_file_read_part(const struct queues *q, const struct job_record *record, const char *suffix,

@@ -26,7 +26,7 @@ struct reader {
 
 #define READER_SIZE sizeof(struct reader)
 
-/* Those of struct door_kind. */
+/* The functions of struct door_kind. */
 void reader_go_on(struct visitor *visitor);
 void reader_gone(struct visitor *visitor);
 bool reader_is_over(struct visitor *visitor, uint64_t now);

@@ -2,10 +2,12 @@
  * that is signed in. carved decides all else. So a relay has only these states:
  *
  *   STARTS   the browser has sent nothing yet
- *   ASKS     carved is told that the connection to it is a door's (api_door.h), and says whether it
- *            takes the connection for one. Until then no byte of the browser's is sent: on any
- * other connection carved would answer as to the user of this program RUNS     bytes go to and fro
+ *   ASKS     carved is told that the connection to it is a door's (api_door.h)
+ *   RUNS     bytes go to and fro
  *   ENDS     carved is not to be had: the browser is told, and the connection ends
+ *
+ * carved says whether it takes the connection for a door's. Until then no byte of the browser's is
+ * sent, as carved would answer on any other connection as to the user of this program.
  *
  * A buffer that is not empty is not read into, so that each side is read as fast as the other one
  * takes what it sent. */

@@ -10,7 +10,7 @@ struct visitor;
 
 extern const unsigned long relay_size;
 
-/* Those of struct door_kind. */
+/* The functions of struct door_kind. */
 void relay_go_on(struct visitor *visitor);
 void relay_gone(struct visitor *visitor);
 bool relay_is_over(struct visitor *visitor, uint64_t now);

@@ -54,7 +54,7 @@ def is_group(words, verbs):
 
 
 def own_options(words):
-    """Those before the command that is to run: a word that no option stands before ends them."""
+    """The words before the command that is to run: a word that no option stands before ends them."""
     for before, word in zip(["", *words], words):
         if word == "--" or not word.startswith("-") and not before.startswith("--"):
             return

@@ -143,7 +143,7 @@ def test_a_backup_of_a_running_daemon_brings_back_its_settings_and_sessions(dura
     assert settings(durable) == was and later not in living(durable)
     assert living(durable) == ({} if booted else sessions)
     assert set(history(durable)) == ({*sessions, ended} if booted else {ended})
-    # What comes now is kept, as in any database of the daemon's.
+    # A session that comes now is kept, as in any database of the daemon's.
     id = durable.request(vram="5", ephemeral=False, name="after").json["id"]
     durable.restart()
     assert id in living(durable) and settings(durable) == was
