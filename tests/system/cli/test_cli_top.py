@@ -143,7 +143,7 @@ def crowded(make_host, tmp_path):
         crowd.wait_state(id, "running")
     asker = host.popen([CARVE, "session", "request", "--vram", "60", "--wait-for", "600", "--name", ASKED],
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    crowd.waits, = wait_until(lambda: [s for s in host.carve_json("session", "list") if s["state"] == "waiting"])
+    crowd.waits, = wait_until(lambda: [s for s in host.carve_json("session", "list") if s["state"] == "waiting" and s["reason"]])
     yield crowd
     asker.kill()
     asker.wait()
@@ -151,8 +151,8 @@ def crowded(make_host, tmp_path):
 
 
 def reason_of(crowd, i):
-    """As lists have it: of one job the daemon says more."""
-    return next(job["reason"] for job in crowd.host.carve_json("job", "list") if job["id"] == crowd.ids[i])
+    """As lists have it: of one job the daemon says more. A job has none until the daemon has looked for room."""
+    return wait_until(lambda: next(job["reason"] for job in crowd.host.carve_json("job", "list") if job["id"] == crowd.ids[i]))
 
 
 HEADINGS = ("^ GPU ", "^SESSION ", "^ LINE ", "^QUEUE ", "^JOB ", "^USER ")
@@ -280,10 +280,12 @@ def test_names_and_reasons_are_whole_at_any_width(crowded, make_screen, columns)
     screen = make_screen(crowded.socket, columns=columns, lines=50)
     for heading in HEADINGS:
         screen.wait_for(heading)
+    reasons = crowded.waits["reason"], reason_of(crowded, 2), reason_of(crowded, 3)
+    wait_until(lambda: all(whole(reason) in whole(screen.text()) for reason in reasons), PATIENCE)
     text = screen.wait_for(crowded.waits["id"])
     for word in (HELD, ASKED, QUEUE, *(f"{JOB}-{i}" for i in range(4)), "NVIDIA H100 80GB HBM3"):
         assert word in text, f"{word}:\n{text}"
-    for reason in (crowded.waits["reason"], reason_of(crowded, 2), reason_of(crowded, 3)):
+    for reason in reasons:
         assert reason and whole(reason) in whole(text), f"{reason}:\n{text}"
     line = next(line for line in text.splitlines() if line.startswith(crowded.held))
     assert "70Gi" in line and (HELD in line) == (columns >= 120)
